@@ -1,0 +1,23 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+namespace dtrun {
+
+using Sha256 = std::array<std::uint8_t, 32>;
+
+/// FIPS 180-4, by OpenSSL.
+Sha256 sha256(std::string_view bytes);
+
+/// HMAC-SHA256 (RFC 2104) over the parts one after the other, by OpenSSL.
+Sha256 hmac_sha256(std::span<const std::uint8_t> key,
+                   std::initializer_list<std::span<const std::uint8_t>> parts);
+
+/// Compares in a time that does not depend on where they differ.
+bool equal_constant_time(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
+
+}  // namespace dtrun

@@ -1,0 +1,63 @@
+#include "base/fd.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace dtrun {
+
+void Fd::reset(int fd) noexcept {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+}
+
+Result<Pipe> make_pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Errc::internal, "pipe: {}", strerror(errno));
+    return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
+Result<void> write_all(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+        if (n >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(n));
+        } else if (errno == EAGAIN) {
+            pollfd wait{fd, POLLOUT, 0};  // somebody else made our descriptor non-blocking
+            ::poll(&wait, 1, -1);
+        } else if (errno != EINTR) {
+            const Errc code = errno == EPIPE ? Errc::closed : Errc::internal;
+            return fail(code, "write: {}", strerror(errno));
+        }
+    }
+    return {};
+}
+
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
+    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) {
+        const Errc code = errno == ENOENT || errno == ENOTDIR ? Errc::not_found
+                          : errno == EACCES                   ? Errc::denied
+                                                              : Errc::internal;
+        return fail(code, "{}: {}", path, strerror(errno));
+    }
+    std::string text;
+    for (;;) {
+        const std::size_t had = text.size();
+        text.resize(had + (64u << 10));
+        const ssize_t n = ::read(file.get(), text.data() + had, text.size() - had);
+        if (n < 0 && errno == EINTR) {
+            text.resize(had);
+            continue;
+        }
+        if (n < 0) return fail(Errc::internal, "{}: {}", path, strerror(errno));
+        text.resize(had + static_cast<std::size_t>(n));
+        if (n == 0) return text;
+        if (text.size() > bytes_max)
+            return fail(Errc::invalid_input, "{}: larger than {} bytes", path, bytes_max);
+    }
+}
+
+}  // namespace dtrun

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "base/result.h"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dtrun {
+
+/// Owns a file descriptor; closes it once.
+class Fd {
+public:
+    Fd() = default;
+    explicit Fd(int fd) noexcept : fd_(fd) {}
+    Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Fd& operator=(Fd&& other) noexcept {
+        if (this != &other) reset(std::exchange(other.fd_, -1));
+        return *this;
+    }
+    ~Fd() { reset(); }
+
+    int get() const noexcept { return fd_; }
+    explicit operator bool() const noexcept { return fd_ >= 0; }
+    int release() noexcept { return std::exchange(fd_, -1); }
+    void reset(int fd = -1) noexcept;
+
+private:
+    int fd_ = -1;
+};
+
+struct Pipe {
+    Fd read;
+    Fd write;
+};
+
+/// Both ends close-on-exec and blocking. Errc: internal (out of descriptors)
+Result<Pipe> make_pipe();
+
+/// Writes everything to a blocking descriptor. Errc: closed (EPIPE), internal
+Result<void> write_all(int fd, std::string_view bytes);
+
+/// Whole content of a file, at most `bytes_max`. Errc: not_found, denied, invalid_input (too large),
+/// internal. The message starts with the path.
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 64u << 20);
+
+}  // namespace dtrun

@@ -1,0 +1,56 @@
+include(GNUInstallDirs)
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(fmt REQUIRED)     # headers only
+find_package(spdlog REQUIRED)  # headers only
+find_package(yaml-cpp REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(libssh REQUIRED IMPORTED_TARGET libssh)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# What every target of the project is compiled with.
+add_library(dtrun_flags INTERFACE)
+target_compile_features(dtrun_flags INTERFACE cxx_std_23)
+target_compile_options(dtrun_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor
+                       -fno-omit-frame-pointer)
+target_include_directories(dtrun_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
+# Asio is compiled once, in base/asio.cpp; everybody else sees declarations.
+target_compile_definitions(dtrun_flags INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
+                           BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_VISIBILITY
+                           DTRUN_VERSION="${PROJECT_VERSION}")
+target_link_libraries(dtrun_flags INTERFACE Threads::Threads)
+if(DTRUN_SANITIZE)
+    target_compile_options(dtrun_flags INTERFACE -fsanitize=${DTRUN_SANITIZE} -fno-sanitize-recover=all)
+    target_link_options(dtrun_flags INTERFACE -fsanitize=${DTRUN_SANITIZE})
+endif()
+
+# dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): one folder's static library, dtrun::name.
+function(dtrun_library name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+    add_library(dtrun_${name} STATIC ${ARG_SOURCES})
+    add_library(dtrun::${name} ALIAS dtrun_${name})
+    target_link_libraries(dtrun_${name} PUBLIC dtrun_flags ${ARG_DEPS})
+endfunction()
+
+# dtrun_test(name SOURCES ... DEPS ... [LABELS l] [TIMEOUT s] [EACH]): a Catch2 program. CTest runs it
+# as one test, or with EACH as one test for each TEST_CASE.
+function(dtrun_test name)
+    cmake_parse_arguments(ARG "EACH" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+    add_executable(test_${name} ${ARG_SOURCES})
+    target_link_libraries(test_${name} PRIVATE dtrun_test_main ${ARG_DEPS})
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 300)
+    endif()
+    if(ARG_EACH)
+        catch_discover_tests(test_${name} TEST_PREFIX "${name}: "
+                             PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    else()
+        add_test(NAME ${name} COMMAND test_${name})
+        set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    endif()
+endfunction()

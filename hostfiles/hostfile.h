@@ -1,0 +1,26 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/host.h"
+
+#include <string>
+#include <string_view>
+
+namespace dtrun {
+
+/// Reads a hostfile in any of these forms, mixed where that is unambiguous:
+///   host slots=4 [max_slots=8]      Open MPI, Horovod, DeepSpeed (also max-slots=)
+///   host:4                          MPICH
+///   host                            one slot; repeated names add up, as `srun hostname` prints them
+///   user@host ..., [::1]:4, n[01-16] slots=8
+///   # comment, and blank lines
+/// and YAML (recognised by content, see yaml_hostfile.h).
+/// A host that is repeated gets the sum of its slots.
+/// \param name  what messages call the file
+/// \return the hosts in file order, at least one, or invalid_input "<name>:<line>:<column>: ..."
+Result<HostList> parse_hostfile(std::string_view text, std::string_view name);
+
+/// Reads and parses `path`; "-" is standard input. Errc also: not_found, denied
+Result<HostList> read_hostfile(const std::string& path);
+
+}  // namespace dtrun

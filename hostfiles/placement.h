@@ -1,0 +1,47 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/host.h"
+
+#include <optional>
+#include <vector>
+
+namespace dtrun {
+
+enum class MapBy {
+    slot,  ///< fill a host, then go to the next (block)
+    node,  ///< one rank on each host in turn (cyclic)
+};
+
+/// Where one rank runs, in the terms of Horovod and MPI (see DESIGN: local_rank is the index on the
+/// host, cross_rank the index of the host among the hosts that have this local_rank).
+struct RankPlace {
+    int rank = 0;
+    int host = 0;        ///< index into Placement::hosts
+    int local_rank = 0;  ///< 0..local_size-1, growing with rank on a host
+    int local_size = 0;
+    int cross_rank = 0;
+    int cross_size = 0;
+    int slot = 0;        ///< the slot's id on its host: an accelerator's number, where it matters
+
+    bool operator==(const RankPlace&) const = default;
+};
+
+struct Placement {
+    HostList hosts;                ///< those that run at least one rank, in the given order
+    std::vector<RankPlace> ranks;  ///< [world_size], sorted by rank
+    int world_size() const { return static_cast<int>(ranks.size()); }
+};
+
+struct PlacementRequest {
+    std::optional<int> world_size;  ///< 1..; nothing: all slots
+    MapBy map_by = MapBy::slot;
+    bool oversubscribe = false;  ///< more ranks than slots: hosts are filled round after round
+};
+
+/// Maps ranks to hosts.
+/// \return invalid_input with the arithmetic when there are too few slots:
+///         "18 ranks but 16 slots (s1:4 + s2:4 + s3:4 + s4:4 = 16); lower -np, add hosts, or --oversubscribe"
+Result<Placement> place_ranks(const HostList& hosts, const PlacementRequest& request);
+
+}  // namespace dtrun
