@@ -1,3 +1,6 @@
+if(POLICY CMP0167)
+    cmake_policy(SET CMP0167 NEW)  # Boost brings its own package file
+endif()
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)

@@ -1,0 +1,50 @@
+#include "base/net.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <climits>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <unistd.h>
+
+namespace dtrun {
+
+std::string numeric(const asio::ip::address& address) {
+    if (address.is_v6() && address.to_v6().is_v4_mapped())
+        return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+    return address.to_string();
+}
+
+std::vector<InterfaceAddress> interface_addresses() {
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return {};
+    std::vector<InterfaceAddress> found;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+        const int family = entry->ifa_addr->sa_family;
+        char text[INET6_ADDRSTRLEN] = "";
+        if (family == AF_INET) {
+            const auto* v4 = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+            ::inet_ntop(family, &v4->sin_addr, text, sizeof text);
+        } else if (family == AF_INET6) {
+            const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+            if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
+            ::inet_ntop(family, &v6->sin6_addr, text, sizeof text);
+        } else {
+            continue;
+        }
+        found.push_back({entry->ifa_name, text, (entry->ifa_flags & IFF_LOOPBACK) != 0});
+    }
+    ::freeifaddrs(list);
+    std::ranges::stable_partition(
+        found, [](const InterfaceAddress& a) { return a.address.find(':') == std::string::npos; });
+    return found;
+}
+
+std::string host_name() {
+    char name[HOST_NAME_MAX + 1] = "";
+    ::gethostname(name, sizeof name - 1);
+    return name;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,87 @@
+#include "rendezvous/client.h"
+
+#include "base/strings.h"
+#include "base/task_group.h"
+#include "rendezvous/handshake.h"
+
+#include <optional>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kHeadStart{100};  // of each address over the next
+
+/// One race between addresses.
+struct Race {
+    explicit Race(asio::any_io_executor executor)
+        : changed(executor, asio::steady_timer::time_point::max()) {}
+
+    std::optional<tcp::socket> winner;
+    std::vector<std::string> failures;
+    bool all_timed_out = true;
+    bool denied = false;
+    asio::steady_timer changed;
+};
+
+asio::awaitable<Result<void>> try_address(tcp::socket& socket, std::string text, std::uint16_t port,
+                                          JobId job, Secret secret, Deadline deadline) {
+    boost::system::error_code bad;
+    const auto address = asio::ip::make_address(text, bad);
+    if (bad) co_return fail(Errc::invalid_input, "not a numeric address");
+    const tcp::endpoint endpoint(address, port);
+    boost::system::error_code error;
+    {
+        DeadlineGuard guard(socket, deadline);
+        const auto [connect_error] = co_await socket.async_connect(endpoint, use_tuple);
+        error = connect_error;
+        if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
+    }
+    if (error) co_return fail(Errc::unreachable, "{}", error.message());
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    co_return co_await authenticate_to_server(socket, job, secret, deadline);
+}
+
+asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t port, JobId job,
+                                  Secret secret, Deadline start, Deadline deadline) {
+    const auto executor = co_await asio::this_coro::executor;
+    asio::steady_timer wait(executor, start);
+    co_await wait.async_wait(use_tuple);
+    tcp::socket socket(executor);
+    const auto done = co_await try_address(socket, address, port, job, secret, deadline);
+    if (done) {
+        if (!race.winner) race.winner = std::move(socket);
+    } else {
+        race.failures.push_back(fmt::format("{} ({})", address, done.error().message));
+        race.all_timed_out &= done.error().code == Errc::timed_out;
+        race.denied |= done.error().code == Errc::denied;
+    }
+    race.changed.cancel();
+}
+
+}  // namespace
+
+asio::awaitable<Result<tcp::socket>> connect_to_server(std::vector<std::string> addresses,
+                                                       std::uint16_t port, JobId job, Secret secret,
+                                                       Deadline deadline) {
+    const auto executor = co_await asio::this_coro::executor;
+    Race race(executor);
+    TaskGroup attempts(executor);
+    Deadline start = Clock::now();
+    for (const std::string& address : addresses) {
+        attempts.spawn(run_attempt(race, address, port, job, secret, start, deadline));
+        start += kHeadStart;
+    }
+    while (!race.winner && race.failures.size() < addresses.size())
+        co_await race.changed.async_wait(use_tuple);
+    attempts.stop();
+    co_await attempts.join();
+    if (race.winner) co_return std::move(*race.winner);
+
+    const Errc code = race.denied          ? Errc::denied
+                      : race.all_timed_out ? Errc::timed_out
+                                           : Errc::unreachable;
+    co_return fail(code, "tried port {} of {}", port, join_names(race.failures, 16));
+}
+
+}  // namespace dtrun

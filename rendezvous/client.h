@@ -1,0 +1,21 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/deadline.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Connects to the first of `addresses` (numeric) behind which the job's server proves itself. All
+/// are tried side by side, each a little after the one before it, so that a dead address costs
+/// nothing.
+/// Errc: unreachable, denied, timed_out; the message names every address and what came of it.
+asio::awaitable<Result<tcp::socket>> connect_to_server(std::vector<std::string> addresses,
+                                                       std::uint16_t port, JobId job, Secret secret,
+                                                       Deadline deadline);
+
+}  // namespace dtrun

@@ -1,0 +1,276 @@
+#pragma once
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "rendezvous/frame.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+// The payloads of frames, as MessagePack maps from field name to value. Unknown fields are ignored,
+// missing ones keep the default written here. `fields` is the one place that names them; encode()
+// and decode() are made from it.
+
+/// Version of this protocol; both sides must have the same.
+inline constexpr std::uint16_t kProtocolVersion = 1;
+
+/// Which standard input a rank gets.
+enum class InputTarget : std::uint8_t { none, all, one };
+
+/// Head -> agent, on the agent's standard input, before anything else.
+struct Bootstrap {
+    std::string job_id;                ///< 16 bytes
+    std::string secret;                ///< 32 bytes
+    std::uint32_t host = 0;            ///< this host's index in the job
+    std::string host_name;             ///< what the user calls this host
+    std::vector<std::string> addresses;  ///< numeric; the head's, best guess first
+    std::uint16_t port = 0;            ///< of the head's rendezvous server
+    std::uint32_t connect_timeout_ms = 10'000;
+    std::uint32_t grace_ms = 5'000;    ///< from TERM to KILL
+    std::vector<std::string> argv;     ///< the program and its arguments
+    std::vector<std::pair<std::string, std::string>> env;  ///< over the host's own environment
+    std::string directory;             ///< working directory of the ranks; empty: home
+    bool directory_required = false;   ///< --wdir: missing is an error, else fall back to home
+    std::vector<std::string> interfaces;  ///< --network-interfaces; empty: found out
+    bool reserve_port = false;         ///< this host has rank 0: find a free MASTER_PORT
+    std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
+    InputTarget input = InputTarget::none;
+    std::uint32_t input_rank = 0;      ///< for InputTarget::one
+    std::uint32_t rank_count = 0;      ///< ranks that this host will run
+    std::uint8_t log_level = 1;        ///< log::Level
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("job", m.job_id), f("secret", m.secret), f("host", m.host), f("host_name", m.host_name);
+        f("addresses", m.addresses), f("port", m.port), f("connect_timeout_ms", m.connect_timeout_ms);
+        f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
+        f("directory_required", m.directory_required), f("interfaces", m.interfaces);
+        f("reserve_port", m.reserve_port), f("output_window_bytes", m.output_window_bytes);
+        f("input", m.input), f("input_rank", m.input_rank), f("rank_count", m.rank_count);
+        f("log_level", m.log_level);
+    }
+    static constexpr FrameType kType = FrameType::bootstrap;
+};
+
+/// Why a host cannot run the program, found before any rank is started.
+enum class HostProblem : std::uint8_t { none, program_missing, not_executable, directory_missing, other };
+
+struct Join {
+    std::uint32_t host = 0;
+    std::string hostname;       ///< what the host calls itself
+    std::int64_t agent_pid = 0;
+    std::string address;        ///< numeric address by which this host reached the head
+    std::string interface;      ///< network interface that holds `address`
+    std::uint16_t free_port = 0;  ///< reserved for MASTER_PORT, when asked for
+    std::string directory;      ///< where the ranks will run
+    HostProblem problem = HostProblem::none;
+    std::string problem_text;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("hostname", m.hostname), f("agent_pid", m.agent_pid);
+        f("address", m.address), f("interface", m.interface), f("free_port", m.free_port);
+        f("directory", m.directory), f("problem", m.problem), f("problem_text", m.problem_text);
+    }
+    static constexpr FrameType kType = FrameType::join;
+};
+
+/// One rank's place; the words are those of DESIGN and of Horovod.
+struct RankSlot {
+    std::uint32_t rank = 0;
+    std::uint32_t local_rank = 0;
+    std::uint32_t cross_rank = 0;
+    std::uint32_t cross_size = 0;
+    std::uint32_t slot = 0;  ///< id of the slot on its host
+
+    bool operator==(const RankSlot&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("local_rank", m.local_rank), f("cross_rank", m.cross_rank);
+        f("cross_size", m.cross_size), f("slot", m.slot);
+    }
+};
+
+/// What the ranks of one host are told of a generation.
+struct Assign {
+    std::uint64_t generation = 0;
+    std::uint32_t world_size = 0;
+    std::uint32_t node_rank = 0;   ///< this host's index among the hosts that have ranks
+    std::uint32_t node_count = 0;
+    std::string master_address;    ///< numeric address of rank 0's host, reached by its peers
+    std::uint16_t master_port = 0;
+    std::vector<RankSlot> ranks;   ///< of this host, in order of local_rank
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
+        f("node_count", m.node_count), f("master_address", m.master_address);
+        f("master_port", m.master_port), f("ranks", m.ranks);
+    }
+    static constexpr FrameType kType = FrameType::assign;
+};
+
+struct RankPid {
+    std::uint32_t rank = 0;
+    std::int64_t pid = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid);
+    }
+};
+
+struct Started {
+    std::uint64_t generation = 0;
+    std::vector<RankPid> ranks;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("ranks", m.ranks);
+    }
+    static constexpr FrameType kType = FrameType::started;
+};
+
+struct Exited {
+    std::uint64_t generation = 0;
+    std::uint32_t rank = 0;
+    std::int64_t pid = 0;            ///< 0: it could not be started, see `error`
+    std::int32_t code = 0;           ///< exit status, when `signal` is 0
+    std::int32_t signal = 0;         ///< that ended it
+    std::int32_t sent_signal = 0;    ///< the last signal that dtrun sent to end it; 0: none
+    bool out_of_memory = false;      ///< the kernel's OOM killer was at work
+    bool core_dumped = false;
+    std::int64_t ran_ns = 0;         ///< from its start to its end
+    std::string error;               ///< why it could not be started
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("rank", m.rank), f("pid", m.pid), f("code", m.code);
+        f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
+        f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
+    }
+    static constexpr FrameType kType = FrameType::exited;
+};
+
+/// Which of a rank's two outputs.
+enum class Stream : std::uint8_t { out, err };
+
+struct OutputEnd {
+    std::uint32_t rank = 0;
+    Stream stream = Stream::out;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("stream", m.stream);
+    }
+    static constexpr FrameType kType = FrameType::output_end;
+};
+
+struct Credit {
+    std::uint64_t bytes = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("bytes", m.bytes);
+    }
+    static constexpr FrameType kType = FrameType::credit;
+};
+
+struct Input {
+    std::string bytes;  ///< empty: end of input
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("bytes", m.bytes);
+    }
+    static constexpr FrameType kType = FrameType::input;
+};
+
+struct InputCredit {
+    std::uint64_t bytes = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("bytes", m.bytes);
+    }
+    static constexpr FrameType kType = FrameType::input_credit;
+};
+
+struct SignalRanks {
+    std::int32_t signal = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("signal", m.signal);
+    }
+    static constexpr FrameType kType = FrameType::signal;
+};
+
+/// Ends everything on the host: `signal` now, KILL after `grace_ms`, then `done`.
+struct Stop {
+    std::int32_t signal = 15;
+    std::uint32_t grace_ms = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("signal", m.signal), f("grace_ms", m.grace_ms);
+    }
+    static constexpr FrameType kType = FrameType::stop;
+};
+
+struct Done {
+    std::uint32_t strays = 0;  ///< processes that the ranks had left behind and that were ended
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("strays", m.strays);
+    }
+    static constexpr FrameType kType = FrameType::done;
+};
+
+struct Refuse {
+    std::string reason;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("reason", m.reason);
+    }
+    static constexpr FrameType kType = FrameType::refuse;
+};
+
+/// A whole frame, ready to be sent.
+template <class Message>
+Bytes encode(const Message& message);
+
+/// Errc: invalid_input
+template <class Message>
+Result<Message> decode(std::string_view payload);
+
+/// What stands before the raw bytes in the payload of an `output` frame; big-endian, not
+/// MessagePack, because the bytes behind it go from pipe to socket without passing through us.
+struct OutputHeader {
+    static constexpr std::size_t kBytes = 16;
+    /// Of the bytes behind it, so that other frames never wait long behind one of these.
+    static constexpr std::uint32_t kDataBytesMax = 256u << 10;
+
+    std::uint32_t rank = 0;
+    Stream stream = Stream::out;
+    std::int64_t time_ns = 0;  ///< when the host read the bytes: ns since 1970 UTC
+};
+
+std::array<char, FrameHeader::kBytes + OutputHeader::kBytes> encode_output_header(
+    const OutputHeader& header, std::uint32_t data_bytes);
+
+struct OutputView {
+    OutputHeader header;
+    std::string_view data;
+};
+
+/// Errc: invalid_input
+Result<OutputView> decode_output(std::string_view payload);
+
+}  // namespace dtrun

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/task_group.h"
+#include "rendezvous/handshake.h"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+struct ServerOptions {
+    std::chrono::milliseconds authentication_timeout{5'000};
+    std::size_t strangers_max = 4'096;  ///< connections not yet authenticated; more are closed
+};
+
+/// The TCP rendezvous server: accepts connections, lets only those in that prove to know a job's
+/// secret, and hands these to their owner.
+///
+/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
+class Server {
+public:
+    /// Called with each authenticated connection.
+    using Admit = std::function<void(const JobId&, tcp::socket)>;
+
+    Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit, ServerOptions options = {});
+
+    /// Listens on `addresses` (numeric), all on one port; repeatable. Port 0: any free one.
+    /// \return the port. Errc: invalid_input, denied (a privileged port), internal (taken)
+    Result<std::uint16_t> listen(const std::vector<std::string>& addresses, std::uint16_t port);
+
+    void stop() noexcept;  ///< idempotent
+    asio::awaitable<void> join();
+
+private:
+    asio::awaitable<void> accept_loop(tcp::acceptor& acceptor);
+    asio::awaitable<void> greet(tcp::socket socket);
+
+    asio::any_io_executor executor_;
+    SecretOf secret_of_;
+    Admit admit_;
+    ServerOptions options_;
+    std::vector<std::unique_ptr<tcp::acceptor>> acceptors_;
+    std::size_t strangers_ = 0;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,314 @@
+#include "worker/agent.h"
+
+#include "base/build_id.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "rendezvous/client.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::seconds kBootstrapLimit{60};
+/// Nobody is left who could ask for more time: less than the promise of 5 s.
+constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
+
+void say(std::string_view line) {
+    if (!write_all(STDOUT_FILENO, std::string(line) + "\n")) log::debug("nobody reads our output");
+}
+
+}  // namespace
+
+Agent::Agent(asio::io_context& io, char** host_env)
+    : io_(io),
+      host_env_(host_env),
+      lifeline_(io, ::dup(STDIN_FILENO)),
+      supervisor_(io.get_executor(),
+                  [this](const Exited& exited) {
+                      feeds_.erase(exited.rank);
+                      if (link_) link_->send(encode(exited));
+                      if (pump_) pump_->hurry();
+                  }),
+      tasks_(io.get_executor()),
+      finished_(io, asio::steady_timer::time_point::max()) {}
+
+asio::awaitable<int> Agent::run() {
+    say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
+                    elf_build_id("/proc/self/exe").value_or("none")));
+    auto bootstrap = co_await read_bootstrap();
+    if (!bootstrap) {
+        say("dtrun-agent-failed " + bootstrap.error().message);
+        co_return 1;
+    }
+    bootstrap_ = std::move(*bootstrap);
+    log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
+    preflight_ = check_host(bootstrap_, host_env_);
+    reserve_port();
+
+    const auto joined = co_await join_head();
+    if (!joined) {
+        say("dtrun-agent-failed " + joined.error().message);
+        co_return 1;
+    }
+    tasks_.spawn(watch_lifeline());
+    tasks_.spawn(watch_signals());
+    tasks_.spawn(serve_head());
+    while (!done_) co_await finished_.async_wait(use_tuple);
+    if (!leaving_) co_await link_->flush();
+    // The other side has everything; closing with bytes of it unread must not take them back.
+    boost::system::error_code ignored;
+    link_->socket().shutdown(tcp::socket::shutdown_send, ignored);
+    tasks_.stop();
+    link_->close();
+    co_await tasks_.join();
+    co_return leaving_ ? 1 : 0;
+}
+
+asio::awaitable<Result<Bootstrap>> Agent::read_bootstrap() {
+    DeadlineGuard guard(lifeline_, after(kBootstrapLimit));
+    std::string header(FrameHeader::kBytes, '\0');
+    const auto header_buffer = asio::buffer(header);
+    auto [error, bytes] = co_await asio::async_read(lifeline_, header_buffer, use_tuple);
+    if (error) co_return fail(Errc::closed, "no bootstrap: {}", error.message());
+    const auto parsed = decode_header(header);
+    if (!parsed) co_return std::unexpected(parsed.error());
+    if (parsed->type != FrameType::bootstrap)
+        co_return fail(Errc::invalid_input, "no bootstrap: frame of type {}",
+                       static_cast<int>(parsed->type));
+    std::string payload(parsed->payload_bytes, '\0');
+    const auto payload_buffer = asio::buffer(payload);
+    auto [payload_error, payload_bytes] =
+        co_await asio::async_read(lifeline_, payload_buffer, use_tuple);
+    if (payload_error) co_return fail(Errc::closed, "no bootstrap: {}", payload_error.message());
+    auto bootstrap = decode<Bootstrap>(payload);
+    ::explicit_bzero(payload.data(), payload.size());
+    if (bootstrap && (bootstrap->job_id.size() != sizeof(JobId) ||
+                      bootstrap->secret.size() != Secret::kBytes))
+        co_return fail(Errc::invalid_input, "bootstrap without a job");
+    co_return bootstrap;
+}
+
+/// A port for rank 0 to listen on: held until the ranks start, and outside the range from which the
+/// kernel picks ports for outgoing connections, so that it stays free a moment longer.
+void Agent::reserve_port() {
+    if (!bootstrap_.reserve_port) return;
+    constexpr int kTries = 64;
+    constexpr std::uint16_t kFirst = 20'000, kCount = 12'000;
+    for (int i = 0; i < kTries; ++i) {
+        std::array<std::uint8_t, 2> random{};
+        random_bytes(random);
+        const auto port = static_cast<std::uint16_t>(kFirst + (random[0] << 8 | random[1]) % kCount);
+        Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in any{};
+        any.sin_family = AF_INET;
+        any.sin_port = htons(port);
+        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) continue;
+        reserved_port_ = std::move(socket);
+        reserved_port_number_ = port;
+        return;
+    }
+}
+
+asio::awaitable<Result<void>> Agent::join_head() {
+    JobId job{};
+    std::copy_n(bootstrap_.job_id.begin(), job.size(), job.begin());
+    const Secret secret(std::span<const std::uint8_t, Secret::kBytes>(
+        reinterpret_cast<const std::uint8_t*>(bootstrap_.secret.data()), Secret::kBytes));
+    ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
+    const auto limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms);
+    auto socket =
+        co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, job, secret, after(limit));
+    if (!socket) co_return std::unexpected(socket.error());
+
+    Join join;
+    join.host = bootstrap_.host;
+    join.hostname = host_name();
+    join.agent_pid = ::getpid();
+    join.address = numeric(socket->local_endpoint().address());
+    for (const InterfaceAddress& address : interface_addresses())
+        if (address.address == join.address) join.interface = address.interface;
+    join.free_port = reserved_port_number_;
+    join.directory = preflight_.directory;
+    join.problem = preflight_.problem;
+    join.problem_text = preflight_.problem_text;
+
+    facts_.job = hex(job);
+    facts_.host_name = bootstrap_.host_name;
+    facts_.store_address =
+        fmt::format("{}:{}", numeric(socket->remote_endpoint().address()), bootstrap_.port);
+    facts_.interface = preflight_.interface.empty() ? join.interface : preflight_.interface;
+
+    link_ = std::make_unique<Link>(std::move(*socket));
+    pump_ = std::make_unique<OutputPump>(
+        io_.get_executor(), *link_, bootstrap_.output_window_bytes,
+        [this](std::uint32_t rank, Stream stream) {
+            link_->send(encode(OutputEnd{rank, stream}));
+            finish_if_done();
+        });
+    tasks_.spawn(link_->run_writer());
+    link_->send(encode(join));
+    co_return Result<void>{};
+}
+
+asio::awaitable<void> Agent::watch_lifeline() {
+    std::array<char, 256> unexpected;
+    for (;;) {
+        const auto buffer = asio::buffer(unexpected);
+        const auto [error, bytes] = co_await lifeline_.async_read_some(buffer, use_tuple);
+        if (error == asio::error::operation_aborted) co_return;
+        if (error) co_return leave("the lifeline to dtrun broke");
+    }
+}
+
+/// Somebody ends the agent itself: its guard died, or an administrator wants it gone.
+asio::awaitable<void> Agent::watch_signals() {
+    asio::signal_set signals(io_, SIGTERM, SIGINT, SIGHUP);
+    const auto [error, signal] = co_await signals.async_wait(use_tuple);
+    if (error) co_return;
+    leave(fmt::format("signal {}", signal));
+}
+
+asio::awaitable<void> Agent::serve_head() {
+    for (;;) {
+        for (;;) {
+            auto frame = link_->next();
+            if (frame && !*frame) break;
+            const auto handled = frame ? handle(**frame) : std::unexpected(frame.error());
+            if (!handled) co_return leave(handled.error().message);
+        }
+        const auto received = co_await link_->receive();
+        if (!received && received.error().code == Errc::cancelled) co_return;
+        if (!received) co_return leave(received.error().message);
+    }
+}
+
+Result<void> Agent::handle(const FrameView& frame) {
+    switch (frame.type) {
+        case FrameType::assign: return on_assign(frame.payload);
+        case FrameType::input: return on_input(frame.payload);
+        case FrameType::stop: return on_stop(frame.payload);
+        case FrameType::credit: {
+            const auto credit = decode<Credit>(frame.payload);
+            if (!credit) return std::unexpected(credit.error());
+            pump_->credit(credit->bytes);
+            return {};
+        }
+        case FrameType::signal: {
+            const auto signal = decode<SignalRanks>(frame.payload);
+            if (!signal) return std::unexpected(signal.error());
+            supervisor_.signal(signal->signal);
+            return {};
+        }
+        case FrameType::refuse: {
+            const auto refuse = decode<Refuse>(frame.payload);
+            return fail(Errc::denied, "the head refused this host: {}",
+                        refuse ? refuse->reason : "malformed reason");
+        }
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+Result<void> Agent::on_assign(std::string_view payload) {
+    const auto assign = decode<Assign>(payload);
+    if (!assign) return std::unexpected(assign.error());
+    if (preflight_.problem != HostProblem::none)
+        return fail(Errc::invalid_input, "told to start what cannot be started");
+    std::vector<Supervisor::Request> requests;
+    for (const RankSlot& slot : assign->ranks)
+        requests.push_back({assign->generation, slot.rank, command_for(*assign, slot)});
+    reserved_port_.reset();
+    Started started{assign->generation, {}};
+    for (Supervisor::Start& start : supervisor_.start(std::move(requests)))
+        rank_started(std::move(start), assign->generation, started);
+    link_->send(encode(started));
+    return {};
+}
+
+void Agent::rank_started(Supervisor::Start start, std::uint64_t generation, Started& started) {
+    if (!start.executed) {
+        Exited exited;
+        exited.generation = generation;
+        exited.rank = start.rank;
+        exited.code = start.executed.error().code == Errc::not_found ? 127 : 126;
+        exited.error = start.executed.error().message;
+        link_->send(encode(exited));
+        return;
+    }
+    started.ranks.push_back({start.rank, start.pid});
+    pump_->add(start.rank, Stream::out, std::move(start.out));
+    pump_->add(start.rank, Stream::err, std::move(start.err));
+    if (start.in)
+        feeds_[start.rank] = std::make_unique<InputFeed>(io_.get_executor(), std::move(start.in));
+}
+
+bool Agent::wants_input(std::uint32_t rank) const {
+    return bootstrap_.input == InputTarget::all ||
+           (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
+}
+
+RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot) const {
+    Environment env = preflight_.env;
+    const ContractVariables contract = contract_variables(assign, slot, facts_);
+    for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
+    for (const auto& [name, value] : contract.fixed) env[name] = value;
+    RankCommand command{preflight_.program, bootstrap_.argv, {}, preflight_.directory,
+                        wants_input(slot.rank)};
+    command.env.reserve(env.size());
+    for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
+    return command;
+}
+
+Result<void> Agent::on_input(std::string_view payload) {
+    auto input = decode<Input>(payload);
+    if (!input) return std::unexpected(input.error());
+    if (input->bytes.empty()) {
+        for (const auto& [rank, feed] : feeds_) feed->end();
+        return {};
+    }
+    const auto give_credit = [this](const std::string* bytes) {
+        if (!done_ && link_->is_open()) link_->send(encode(InputCredit{bytes->size()}));
+        delete bytes;
+    };
+    const InputFeed::Chunk chunk(new std::string(std::move(input->bytes)), give_credit);
+    for (const auto& [rank, feed] : feeds_) feed->push(chunk);
+    return {};
+}
+
+Result<void> Agent::on_stop(std::string_view payload) {
+    const auto stop = decode<Stop>(payload);
+    if (!stop) return std::unexpected(stop.error());
+    end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
+    return {};
+}
+
+void Agent::leave(std::string_view why) {
+    if (std::exchange(leaving_, true)) return;
+    log::info("{}: ending the ranks", why);
+    const std::chrono::milliseconds grace(bootstrap_.grace_ms);
+    end_job(SIGTERM, std::min(grace, kOrphanGraceMax));
+}
+
+void Agent::end_job(int signal, std::chrono::milliseconds grace) {
+    supervisor_.stop_all(signal, grace, [this](int strays) {
+        strays_ = strays;
+        pump_->hurry();
+        finish_if_done();
+    });
+}
+
+/// With no process left every pipe has its end, and the pump sees it once the head has room.
+void Agent::finish_if_done() {
+    if (done_ || !strays_ || (!leaving_ && !pump_->all_ended())) return;
+    done_ = true;
+    if (!leaving_) link_->send(encode(Done{static_cast<std::uint32_t>(*strays_)}));
+    finished_.cancel();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "base/task_group.h"
+#include "rendezvous/link.h"
+#include "rendezvous/messages.h"
+#include "worker/contract.h"
+#include "worker/input_feed.h"
+#include "worker/output_pump.h"
+#include "worker/preflight.h"
+#include "worker/supervisor.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace dtrun {
+
+/// What runs on each host: learns from standard input who it is, joins the head's rendezvous server,
+/// starts the ranks it is told to, and is their only contact until none of their processes is left.
+///
+/// Standard input is the lifeline: at its end, or when the connection to the head breaks, the job
+/// on this host is ended. Standard output carries one line when the agent is ready for its bootstrap
+/// ("dtrun-agent <protocol> <build id>") and one if it cannot reach the head
+/// ("dtrun-agent-failed <text>").
+///
+/// Thread: the io_context's, the only one.
+class Agent {
+public:
+    Agent(asio::io_context& io, char** host_env);
+
+    /// From bootstrap to the end. \return the process's exit status
+    asio::awaitable<int> run();
+
+private:
+    asio::awaitable<Result<Bootstrap>> read_bootstrap();
+    asio::awaitable<Result<void>> join_head();
+    asio::awaitable<void> watch_lifeline();
+    asio::awaitable<void> watch_signals();
+    asio::awaitable<void> serve_head();
+    Result<void> handle(const FrameView& frame);
+
+    Result<void> on_assign(std::string_view payload);
+    Result<void> on_input(std::string_view payload);
+    Result<void> on_stop(std::string_view payload);
+    RankCommand command_for(const Assign& assign, const RankSlot& slot) const;
+    void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
+    bool wants_input(std::uint32_t rank) const;
+    void leave(std::string_view why);
+    void end_job(int signal, std::chrono::milliseconds grace);
+    void finish_if_done();
+    void reserve_port();
+
+    asio::io_context& io_;
+    char** host_env_;
+    asio::posix::stream_descriptor lifeline_;
+    Bootstrap bootstrap_;
+    Preflight preflight_;
+    ContractFacts facts_;
+    Fd reserved_port_;
+    std::uint16_t reserved_port_number_ = 0;
+    std::unique_ptr<Link> link_;
+    std::unique_ptr<OutputPump> pump_;
+    std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank
+    Supervisor supervisor_;
+    TaskGroup tasks_;
+    asio::steady_timer finished_;
+    bool leaving_ = false;       ///< no head to report to any more
+    std::optional<int> strays_;  ///< set when no process is left
+    bool done_ = false;
+};
+
+}  // namespace dtrun

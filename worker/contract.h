@@ -1,0 +1,32 @@
+#pragma once
+
+#include "rendezvous/messages.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// What the variables are made from.
+struct ContractFacts {
+    std::string job;            ///< hexadecimal id
+    std::string host_name;      ///< what the user calls this host
+    std::string store_address;  ///< "address:port" of the rendezvous server, as this host reached it
+    std::string interface;      ///< that the ranks should use; may be empty
+};
+
+/// A variable is the launcher's word, or a default that the user's own value beats.
+struct ContractVariables {
+    Variables fixed;
+    Variables defaults;
+};
+
+/// The environment by which a rank knows its place, in the words of dtrun, Horovod, torchrun and
+/// DeepSpeed at once; they do not contradict each other. docs/ENVIRONMENT.md lists them.
+ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
+                                     const ContractFacts& facts);
+
+}  // namespace dtrun

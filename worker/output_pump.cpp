@@ -1,0 +1,116 @@
+#include "worker/output_pump.h"
+
+#include <algorithm>
+#include <chrono>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kRest{2};
+constexpr std::size_t kTrickleBytes = 32u << 10;  // a transfer of less is followed by a rest
+
+std::size_t available(int pipe) {
+    int bytes = 0;
+    if (::ioctl(pipe, FIONREAD, &bytes) != 0) return 0;
+    return static_cast<std::size_t>(bytes);
+}
+
+/// Nobody has the other end open any more, and nothing is left to read.
+bool at_end(int pipe) {
+    pollfd state{pipe, POLLIN, 0};
+    return ::poll(&state, 1, 0) == 1 && (state.revents & POLLIN) == 0;
+}
+
+std::int64_t unix_time_ns() {
+    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count();
+}
+
+}  // namespace
+
+OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
+                       std::function<void(std::uint32_t, Stream)> ended)
+    : executor_(executor),
+      link_(link),
+      window_(window_bytes),
+      ended_(std::move(ended)),
+      rest_timer_(executor) {}
+
+void OutputPump::add(std::uint32_t rank, Stream stream, Fd pipe) {
+    watch(sources_.emplace(sources_.end(), executor_, rank, stream, std::move(pipe)));
+}
+
+void OutputPump::watch(Handle source) {
+    source->pipe.async_wait(asio::posix::descriptor_base::wait_read,
+                            [this, source](boost::system::error_code error) {
+                                if (error) return;
+                                ready_.push_back(source);
+                                pump();
+                            });
+}
+
+void OutputPump::credit(std::uint64_t bytes) {
+    window_ += bytes;
+    pump();
+}
+
+void OutputPump::pump() {
+    if (std::exchange(pumping_, true)) return;  // a transfer that ended at once calls back
+    while (window_ > 0 && !ready_.empty()) {
+        const Handle source = ready_.front();
+        ready_.pop_front();
+        const int pipe = source->pipe.native_handle();
+        const std::size_t bytes = available(pipe);
+        if (bytes > 0) {
+            transfer(source, std::min({bytes, static_cast<std::size_t>(window_),
+                                       static_cast<std::size_t>(OutputHeader::kDataBytesMax)}));
+        } else if (at_end(pipe)) {
+            const std::uint32_t rank = source->rank;
+            const Stream stream = source->stream;
+            sources_.erase(source);
+            ended_(rank, stream);
+        } else {
+            watch(source);
+        }
+    }
+    pumping_ = false;
+}
+
+void OutputPump::transfer(Handle source, std::size_t bytes) {
+    window_ -= bytes;
+    const OutputHeader header{source->rank, source->stream, unix_time_ns()};
+    const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
+    link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.native_handle(), bytes,
+                         [this, source, bytes] { transferred(source, bytes); });
+}
+
+void OutputPump::transferred(Handle source, std::size_t bytes) {
+    if (bytes < kTrickleBytes) rest(source);
+    else ready_.push_back(source);
+    pump();
+}
+
+void OutputPump::rest(Handle source) {
+    resting_.push_back(source);
+    if (resting_.size() > 1) return;
+    rest_timer_.expires_after(kRest);
+    rest_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) wake_resting();
+    });
+}
+
+void OutputPump::hurry() {
+    rest_timer_.cancel();
+    wake_resting();
+}
+
+void OutputPump::wake_resting() {
+    ready_.insert(ready_.end(), resting_.begin(), resting_.end());
+    resting_.clear();
+    pump();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace dtrun {
+
+/// Every living process below `root`, however deep, `root` itself not included. Zombies are left out.
+/// A process that daemonized is still found while an ancestor of it is a subreaper below `root` or
+/// `root` itself is one.
+std::vector<pid_t> descendants(pid_t root);
+
+/// Living processes of this user whose environment at exec time had DTRUN_JOB=`job`, other than the
+/// caller and its ancestors: what is left of a job whose agent and guard are both gone.
+std::vector<pid_t> processes_of_job(const std::string& job);
+
+/// Ends every descendant of the calling process with SIGKILL and reaps what is ours to reap; stops
+/// them first, so that none can fork meanwhile. Returns when none is left, or at the deadline (a
+/// process in uninterruptible sleep cannot be helped).
+/// \return how many processes were killed
+int kill_descendants(std::chrono::milliseconds limit);
+
+}  // namespace dtrun

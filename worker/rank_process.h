@@ -1,0 +1,42 @@
+#pragma once
+
+#include "base/fd.h"
+#include "base/result.h"
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace dtrun {
+
+struct RankCommand {
+    std::string path;               ///< what to execute; absolute, or relative to `directory`
+    std::vector<std::string> argv;  ///< argv[0] first
+    std::vector<std::string> env;   ///< "NAME=value", all of it
+    std::string directory;
+    bool wants_input = false;       ///< else standard input is /dev/null
+};
+
+/// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.
+struct RankProcess {
+    pid_t pid = 0;
+    Fd in;   ///< write end; empty unless it wants input
+    Fd out;  ///< read end
+    Fd err;  ///< read end
+    Fd exec_status;  ///< see exec_result()
+};
+
+/// Forks a rank: own process group in our session, SIGKILL when we die, all signals at default.
+/// Returns before it has executed anything. Errc: internal (no processes, no descriptors)
+Result<RankProcess> spawn_rank(const RankCommand& command);
+
+/// Waits until the rank has executed its program. Errc: not_found, denied, internal
+Result<void> exec_result(RankProcess& process);
+
+/// Finds `program` as execvp would: as a path from `directory` if it has a slash, else along `path`
+/// (the value of PATH). Errc: not_found, denied (found, but not executable); the message is for the
+/// user and says what to write instead where that is known.
+Result<std::string> find_program(const std::string& program, const std::string& directory,
+                                 const std::string& path);
+
+}  // namespace dtrun

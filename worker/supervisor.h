@@ -1,0 +1,83 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/result.h"
+#include "rendezvous/messages.h"
+#include "worker/rank_process.h"
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace dtrun {
+
+/// The ranks of one host, from fork to the last of their descendants.
+///
+/// The process must be a subreaper: what a rank leaves behind becomes our child, is found, and ended
+/// with the job. Nothing is found by name.
+///
+/// Thread: the executor's. Lifetime: stop_all() must have completed, or the process ends.
+class Supervisor {
+public:
+    /// \param exited  called once for each rank that was started
+    Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited);
+
+    struct Request {
+        std::uint64_t generation = 0;
+        std::uint32_t rank = 0;
+        RankCommand command;
+    };
+    struct Start {
+        std::uint32_t rank = 0;
+        pid_t pid = 0;
+        Fd in, out, err;
+        Result<void> executed;  ///< an error: the program could not be executed
+    };
+    /// Forks all, then waits for all to have executed their programs, so that they do it side by side.
+    std::vector<Start> start(std::vector<Request> requests);
+
+    /// Passes a signal on to the process group of every rank that runs.
+    void signal(int signal);
+
+    /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
+    /// SIGKILL to all of it after `grace`. Called again: the shorter time counts.
+    /// \param gone  called once, when no process is left: how many strays were ended
+    void stop_all(int signal, std::chrono::milliseconds grace, std::function<void(int strays)> gone);
+
+    bool running() const { return !ranks_.empty(); }
+
+private:
+    struct Rank {
+        std::uint64_t generation = 0;
+        std::uint32_t rank = 0;
+        std::chrono::steady_clock::time_point started;
+        int sent_signal = 0;
+    };
+
+    void watch_children();
+    void reap();
+    void report(pid_t pid, const Rank& rank, int status);
+    bool out_of_memory();
+    void end_ranks(int signal);
+    void strays_or_done();
+    void all_gone(int strays);
+
+    std::function<void(const Exited&)> exited_;
+    std::map<pid_t, Rank> ranks_;
+    asio::signal_set child_signals_;
+    asio::steady_timer grace_timer_;
+    asio::steady_timer stray_timer_;
+    std::uint64_t oom_kills_seen_ = 0;
+    struct Stopping {
+        int signal = 0;
+        std::function<void(int)> gone;
+        bool killing = false;  ///< the grace is over
+        bool strays_signalled = false;
+        int strays = 0;
+    };
+    std::optional<Stopping> stopping_;
+};
+
+}  // namespace dtrun
