@@ -34,9 +34,11 @@ struct Placement {
 };
 
 struct PlacementRequest {
-    std::optional<int> world_size;  ///< 1..; nothing: all slots
+    std::optional<int> world_size;  ///< 1..kRanksMax; nothing: all slots
     MapBy map_by = MapBy::slot;
-    bool oversubscribe = false;  ///< more ranks than slots: hosts are filled round after round
+    /// More ranks than slots: each host gets its slots' worth again, round after round, at most
+    /// slots_max; map_by then numbers the ranks (slot: those of a host stay together).
+    bool oversubscribe = false;
 };
 
 /// Maps ranks to hosts.

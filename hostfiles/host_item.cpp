@@ -1,0 +1,99 @@
+#include "hostfiles/host_item.h"
+
+#include <arpa/inet.h>
+
+namespace dtrun {
+
+namespace {
+
+// A name that would change the command if a remote shell saw it; OpenSSH refuses these as well.
+constexpr std::string_view kNotInUser = "'`\";&<>|(){}\\$";
+
+Result<NamePattern> parse_ipv6(std::string_view address, const Place& place) {
+    if (!is_ipv6(address))
+        return fail_at(place, "{} is not an IPv6 address; write one as in [::1]:4",
+                       quoted(address));
+    return NamePattern::verbatim(address);
+}
+
+}  // namespace
+
+bool is_ipv6(std::string_view text) {
+    const std::size_t percent = text.find('%');
+    if (percent != std::string_view::npos) {
+        const std::string_view zone = text.substr(percent + 1);
+        const auto allowed = [](char c) {
+            return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+                   c == '-' || c == '_';
+        };
+        if (zone.empty() || zone.size() > 32 || !std::all_of(zone.begin(), zone.end(), allowed))
+            return false;
+    }
+    const std::string address(text.substr(0, percent));
+    in6_addr parsed;
+    return address.find('\0') == std::string::npos &&
+           ::inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+}
+
+Result<void> check_user(std::string_view user, const Place& place) {
+    if (user.empty()) return fail_at(place, "the user name is missing");
+    if (user[0] == '-')
+        return fail_at(place, "user name {} starts with '-': ssh would read it as an option",
+                       quoted(user));
+    if (user.size() > kNameBytesMax)
+        return fail_at(place, "user name {} is longer than {} bytes", quoted(user), kNameBytesMax);
+    for (std::size_t i = 0; i < user.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(user[i]);
+        if (byte <= ' ' || byte == 0x7f || kNotInUser.find(user[i]) != std::string_view::npos)
+            return fail_at(place.after(i), "{} cannot stand in a user name",
+                           quoted(user.substr(i, 1)));
+    }
+    return {};
+}
+
+Result<NamePattern> parse_host_name(std::string_view text, const Place& place,
+                                    std::string_view& rest) {
+    const std::size_t close = text.starts_with('[') ? text.find(']') : std::string_view::npos;
+    if (close != std::string_view::npos) {
+        const std::string_view address = text.substr(1, close - 1);
+        if (address.find(':') != std::string_view::npos) {
+            rest = text.substr(close + 1);
+            if (!rest.empty() && rest[0] != ':')
+                return fail_at(place.after(close + 1),
+                               "after ']' comes ':' and the slots, or nothing");
+            return parse_ipv6(address, place.after(1));
+        }
+    }
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    rest = text.substr(colon);
+    if (!rest.empty() && rest.find(':', 1) != std::string_view::npos)
+        return fail_at(place, "{} has several ':'; put an IPv6 address in brackets, as in [::1]:4",
+                       quoted(text));
+    return NamePattern::parse(text.substr(0, colon), place);
+}
+
+Result<HostItem> parse_host_item(std::string_view text, const Place& place) {
+    HostItem item;
+    std::string_view host = text;
+    Place host_place = place;
+    if (const std::size_t at = text.rfind('@'); at != std::string_view::npos) {
+        item.user = text.substr(0, at);
+        const auto checked = check_user(item.user, place);
+        if (!checked) return std::unexpected(checked.error());
+        host = text.substr(at + 1);
+        host_place = place.after(at + 1);
+    }
+    std::string_view rest;
+    auto names = parse_host_name(host, host_place, rest);
+    if (!names) return std::unexpected(names.error());
+    item.names = std::move(*names);
+    if (!rest.empty()) {
+        const std::size_t digits = host.size() - rest.size() + 1;
+        const auto slots = parse_slots(rest.substr(1), host_place.after(digits), "host:4");
+        if (!slots) return std::unexpected(slots.error());
+        item.slots = *slots;
+    }
+    return item;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,70 @@
+#include "hostfiles/host_merger.h"
+
+namespace dtrun {
+
+namespace {
+
+std::string shown(const std::string& value) {
+    return quoted(value);
+}
+std::string shown(int value) {
+    return fmt::format("{}", value);
+}
+
+// What contradicts, or nothing; a setting that was not given takes the other's.
+template <class T>
+std::string merge_setting(std::string_view key, T& first, const T& again) {
+    if (again == T{} || first == again) return {};
+    if (first == T{}) {
+        first = again;
+        return {};
+    }
+    return fmt::format("{} {} here but {}", key, shown(again), shown(first));
+}
+
+}  // namespace
+
+Result<void> HostMerger::add(const NamePattern& names, const Host& host, const Place& place) {
+    mentions_ += names.count();
+    if (mentions_ > kHostsMax)
+        return fail_at(place, "more than {} hosts; split the list", kHostsMax);
+    std::vector<std::string> expanded;
+    expanded.reserve(names.count());
+    names.expand_into(expanded);
+    for (std::string& name : expanded) {
+        const Mention mention{hosts_.size(), place.line, place.column};
+        const auto [found, is_new] = first_.try_emplace(name, mention);
+        if (is_new) {
+            hosts_.push_back(host);
+            hosts_.back().name = std::move(name);
+        } else if (const auto merged = merge(found->second, host, place); !merged) {
+            return merged;
+        }
+    }
+    return {};
+}
+
+Result<void> HostMerger::merge(const Mention& first, const Host& again, const Place& place) {
+    Host& host = hosts_[first.host];
+    for (const std::string& contradiction :
+         {merge_setting("user", host.user, again.user),
+          merge_setting("port", host.port, again.port),
+          merge_setting("identity_file", host.identity_file, again.identity_file),
+          merge_setting("address", host.address, again.address)}) {
+        if (!contradiction.empty())
+            return fail_at(place, "host {} has {} at {}:{}; give one host one value",
+                           quoted(host.name), contradiction, first.line, first.column);
+    }
+    // A mention without a limit is limited to its slots once another mention has a limit.
+    if (host.slots_max || again.slots_max)
+        host.slots_max =
+            host.slots_max.value_or(host.slots) + again.slots_max.value_or(again.slots);
+    host.slots += again.slots;
+    if (std::max(host.slots, host.slots_max.value_or(0)) > kSlotsMax)
+        return fail_at(place, "the slots of host {} add up to {}; a host has at most {}",
+                       quoted(host.name), std::max(host.slots, host.slots_max.value_or(0)),
+                       kSlotsMax);
+    return {};
+}
+
+}  // namespace dtrun

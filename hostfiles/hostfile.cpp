@@ -1,0 +1,168 @@
+#include "hostfiles/hostfile.h"
+
+#include "base/fd.h"
+#include "hostfiles/host_item.h"
+#include "hostfiles/host_merger.h"
+#include "hostfiles/yaml_hostfile.h"
+
+#include <array>
+#include <cstdio>
+
+namespace dtrun {
+
+namespace {
+
+constexpr std::size_t kFileBytesMax = 64u << 20;
+constexpr std::array<std::string_view, 3> kKeys = {"slots", "max_slots", "max-slots"};
+
+bool is_key(std::string_view text) {
+    return std::find(kKeys.begin(), kKeys.end(), text) != kKeys.end();
+}
+
+/// One line of a hostfile that names a host; parse() reads it from left to right.
+class HostLine {
+public:
+    explicit HostLine(const Place& place) : place_(place) {}
+
+    Result<void> parse(std::string_view line);
+
+    const NamePattern& names() const { return item_.names; }
+    const Place& host_place() const { return host_place_; }
+    Host host() const;
+
+private:
+    Result<void> parse_host(std::string_view text, const Place& place);
+    Result<void> parse_setting(std::string_view text, const Place& place);
+    static Result<void> explain_no_setting(std::string_view text, const Place& place);
+    Result<void> check_limit() const;
+
+    Place place_;
+    Place host_place_;
+    Place limit_place_;
+    HostItem item_;
+    std::optional<int> slots_max_;
+};
+
+Result<void> HostLine::parse(std::string_view line) {
+    bool is_host = true;
+    for (const Piece& word : split_outside_brackets(line, " \t\r\v\f")) {
+        if (word.text.empty()) continue;
+        const Place place = place_.after(word.offset);
+        const auto parsed =
+            is_host ? parse_host(word.text, place) : parse_setting(word.text, place);
+        if (!parsed) return parsed;
+        is_host = false;
+    }
+    return check_limit();
+}
+
+Result<void> HostLine::parse_host(std::string_view text, const Place& place) {
+    host_place_ = place;
+    const auto pieces = split_outside_brackets(text, ",");
+    if (pieces.size() > 1)
+        return fail_at(place.after(pieces[0].text.size()),
+                       "a hostfile has one host on each line; lists with commas are for -H");
+    auto item = parse_host_item(text, place);
+    if (!item) return std::unexpected(item.error());
+    item_ = std::move(*item);
+    return {};
+}
+
+Result<void> HostLine::parse_setting(std::string_view text, const Place& place) {
+    const std::size_t equals = text.find('=');
+    const std::string_view key = text.substr(0, equals);
+    if (equals == std::string_view::npos || key.empty() || (is_key(key) && key == text))
+        return explain_no_setting(text, place);
+    if (!is_key(key))
+        return fail_at(place, "unknown key {}{}; the keys are slots and max_slots", quoted(key),
+                       did_you_mean(key, kKeys, [](std::string_view name) { return name; }));
+    const std::string_view value = text.substr(equals + 1);
+    std::optional<int>& setting = key == "slots" ? item_.slots : slots_max_;
+    if (setting) return fail_at(place, "{} is given twice on this line; keep one", key);
+    const std::string example = fmt::format("{}=4 without blanks around '='", key);
+    const auto number = parse_slots(value, place.after(equals + 1), example);
+    if (!number) return std::unexpected(number.error());
+    setting = *number;
+    if (key != "slots") limit_place_ = place;
+    return {};
+}
+
+Result<void> HostLine::explain_no_setting(std::string_view text, const Place& place) {
+    if (is_key(text) || text[0] == '=') {
+        const std::string_view key = is_key(text) ? text : "slots";
+        return fail_at(place, "write {}=4 without blanks around '='", key);
+    }
+    if (std::all_of(text.begin(), text.end(), is_digit))
+        return fail_at(place, "{} has no key; write slots={}", quoted(text), text);
+    return fail_at(place,
+                   "{} is not a setting; a line is one host, then slots=4 or max_slots=8, then "
+                   "a # comment",
+                   quoted(text));
+}
+
+Result<void> HostLine::check_limit() const {
+    const int slots = host().slots;
+    if (slots_max_ && *slots_max_ < slots)
+        return fail_at(limit_place_, "max_slots={} is less than slots={}; raise it or lower slots",
+                       *slots_max_, slots);
+    return {};
+}
+
+Host HostLine::host() const {
+    Host host;
+    host.user = item_.user;
+    host.slots = item_.slots.value_or(host.slots);
+    host.slots_max = slots_max_;
+    return host;
+}
+
+std::string_view without_byte_order_mark(std::string_view text) {
+    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    return text;
+}
+
+Result<std::string> read_standard_input() {
+    std::string text;
+    std::array<char, 64u << 10> chunk;
+    while (const std::size_t n = std::fread(chunk.data(), 1, chunk.size(), stdin)) {
+        text.append(chunk.data(), n);
+        if (text.size() > kFileBytesMax)
+            return fail(Errc::invalid_input, "stdin: larger than {} bytes", kFileBytesMax);
+    }
+    if (std::ferror(stdin) != 0) return fail(Errc::internal, "stdin: cannot be read");
+    return text;
+}
+
+}  // namespace
+
+Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
+    text = without_byte_order_mark(text);
+    if (looks_like_yaml(text)) return parse_yaml_hostfile(text, name);
+    HostMerger hosts;
+    bool any = false;
+    Place place{name, 0};
+    while (!text.empty()) {
+        ++place.line;
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        const std::string_view content = line.substr(0, line.find('#'));
+        if (trim(content).empty()) continue;
+        HostLine parsed(place);
+        if (const auto ok = parsed.parse(content); !ok) return std::unexpected(ok.error());
+        const auto added = hosts.add(parsed.names(), parsed.host(), parsed.host_place());
+        if (!added) return std::unexpected(added.error());
+        any = true;
+    }
+    if (!any)
+        return fail_at(Place{name}, "no hosts in the file; write lines such as: host slots=4");
+    return hosts.take();
+}
+
+Result<HostList> read_hostfile(const std::string& path) {
+    const bool is_stdin = path == "-";
+    const auto text = is_stdin ? read_standard_input() : read_file(path, kFileBytesMax);
+    if (!text) return std::unexpected(text.error());
+    return parse_hostfile(*text, is_stdin ? "stdin" : path);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,143 @@
+#include "hostfiles/name_pattern.h"
+
+#include "hostfiles/host.h"
+
+#include <fmt/format.h>
+
+namespace dtrun {
+
+namespace {
+
+constexpr std::size_t kDigitsMax = 18;  // always fits a long long
+
+bool is_name_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '.' ||
+           c == '-' || c == '_';
+}
+
+Result<void> check_literal(std::string_view text, const Place& place) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == ']') return fail_at(place.after(i), "']' without '[' before it");
+        if (!is_name_char(text[i]))
+            return fail_at(place.after(i),
+                           "{} cannot stand in a host name; use letters, digits, '.', '-' and '_'",
+                           quoted(text.substr(i, 1)));
+    }
+    return {};
+}
+
+Result<long long> parse_number(std::string_view digits, const Place& place) {
+    if (digits.size() > kDigitsMax)
+        return fail_at(place, "number {} is too large; at most {} digits", quoted(digits),
+                       kDigitsMax);
+    return *to_int(digits, 0, std::numeric_limits<long long>::max());
+}
+
+}  // namespace
+
+Result<NamePattern::Range> NamePattern::parse_range(std::string_view text, const Place& place) {
+    const std::size_t dash = text.find('-');
+    const std::string_view low = text.substr(0, dash);
+    const std::string_view high = dash == std::string_view::npos ? low : text.substr(dash + 1);
+    for (const std::string_view number : {low, high}) {
+        if (number.empty() || !std::all_of(number.begin(), number.end(), is_digit))
+            return fail_at(place, "{} is not a number or a range; write [1-3] or [01-16,20]",
+                           quoted(text));
+    }
+    const auto first = parse_number(low, place);
+    if (!first) return std::unexpected(first.error());
+    const auto last = parse_number(high, place.after(text.size() - high.size()));
+    if (!last) return std::unexpected(last.error());
+    if (*first > *last)
+        return fail_at(place, "range {}-{} runs backwards; write {}-{}", low, high, high, low);
+    return Range{*first, *last, low.size()};
+}
+
+Result<std::vector<NamePattern::Range>> NamePattern::parse_ranges(std::string_view text,
+                                                                  const Place& place) {
+    std::vector<Range> ranges;
+    std::size_t count = 0;
+    std::size_t bytes = 0;
+    std::size_t offset = 0;
+    for (const std::string_view piece : split(text, ',')) {
+        const Place piece_place = place.after(offset);
+        const auto range = parse_range(piece, piece_place);
+        if (!range) return std::unexpected(range.error());
+        const auto size = static_cast<std::size_t>(range->high - range->low) + 1;
+        if (size > kHostsMax / count_ - std::min(count, kHostsMax / count_))
+            return fail_at(piece_place, "range {} goes past the {} hosts that one list can hold",
+                           piece, kHostsMax);
+        count += size;
+        bytes = std::max(bytes, std::max(range->width, fmt::formatted_size("{}", range->high)));
+        ranges.push_back(*range);
+        offset += piece.size() + 1;
+    }
+    count_ *= count;
+    bytes_ += bytes;
+    return ranges;
+}
+
+Result<NamePattern> NamePattern::parse(std::string_view text, const Place& place) {
+    if (text.empty()) return fail_at(place, "the host name is missing");
+    if (text[0] == '-')
+        return fail_at(place, "host name {} starts with '-': ssh would read it as an option",
+                       quoted(text));
+    NamePattern pattern;
+    std::size_t begin = 0;
+    while (begin < text.size()) {
+        const std::size_t open = text.find('[', begin);
+        const std::string_view literal = text.substr(begin, open - begin);
+        const auto checked = check_literal(literal, place.after(begin));
+        if (!checked) return std::unexpected(checked.error());
+        pattern.bytes_ += literal.size();
+        pattern.segments_.push_back({literal, {}});
+        if (open == std::string_view::npos) break;
+        const std::size_t close = text.find(']', open);
+        if (close == std::string_view::npos)
+            return fail_at(place.after(open), "'[' is not closed; write ']' after the last number");
+        auto ranges =
+            pattern.parse_ranges(text.substr(open + 1, close - open - 1), place.after(open + 1));
+        if (!ranges) return std::unexpected(ranges.error());
+        pattern.segments_.back().ranges = std::move(*ranges);
+        begin = close + 1;
+    }
+    if (pattern.bytes_ > kNameBytesMax)
+        return fail_at(place, "host name {} is longer than {} bytes", quoted(text), kNameBytesMax);
+    return pattern;
+}
+
+NamePattern NamePattern::verbatim(std::string_view name) {
+    NamePattern pattern;
+    pattern.segments_.push_back({name, {}});
+    return pattern;
+}
+
+void NamePattern::expand_into(std::vector<std::string>& names) const {
+    std::string prefix;
+    expand_from(0, prefix, names);
+}
+
+// The depth of the recursion is the number of brackets in a name of at most kNameBytesMax bytes.
+void NamePattern::expand_from(std::size_t segment, std::string& prefix,
+                              std::vector<std::string>& names) const {
+    if (segment == segments_.size()) {
+        names.push_back(prefix);
+        return;
+    }
+    const std::size_t kept = prefix.size();
+    prefix += segments_[segment].literal;
+    if (segments_[segment].ranges.empty()) expand_from(segment + 1, prefix, names);
+    const std::size_t fixed = prefix.size();
+    for (const Range& range : segments_[segment].ranges) {
+        for (long long number = range.low; number <= range.high; ++number) {
+            const fmt::format_int digits(number);
+            if (digits.size() < range.width) prefix.append(range.width - digits.size(), '0');
+            prefix.append(digits.data(), digits.size());
+            expand_from(segment + 1, prefix, names);
+            prefix.resize(fixed);
+        }
+    }
+    prefix.resize(kept);
+}
+
+}  // namespace dtrun

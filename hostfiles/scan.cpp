@@ -1,0 +1,64 @@
+#include "hostfiles/scan.h"
+
+#include "hostfiles/host.h"
+
+#include <fmt/format.h>
+
+namespace dtrun {
+
+std::string quoted(std::string_view text) {
+    constexpr std::size_t kShown = 64;
+    std::string shown = "'";
+    for (const char c : text.substr(0, kShown)) {
+        if (c < ' ' || c > '~')
+            shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        else
+            shown += c;
+    }
+    return shown + (text.size() > kShown ? "...'" : "'");
+}
+
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+bool is_blank(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+std::vector<Piece> split_outside_brackets(std::string_view text, std::string_view separators) {
+    std::vector<Piece> pieces;
+    std::size_t begin = 0;
+    bool inside = false;
+    const auto add = [&](std::size_t end) {
+        const std::string_view piece = trim(text.substr(begin, end - begin));
+        // An empty piece is placed where something should have stood.
+        const std::size_t offset = piece.empty() ? begin : piece.data() - text.data();
+        pieces.push_back({piece, offset});
+    };
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '[')
+            inside = true;
+        else if (text[i] == ']')
+            inside = false;
+        else if (!inside && separators.find(text[i]) != std::string_view::npos) {
+            add(i);
+            begin = i + 1;
+        }
+    }
+    add(text.size());
+    return pieces;
+}
+
+Result<int> parse_slots(std::string_view text, const Place& place, std::string_view example) {
+    if (text.empty()) return fail_at(place, "the number of slots is missing; write {}", example);
+    if (!std::all_of(text.begin(), text.end(), is_digit))
+        return fail_at(place, "{} is not a number of slots; write {}", quoted(text), example);
+    const auto slots = to_int(text, 0, kSlotsMax);
+    if (!slots)
+        return fail_at(place, "{} slots are too many; a host has at most {}", quoted(text),
+                       kSlotsMax);
+    return static_cast<int>(*slots);
+}
+
+}  // namespace dtrun
