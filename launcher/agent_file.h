@@ -1,0 +1,21 @@
+#pragma once
+
+#include "base/result.h"
+
+#include <string>
+
+namespace dtrun {
+
+/// An agent program that can be started here or copied to a host.
+struct AgentFile {
+    std::string path;
+    std::string build_id;  ///< names it in hosts' caches
+};
+
+/// The agent that belongs to this dtrun: beside it, or in ../libexec/dtrun/. For another CPU:
+/// "dtrun-agent-<machine>" at the same places.
+/// \param machine  as `uname -m` says; empty: this machine's
+/// Errc: not_found (the message lists the places), invalid_input
+Result<AgentFile> find_agent(const std::string& machine = {});
+
+}  // namespace dtrun

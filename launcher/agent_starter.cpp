@@ -1,0 +1,120 @@
+#include "launcher/agent_starter.h"
+
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "base/strings.h"
+#include "rendezvous/messages.h"
+
+#include <array>
+
+namespace dtrun {
+namespace {
+
+constexpr std::string_view kReady = "dtrun-agent ";
+constexpr std::string_view kWanted = "dtrun-agent-wanted ";
+constexpr std::string_view kSend = "dtrun-agent-send";
+constexpr std::string_view kFailed = "dtrun-agent-failed ";
+
+// Runs on the host, under any POSIX shell. It first looks for the agent of this build in the user's
+// cache and on PATH; else it says what machine this is, is told which agent to expect (build id,
+// size, SHA-256), and stores it under its final name only when all of it has arrived. Nothing else
+// is sent before the agent has said that it runs, so that `head` cannot read too far.
+// No line ends and no exclamation marks: the login shell may be csh.
+constexpr std::string_view kScript =
+    "d=${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun; a=$d/agent-{0}; [ -x \"$a\" ] && exec \"$a\"; "
+    "b=$(command -v dtrun-agent) && [ \"$(\"$b\" --build-id 2>/dev/null)\" = {0} ] && exec \"$b\"; "
+    "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }}; "
+    "umask 077; t=$d/.new.$(uname -n).$$; echo \"dtrun-agent-wanted $(uname -m)\"; "
+    "read -r id n h || exit 1; a=$d/agent-$id; [ -x \"$a\" ] && exec \"$a\"; "
+    "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
+    "echo dtrun-agent-send; "
+    "e=$(head -c \"$n\" 2>&1 >\"$t\") || f \"cannot store the agent: $e\"; "
+    "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in $t\"; "
+    "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${{s%% *}}\" \"=\" \"$h\" ] || [ -z \"$s\" ] || "
+    "f \"the agent was damaged on its way\"; "
+    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; exec \"$a\"; "
+    "f \"cannot execute $a\"";
+
+asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, std::string machine,
+                                         Deadline deadline) {
+    const auto agent = find_agent(machine);
+    if (!agent) co_return std::unexpected(agent.error());
+    const auto bytes = read_file(agent->path);
+    if (!bytes) co_return std::unexpected(bytes.error());
+    const std::string announcement = fmt::format("{} {} {}\n", agent->build_id, bytes->size(),
+                                                 hex(sha256(*bytes)));
+    auto sent = co_await channel.write(announcement, deadline);
+    if (!sent) co_return sent;
+    for (;;) {
+        const auto line = co_await lines.next(deadline);
+        if (!line) co_return std::unexpected(line.error());
+        if (*line == kSend) break;
+        if (line->starts_with(kFailed)) co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
+    }
+    // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
+    sent = co_await channel.write(*bytes, deadline);
+    if (!sent && sent.error().code != Errc::closed) co_return sent;
+    co_return Result<void>{};
+}
+
+}  // namespace
+
+std::string remote_agent_command(const AgentFile& agent) {
+    return "exec /bin/sh -c " + shell_quote(fmt::format(fmt::runtime(kScript), agent.build_id));
+}
+
+asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
+    for (;;) {
+        const std::size_t end = buffer_.find('\n');
+        if (end != std::string::npos) {
+            std::string line = buffer_.substr(0, end);
+            buffer_.erase(0, end + 1);
+            co_return line;
+        }
+        if (buffer_.size() > kBytesMax)
+            co_return fail(Errc::invalid_input, "the host prints without end");
+        std::array<char, 4096> bytes;
+        const auto n = co_await channel_.read(bytes, deadline);
+        if (!n) co_return std::unexpected(n.error());
+        if (*n == 0) co_return fail(Errc::closed, "ended");
+        buffer_.append(bytes.data(), *n);
+    }
+}
+
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline deadline,
+                                          std::function<void(const char*)> phase) {
+    for (;;) {
+        const auto line = co_await lines.next(deadline);
+        if (!line && line.error().code == Errc::closed)
+            co_return fail(Errc::closed, "the agent did not start: {}", describe_ending(channel));
+        if (!line) co_return fail(line.error(), "starting the agent");
+        if (line->starts_with(kFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
+        if (line->starts_with(kWanted)) {
+            phase("copying the agent");
+            const std::string machine = line->substr(kWanted.size());
+            const auto sent = co_await send_agent(channel, lines, machine, deadline);
+            if (!sent && sent.error().code == Errc::timed_out)
+                co_return fail(sent.error(), "copying the agent");
+            if (!sent) co_return sent;
+            phase("starting the agent");
+            continue;
+        }
+        if (!line->starts_with(kReady)) continue;  // what a login shell prints
+        const std::string version = line->substr(kReady.size(), line->find(' ', kReady.size()) - kReady.size());
+        if (version == std::to_string(kProtocolVersion)) co_return Result<void>{};
+        co_return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,
+                       kProtocolVersion);
+    }
+}
+
+std::string describe_ending(Channel& channel) {
+    const std::string errors = channel.take_errors();
+    const std::string ending = channel.ending();
+    const std::string_view said = trim(errors);
+    if (said.empty()) return ending.empty() ? "it said nothing" : ending;
+    return fmt::format("{}{}{}", ending, ending.empty() ? "" : ": ", said);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,69 @@
+#pragma once
+// What cli*.cpp share: the table of the flags of `dtrun run`.
+
+#include "base/result.h"
+#include "launcher/cli.h"
+#include "launcher/horovod_flags.h"
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// What the words read so far ask for.
+struct Draft {
+    Options options;
+    HorovodValues tuning;
+    bool tcp = false;
+    std::string config_file;
+    CommandLine::Kind kind = CommandLine::Kind::run;  ///< another one ends the reading
+};
+
+enum class FlagGroup { hosts, environment, reaching, output, ending, other, horovod };
+
+/// One option: its names and what it does.
+struct Flag {
+    enum class Value { none, required, optional };  ///< optional: only as --name=VALUE
+
+    std::string_view names;    ///< between blanks, with their dashes
+    std::string_view metavar;  ///< of the value; empty if it takes none, "[=X]" if optional
+    FlagGroup group{};
+    std::string_view help;
+    /// Stores the value ("" if there is none); the error does not name the flag.
+    std::function<Result<void>(Draft&, std::string_view value)> apply;
+    std::string_view refused;  ///< why dtrun has no such flag; apply is empty then
+
+    Value value() const;
+};
+
+/// Time in seconds, fractions allowed; rounded to a millisecond.
+Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
+                                                std::chrono::milliseconds min,
+                                                std::chrono::milliseconds max);
+inline constexpr std::chrono::milliseconds kTimeoutMin{1};
+inline constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24);
+
+/// All flags, in the order of --help.
+const std::vector<Flag>& run_flags();
+
+/// An option as the user wrote it.
+struct FoundFlag {
+    const Flag* flag = nullptr;
+    std::string_view name;                     ///< whole, for messages
+    std::optional<std::string_view> attached;  ///< value in the same word
+};
+
+/// Finds the flag that `word` (which begins with '-') means.
+/// \return invalid_input: unknown ("did you mean"), or short for several (names them)
+Result<FoundFlag> find_flag(std::string_view word);
+
+/// `dtrun --help`, in at most kHelpColumns columns.
+std::string run_help();
+std::string_view usage_line();
+
+}  // namespace dtrun

@@ -1,0 +1,106 @@
+// The text of `dtrun --help`.
+
+#include "base/strings.h"
+#include "launcher/cli_flags.h"
+#include "launcher/text_layout.h"
+
+namespace dtrun {
+
+namespace {
+
+constexpr std::string_view kIntroduction = R"(
+Starts a training program on this machine or on many, gives each rank its place,
+shows what they print and leaves nothing behind. Programs for Horovod, torch,
+DeepSpeed or your own communicator run unmodified; horovodrun's flags work too.
+
+Examples:
+  dtrun -np 4 python train.py
+      4 ranks on this machine
+  dtrun -np 16 -H s1:4,s2:4,s3:4,s4:4 python train.py
+      4 ranks on each of 4 hosts, over ssh
+  dtrun --hostfile hosts.txt python train.py
+      one rank for every slot of the hosts in a file
+  dtrun -H s1:4,s2:4 --plan python train.py
+      show which rank would run where, and start nothing
+  dtrun -H s1:4,s2:4 -x NCCL_DEBUG=INFO --output-dir logs python train.py
+      with a variable for every rank, and their output in files too
+  dtrun -H s1:4,s2:4 OMP_NUM_THREADS=8 python train.py --epochs 3
+      what follows the program belongs to the program
+
+Options stand before the program. Long names may be shortened while they stay
+unique; a value follows as the next word or after '='. See also: dtrun help
+environment.
+)";
+
+constexpr std::size_t kMiddle = 28;  // where descriptions begin
+
+constexpr std::pair<FlagGroup, std::string_view> kTitles[] = {
+    {FlagGroup::hosts, "Ranks and hosts"},
+    {FlagGroup::environment, "What ranks start with"},
+    {FlagGroup::reaching, "Reaching the hosts"},
+    {FlagGroup::output, "Output"},
+    {FlagGroup::ending, "The end of the job"},
+    {FlagGroup::other, "About dtrun"},
+    {FlagGroup::horovod,
+     "Horovod's settings (default: Horovod's own, or your HOROVOD_* variables)"},
+};
+
+std::string comma_separated(std::string_view names) {
+    std::string text;
+    for (const std::string_view name : split(names, ' '))
+        text += (text.empty() ? "" : ", ") + std::string(name);
+    return text;
+}
+
+std::string left_column(const Flag& flag) {
+    const std::string blank = flag.value() == Flag::Value::required ? " " : "";
+    return comma_separated(flag.names) + blank + std::string(flag.metavar);
+}
+
+/// Every flag of a group that does something; one without help shares the row of the one before.
+std::string rows(FlagGroup group) {
+    const std::vector<Flag>& flags = run_flags();
+    std::string text;
+    for (auto flag = flags.begin(); flag != flags.end(); ++flag) {
+        if (flag->group != group || flag->help.empty()) continue;
+        std::string left = left_column(*flag);
+        const auto next = flag + 1;
+        if (next != flags.end() && next->help.empty() && next->refused.empty())
+            left += ", " + left_column(*next);
+        text += two_columns(left, flag->help, kMiddle);
+    }
+    return text;
+}
+
+/// Flags that are refused, each reason once.
+std::string refusals() {
+    std::string text;
+    std::string_view reason;
+    std::string names;
+    const auto flush = [&] {
+        if (!names.empty()) text += wrap(fmt::format("{}: {}.", names, reason), 2);
+        names.clear();
+    };
+    for (const Flag& flag : run_flags()) {
+        if (flag.refused.empty()) continue;
+        if (flag.refused != reason) flush();
+        reason = flag.refused;
+        names += (names.empty() ? "" : ", ") + comma_separated(flag.names);
+    }
+    flush();
+    return text;
+}
+
+}  // namespace
+
+std::string_view usage_line() {
+    return "usage: dtrun [run] [options] [VAR=VALUE...] program [args...]";
+}
+
+std::string run_help() {
+    std::string text = std::string(usage_line()) + "\n" + std::string(kIntroduction);
+    for (const auto& [group, title] : kTitles) text += fmt::format("\n{}:\n{}", title, rows(group));
+    return text + "\nRefused flags of horovodrun:\n" + refusals();
+}
+
+}  // namespace dtrun

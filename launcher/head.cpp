@@ -1,0 +1,295 @@
+#include "launcher/head.h"
+
+#include "base/log.h"
+#include "base/net.h"
+#include "launcher/exit_code.h"
+#include "launcher/report.h"
+
+#include <algorithm>
+#include <csignal>
+#include <sys/resource.h>
+
+namespace dtrun {
+namespace {
+
+/// After the last grace: for KILL to work, and for the news of it.
+constexpr std::chrono::seconds kEndLimit{8};
+
+JobPlan job_plan(const Placement& placement) {
+    JobPlan plan;
+    plan.world_size = static_cast<std::uint32_t>(placement.world_size());
+    plan.hosts.resize(placement.hosts.size());
+    for (const RankPlace& place : placement.ranks) {
+        RankSlot slot;
+        slot.rank = static_cast<std::uint32_t>(place.rank);
+        slot.local_rank = static_cast<std::uint32_t>(place.local_rank);
+        slot.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
+        slot.cross_size = static_cast<std::uint32_t>(place.cross_size);
+        slot.slot = static_cast<std::uint32_t>(place.slot);
+        plan.hosts[static_cast<std::size_t>(place.host)].push_back(slot);
+    }
+    return plan;
+}
+
+std::vector<std::uint32_t> ranks_on_host(const JobSpec& spec) {
+    std::vector<std::uint32_t> counts;
+    for (const JobHost& host : spec.hosts) counts.push_back(static_cast<std::uint32_t>(host.ranks.size()));
+    return counts;
+}
+
+std::vector<std::string> host_names(const JobSpec& spec) {
+    std::vector<std::string> names;
+    for (const JobHost& host : spec.hosts) names.push_back(host.host.name);
+    return names;
+}
+
+/// A descriptor or three for each host, whatever the soft limit says.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+OutputOptions output_options(const JobSpec& spec) {
+    const Options& asked = spec.options;
+    const int world_size = spec.placement.world_size();
+    OutputOptions options;
+    options.tag = asked.tag.value_or(world_size > 1 ? Tag::horovod : Tag::none);
+    options.timestamps = asked.timestamps;
+    options.directory = asked.output_dir;
+    if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
+        for (int rank = 0; rank < world_size; ++rank)
+            options.console.push_back((asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
+                                      !asked.quiet_ranks.contains(rank));
+    return options;
+}
+
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+Head::Head(asio::io_context& io, const JobSpec& spec)
+    : io_(io),
+      spec_(spec),
+      tasks_(io.get_executor()),
+      hosts_(spec.hosts.size()),
+      membership_(job_plan(spec.placement)),
+      job_(ranks_on_host(spec), {spec.options.keep_going, spec.options.grace}),
+      signals_(io),
+      over_(io, asio::steady_timer::time_point::max()),
+      output_idle_(io, asio::steady_timer::time_point::max()),
+      login_slot_(io, asio::steady_timer::time_point::max()) {}
+
+Head::~Head() = default;
+
+Result<void> Head::prepare() {
+    raise_descriptor_limit();
+    auto agent = find_agent();
+    if (!agent) return std::unexpected(agent.error());
+    agent_file_ = std::move(*agent);
+
+    std::vector<std::string> rank_hosts;
+    for (const RankPlace& place : spec_.placement.ranks)
+        rank_hosts.push_back(spec_.host_of(static_cast<std::uint32_t>(place.rank)));
+    const auto wake = [this] { asio::post(io_, [this] { return_credits(); }); };
+    auto output = OutputMux::create(output_options(spec_), rank_hosts, wake);
+    if (!output) return std::unexpected(output.error());
+    output_ = std::move(*output);
+    log::set_sink([](void* mux, std::string_view line) { static_cast<OutputMux*>(mux)->message(line); },
+                  output_.get());
+    progress_ = std::make_unique<Progress>(io_.get_executor(), *output_, host_names(spec_));
+
+    std::vector<std::uint32_t> readers;
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+        const auto& ranks = spec_.hosts[host].ranks;
+        const StdinTarget& target = spec_.options.stdin_target;
+        const bool one = std::ranges::find(ranks, static_cast<std::uint32_t>(target.rank)) != ranks.end();
+        if (target.kind == StdinTarget::Kind::all || (target.kind == StdinTarget::Kind::rank && one))
+            readers.push_back(host);
+    }
+    stdin_ = std::make_unique<StdinPump>(
+        io_.get_executor(), readers, [this](std::uint32_t host, std::string_view bytes) {
+            if (hosts_[host].session != nullptr)
+                hosts_[host].session->send(encode(Input{std::string(bytes)}));
+        });
+    return listen();
+}
+
+asio::awaitable<int> Head::run() {
+    const auto prepared = prepare();
+    if (!prepared) {
+        log::error("{}", prepared.error().message);
+        co_return prepared.error().code == Errc::invalid_input ? kExitUsage : kExitInternal;
+    }
+    tasks_.spawn(watch_signals());
+    tasks_.spawn(watch_start_timeout());
+    progress_->start();
+    tasks_.spawn(start_hosts());
+    while (!(job_.over() && sweeps_ == 0) && !hurry_) co_await over_.async_wait(use_tuple);
+
+    progress_->finish();
+    stdin_->stop();
+    server_->stop();
+    co_await drain_output();
+    co_return finish();
+}
+
+/// Carries out what the state machine has decided.
+void Head::step() {
+    if (job_.take_start()) start_ranks();
+    if (const auto order = job_.take_stop()) {
+        starting_ = false;
+        login_slot_.cancel();
+        progress_->finish();
+        const auto grace = static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
+        send_to_all(encode(Stop{order->signal, grace}));
+        tasks_.spawn(watch_end(after(order->grace + kEndLimit)));
+    }
+    if (job_.over()) over_.cancel();
+}
+
+void Head::start_ranks() {
+    starting_ = false;
+    progress_->finish();
+    const std::vector<Assign> assignments = membership_.assignments();
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        hosts_[host].session->send(encode(assignments[host]));
+    stdin_->start();
+}
+
+void Head::send_to_all(const Bytes& frame) {
+    for (const HostState& host : hosts_)
+        if (host.session != nullptr && !host.done) host.session->send(frame);
+}
+
+void Head::agent_started(std::uint32_t host, const Started& started) {
+    for (const RankPid& rank : started.ranks)
+        log::info("rank {} runs on {} as pid {}", rank.rank, spec_.hosts[host].host.name, rank.pid);
+}
+
+void Head::agent_exited(std::uint32_t host, const Exited& exited) {
+    log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
+    job_.rank_exited(host, exited);
+    step();
+}
+
+void Head::agent_output(std::uint32_t host, const OutputView& output) {
+    if (output.header.rank >= spec_.placement.ranks.size()) return;
+    output_->add(static_cast<int>(output.header.rank), output.header.stream, output.header.time_ns,
+                 output.data);
+    static_cast<void>(host);
+}
+
+void Head::agent_output_end(std::uint32_t, const OutputEnd& end) {
+    if (end.rank < spec_.placement.ranks.size())
+        output_->finish(static_cast<int>(end.rank), end.stream);
+}
+
+void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) { stdin_->credit(host, bytes); }
+
+void Head::agent_done(std::uint32_t host, const Done& done) {
+    hosts_[host].done = true;
+    stdin_->host_gone(host);
+    job_.host_done(host, done.strays);
+    step();
+}
+
+void Head::agent_closed(AgentSession& agent, const Error& why) {
+    if (!agent.host()) return;
+    HostState& state = hosts_[*agent.host()];
+    state.session = nullptr;
+    if (!state.done) lost(*agent.host(), why.message);
+}
+
+void Head::lost(std::uint32_t host, const std::string& why) {
+    hosts_[host].done = true;
+    stdin_->host_gone(host);
+    membership_.lost(host);
+    tasks_.spawn(sweep(host));
+    job_.host_lost(host, "its agent is gone: " + why);
+    step();
+}
+
+/// The last resort: a host that does not answer the order to end is given up.
+asio::awaitable<void> Head::watch_end(Deadline deadline) {
+    asio::steady_timer timer(io_, deadline);
+    co_await timer.async_wait(use_tuple);
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+        if (hosts_[host].session == nullptr || hosts_[host].done) continue;
+        log::warn("{}: its agent does not answer; given up", spec_.hosts[host].host.name);
+        hosts_[host].session->close();
+        lost(host, "it does not answer");
+    }
+}
+
+asio::awaitable<void> Head::watch_signals() {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+        if (!is_ignored(signal)) signals_.add(signal);
+    for (;;) {
+        const auto [error, signal] = co_await signals_.async_wait(use_tuple);
+        if (error) co_return;
+        on_signal(signal);
+    }
+}
+
+void Head::on_signal(int signal) {
+    switch (signal) {
+        case SIGUSR1:
+        case SIGUSR2: return send_to_all(encode(SignalRanks{signal}));
+        case SIGCONT:
+            send_to_all(encode(SignalRanks{signal}));
+            return stdin_->resume();
+        case SIGTSTP:
+            send_to_all(encode(SignalRanks{signal}));
+            ::raise(SIGSTOP);  // and we ourselves, as the shell expects
+            return;
+        default: break;
+    }
+    if (job_.over()) hurry_ = true;  // only output is left, and nobody reads it
+    if (signal == SIGINT && !job_.ending())
+        output_->message("dtrun: ending the job; Ctrl-C again kills it at once\n");
+    job_.interrupt(signal);
+    step();
+    over_.cancel();
+    output_idle_.cancel();
+}
+
+/// Bytes that have left here may be sent again there.
+void Head::return_credits() {
+    for (const OutputCredit& credit : output_->collect()) {
+        const auto rank = static_cast<std::size_t>(credit.rank);
+        hosts_[static_cast<std::size_t>(spec_.placement.ranks[rank].host)].credit_bytes += credit.bytes;
+    }
+    for (HostState& host : hosts_) {
+        if (host.credit_bytes == 0 || host.session == nullptr) continue;
+        host.session->send(encode(Credit{std::exchange(host.credit_bytes, 0)}));
+    }
+    if (output_->idle()) output_idle_.cancel();
+}
+
+asio::awaitable<void> Head::drain_output() {
+    // Lines without an end, of hosts that were lost.
+    for (const RankPlace& place : spec_.placement.ranks)
+        for (const Stream stream : {Stream::out, Stream::err}) output_->finish(place.rank, stream);
+    while (!output_->idle() && !hurry_) co_await output_idle_.async_wait(use_tuple);
+}
+
+int Head::finish() {
+    const Outcome& outcome = job_.outcome();
+    const auto tail = [this](std::uint32_t rank) { return output_->tail(static_cast<int>(rank)); };
+    output_->message(failure_report(outcome, spec_, tail));
+    int code = exit_code(outcome);
+    for (const Error& failure : output_->take_failures()) {
+        output_->message("dtrun: " + failure.message + "\n");
+        if (code == 0 && failure.code != Errc::closed) code = kExitInternal;
+    }
+    log::set_sink(nullptr, nullptr);
+    output_->stop(after(hurry_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2'000)));
+    return code;
+}
+
+}  // namespace dtrun

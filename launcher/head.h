@@ -1,0 +1,112 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/task_group.h"
+#include "launcher/agent_file.h"
+#include "launcher/agent_session.h"
+#include "launcher/channel.h"
+#include "launcher/job.h"
+#include "launcher/job_spec.h"
+#include "launcher/output_mux.h"
+#include "launcher/progress.h"
+#include "launcher/ssh_channel.h"
+#include "launcher/stdin_pump.h"
+#include "rendezvous/membership.h"
+#include "rendezvous/server.h"
+
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Runs one job: starts an agent on each host, serves the rendezvous, shows the output, and ends when
+/// nothing of the job is left anywhere. Decisions are Membership's and Job's; this class carries
+/// events to them and orders from them.
+///
+/// Thread: the io_context's, the only one. Lifetime: `spec` outlives it; run() once.
+class Head final : private AgentEvents {
+public:
+    Head(asio::io_context& io, const JobSpec& spec);
+    ~Head() override;
+
+    /// \return dtrun's exit status
+    asio::awaitable<int> run();
+
+private:
+    struct HostState {
+        std::unique_ptr<Channel> channel;  ///< the lifeline, once the agent was started
+        AgentSession* session = nullptr;   ///< once it has joined
+        const char* phase = "waiting for its turn";
+        bool done = false;
+        std::uint64_t credit_bytes = 0;  ///< not yet sent
+    };
+
+    // Starting (head_start.cpp).
+    Result<void> prepare();
+    Result<void> listen();
+    asio::awaitable<void> start_hosts();
+    asio::awaitable<void> run_host(std::uint32_t host);
+    asio::awaitable<Result<void>> start_host(std::uint32_t host, Deadline deadline);
+    asio::awaitable<Result<void>> open_channel(std::uint32_t host, std::string command,
+                                               Deadline deadline, std::unique_ptr<Channel>& channel);
+    asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
+    Bytes bootstrap_frame(std::uint32_t host) const;
+    void host_failed(std::uint32_t host, const Error& error);
+    void set_phase(std::uint32_t host, const char* phase);
+    asio::awaitable<void> sweep(std::uint32_t host);
+    asio::awaitable<void> watch_start_timeout();
+
+    // What agents say.
+    void admit(tcp::socket socket);
+    asio::awaitable<void> run_session(std::list<AgentSession>::iterator session);
+    void agent_joined(AgentSession& agent, Join join) override;
+    void agent_started(std::uint32_t host, const Started& started) override;
+    void agent_exited(std::uint32_t host, const Exited& exited) override;
+    void agent_output(std::uint32_t host, const OutputView& output) override;
+    void agent_output_end(std::uint32_t host, const OutputEnd& end) override;
+    void agent_input_credit(std::uint32_t host, std::uint64_t bytes) override;
+    void agent_done(std::uint32_t host, const Done& done) override;
+    void agent_closed(AgentSession& agent, const Error& why) override;
+    void lost(std::uint32_t host, const std::string& why);
+
+    // What follows.
+    void step();
+    void start_ranks();
+    void send_to_all(const Bytes& frame);
+    asio::awaitable<void> watch_signals();
+    asio::awaitable<void> watch_end(Deadline deadline);
+    void on_signal(int signal);
+    void return_credits();
+    asio::awaitable<void> drain_output();
+    int finish();
+
+    asio::io_context& io_;
+    const JobSpec& spec_;
+    JobId job_id_ = random_job_id();
+    Secret secret_ = Secret::random();
+    AgentFile agent_file_;
+    std::vector<std::string> addresses_;  ///< of this machine, that hosts may try
+    std::uint16_t port_ = 0;
+    Pool pool_{16};
+    TaskGroup tasks_;
+    std::vector<HostState> hosts_;
+    std::list<AgentSession> sessions_;
+    Membership membership_;
+    Job job_;
+    std::unique_ptr<Server> server_;
+    std::unique_ptr<OutputMux> output_;
+    std::unique_ptr<Progress> progress_;
+    std::unique_ptr<StdinPump> stdin_;
+    asio::signal_set signals_;
+    asio::steady_timer over_;        ///< cancelled when the job may be over
+    asio::steady_timer output_idle_;  ///< cancelled when the output may be
+    asio::steady_timer login_slot_;  ///< cancelled when a login has ended
+    unsigned logins_ = 0;
+    unsigned sweeps_ = 0;
+    bool starting_ = true;  ///< hosts may still be connecting
+    bool hurry_ = false;    ///< interrupted twice: nothing is waited for
+};
+
+}  // namespace dtrun

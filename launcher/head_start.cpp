@@ -1,0 +1,319 @@
+// How a job begins: a server that agents can reach, and an agent on each host.
+
+#include "base/log.h"
+#include "base/net.h"
+#include "base/strings.h"
+#include "launcher/agent_starter.h"
+#include "launcher/head.h"
+#include "launcher/process_channel.h"
+
+#include <algorithm>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+constexpr unsigned kLoginsMax = 128;  // at once; more only makes each slower
+constexpr std::chrono::seconds kSweepLimit{10};
+constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
+constexpr std::string_view kFailedLine = "dtrun-agent-failed ";
+
+std::string trim_copy(std::string_view text) { return std::string(trim(text)); }
+
+/// What a log-in on this machine would give; the ranks' environment comes on top.
+std::vector<std::string> login_environment() {
+    std::vector<std::string> env;
+    for (const char* name : {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"})
+        if (const char* value = ::getenv(name)) env.push_back(fmt::format("{}={}", name, value));
+    return env;
+}
+
+StartFailure failure_kind(Errc code) {
+    switch (code) {
+        case Errc::not_found:
+        case Errc::unreachable: return StartFailure::unreachable;
+        case Errc::timed_out: return StartFailure::timed_out;
+        case Errc::denied: return StartFailure::denied;
+        default: return StartFailure::agent;
+    }
+}
+
+StartFailure failure_kind(HostProblem problem) {
+    switch (problem) {
+        case HostProblem::program_missing: return StartFailure::program_missing;
+        case HostProblem::not_executable: return StartFailure::not_executable;
+        case HostProblem::directory_missing: return StartFailure::directory_missing;
+        default: return StartFailure::other;
+    }
+}
+
+/// `ssh` as the user wants it, for one host.
+std::vector<std::string> ssh_command_line(const SshOptions& ssh, const Host& host,
+                                          const std::string& command, std::chrono::seconds limit) {
+    std::vector<std::string> argv = ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
+    const std::string_view program = argv.front();
+    const bool is_ssh = program == "ssh" || program.ends_with("/ssh");
+    const std::string address = host.address.empty() ? host.name : host.address;
+    if (is_ssh) {
+        argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
+                                 fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count()))});
+        if (ssh.accept_new_host_keys) argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
+        const int port = host.port != 0 ? host.port : ssh.port;
+        if (port != 0) argv.insert(argv.end(), {"-p", std::to_string(port)});
+        const std::string& key = host.identity_file.empty() ? ssh.identity_file : host.identity_file;
+        if (!key.empty()) argv.insert(argv.end(), {"-i", key});
+        if (!host.user.empty()) argv.insert(argv.end(), {"-l", host.user});
+    }
+    argv.push_back(is_ssh || host.user.empty() ? address : host.user + "@" + address);
+    argv.push_back(command);
+    return argv;
+}
+
+}  // namespace
+
+Result<void> Head::listen() {
+    const bool all_local = std::ranges::all_of(
+        spec_.hosts, [](const JobHost& host) { return host.transport == Transport::local; });
+    const auto secret_of = [this](const JobId& job) { return job == job_id_ ? &secret_ : nullptr; };
+    const auto admit = [this](const JobId&, tcp::socket socket) { this->admit(std::move(socket)); };
+    server_ = std::make_unique<Server>(io_.get_executor(), secret_of, admit);
+
+    std::vector<std::string> listen_on{"127.0.0.1"};
+    const auto& wanted = spec_.options.network_interfaces;
+    for (const InterfaceAddress& address : interface_addresses()) {
+        if (all_local || address.loopback) continue;
+        if (!wanted.empty() && std::ranges::find(wanted, address.interface) == wanted.end()) continue;
+        addresses_.push_back(address.address);
+        if (!wanted.empty()) listen_on.push_back(address.address);
+    }
+    if (!all_local && wanted.empty()) listen_on = {"::"};
+    if (!all_local && addresses_.empty())
+        return fail(Errc::invalid_input, "this machine has no network interface {} that hosts could reach",
+                    join_names(wanted));
+    auto port = server_->listen(listen_on, 0);
+    if (!port && listen_on.front() == "::") port = server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
+    if (!port) return std::unexpected(port.error());
+    port_ = *port;
+    return {};
+}
+
+asio::awaitable<void> Head::start_hosts() {
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+        while (logins_ >= kLoginsMax && starting_) co_await login_slot_.async_wait(use_tuple);
+        if (!starting_) co_return;
+        ++logins_;
+        tasks_.spawn(run_host(host));
+    }
+}
+
+/// One host from the first packet to the end of the lifeline.
+asio::awaitable<void> Head::run_host(std::uint32_t host) {
+    const auto limit = spec_.options.connect_timeout;
+    const Deadline deadline = after(limit);
+    auto started = co_await start_host(host, deadline);
+    --logins_;
+    login_slot_.cancel();
+    if (!started) {
+        Error error = started.error();
+        if (error.code == Errc::cancelled) co_return;
+        if (error.code == Errc::timed_out)
+            error.message += fmt::format(" within {:.3g} s (--connect-timeout)",
+                                         std::chrono::duration<double>(limit).count());
+        co_return host_failed(host, error);
+    }
+    // The agent has its own limit for reaching us; it tells what it tried.
+    co_await hold_lifeline(host, after(limit + std::chrono::seconds(2)));
+}
+
+asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline deadline) {
+    auto& channel = hosts_[host].channel;
+    const std::string command = remote_agent_command(agent_file_);
+    auto done = co_await open_channel(host, command, deadline, channel);
+    if (!done) co_return done;
+    LineReader lines(*channel);
+    const auto phase = [this, host](const char* what) { set_phase(host, what); };
+    done = co_await greet_agent(*channel, lines, deadline, phase);
+    if (!done) co_return done;
+    Bytes frame = bootstrap_frame(host);
+    done = co_await channel->write(frame, deadline);
+    ::explicit_bzero(frame.data(), frame.size());
+    set_phase(host, "the agent to connect back");
+    co_return done;
+}
+
+asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string command,
+                                                 Deadline deadline, std::unique_ptr<Channel>& channel) {
+    const JobHost& target = spec_.hosts[host];
+    if (target.transport == Transport::ssh) {
+        const auto phase = [this, host](const char* what) { set_phase(host, what); };
+        auto login = co_await ssh_login(pool_, target.host, spec_.ssh, command, deadline, phase);
+        if (!login) co_return std::unexpected(login.error());
+        channel = std::move(login->channel);
+        // The address by which that host sees us is the best guess for the others too.
+        const auto known = std::ranges::find(addresses_, login->local_address);
+        if (known != addresses_.end()) std::rotate(addresses_.begin(), known, known + 1);
+        co_return Result<void>{};
+    }
+    std::vector<std::string> argv{agent_file_.path};
+    std::vector<std::string> env = login_environment();
+    if (target.transport == Transport::ssh_command) {
+        set_phase(host, "ssh");
+        const auto limit = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
+        argv = ssh_command_line(spec_.ssh, target.host, command, limit);
+        env.clear();
+        for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
+    }
+    auto started = start_process(io_.get_executor(), argv, env);
+    if (!started) co_return std::unexpected(started.error());
+    channel = std::move(*started);
+    co_return Result<void>{};
+}
+
+Bytes Head::bootstrap_frame(std::uint32_t host) const {
+    const JobHost& target = spec_.hosts[host];
+    const Options& options = spec_.options;
+    const auto to_ms = [](std::chrono::milliseconds span) {
+        return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
+    };
+    Bootstrap boot;
+    boot.job_id.assign(job_id_.begin(), job_id_.end());
+    boot.secret.assign(secret_.bytes().begin(), secret_.bytes().end());
+    boot.host = host;
+    boot.host_name = target.host.name;
+    boot.addresses = addresses_;
+    if (target.transport == Transport::local) boot.addresses = {"127.0.0.1"};
+    boot.port = port_;
+    boot.connect_timeout_ms = to_ms(options.connect_timeout);
+    boot.grace_ms = to_ms(options.grace);
+    boot.argv = options.program;
+    boot.env = target.env;
+    boot.directory = spec_.directory;
+    boot.directory_required = spec_.directory_required;
+    boot.interfaces = options.network_interfaces;
+    boot.reserve_port = host == 0;
+    const std::uint64_t window = kOutputBytesMax / hosts_.size();
+    boot.output_window_bytes =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
+    boot.input = options.stdin_target.kind == StdinTarget::Kind::all    ? InputTarget::all
+                 : options.stdin_target.kind == StdinTarget::Kind::rank ? InputTarget::one
+                                                                        : InputTarget::none;
+    boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
+    boot.rank_count = static_cast<std::uint32_t>(target.ranks.size());
+    boot.log_level = static_cast<std::uint8_t>(options.verbosity);
+    Bytes frame = encode(boot);
+    ::explicit_bzero(boot.secret.data(), boot.secret.size());
+    return frame;
+}
+
+/// Reads what the agent says besides the protocol until its end, which is the host's.
+asio::awaitable<void> Head::hold_lifeline(std::uint32_t host, Deadline join_deadline) {
+    HostState& state = hosts_[host];
+    LineReader lines(*state.channel);
+    for (;;) {
+        const Deadline deadline = state.session != nullptr ? Deadline::max() : join_deadline;
+        const auto line = co_await lines.next(deadline);
+        const std::string said = trim_copy(state.channel->take_errors());
+        if (!said.empty()) log::warn("{}", said);
+        if (line && line->starts_with(kFailedLine)) {
+            co_return host_failed(host, Error{Errc::closed, "the agent cannot reach this machine: " +
+                                                                line->substr(kFailedLine.size())});
+        }
+        if (line) continue;
+        if (line.error().code == Errc::cancelled || state.done) co_return;
+        if (line.error().code == Errc::timed_out && state.session != nullptr) continue;
+        if (state.session != nullptr) co_return;  // its connection tells, and knows better
+        const std::string what = line.error().code == Errc::timed_out
+                                     ? "the agent started, but did not connect back"
+                                     : "the agent ended: " + describe_ending(*state.channel);
+        co_return host_failed(host, Error{Errc::closed, what});
+    }
+}
+
+void Head::set_phase(std::uint32_t host, const char* phase) {
+    hosts_[host].phase = phase;
+    progress_->host_phase(host, phase);
+}
+
+void Head::host_failed(std::uint32_t host, const Error& error) {
+    progress_->host_failed(host);
+    job_.host_failed({host, failure_kind(error.code), error.message});
+    step();
+}
+
+void Head::admit(tcp::socket socket) {
+    const auto session = sessions_.emplace(sessions_.end(), std::move(socket),
+                                           static_cast<AgentEvents&>(*this));
+    tasks_.spawn(session->run_writer());
+    tasks_.spawn(run_session(session));
+}
+
+asio::awaitable<void> Head::run_session(std::list<AgentSession>::iterator session) {
+    co_await session->run();
+}
+
+void Head::agent_joined(AgentSession& agent, Join join) {
+    const std::uint32_t host = join.host;
+    const HostProblem problem = join.problem;
+    const std::string problem_text = join.problem_text;
+    const std::string directory = join.directory;
+    log::info("{}: agent {} on {} joined from {}", host < hosts_.size() ? spec_.hosts[host].host.name : "?",
+              join.agent_pid, join.hostname, agent.peer_address());
+    const auto verdict = membership_.join({std::move(join), agent.peer_address(), agent.local_address()});
+    if (verdict == Membership::Verdict::duplicate || verdict == Membership::Verdict::unknown) {
+        agent.send(encode(Refuse{"this host has joined already, or is not part of the job"}));
+        return agent.close();
+    }
+    agent.set_host(host);
+    hosts_[host].session = &agent;
+    if (problem != HostProblem::none) {
+        agent.send(encode(Stop{}));
+        progress_->host_failed(host);
+        job_.host_failed({host, failure_kind(problem), problem_text});
+        return step();
+    }
+    if (spec_.directory != directory)
+        log::warn("{}: {} is not there, ranks run in {}", spec_.hosts[host].host.name, spec_.directory,
+                  directory);
+    progress_->host_ready(host);
+    job_.host_ready(host);
+    if (job_.ending()) agent.send(encode(Stop{}));  // too late for it
+    step();
+}
+
+asio::awaitable<void> Head::watch_start_timeout() {
+    if (!spec_.options.start_timeout) co_return;
+    asio::steady_timer timer(io_, *spec_.options.start_timeout);
+    co_await timer.async_wait(use_tuple);
+    job_.start_timed_out();
+    step();
+}
+
+/// Ends what an agent that is gone may have left on its host: its guard has done that, unless it was
+/// killed as well.
+asio::awaitable<void> Head::sweep(std::uint32_t host) {
+    ++sweeps_;
+    const std::string job = hex(job_id_);
+    const bool local = spec_.hosts[host].transport == Transport::local;
+    std::unique_ptr<Channel> channel;
+    const Deadline deadline = after(kSweepLimit);
+    Result<void> opened;
+    if (local) {
+        auto started = start_process(io_.get_executor(), {agent_file_.path, "--sweep", job},
+                                     login_environment());
+        if (started) channel = std::move(*started);
+    } else {
+        const std::string command = fmt::format(
+            "exec /bin/sh -c 'exec \"${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun/agent-{}\" --sweep {}'",
+            agent_file_.build_id, job);
+        opened = co_await open_channel(host, command, deadline, channel);
+    }
+    if (channel && opened) {
+        LineReader lines(*channel);
+        const auto line = co_await lines.next(deadline);
+        if (line) log::info("{}: {} processes left behind were ended", spec_.hosts[host].host.name, *line);
+    }
+    --sweeps_;
+    over_.cancel();
+}
+
+}  // namespace dtrun

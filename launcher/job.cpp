@@ -1,0 +1,149 @@
+#include "launcher/job.h"
+
+#include "launcher/exit_code.h"
+
+#include <algorithm>
+#include <csignal>
+#include <numeric>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+int failure_code(StartFailure kind) {
+    switch (kind) {
+        case StartFailure::unreachable:
+        case StartFailure::timed_out: return kExitUnreachable;
+        case StartFailure::denied: return kExitAuthentication;
+        case StartFailure::agent:
+        case StartFailure::head_unreachable: return kExitAgent;
+        case StartFailure::program_missing: return kExitProgramMissing;
+        case StartFailure::not_executable:
+        case StartFailure::directory_missing: return kExitNotExecutable;
+        case StartFailure::other: return kExitInternal;
+    }
+    return kExitInternal;
+}
+
+}  // namespace
+
+int exit_code(const Outcome& outcome) {
+    switch (outcome.cause) {
+        case Outcome::Cause::success: return 0;
+        case Outcome::Cause::cannot_start: return failure_code(outcome.host_failures.front().kind);
+        case Outcome::Cause::rank_failed:
+            return outcome.first->signal != 0 ? kExitSignalBase + outcome.first->signal
+                                              : outcome.first->code;
+        case Outcome::Cause::host_lost: return kExitLost;
+        case Outcome::Cause::interrupted: return kExitSignalBase + outcome.signal;
+        case Outcome::Cause::start_timeout: return kExitTimeout;
+    }
+    return kExitInternal;
+}
+
+Job::Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options)
+    : options_(options),
+      ranks_on_host_(std::move(ranks_on_host)),
+      hosts_(ranks_on_host_.size(), HostState::connecting),
+      live_on_host_(ranks_on_host_.size(), 0) {}
+
+std::uint32_t Job::count(HostState state) const {
+    return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
+}
+
+void Job::host_ready(std::uint32_t host) {
+    hosts_[host] = HostState::ready;
+    all_answered();
+}
+
+void Job::host_failed(HostFailure failure) {
+    if (hosts_[failure.host] != HostState::connecting) return;
+    hosts_[failure.host] = HostState::failed;
+    outcome_.host_failures.push_back(std::move(failure));
+    all_answered();
+}
+
+/// Either every host is ready, or all that cannot be are known: these are reported together.
+void Job::all_answered() {
+    if (stopping_ || count(HostState::connecting) > 0) return;
+    if (!outcome_.host_failures.empty()) {
+        cause(Outcome::Cause::cannot_start);
+        return stop(SIGTERM, std::chrono::milliseconds(0));
+    }
+    started_ = start_wanted_ = true;
+    live_on_host_ = ranks_on_host_;
+    live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+}
+
+void Job::host_lost(std::uint32_t host, std::string text) {
+    if (hosts_[host] != HostState::ready) return;
+    hosts_[host] = HostState::lost;
+    live_ -= std::exchange(live_on_host_[host], 0);
+    if (outcome_.cause == Outcome::Cause::success) {
+        outcome_.lost_host = host;
+        outcome_.lost_text = std::move(text);
+        cause(Outcome::Cause::host_lost);
+    }
+    stop(SIGTERM, options_.grace);
+}
+
+void Job::host_done(std::uint32_t host, std::uint32_t strays) {
+    hosts_[host] = HostState::done;
+    live_ -= std::exchange(live_on_host_[host], 0);
+    outcome_.strays += strays;
+}
+
+void Job::rank_exited(std::uint32_t host, const Exited& exited) {
+    if (live_on_host_[host] == 0) return;  // the host was given up meanwhile
+    --live_on_host_[host];
+    --live_;
+    const bool failed = exited.code != 0 || exited.signal != 0;
+    if (exited.sent_signal != 0) {
+        ++outcome_.victims;
+        outcome_.killed += exited.signal == SIGKILL;
+    } else if (failed && outcome_.cause == Outcome::Cause::success) {
+        outcome_.first = exited;
+        cause(Outcome::Cause::rank_failed);
+        if (!options_.keep_going) stop(SIGTERM, options_.grace);
+    } else if (failed) {
+        ++outcome_.also_failed;
+    }
+    if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
+}
+
+void Job::interrupt(int signal) {
+    const bool again = std::exchange(interrupted_, true);
+    if (outcome_.cause == Outcome::Cause::success && live_ + !started_ > 0) {
+        outcome_.signal = signal;
+        cause(Outcome::Cause::interrupted);
+    }
+    if (again) {
+        stop_order_ = Order{SIGKILL, std::chrono::milliseconds(0)};
+        stopping_ = true;
+        return;
+    }
+    stop(signal == SIGINT ? SIGTERM : signal, options_.grace);
+}
+
+void Job::start_timed_out() {
+    if (started_ || stopping_) return;
+    cause(Outcome::Cause::start_timeout);
+    stop(SIGTERM, std::chrono::milliseconds(0));
+}
+
+void Job::cause(Outcome::Cause cause) {
+    if (outcome_.cause == Outcome::Cause::success) outcome_.cause = cause;
+}
+
+void Job::stop(int signal, std::chrono::milliseconds grace) {
+    if (std::exchange(stopping_, true)) return;
+    stop_order_ = Order{signal, grace};
+}
+
+bool Job::take_start() { return std::exchange(start_wanted_, false); }
+
+std::optional<Job::Order> Job::take_stop() { return std::exchange(stop_order_, std::nullopt); }
+
+bool Job::over() const { return stopping_ && count(HostState::ready) == 0; }
+
+}  // namespace dtrun

@@ -1,0 +1,112 @@
+#pragma once
+
+#include "base/deadline.h"
+#include "rendezvous/messages.h"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Why a host could not take part, for grouping and for the exit code.
+enum class StartFailure : std::uint8_t {
+    unreachable,
+    timed_out,
+    denied,
+    agent,
+    head_unreachable,
+    program_missing,
+    not_executable,
+    directory_missing,
+    other,
+};
+
+struct HostFailure {
+    std::uint32_t host = 0;
+    StartFailure kind = StartFailure::other;
+    std::string text;  ///< without the host's name
+};
+
+/// How a job ended, for the report and the exit code.
+struct Outcome {
+    enum class Cause : std::uint8_t {
+        success,
+        cannot_start,  ///< see host_failures
+        rank_failed,   ///< see first
+        host_lost,     ///< see lost_host, lost_text
+        interrupted,   ///< by a signal to dtrun, see signal
+        start_timeout,
+    };
+    Cause cause = Cause::success;
+    std::vector<HostFailure> host_failures;
+    std::optional<Exited> first;    ///< the first rank that failed, by arrival
+    std::uint32_t lost_host = 0;
+    std::string lost_text;
+    int signal = 0;
+    std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
+    std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
+    std::uint32_t killed = 0;       ///< of the victims, those that needed SIGKILL
+    std::uint32_t strays = 0;       ///< processes that ranks had left behind
+};
+
+/// The process's exit status for an outcome. Pure; the table is tested.
+int exit_code(const Outcome& outcome);
+
+struct JobOptions {
+    bool keep_going = false;
+    std::chrono::milliseconds grace{5'000};
+};
+
+/// The life of a job as a pure state machine: what happened goes in, what to do comes out. First
+/// cause wins: what fails first by arrival names the outcome; what dtrun ends afterwards are victims.
+class Job {
+public:
+    /// \param ranks_on_host  [host] how many ranks it runs
+    Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options);
+
+    // What happened.
+    void host_ready(std::uint32_t host);
+    void host_failed(HostFailure failure);                    ///< before the ranks started
+    void host_lost(std::uint32_t host, std::string text);     ///< after it was ready
+    void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
+    void rank_exited(std::uint32_t host, const Exited& exited);
+    void interrupt(int signal);  ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
+    void start_timed_out();
+
+    // What to do.
+    struct Order {
+        int signal = 0;
+        std::chrono::milliseconds grace{};
+    };
+    bool take_start();               ///< true once: every host is ready, start the ranks
+    std::optional<Order> take_stop();  ///< once for each new order: end everything on every host
+    bool over() const;               ///< nothing is left anywhere that we know of
+    bool ending() const { return stopping_; }
+    bool running() const { return started_ && !stopping_; }
+    const Outcome& outcome() const { return outcome_; }
+
+private:
+    enum class HostState : std::uint8_t { connecting, ready, failed, lost, done };
+
+    void all_answered();
+    void cause(Outcome::Cause cause);
+    void stop(int signal, std::chrono::milliseconds grace);
+    std::uint32_t count(HostState state) const;
+
+    JobOptions options_;
+    std::vector<std::uint32_t> ranks_on_host_;
+    std::vector<HostState> hosts_;
+    std::vector<std::uint32_t> live_on_host_;
+    std::uint32_t live_ = 0;
+    bool started_ = false;
+    bool start_wanted_ = false;
+    bool stopping_ = false;
+    bool interrupted_ = false;
+    std::optional<Order> stop_order_;
+    Outcome outcome_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/placement.h"
+#include "launcher/environment.h"
+#include "launcher/host_target.h"
+#include "launcher/options.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// How an agent gets onto a host.
+enum class Transport : std::uint8_t { local, ssh, ssh_command };
+
+/// One host of a job, with everything decided.
+struct JobHost {
+    Host host;
+    Transport transport = Transport::ssh;
+    std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
+    std::vector<std::uint32_t> ranks;                      ///< in order of local_rank
+};
+
+/// One job, ready to run: what was asked for, placed and checked. Plain data.
+struct JobSpec {
+    Options options;
+    SshOptions ssh;
+    Placement placement;
+    std::vector<JobHost> hosts;  ///< as placement.hosts
+    std::string directory;       ///< for the ranks
+    bool directory_required = false;  ///< --wdir: else home will do where it is missing
+    std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
+
+    const std::string& host_of(std::uint32_t rank) const {
+        return hosts[static_cast<std::size_t>(placement.ranks[rank].host)].host.name;
+    }
+};
+
+/// Decides everything that can be decided before the first packet: reads the hostfile, places ranks,
+/// chooses transports and environments.
+/// \param caller     the caller's environment
+/// \param directory  the caller's working directory
+/// \return invalid_input, not_found or denied, ready to be shown
+Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory);
+
+}  // namespace dtrun

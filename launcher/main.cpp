@@ -1,0 +1,62 @@
+#include "base/log.h"
+#include "launcher/cli.h"
+#include "launcher/exit_code.h"
+#include "launcher/head.h"
+#include "launcher/plan.h"
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <unistd.h>
+
+namespace {
+
+using namespace dtrun;
+
+int exit_with(const Error& error) {
+    log::error("{}", error.message);
+    return kExitUsage;
+}
+
+int run_job(const JobSpec& spec) {
+    asio::io_context io(1);
+    Head head(io, spec);
+    int status = kExitInternal;
+    asio::co_spawn(io, head.run(), [&](std::exception_ptr error, int code) {
+        if (error) std::rethrow_exception(error);
+        status = code;
+        io.stop();
+    });
+    io.run();
+    // Name look-ups and handlers that are still under way have nothing left to say.
+    std::fflush(nullptr);
+    ::_exit(status);
+}
+
+int run(Options options, EnvironmentView environment) {
+    std::error_code no_directory;
+    const std::string directory = std::filesystem::current_path(no_directory).string();
+    const PlanFormat plan = options.plan;
+    const auto spec = make_job_spec(std::move(options), environment, directory);
+    if (!spec) return exit_with(spec.error());
+    if (plan == PlanFormat::none) return run_job(*spec);
+    const std::string text = plan == PlanFormat::json ? plan_json(*spec) : plan_text(*spec);
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0
+               ? 0
+               : kExitInternal;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    ::signal(SIGPIPE, SIG_IGN);
+    std::vector<std::string> environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+    auto command = parse_command_line({argv + 1, argv + argc}, environment);
+    if (!command) return exit_with(command.error());
+    log::init("dtrun", command->options.verbosity);
+    for (const std::string& warning : command->warnings) log::warn("{}", warning);
+    if (command->kind == CommandLine::Kind::run) return run(std::move(command->options), environment);
+    std::fputs(command->text.c_str(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : kExitInternal;
+}

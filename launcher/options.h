@@ -1,0 +1,85 @@
+#pragma once
+
+#include "base/log.h"
+#include "hostfiles/placement.h"
+#include "launcher/rank_set.h"
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+enum class Tag;  // launcher/line_prefix.h
+
+/// What --plan prints; `none` runs the job.
+enum class PlanFormat { none, text, json };
+
+/// Who gets dtrun's standard input. The others read end of file at once.
+struct StdinTarget {
+    enum class Kind { none, all, rank };
+    Kind kind = Kind::rank;
+    int rank = 0;  ///< with Kind::rank
+
+    bool operator==(const StdinTarget&) const = default;
+};
+
+/// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
+/// not against the hosts: the world size is not known yet.
+struct Options {
+    using Variable = std::pair<std::string, std::string>;  ///< name and value
+
+    // What runs.
+    std::vector<std::string> program;   ///< argv, at least one word
+    std::vector<Variable> assignments;  ///< K=V before the program, in order; checked names
+    std::string wdir;                   ///< --wdir; empty: the caller's if it is there, else home
+
+    // Where it runs.
+    std::optional<int> world_size;  ///< -np, 1..kRanksMax; unset: every slot (1 without hosts)
+    std::string hosts;              ///< -H, not parsed; empty if not given; never with `hostfile`
+    std::string hostfile;           ///< --hostfile, a path or "-"; empty if not given
+    std::string include;            ///< --include, DeepSpeed's grammar; never with `exclude`
+    std::string exclude;            ///< --exclude
+    MapBy map_by = MapBy::slot;     ///< --map-by
+    bool oversubscribe = false;     ///< --oversubscribe
+    PlanFormat plan = PlanFormat::none;  ///< --plan[=text|json]: print the map, start nothing
+
+    // What the ranks find in their environment; environment.h makes it from these.
+    std::vector<std::string> export_vars;  ///< -x "VAR" or "VAR=v", in order; checked names
+    std::vector<std::string> env_files;    ///< --env-file, paths in order, not read
+    bool no_env = false;                   ///< --no-env: nothing of the caller's environment
+    std::vector<Variable> tuning_env;      ///< made by tuning flags, --config-file, --tcp and
+                                           ///< --network-interfaces; each name once
+
+    // How hosts are reached.
+    int ssh_port = 0;               ///< -p, 1..65535; 0: ssh's own choice
+    std::string ssh_identity_file;  ///< -i; empty: ssh's own choice
+    std::string ssh_command;        ///< --ssh-command, words as a shell splits them; empty: libssh
+    bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
+    std::vector<std::string> network_interfaces;  ///< --network-interfaces; empty: any
+
+    /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
+    std::chrono::milliseconds connect_timeout{10'000};
+
+    /// --start-timeout, else HOROVOD_START_TIMEOUT: from the start of dtrun until every rank runs.
+    /// Unset: no limit of its own, so each host has its `connect_timeout` however many there are.
+    std::optional<std::chrono::milliseconds> start_timeout;
+
+    // What is shown.
+    std::optional<Tag> tag;    ///< --tag; unset: horovod with several ranks, none with one
+    bool timestamps = false;   ///< --timestamps: before the tag, taken on the rank's host
+    std::string output_dir;    ///< --output-dir, for per-rank files; empty: none
+    RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
+    RankSet only_ranks;        ///< --only-ranks: the only ones on the console; empty: all
+    StdinTarget stdin_target;  ///< --stdin
+    log::Level verbosity = log::Level::normal;  ///< --quiet, --verbose, --debug
+
+    // How it ends.
+    std::chrono::milliseconds grace{
+        5'000};               ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
+    bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
+};
+
+}  // namespace dtrun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "rendezvous/messages.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dtrun {
+
+/// Position of a rank's stream in a table of all streams.
+inline std::size_t stream_index(int rank, Stream stream) {
+    return static_cast<std::size_t>(rank) * 2 + (stream == Stream::err ? 1 : 0);
+}
+inline int rank_of(std::size_t index) {
+    return static_cast<int>(index / 2);
+}
+inline Stream stream_of(std::size_t index) {
+    return index % 2 == 0 ? Stream::out : Stream::err;
+}
+
+/// Bytes of a stream that a sink has taken for good: its sender may send as many again.
+struct Taken {
+    std::uint32_t stream = 0;  ///< stream_index()
+    std::size_t bytes = 0;     ///< as received, without prefixes
+};
+
+}  // namespace dtrun

@@ -1,0 +1,103 @@
+#include "launcher/plan.h"
+
+#include "base/strings.h"
+
+#include <algorithm>
+#include <boost/json/src.hpp>
+#include <fmt/format.h>
+
+namespace dtrun {
+namespace {
+
+namespace json = boost::json;
+
+const char* transport_name(Transport transport) {
+    switch (transport) {
+        case Transport::local: return "local";
+        case Transport::ssh: return "ssh";
+        case Transport::ssh_command: return "ssh command";
+    }
+    return "";
+}
+
+std::string address_of(const Host& host) { return host.address.empty() ? host.name : host.address; }
+
+std::string command_text(const JobSpec& spec) {
+    std::string text;
+    for (const std::string& word : spec.options.program)
+        text += (text.empty() ? "" : " ") + shell_quote(word);
+    return text;
+}
+
+std::size_t width_of(const JobSpec& spec, std::size_t least, auto text_of) {
+    for (const JobHost& host : spec.hosts) least = std::max(least, text_of(host.host).size());
+    return least;
+}
+
+}  // namespace
+
+std::string plan_text(const JobSpec& spec) {
+    const auto name_width = width_of(spec, 4, [](const Host& h) { return h.name; });
+    const auto address_width = width_of(spec, 7, address_of);
+    const auto user_width = width_of(spec, 4, [](const Host& h) { return h.user; });
+    std::string text = fmt::format("{} rank{} on {} host{}\n", spec.placement.world_size(),
+                                   spec.placement.world_size() == 1 ? "" : "s", spec.hosts.size(),
+                                   spec.hosts.size() == 1 ? "" : "s");
+    text += fmt::format("{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", "rank", "host",
+                        name_width, "slot", "local", "cross", "address", address_width, "user",
+                        user_width, "by");
+    for (const RankPlace& place : spec.placement.ranks) {
+        const JobHost& host = spec.hosts[static_cast<std::size_t>(place.host)];
+        text += fmt::format("{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", place.rank,
+                            host.host.name, name_width, place.slot,
+                            fmt::format("{}/{}", place.local_rank, place.local_size),
+                            fmt::format("{}/{}", place.cross_rank, place.cross_size),
+                            address_of(host.host), address_width,
+                            host.host.user.empty() ? "-" : host.host.user, user_width,
+                            transport_name(host.transport));
+    }
+    text += "command:    " + command_text(spec) + "\n";
+    text += fmt::format("directory:  {}{}\n", spec.directory,
+                        spec.directory_required ? "" : " (home on hosts that lack it)");
+    for (const auto& [name, value] : spec.env_added)
+        text += fmt::format("env added:  {}={}\n", name, shell_quote(value));
+    return text;
+}
+
+std::string plan_json(const JobSpec& spec) {
+    json::object plan;
+    plan["world_size"] = spec.placement.world_size();
+    plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
+    plan["directory"] = spec.directory;
+    json::object environment;
+    for (const auto& [name, value] : spec.env_added) environment[name] = value;
+    plan["environment"] = std::move(environment);
+    json::array hosts;
+    for (const JobHost& host : spec.hosts)
+        hosts.push_back({{"host", host.host.name},
+                         {"slots", host.host.slots},
+                         {"ranks", host.ranks.size()},
+                         {"address", address_of(host.host)},
+                         {"user", host.host.user},
+                         {"port", host.host.port},
+                         {"transport", transport_name(host.transport)}});
+    plan["hosts"] = std::move(hosts);
+    json::array ranks;
+    for (const RankPlace& place : spec.placement.ranks) {
+        const Host& host = spec.hosts[static_cast<std::size_t>(place.host)].host;
+        ranks.push_back({{"rank", place.rank},
+                         {"host", host.name},
+                         {"slot", place.slot},
+                         {"local_rank", place.local_rank},
+                         {"cross_rank", place.cross_rank},
+                         {"world_size", spec.placement.world_size()},
+                         {"local_size", place.local_size},
+                         {"cross_size", place.cross_size},
+                         {"address", address_of(host)},
+                         {"user", host.user}});
+    }
+    plan["ranks"] = std::move(ranks);
+    return json::serialize(plan) + "\n";
+}
+
+}  // namespace dtrun

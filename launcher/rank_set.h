@@ -1,0 +1,34 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/host.h"
+
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// Some ranks, as a user lists them: "0,3-5".
+class RankSet {
+public:
+    /// \param text  ranks and ranges "low-high" between commas, each 0..kRanksMax-1; may overlap
+    /// \return at least one rank, or invalid_input that quotes the wrong item
+    static Result<RankSet> parse(std::string_view text);
+
+    void add(const RankSet& other);
+    bool contains(int rank) const;
+    bool empty() const { return ranges_.empty(); }
+    int largest() const;  ///< -1 if empty
+
+    bool operator==(const RankSet&) const = default;
+
+private:
+    struct Range {
+        int first;
+        int last;
+        bool operator==(const Range&) const = default;
+    };
+    std::vector<Range> ranges_;  // as given
+};
+
+}  // namespace dtrun

@@ -1,0 +1,100 @@
+#include "launcher/report.h"
+
+#include "base/strings.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+
+namespace dtrun {
+namespace {
+
+std::string duration_text(std::int64_t ns) {
+    const double seconds = static_cast<double>(ns) / 1e9;
+    if (seconds < 10) return fmt::format("{:.2f} s", seconds);
+    if (seconds < 600) return fmt::format("{:.0f} s", seconds);
+    return fmt::format("{:.0f} min", seconds / 60);
+}
+
+std::string signal_text(int signal) {
+    const char* name = ::sigabbrev_np(signal);
+    return fmt::format("signal {} (SIG{})", signal, name != nullptr ? name : "?");
+}
+
+std::string plural(std::uint64_t count, std::string_view one) {
+    return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
+    const Exited& first = *outcome.first;
+    const std::string& host = spec.host_of(first.rank);
+    if (first.pid == 0)
+        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
+                           spec.options.program.front(), first.error);
+    std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
+                                        : fmt::format("exited with code {}", first.code);
+    if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
+    if (first.core_dumped) how += ", core dumped";
+    std::string text = fmt::format("dtrun: rank {} on {} (pid {}) {} after {}\n", first.rank, host,
+                                   first.pid, how, duration_text(first.ran_ns));
+    const std::vector<std::string> lines = tail(first.rank);
+    if (lines.empty()) return text + "  it wrote nothing to standard error\n";
+    text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
+    for (const std::string& line : lines) text += "  | " + line + "\n";
+    return text;
+}
+
+std::string victims_text(const Outcome& outcome) {
+    std::vector<std::string> parts;
+    if (outcome.also_failed > 0)
+        parts.push_back(plural(outcome.also_failed, "other rank") + " failed after it");
+    if (outcome.victims > 0) {
+        std::string text = plural(outcome.victims, "other rank") + " ended by dtrun";
+        if (outcome.killed > 0) text += fmt::format(" ({} had to be killed)", outcome.killed);
+        parts.push_back(text);
+    }
+    if (outcome.strays > 0)
+        parts.push_back(fmt::format("{} process{} that ranks had left behind ended", outcome.strays,
+                                    outcome.strays == 1 ? "" : "es"));
+    return parts.empty() ? "" : "  " + join_names(parts) + "\n";
+}
+
+}  // namespace
+
+std::string host_failures_text(const std::vector<HostFailure>& failures, const JobSpec& spec) {
+    std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
+    for (const HostFailure& failure : failures) {
+        auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
+        if (group == groups.end()) group = groups.insert(groups.end(), {failure.text, {}});
+        group->second.push_back(spec.hosts[failure.host].host.name);
+    }
+    std::string text;
+    for (const auto& [what, hosts] : groups) text += fmt::format("  {}: {}\n", join_names(hosts), what);
+    return text;
+}
+
+std::string failure_report(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
+    switch (outcome.cause) {
+        case Outcome::Cause::success: return {};
+        case Outcome::Cause::cannot_start:
+            return fmt::format("dtrun: cannot start: {} of {} failed\n", outcome.host_failures.size(),
+                               plural(spec.hosts.size(), "host")) +
+                   host_failures_text(outcome.host_failures, spec);
+        case Outcome::Cause::rank_failed:
+            return rank_failure(outcome, spec, tail) + victims_text(outcome);
+        case Outcome::Cause::host_lost:
+            return fmt::format("dtrun: host {} lost: {}\n",
+                               spec.hosts[outcome.lost_host].host.name, outcome.lost_text) +
+                   victims_text(outcome);
+        case Outcome::Cause::interrupted:
+            return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
+                   victims_text(outcome);
+        case Outcome::Cause::start_timeout:
+            return fmt::format("dtrun: not every rank was running after {:.0f} s (--start-timeout)\n",
+                               std::chrono::duration<double>(*spec.options.start_timeout).count()) +
+                   host_failures_text(outcome.host_failures, spec);
+    }
+    return {};
+}
+
+}  // namespace dtrun

@@ -1,0 +1,380 @@
+#include "launcher/ssh_channel.h"
+
+#include "base/log.h"
+#include "base/net.h"
+#include "base/strings.h"
+
+#include <libssh/libssh.h>
+#include <netinet/tcp.h>
+#include <optional>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
+
+void set_int(ssh_session session, ssh_options_e option, int value) {
+    ssh_options_set(session, option, &value);
+}
+
+std::string get_option(ssh_session session, ssh_options_e option) {
+    char* value = nullptr;
+    if (ssh_options_get(session, option, &value) != SSH_OK || value == nullptr) return {};
+    std::string text = value;
+    ssh_string_free_char(value);
+    return text;
+}
+
+/// A libssh session on a socket that the event loop watches.
+class SshSession {
+public:
+    explicit SshSession(asio::any_io_executor executor) : session_(ssh_new()), ready_(executor) {}
+    ~SshSession() {
+        ready_.release();  // the descriptor belongs to libssh
+        ssh_free(session_);
+    }
+    SshSession(const SshSession&) = delete;
+    SshSession& operator=(const SshSession&) = delete;
+
+    ssh_session get() const { return session_; }
+
+    void attach(tcp::socket socket) {
+        int fd = socket.release();
+        socket_fd_ = fd;
+        ssh_options_set(session_, SSH_OPTIONS_FD, &fd);
+        ssh_set_blocking(session_, 0);
+        ready_.assign(fd);
+    }
+
+    /// Repeats `step` whenever the socket is ready, while it answers `again`.
+    template <class Step>
+    asio::awaitable<Result<int>> drive(Step step, int again, Deadline deadline) {
+        for (;;) {
+            const int done = step();
+            if (done != again) co_return done;
+            const auto waited = co_await wait(deadline);
+            if (!waited) co_return std::unexpected(waited.error());
+        }
+    }
+
+    /// Waits until libssh could get on: bytes have arrived, or can leave that could not before.
+    asio::awaitable<Result<void>> wait(Deadline deadline) {
+        if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
+        // Half of a login's time would be our delayed ACKs meeting the server's Nagle algorithm.
+        const int on = 1;
+        ::setsockopt(socket_fd_, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+        const bool blocked = (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0;
+        const auto kind = blocked ? asio::posix::descriptor_base::wait_write
+                                  : asio::posix::descriptor_base::wait_read;
+        DeadlineGuard guard(ready_, deadline);
+        const auto [error] = co_await ready_.async_wait(kind, use_tuple);
+        if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
+        if (error) co_return fail(Errc::cancelled, "closed");
+        co_return Result<void>{};
+    }
+
+    void cancel() noexcept {
+        boost::system::error_code ignored;
+        ready_.cancel(ignored);
+        cancelled_ = true;
+    }
+    bool cancelled() const { return cancelled_; }
+    const char* error() const { return ssh_get_error(session_); }
+
+private:
+    ssh_session session_;
+    asio::posix::stream_descriptor ready_;
+    int socket_fd_ = -1;
+    bool cancelled_ = false;
+};
+
+class SshChannel final : public Channel {
+public:
+    SshChannel(std::unique_ptr<SshSession> session, ssh_channel channel)
+        : session_(std::move(session)), channel_(channel) {}
+    ~SshChannel() override {
+        close();
+        ssh_channel_free(channel_);
+    }
+
+    asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
+        for (;;) {
+            if (session_->cancelled()) co_return fail(Errc::cancelled, "closed");
+            const auto size = static_cast<std::uint32_t>(into.size());
+            const int n = ssh_channel_read_nonblocking(channel_, into.data(), size, 0);
+            if (n > 0) co_return static_cast<std::size_t>(n);
+            collect_errors();
+            if (n == SSH_EOF || ssh_channel_is_eof(channel_) != 0) co_return std::size_t{0};
+            if (n < 0) co_return fail(Errc::closed, "{}", session_->error());
+            const auto waited = co_await session_->wait(deadline);
+            if (!waited) co_return std::unexpected(waited.error());
+        }
+    }
+
+    asio::awaitable<Result<void>> write(std::string_view bytes, Deadline deadline) override {
+        while (!bytes.empty()) {
+            if (session_->cancelled()) co_return fail(Errc::cancelled, "closed");
+            const auto size = static_cast<std::uint32_t>(std::min(bytes.size(), kWriteBytesMax));
+            const int n = ssh_channel_write(channel_, bytes.data(), size);
+            if (n < 0 || ssh_channel_is_closed(channel_) != 0)
+                co_return fail(Errc::closed, "{}", session_->error());
+            bytes.remove_prefix(static_cast<std::size_t>(n));
+            // No window, or the socket is full: both end with an event on the socket.
+            while (n == 0 || (ssh_get_poll_flags(session_->get()) & SSH_WRITE_PENDING) != 0) {
+                const auto waited = co_await session_->wait(deadline);
+                if (!waited) co_return waited;
+                if (ssh_blocking_flush(session_->get(), 0) == SSH_ERROR)
+                    co_return fail(Errc::closed, "{}", session_->error());
+                if (n == 0) break;
+            }
+        }
+        co_return Result<void>{};
+    }
+
+    std::string take_errors() override {
+        collect_errors();
+        return std::exchange(errors_, {});
+    }
+
+    std::string ending() override {
+        const int status = ssh_channel_get_exit_status(channel_);
+        return status >= 0 ? fmt::format("exit status {}", status) : "";
+    }
+
+    void close() noexcept override {
+        if (session_->cancelled()) return;
+        session_->cancel();
+        ssh_silent_disconnect(session_->get());
+    }
+
+private:
+    void collect_errors() {
+        char bytes[4096];
+        for (;;) {
+            const int n = ssh_channel_read_nonblocking(channel_, bytes, sizeof bytes, 1);
+            if (n <= 0) return;
+            errors_.append(bytes, static_cast<std::size_t>(n));
+            if (errors_.size() > kErrorBytesMax) errors_.erase(0, errors_.size() - kErrorBytesMax);
+        }
+    }
+
+    std::unique_ptr<SshSession> session_;
+    ssh_channel channel_;
+    std::string errors_;
+};
+
+/// Applies ~/.ssh/config and what the user said of this host.
+void configure(ssh_session session, const Host& host, const SshOptions& options) {
+    ssh_options_set(session, SSH_OPTIONS_HOST, host.name.c_str());
+    ssh_options_parse_config(session, nullptr);
+    const int port = host.port != 0 ? host.port : options.port;
+    if (port != 0) set_int(session, SSH_OPTIONS_PORT, port);
+    if (!host.user.empty()) ssh_options_set(session, SSH_OPTIONS_USER, host.user.c_str());
+    const std::string& key = host.identity_file.empty() ? options.identity_file : host.identity_file;
+    if (!key.empty()) ssh_options_set(session, SSH_OPTIONS_IDENTITY, key.c_str());
+}
+
+/// One name look-up, which may outlive who asked for it.
+struct Lookup {
+    explicit Lookup(asio::any_io_executor executor, Deadline deadline) : done(executor, deadline) {}
+    asio::steady_timer done;
+    std::optional<Result<std::vector<asio::ip::address>>> found;
+};
+
+asio::awaitable<Result<std::vector<asio::ip::address>>> resolve_in(Pool& pool, std::string name,
+                                                                   Deadline deadline) {
+    const auto here = co_await asio::this_coro::executor;
+    const auto lookup = std::make_shared<Lookup>(here, deadline);
+    asio::post(pool, [here, lookup, name] {
+        auto found = resolve(name);
+        asio::post(here, [lookup, result = std::move(found)]() mutable {
+            lookup->found = std::move(result);
+            lookup->done.cancel();
+        });
+    });
+    co_await lookup->done.async_wait(use_tuple);
+    if (lookup->found) co_return std::move(*lookup->found);
+    if (Clock::now() < deadline) co_return fail(Errc::cancelled, "cancelled");
+    co_return fail(Errc::timed_out, "the name server does not answer");
+}
+
+/// Tries one address after the other; the message is about the last one.
+asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> addresses,
+                                                 std::uint16_t port, Deadline deadline) {
+    const auto executor = co_await asio::this_coro::executor;
+    Error last;
+    for (const asio::ip::address& address : addresses) {
+        tcp::socket socket(executor);
+        DeadlineGuard guard(socket, deadline);
+        const tcp::endpoint endpoint(address, port);
+        const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
+        boost::system::error_code ignored;
+        if (!error) {
+            socket.set_option(tcp::no_delay(true), ignored);
+            co_return socket;
+        }
+        if (guard.expired())
+            co_return fail(Errc::timed_out, "no answer on port {} (down, or a firewall drops it)", port);
+        if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "cancelled");
+        log::info("{} port {}: {}", numeric(address), port, error.message());
+        last = Error{Errc::unreachable, fmt::format("port {}: {}", port, error.message())};
+        if (error == asio::error::connection_refused)
+            last.message = fmt::format("port {} refuses connections (does sshd run there?)", port);
+    }
+    co_return std::unexpected(last);
+}
+
+std::string key_fingerprint(ssh_session session) {
+    ssh_key key = nullptr;
+    if (ssh_get_server_publickey(session, &key) != SSH_OK) return {};
+    unsigned char* hash = nullptr;
+    std::size_t bytes = 0;
+    std::string text;
+    if (ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &bytes) == SSH_OK) {
+        char* shown = ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, bytes);
+        if (shown != nullptr) text = fmt::format("{} {}", ssh_key_type_to_char(ssh_key_type(key)), shown);
+        ssh_string_free_char(shown);
+        ssh_clean_pubkey_hash(&hash);
+    }
+    ssh_key_free(key);
+    return text;
+}
+
+Result<void> check_host_key(SshSession& session, bool accept_new) {
+    const ssh_known_hosts_e known = ssh_session_is_known_server(session.get());
+    const std::string host = get_option(session.get(), SSH_OPTIONS_HOST);
+    switch (known) {
+        case SSH_KNOWN_HOSTS_OK: return {};
+        case SSH_KNOWN_HOSTS_CHANGED:
+        case SSH_KNOWN_HOSTS_OTHER:
+            return fail(Errc::denied,
+                        "its host key has changed (now {}): another machine answers, or it was "
+                        "reinstalled; if you know why, run: ssh-keygen -R {}",
+                        key_fingerprint(session.get()), host);
+        case SSH_KNOWN_HOSTS_UNKNOWN:
+        case SSH_KNOWN_HOSTS_NOT_FOUND:
+            if (!accept_new)
+                return fail(Errc::denied,
+                            "its host key is not in known_hosts ({}): log in once with ssh to check "
+                            "it, or give --accept-new-host-keys",
+                            key_fingerprint(session.get()));
+            if (ssh_session_update_known_hosts(session.get()) != SSH_OK)
+                return fail(Errc::denied, "cannot add its host key to known_hosts: {}", session.error());
+            return {};
+        case SSH_KNOWN_HOSTS_ERROR: break;
+    }
+    return fail(Errc::denied, "known_hosts: {}", session.error());
+}
+
+/// The first key the user has, used without asking the server whether it would take it: a round trip
+/// less, and what nearly everybody needs.
+asio::awaitable<Result<int>> try_first_key(SshSession& session, Deadline deadline) {
+    const std::string file = get_option(session.get(), SSH_OPTIONS_IDENTITY);
+    ssh_key key = nullptr;
+    if (file.empty() || ::access(file.c_str(), R_OK) != 0 ||
+        ssh_pki_import_privkey_file(file.c_str(), nullptr, nullptr, nullptr, &key) != SSH_OK)
+        co_return SSH_AUTH_DENIED;  // not there, or under a passphrase: ssh-agent may have it
+    auto step = [&session, key] { return ssh_userauth_publickey(session.get(), nullptr, key); };
+    const auto done = co_await session.drive(step, SSH_AUTH_AGAIN, deadline);
+    ssh_key_free(key);
+    co_return done;
+}
+
+asio::awaitable<Result<void>> authenticate(SshSession& session, Deadline deadline) {
+    auto done = co_await try_first_key(session, deadline);
+    if (done && *done != SSH_AUTH_SUCCESS && ssh_is_connected(session.get()) != 0) {
+        auto step = [&session] { return ssh_userauth_publickey_auto(session.get(), nullptr, nullptr); };
+        done = co_await session.drive(step, SSH_AUTH_AGAIN, deadline);
+    }
+    if (!done) co_return std::unexpected(done.error());
+    if (*done == SSH_AUTH_SUCCESS) co_return Result<void>{};
+    co_return fail(Errc::denied,
+                   "permission denied for user {}: none of your keys (ssh-agent, {}, and the other "
+                   "default ones) is accepted; try: ssh-copy-id",
+                   get_option(session.get(), SSH_OPTIONS_USER),
+                   get_option(session.get(), SSH_OPTIONS_IDENTITY));
+}
+
+asio::awaitable<Result<ssh_channel>> start_command(SshSession& session, std::string command,
+                                                   Deadline deadline) {
+    ssh_channel channel = ssh_channel_new(session.get());
+    if (channel == nullptr) co_return fail(Errc::internal, "{}", session.error());
+    auto open = [channel] { return ssh_channel_open_session(channel); };
+    auto done = co_await session.drive(open, SSH_AGAIN, deadline);
+    if (done && *done == SSH_OK) {
+        auto exec = [channel, &command] { return ssh_channel_request_exec(channel, command.c_str()); };
+        done = co_await session.drive(exec, SSH_AGAIN, deadline);
+    }
+    if (done && *done == SSH_OK) co_return channel;
+    ssh_channel_free(channel);
+    if (!done) co_return std::unexpected(done.error());
+    co_return fail(Errc::denied, "the server does not run commands: {}", session.error());
+}
+
+/// A time-out in the words of what was being done.
+std::unexpected<Error> in_phase(Error error, const char* phase) {
+    if (error.code == Errc::timed_out) return fail(error, "{}", phase);
+    return std::unexpected(std::move(error));
+}
+
+asio::awaitable<Result<SshLogin>> login_on(std::unique_ptr<SshSession> session, tcp::socket socket,
+                                           SshOptions options, std::string command, Deadline deadline,
+                                           std::function<void(const char*)> phase) {
+    SshLogin login;
+    login.local_address = numeric(socket.local_endpoint().address());
+    session->attach(std::move(socket));
+
+    phase("ssh key exchange");
+    auto connect = [&session] { return ssh_connect(session->get()); };
+    const auto connected = co_await session->drive(connect, SSH_AGAIN, deadline);
+    if (!connected) co_return in_phase(connected.error(), "ssh key exchange");
+    if (*connected != SSH_OK)
+        co_return fail(Errc::unreachable, "ssh key exchange: {}", session->error());
+    const auto known = check_host_key(*session, options.accept_new_host_keys);
+    if (!known) co_return std::unexpected(known.error());
+
+    phase("ssh authentication");
+    const auto authenticated = co_await authenticate(*session, deadline);
+    if (!authenticated) co_return in_phase(authenticated.error(), "ssh authentication");
+
+    phase("starting the agent");
+    const auto channel = co_await start_command(*session, command, deadline);
+    if (!channel) co_return in_phase(channel.error(), "starting the agent");
+    login.channel = std::make_unique<SshChannel>(std::move(session), *channel);
+    co_return login;
+}
+
+}  // namespace
+
+asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, Host host, SshOptions options,
+                                            std::string command, Deadline deadline,
+                                            std::function<void(const char*)> phase) {
+    const auto executor = co_await asio::this_coro::executor;
+    auto session = std::make_unique<SshSession>(executor);
+    configure(session->get(), host, options);
+    const std::string configured = get_option(session->get(), SSH_OPTIONS_HOST);
+    unsigned int port = 22;
+    ssh_options_get_port(session->get(), &port);
+
+    phase("name look-up");
+    const std::string name = host.address.empty() ? configured : host.address;
+    const auto addresses = co_await resolve_in(pool, name, deadline);
+    if (!addresses) co_return fail(addresses.error().code, "{}: {}", name, addresses.error().message);
+    phase("connecting");
+    auto socket = co_await connect_any(*addresses, static_cast<std::uint16_t>(port), deadline);
+    if (!socket) co_return std::unexpected(socket.error());
+    co_return co_await login_on(std::move(session), std::move(*socket), std::move(options),
+                                std::move(command), deadline, std::move(phase));
+}
+
+bool ssh_config_needs_openssh(const Host& host) {
+    const ssh_session session = ssh_new();
+    configure(session, host, {});
+    const std::string proxy = get_option(session, SSH_OPTIONS_PROXYCOMMAND);
+    ssh_free(session);
+    return !proxy.empty();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/fd.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Passes dtrun's standard input on to hosts: as fast as the slowest takes it, at most kWindowBytes
+/// ahead. A terminal is only read while dtrun is in its foreground.
+///
+/// Thread: the executor's, which must not run any more when the pump is destroyed.
+class StdinPump {
+public:
+    /// \param hosts  who gets it
+    /// \param send   called with each piece for every host; an empty one is the end of input
+    StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
+              std::function<void(std::uint32_t host, std::string_view bytes)> send);
+
+    void start();
+    void credit(std::uint32_t host, std::uint64_t bytes);
+    void host_gone(std::uint32_t host);
+    void resume();  ///< dtrun may be in the foreground now
+    void stop() noexcept;
+
+    static constexpr std::uint64_t kWindowBytes = 256u << 10;
+
+private:
+    struct Receiver {
+        std::uint32_t host = 0;
+        std::uint64_t under_way = 0;
+    };
+
+    std::uint64_t room() const;
+    bool may_read() const;
+    void wait();
+    void read();
+    void deliver(std::string_view bytes);
+
+    asio::any_io_executor executor_;
+    std::vector<Receiver> receivers_;
+    std::function<void(std::uint32_t, std::string_view)> send_;
+    Fd input_;  ///< of our own: whoever shares standard input keeps its flags
+    std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
+    bool waiting_ = false;
+    bool ended_ = false;
+};
+
+}  // namespace dtrun
