@@ -1,0 +1,90 @@
+#pragma once
+
+#include "tests/cluster/support/processes.h"
+#include "tests/cluster/support/running.h"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::cluster {
+
+/// Hosts with real sshd, made by the script beside this folder: "head" and "s1" to "sN".
+///
+/// Thread: any one. Errors are std::runtime_error: they fail the test. Where a cluster cannot be
+/// made (not root, a program is missing), the first one prints "SKIPPED: why" and ends the test
+/// program with the status that CTest knows as skipped; with CI=true in the environment it fails.
+class Cluster {
+public:
+    /// The one of this test program, reset, with at least `hosts` hosts (names may hold more).
+    /// It is brought up by the first test that asks and taken down at exit, also after SIGKILL.
+    static Cluster& shared(int hosts);
+
+    explicit Cluster(int hosts);
+    ~Cluster();
+    Cluster(const Cluster&) = delete;
+    Cluster& operator=(const Cluster&) = delete;
+
+    std::vector<std::string> names;                                     ///< s1 to sN
+    std::string host_list(int slots = 1, std::size_t hosts = 0) const;  ///< "s1:2,s2:2"; 0: all
+    const std::filesystem::path& state() const { return state_; }
+
+    /// A directory that all hosts and this program see at the same path, writable for all users.
+    std::filesystem::path scratch() const { return state_ / "scratch"; }
+
+    /// Runs a command to its end, as if at the host's console. Its standard input is
+    /// options.stdin_text, then end of file.
+    Finished run(std::string_view host, std::vector<std::string> argv,
+                 const RunOptions& options = {});
+    /// Starts a command; its standard input stays open.
+    Running start(std::string_view host, std::vector<std::string> argv,
+                  const RunOptions& options = {});
+    /// The built dtrun, on head.
+    Finished dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
+    Running start_dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
+
+    /// All but the init, the listening sshd and zombies. None on a crashed host.
+    std::vector<Process> processes(std::string_view host) const;
+    void kill(pid_t pid_outside, int signal);
+    using Predicate = std::function<bool(const Process&)>;
+    /// Whether no process of the host fits any more before the time is over; no predicate: all fit.
+    bool wait_gone(std::string_view host, const Predicate& fits = {},
+                   milliseconds timeout = milliseconds(10'000)) const;
+    /// The same for head and all other hosts together.
+    bool wait_all_gone(const Predicate& fits = {},
+                       milliseconds timeout = milliseconds(10'000)) const;
+    /// "s1 1234 sleep 60\n..." of all hosts, for messages of failed checks.
+    std::string leftovers() const;
+
+    enum class Cut { carrier, silent };  ///< the host sees its cable pulled, or nothing at all
+    void kill_link(std::string_view host, Cut cut = Cut::carrier);
+    void heal_link(std::string_view host);
+    void sshd_stop(std::string_view host);  ///< sessions go on
+    void sshd_start(std::string_view host);
+    void crash(std::string_view host);  ///< not a packet leaves it, then all its processes are gone
+    void boot(std::string_view host);   ///< with a new home and /tmp, and the same host key
+    void freeze(std::string_view host);
+    void thaw(std::string_view host);
+    void bind(std::string_view host, const std::filesystem::path& source,
+              const std::filesystem::path& target);
+    void unbind(std::string_view host, const std::filesystem::path& target);
+    /// Limits /root and /home. \param size  e.g. "1m"; empty: none
+    void limit_home(std::string_view host, std::string_view size, bool noexec = false);
+
+    /// Kills what runs on the hosts and undoes all of the above, so that a failed test does not
+    /// spoil the next. Files in homes, /tmp and scratch() stay.
+    void reset();
+    std::string sshd_log(std::string_view host) const;
+
+private:
+    Place place(std::string_view host) const;
+    Command command(const Place& place, std::vector<std::string> argv,
+                    const RunOptions& options) const;
+    std::string script(std::vector<std::string> words) const;
+
+    std::filesystem::path state_;
+};
+
+}  // namespace dtrun::cluster

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "tests/cluster/support/enter.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrun::cluster {
+
+struct Process {
+    pid_t pid_outside = 0;  ///< what kill() takes
+    pid_t pid_inside = 0;   ///< what the host's own processes know
+    std::string name;       ///< at most 15 bytes, as in /proc/PID/comm
+    std::string cmdline;    ///< words separated by blanks
+};
+
+/// The processes of a host, less its init, its listening sshd and zombies.
+std::vector<Process> list_processes(const Place& place);
+
+}  // namespace dtrun::cluster

@@ -1,0 +1,359 @@
+#include "launcher/cli.h"
+#include "launcher/line_prefix.h"
+#include "tests/launcher/cli_support.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+using namespace dtrun;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+TEST_CASE("the command line ends at the first word that is no option", "[launcher][cli]") {
+    const auto [typed, program] = GENERATE(table<std::string, Words>({
+        {"prog", {"prog"}},
+        {"run prog", {"prog"}},
+        {"-np 2 prog -np 3 --help", {"prog", "-np", "3", "--help"}},
+        {"prog -- x", {"prog", "--", "x"}},
+        {"-- prog", {"prog"}},
+        {"-- -prog -x", {"-prog", "-x"}},
+        {"-- run", {"run"}},
+        {"run run", {"run"}},
+        {"run -- help", {"help"}},
+        {"--verbose -- --verbose", {"--verbose"}},
+        {"- a", {"-", "a"}},
+        {"'' a", {"", "a"}},
+        {"prog '' 'a b' \"c\nd\"", {"prog", "", "a b", "c\nd"}},
+        {"A=1 prog B=2", {"prog", "B=2"}},
+        {"./a=b/prog", {"./a=b/prog"}},
+        {"-- A=1 -prog", {"-prog"}},
+        {"1=2", {"1=2"}},
+    }));
+    CAPTURE(typed);
+    CHECK(options_of(typed).program == program);
+}
+
+TEST_CASE("VAR=VALUE words before the program are kept in order", "[launcher][cli]") {
+    const Options options = options_of("-np 1 A=1 B.c-d= _E='x=y z' A=2 prog F=3");
+    CHECK(show(options.assignments) == "A=1 B.c-d= _E=x=y z A=2");
+    CHECK(options.program == Words{"prog", "F=3"});
+}
+
+TEST_CASE("everything has the documented default", "[launcher][cli]") {
+    const Options options = options_of("prog");
+    CHECK_FALSE(options.world_size);
+    CHECK(options.hosts.empty());
+    CHECK(options.hostfile.empty());
+    CHECK(options.map_by == MapBy::slot);
+    CHECK_FALSE(options.oversubscribe);
+    CHECK(options.plan == PlanFormat::none);
+    CHECK_FALSE(options.no_env);
+    CHECK(options.tuning_env.empty());
+    CHECK(options.ssh_port == 0);
+    CHECK_FALSE(options.accept_new_host_keys);
+    CHECK(options.connect_timeout == 10s);
+    CHECK_FALSE(options.start_timeout);
+    CHECK_FALSE(options.tag);
+    CHECK_FALSE(options.timestamps);
+    CHECK(options.quiet_ranks.empty());
+    CHECK(options.only_ranks.empty());
+    CHECK(options.stdin_target == StdinTarget{StdinTarget::Kind::rank, 0});
+    CHECK(options.verbosity == log::Level::normal);
+    CHECK(options.grace == 5s);
+    CHECK_FALSE(options.keep_going);
+}
+
+TEST_CASE("the number of ranks has every spelling of horovodrun", "[launcher][cli]") {
+    const std::string typed =
+        GENERATE("-np 16", "-np=16", "-n 16", "-n16", "-n=16", "--np 16", "--np=16",
+                 "--num-proc 16", "--num-proc=16", "--num_proc 16", "--num-p 16", "-np 2 -n 16");
+    CAPTURE(typed);
+    CHECK(options_of(typed + " prog").world_size == 16);
+}
+
+TEST_CASE("text options have every spelling", "[launcher][cli]") {
+    using Member = std::string Options::*;
+    const auto [typed, member] = GENERATE(table<std::string, Member>({
+        {"-H a:1,b:2", &Options::hosts},
+        {"-H=a:1,b:2", &Options::hosts},
+        {"-Ha:1,b:2", &Options::hosts},
+        {"--hosts a:1,b:2", &Options::hosts},
+        {"--hosts=a:1,b:2", &Options::hosts},
+        {"-hosts a:1,b:2", &Options::hosts},
+        {"-H x -H a:1,b:2", &Options::hosts},
+        {"-hostfile a:1,b:2", &Options::hostfile},
+        {"-hostfile=a:1,b:2", &Options::hostfile},
+        {"-hostf a:1,b:2", &Options::hostfile},
+        {"--hostfile a:1,b:2", &Options::hostfile},
+        {"--hostf=a:1,b:2", &Options::hostfile},
+        {"--include a:1,b:2", &Options::include},
+        {"--inc=a:1,b:2", &Options::include},
+        {"--exclude a:1,b:2", &Options::exclude},
+        {"--wdir a:1,b:2", &Options::wdir},
+        {"-wdir a:1,b:2", &Options::wdir},
+        {"-i a:1,b:2", &Options::ssh_identity_file},
+        {"-ia:1,b:2", &Options::ssh_identity_file},
+        {"--ssh-identity-file a:1,b:2", &Options::ssh_identity_file},
+        {"--ssh-i=a:1,b:2", &Options::ssh_identity_file},
+        {"--ssh-command a:1,b:2", &Options::ssh_command},
+        {"--output-filename a:1,b:2", &Options::output_dir},
+        {"--output-dir=a:1,b:2", &Options::output_dir},
+        {"--output a:1,b:2", &Options::output_dir},
+    }));
+    CAPTURE(typed);
+    CHECK(options_of(typed + " prog").*member == "a:1,b:2");
+}
+
+TEST_CASE("switches have every spelling", "[launcher][cli]") {
+    using Member = bool Options::*;
+    const auto [typed, member] = GENERATE(table<std::string, Member>({
+        {"--oversubscribe", &Options::oversubscribe},
+        {"--no-env", &Options::no_env},
+        {"--no_env", &Options::no_env},
+        {"--accept-new-host-keys", &Options::accept_new_host_keys},
+        {"--accept", &Options::accept_new_host_keys},
+        {"--timestamps", &Options::timestamps},
+        {"--prefix-output-with-timestamp", &Options::timestamps},
+        {"-prefix-timestamp", &Options::timestamps},
+        {"-prefix", &Options::timestamps},
+        {"--prefix", &Options::timestamps},
+        {"--keep-going", &Options::keep_going},
+    }));
+    CAPTURE(typed);
+    CHECK(options_of(typed + " prog").*member);
+}
+
+TEST_CASE("lists add up and scalars keep the last value", "[launcher][cli]") {
+    const Options options = options_of(
+        "-x A -xB=1 -x=C --env-file e --env-file f --network-interface eth0,ib0 "
+        "--network-interfaces=eth1 --network-interface eth0 --only-ranks 0 --only-ranks 2-3 "
+        "--quiet-ranks 3 --tag rank --tag host --grace 1 --grace 0.25 --map-by node prog");
+    CHECK(options.export_vars == Words{"A", "B=1", "C"});
+    CHECK(options.env_files == Words{"e", "f"});
+    CHECK(options.network_interfaces == Words{"eth0", "ib0", "eth1"});
+    CHECK(options.only_ranks.contains(0));
+    CHECK_FALSE(options.only_ranks.contains(1));
+    CHECK(options.only_ranks.contains(3));
+    CHECK(options.quiet_ranks.largest() == 3);
+    CHECK(options.tag == Tag::host);
+    CHECK(options.grace == 250ms);
+    CHECK(options.map_by == MapBy::node);
+}
+
+TEST_CASE("--tag, --stdin, --plan and verbosity take their words", "[launcher][cli]") {
+    CHECK(options_of("--tag none p").tag == Tag::none);
+    CHECK(options_of("--tag rank p").tag == Tag::rank);
+    CHECK(options_of("--tag rank-host p").tag == Tag::rank_host);
+    CHECK(options_of("--tag=horovod p").tag == Tag::horovod);
+    CHECK(options_of("--stdin none p").stdin_target.kind == StdinTarget::Kind::none);
+    CHECK(options_of("--stdin all p").stdin_target.kind == StdinTarget::Kind::all);
+    CHECK(options_of("--stdin 7 p").stdin_target == StdinTarget{StdinTarget::Kind::rank, 7});
+    CHECK(options_of("--plan p").plan == PlanFormat::text);
+    CHECK(options_of("--plan=text p").plan == PlanFormat::text);
+    CHECK(options_of("--plan=json p").plan == PlanFormat::json);
+    CHECK(options_of("--plan json").program == Words{"json"});
+    CHECK(options_of("--quiet p").verbosity == log::Level::quiet);
+    CHECK(options_of("--verbose p").verbosity == log::Level::verbose);
+    CHECK(options_of("--verb p").verbosity == log::Level::verbose);
+    CHECK(options_of("--debug p").verbosity == log::Level::debug);
+}
+
+TEST_CASE("ports and times take the whole documented range", "[launcher][cli]") {
+    CHECK(options_of("-p 1 x").ssh_port == 1);
+    CHECK(options_of("-p65535 x").ssh_port == 65'535);
+    CHECK(options_of("--ssh-port=22 x").ssh_port == 22);
+    CHECK(options_of("--ssh-p 22 x").ssh_port == 22);
+    CHECK(options_of("--grace 0 x").grace == 0ms);
+    CHECK(options_of("--grace .5 x").grace == 500ms);
+    CHECK(options_of("--connect-timeout 0.001 x").connect_timeout == 1ms);
+    CHECK(options_of("--connect-timeout 86400 x").connect_timeout == 24h);
+    CHECK(options_of("--start-timeout 90 x").start_timeout == 90s);
+    CHECK(options_of("--start 1e2 x").start_timeout == 100s);
+}
+
+TEST_CASE("--start-timeout wins over HOROVOD_START_TIMEOUT", "[launcher][cli]") {
+    const Environment caller = {"HOROVOD_START_TIMEOUT=60"};
+    CHECK(options_of("p", caller).start_timeout == 60s);
+    CHECK(options_of("--start-timeout 5 p", caller).start_timeout == 5s);
+    CHECK_FALSE(options_of("p", {"HOROVOD_START_TIMEOUT="}).start_timeout);
+    CHECK(error_of("p", {"HOROVOD_START_TIMEOUT=soon"}) ==
+          "HOROVOD_START_TIMEOUT (in the environment): 'soon' is not a number of seconds from "
+          "0.001 to 86400");
+}
+
+TEST_CASE("a wrong value names the flag and the range", "[launcher][cli]") {
+    const auto [typed, message] = GENERATE(table<std::string, std::string>({
+        {"-np 0 p", "-np: '0' is not a whole number from 1 to 16777216"},
+        {"-np -1 p", "-np: '-1' is not a whole number from 1 to 16777216"},
+        {"-np=-1 p", "-np: '-1' is not a whole number from 1 to 16777216"},
+        {"--num-pr 4x p", "--num-proc: '4x' is not a whole number from 1 to 16777216"},
+        {"-n ' 4' p", "-n: ' 4' is not a whole number from 1 to 16777216"},
+        {"-p 0 p", "-p: '0' is not a whole number from 1 to 65535"},
+        {"-p 65536 p", "-p: '65536' is not a whole number from 1 to 65535"},
+        {"--grace -1 p", "--grace: '-1' is not a number of seconds from 0 to 86400"},
+        {"--grace 86401 p", "--grace: '86401' is not a number of seconds from 0 to 86400"},
+        {"--grace nan p", "--grace: 'nan' is not a number of seconds from 0 to 86400"},
+        {"--grace 5s p", "--grace: '5s' is not a number of seconds from 0 to 86400"},
+        {"--connect-timeout 0 p",
+         "--connect-timeout: '0' is not a number of seconds from 0.001 to 86400"},
+        {"--start-timeout inf p",
+         "--start-timeout: 'inf' is not a number of seconds from 0.001 to 86400"},
+        {"--map-by core p", "--map-by: 'core' is not one of slot and node"},
+        {"--tag all p", "--tag: 'all' is not one of none, rank, host, rank-host and horovod"},
+        {"--plan=xml p", "--plan: 'xml' is neither text nor json"},
+        {"--stdin -1 p", "--stdin: '-1' is neither none, all nor a rank from 0 to 16777215"},
+        {"--stdin one p", "--stdin: 'one' is neither none, all nor a rank from 0 to 16777215"},
+        {"--only-ranks 5-3 p", "--only-ranks: range 5-3 runs backwards"},
+        {"--quiet-ranks 1,x p",
+         "--quiet-ranks: 'x' is not a rank from 0 to 16777215 or a range of them such as 3-5"},
+        {"--network-interfaces eth0, p",
+         "--network-interfaces: a name is missing in 'eth0,'; write eth0,eth1"},
+        {"--ssh-command \"ssh 'x\" p", "--ssh-command: a quote in ssh 'x is never closed"},
+        {"--ssh-command ' ' p", "--ssh-command: the command is blank"},
+        {"-x =3 p", "-x: the variable has no name"},
+        {"-x RANK=3 p",
+         "-x: RANK is dtrun's own (each rank's place in the job) and cannot be set"},
+        {"-x DTRUN_JOB p", "-x: DTRUN_JOB is dtrun's own (reserved for dtrun) and cannot be set"},
+        {"LOCAL_RANK=0 p",
+         "LOCAL_RANK=...: LOCAL_RANK is dtrun's own (each rank's place in the job) and cannot be "
+         "set"},
+    }));
+    CAPTURE(typed);
+    CHECK(error_of(typed) == message);
+}
+
+TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
+    const auto [typed, message] = GENERATE(table<std::string, std::string>({
+        {"--hostss a p", "unknown option --hostss; did you mean --hosts?"},
+        {"--time_stamps p", "unknown option --time-stamps; did you mean --timestamps?"},
+        {"--foo p", "unknown option --foo; see dtrun --help"},
+        {"--foo=bar p", "unknown option --foo; see dtrun --help"},
+        {"--=3 p", "unknown option --; see dtrun --help"},
+        {"-z p", "unknown option -z; see dtrun --help"},
+        {"-5 p", "unknown option -5; see dtrun --help"},
+        {"-vv p", "unknown option -vv; did you mean -v?"},
+        {"--host a p",
+         "--host is short for --hosts, --hostfile and --host-discovery-script; write more of it"},
+        {"--time x p",
+         "--time is short for --timestamps, --timeline-filename and --timeline-mark-cycles; write "
+         "more of it"},
+        {"-np", "-np needs a value: -np N"},
+        {"--hosts", "--hosts needs a value: --hosts HOSTS"},
+        {"-H --verbose p", "-H needs a value: -H HOSTS (with '=' if it begins with a dash)"},
+        {"-H= p", "-H: the value is empty"},
+        {"-H '' p", "-H: the value is empty"},
+        {"--gloo=1 p", "--gloo takes no value"},
+        {"A=1 --verbose p",
+         "--verbose stands after A=...; options go before, and -- before a program that begins "
+         "with a dash"},
+        {"-H a --hostfile b p", "-H and --hostfile exclude each other; give one of them"},
+        {"--include a --exclude b p",
+         "--include and --exclude exclude each other; give one of them"},
+        {"-np 4 -H a:1 b:1 prog",
+         "'b:1' is a host, not a program: -H takes one word without blanks; write -H a:1,b:1"},
+        {"-H a:1, u@b:1, c:2 prog",
+         "'u@b:1,' is a host, not a program: -H takes one word without blanks; write -H "
+         "a:1,u@b:1,c:2"},
+        {"help me", "no help on 'me'; there is: dtrun help run, dtrun help environment"},
+    }));
+    CAPTURE(typed);
+    CHECK(error_of(typed) == message);
+}
+
+TEST_CASE("a missing program is answered with the usage", "[launcher][cli]") {
+    const std::string typed = GENERATE("", "run", "-np 4", "-np 4 A=1", "--", "--plan");
+    CAPTURE(typed);
+    CHECK(error_of(typed) ==
+          "no program to run; usage: dtrun [run] [options] [VAR=VALUE...] program [args...] "
+          "(dtrun --help tells more)");
+}
+
+TEST_CASE("words that only resemble hosts are programs", "[launcher][cli]") {
+    const std::string program = GENERATE("b", "./b:1", "b:x", ":1");
+    CHECK(options_of("-H a:1 " + program).program == Words{program});
+    CHECK(options_of("b:1").program == Words{"b:1"});
+    CHECK(options_of("-H a:1 -- b:1").program == Words{"b:1"});
+}
+
+TEST_CASE("elastic flags and those for mpirun are refused with the reason", "[launcher][cli]") {
+    const std::string elastic =
+        "dtrun has jobs of a fixed size only; give -np, and -H or --hostfile, and restart from a "
+        "checkpoint";
+    const std::string mpirun =
+        "dtrun starts the ranks itself, there is no mpirun or jsrun underneath; leave it out";
+    const auto [typed, flag, reason] = GENERATE_COPY(table<std::string, std::string, std::string>({
+        {"--min-np 2", "--min-np", elastic},
+        {"--min-num-proc 2", "--min-num-proc", elastic},
+        {"--max-np 2", "--max-np", elastic},
+        {"--max-num-proc 2", "--max-num-proc", elastic},
+        {"--host-discovery-script x", "--host-discovery-script", elastic},
+        {"--slots-per-host 4", "--slots-per-host", elastic},
+        {"--slots 4", "--slots-per-host", elastic},
+        {"--elastic-timeout 4", "--elastic-timeout", elastic},
+        {"--reset-limit 4", "--reset-limit", elastic},
+        {"--blacklist-cooldown-range 1 2", "--blacklist-cooldown-range", elastic},
+        {"--mpi", "--mpi", mpirun},
+        {"--jsrun", "--jsrun", mpirun},
+        {"--mpi-args='-mca x y'", "--mpi-args", mpirun},
+        {"--binding-args=-x", "--binding-args", mpirun},
+    }));
+    CAPTURE(typed);
+    CHECK(error_of(typed + " prog") == flag + " is refused: " + reason);
+}
+
+TEST_CASE("--help, --version and --check-build win from where they stand", "[launcher][cli]") {
+    using Kind = CommandLine::Kind;
+    const auto [typed, kind, start] = GENERATE(table<std::string, Kind, std::string>({
+        {"--help", Kind::help, "usage: dtrun "},
+        {"-h", Kind::help, "usage: dtrun "},
+        {"help", Kind::help, "usage: dtrun "},
+        {"help run", Kind::help, "usage: dtrun "},
+        {"run --help", Kind::help, "usage: dtrun "},
+        {"-np 4 --help --wrong", Kind::help, "usage: dtrun "},
+        {"help environment", Kind::help, "What a rank finds in its environment"},
+        {"-v", Kind::version, DTRUN_VERSION "\n"},
+        {"--version", Kind::version, DTRUN_VERSION "\n"},
+        {"--vers", Kind::version, DTRUN_VERSION "\n"},
+        {"-cb", Kind::check_build, "dtrun v" DTRUN_VERSION ":\n"},
+        {"--check-build", Kind::check_build, "dtrun v" DTRUN_VERSION ":\n"},
+        {"--check", Kind::check_build, "dtrun v" DTRUN_VERSION ":\n"},
+    }));
+    CAPTURE(typed);
+    const auto command = parse_typed(typed);
+    REQUIRE(command);
+    CHECK(command->kind == kind);
+    CHECK(command->text.starts_with(start));
+    CHECK(command->text.ends_with('\n'));
+}
+
+TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][cli]") {
+    for (const char* typed : {"--help", "help environment", "-cb"}) {
+        const std::string text = parse_typed(typed)->text;
+        for (const std::string_view line : split(text, '\n')) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+            CHECK_FALSE(line.ends_with(' '));
+        }
+    }
+    const std::string help = parse_typed("--help")->text;
+    CHECK(help.find("Examples:") < help.find("-np, -n, --np, --num-proc N"));
+    CHECK_THAT(help, Contains("--grace SECONDS") && Contains("(default: 5)"));
+    CHECK_THAT(help, Contains("--tag FORM") && Contains("--no-hierarchical-allreduce"));
+    CHECK_THAT(help, Contains("Refused flags of horovodrun:\n  --min-np, "));
+}
+
+TEST_CASE("RankSet reads ranks and ranges", "[launcher][cli]") {
+    const RankSet ranks = RankSet::parse("0, 3-5,4,9-9").value();
+    std::string contained;
+    for (int rank = 0; rank < 12; ++rank)
+        if (ranks.contains(rank)) contained += fmt::format("{} ", rank);
+    CHECK(contained == "0 3 4 5 9 ");
+    CHECK(ranks.largest() == 9);
+    CHECK_FALSE(ranks.contains(-1));
+    CHECK(RankSet().largest() == -1);
+    for (const char* text : {"", ",", "1,", "-1", "1-", "1--2", "a", "0-16777216", "1 2", "-0"}) {
+        CAPTURE(text);
+        CHECK_FALSE(RankSet::parse(text));
+    }
+}

@@ -1,0 +1,253 @@
+#include "launcher/fd_writer.h"
+#include "tests/launcher/output_support.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <termios.h>
+#include <thread>
+
+using namespace dtrun;
+
+namespace {
+
+/// A writer that knows when it is idle, and what has been taken.
+class WriterUser {
+public:
+    explicit WriterUser(int fd)
+        : writer_(fd, "standard output", {},
+                  [this](std::span<const Taken> pieces) { note(pieces); }) {}
+    FdWriter* operator->() { return &writer_; }
+
+    void write(std::string_view bytes) {
+        BufferQueue::Filler out(writer_.queue());
+        out.write(bytes);
+        out.account(0, bytes.size());
+    }
+    bool drain() {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_until(lock, soon(), [this] { return writer_.queue().idle(); });
+    }
+    void stop(std::chrono::milliseconds time) {
+        writer_.stop(after(time));
+        writer_.join();
+    }
+    std::size_t taken() {
+        const std::lock_guard lock(mutex_);
+        return taken_;
+    }
+
+private:
+    void note(std::span<const Taken> pieces) {
+        const std::lock_guard lock(mutex_);
+        for (const Taken& piece : pieces) taken_ += piece.bytes;
+        changed_.notify_one();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::size_t taken_ = 0;
+    FdWriter writer_;
+};
+
+Pipe pipe_pair() {
+    auto made = make_pipe();
+    REQUIRE(made.has_value());
+    return std::move(*made);
+}
+
+Pipe socket_pair() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    return {Fd(ends[0]), Fd(ends[1])};
+}
+
+std::string read_to_end(int fd) {
+    std::string text;
+    char part[4096];
+    for (ssize_t n; (n = ::read(fd, part, sizeof part)) > 0;)
+        text.append(part, static_cast<std::size_t>(n));
+    return text;
+}
+
+/// A terminal that changes nothing, and the other side of it.
+struct Terminal {
+    Fd screen;
+    Fd device;
+
+    explicit Terminal(unsigned short columns) : screen(::posix_openpt(O_RDWR | O_NOCTTY)) {
+        REQUIRE(::grantpt(screen.get()) == 0);
+        REQUIRE(::unlockpt(screen.get()) == 0);
+        device.reset(::open(::ptsname(screen.get()), O_RDWR | O_NOCTTY));
+        termios mode{};
+        REQUIRE(::tcgetattr(device.get(), &mode) == 0);
+        ::cfmakeraw(&mode);
+        REQUIRE(::tcsetattr(device.get(), TCSANOW, &mode) == 0);
+        const winsize size{24, columns, 0, 0};
+        REQUIRE(::ioctl(device.get(), TIOCSWINSZ, &size) == 0);
+    }
+    /// What appears, up to and including `last`.
+    std::string read_until(std::string_view last) const {
+        std::string text;
+        char byte = 0;
+        while (!text.ends_with(last) && ::read(screen.get(), &byte, 1) == 1) text += byte;
+        return text;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("Everything reaches a slow reader in order", "[output]") {
+    Pipe pipe = GENERATE(0, 1) == 0 ? pipe_pair() : socket_pair();
+    std::string sent;
+    for (int i = 0; sent.size() < (3u << 20); i++) sent += fmt::format("{}\n", i);
+    std::string received;
+    std::thread reader([&] { received = read_to_end(pipe.read.get()); });
+    {
+        WriterUser writer(pipe.write.get());
+        Dice dice;
+        CAPTURE(dice.seed());
+        for (const auto piece : dice.split(sent, 100'000)) writer.write(piece);
+        CHECK(writer.drain());
+        CHECK(writer.taken() == sent.size());
+        CHECK_FALSE(writer->take_failure().has_value());
+        writer.stop(std::chrono::minutes(1));
+    }
+    pipe.write.reset();
+    reader.join();
+    CHECK(received == sent);
+}
+
+TEST_CASE("A descriptor that somebody made non-blocking loses nothing", "[output]") {
+    Pipe pipe = pipe_pair();
+    REQUIRE(::fcntl(pipe.write.get(), F_SETFL, O_NONBLOCK) == 0);
+    const std::string sent(4u << 20, 'x');
+    std::size_t received = 0;
+    std::thread reader([&] { received = read_to_end(pipe.read.get()).size(); });
+    {
+        WriterUser writer(pipe.write.get());
+        writer.write(sent);
+        CHECK(writer.drain());
+    }
+    pipe.write.reset();
+    reader.join();
+    CHECK(received == sent.size());
+}
+
+TEST_CASE("The flags of an inherited descriptor stay as they are", "[output]") {
+    const Pipe pipe = pipe_pair();
+    const int before = ::fcntl(pipe.write.get(), F_GETFL);
+    WriterUser writer(pipe.write.get());
+    writer.write("text");
+    CHECK(writer.drain());
+    CHECK(::fcntl(pipe.write.get(), F_GETFL) == before);
+}
+
+TEST_CASE("A file is continued where its descriptor stands", "[output]") {
+    const MemoryFile file;
+    REQUIRE(::write(file.fd(), "before ", 7) == 7);
+    {
+        WriterUser writer(file.fd());
+        writer.write("text");
+        CHECK(writer.drain());
+    }
+    REQUIRE(::write(file.fd(), " after", 6) == 6);
+    CHECK(file.text() == "before text after");
+}
+
+TEST_CASE("A reader that has gone is reported once, and what follows is dropped", "[output]") {
+    const bool before_start = GENERATE(false, true);
+    Pipe pipe = GENERATE(0, 1) == 0 ? pipe_pair() : socket_pair();
+    if (before_start) pipe.read.reset();
+    WriterUser writer(pipe.write.get());
+    pipe.read.reset();
+    writer.write("text\n");
+    CHECK(writer.drain());
+    const auto failure = writer->take_failure();
+    REQUIRE(failure.has_value());
+    CHECK(failure->code == Errc::closed);
+    CHECK(failure->message == "standard output: Broken pipe");
+    writer.write("more\n");
+    CHECK(writer.drain());
+    CHECK_FALSE(writer->take_failure().has_value());
+    CHECK(writer.taken() == 10);
+}
+
+TEST_CASE("A full disk is an error with its reason", "[output]") {
+    const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    WriterUser writer(full.get());
+    writer.write("text\n");
+    CHECK(writer.drain());
+    const auto failure = writer->take_failure();
+    REQUIRE(failure.has_value());
+    CHECK(failure->code == Errc::internal);
+    CHECK(failure->message == "standard output: No space left on device");
+}
+
+TEST_CASE("stop() does not wait for a reader that does not read", "[output]") {
+    const Pipe pipe = GENERATE(0, 1) == 0 ? pipe_pair() : socket_pair();
+    WriterUser writer(pipe.write.get());
+    const std::string sent(8u << 20, 'x');
+    writer.write(sent);
+    const auto begin = Clock::now();
+    writer.stop(std::chrono::milliseconds(50));
+    CHECK(Clock::now() - begin < std::chrono::seconds(10));
+    CHECK(writer.taken() == sent.size());
+    const auto failure = writer->take_failure();
+    REQUIRE(failure.has_value());
+    CHECK(failure->code == Errc::timed_out);
+    int received = 0;
+    REQUIRE(::ioctl(pipe.read.get(), FIONREAD, &received) == 0);
+    CHECK(failure->message ==
+          fmt::format("standard output: its reader does not read, {} bytes not written",
+                      sent.size() - static_cast<std::size_t>(received)));
+}
+
+TEST_CASE("Two descriptors of one pipe are the same file, two pipes are not", "[output]") {
+    const Pipe one = pipe_pair();
+    const Pipe other = pipe_pair();
+    const Fd again(::fcntl(one.write.get(), F_DUPFD_CLOEXEC, 0));
+    CHECK(same_file(one.write.get(), again.get()));
+    CHECK_FALSE(same_file(one.write.get(), other.write.get()));
+    CHECK_FALSE(same_file(-1, -1));
+}
+
+TEST_CASE("The status line gives way to other output and comes back below it", "[output]") {
+    const Terminal terminal(40);
+    WriterUser writer(terminal.device.get());
+    REQUIRE(writer->is_terminal());
+    writer->set_status("2 of 4 hosts");
+    CHECK(terminal.read_until("hosts") == "\r\x1b[K2 of 4 hosts");
+    writer.write("a line\n");
+    CHECK(terminal.read_until("hosts") == "\r\x1b[Ka line\n\r\x1b[K2 of 4 hosts");
+    writer->set_status("3 of 4 hosts");
+    CHECK(terminal.read_until("hosts") == "\r\x1b[K3 of 4 hosts");
+    writer.write("no line yet");
+    CHECK(terminal.read_until("yet") == "\r\x1b[Kno line yet");
+    writer.write(", now\n");
+    CHECK(terminal.read_until("hosts") == ", now\n\r\x1b[K3 of 4 hosts");
+    writer->set_status("");
+    CHECK(terminal.read_until("\x1b[K") == "\r\x1b[K");
+    writer.write("end\n");
+    CHECK(terminal.read_until("end\n") == "end\n");
+}
+
+TEST_CASE("The status line is cut to the terminal's width and erased at the end", "[output]") {
+    const Terminal terminal(8);
+    WriterUser writer(terminal.device.get());
+    writer->set_status("12345\xc3\xa4\xc3\xb6");
+    CHECK(terminal.read_until("\xa4") == "\r\x1b[K12345\xc3\xa4");
+    writer.stop(std::chrono::minutes(1));
+    CHECK(terminal.read_until("\x1b[K") == "\r\x1b[K");
+}
+
+TEST_CASE("There is no status line on anything but a terminal", "[output]") {
+    const MemoryFile file;
+    WriterUser writer(file.fd());
+    CHECK_FALSE(writer->is_terminal());
+    writer->set_status("2 of 4 hosts");
+    writer.write("a line\n");
+    CHECK(writer.drain());
+    CHECK(file.text() == "a line\n");
+}

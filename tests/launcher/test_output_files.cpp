@@ -1,0 +1,118 @@
+#include "launcher/rank_files.h"
+#include "tests/launcher/output_support.h"
+
+#include <fmt/format.h>
+#include <filesystem>
+
+using namespace dtrun;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A directory that goes away with its content.
+class TemporaryDirectory {
+public:
+    TemporaryDirectory() {
+        std::string name = fs::temp_directory_path() / "dtrun-output-XXXXXX";
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    ~TemporaryDirectory() { fs::remove_all(path_); }
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+private:
+    std::string path_;
+};
+
+std::string content(const std::string& path) {
+    const auto text = read_file(path);
+    REQUIRE(text.has_value());
+    return *text;
+}
+
+OutputOptions with_directory(const std::string& directory, const MemoryFile& console) {
+    OutputOptions options;
+    options.directory = directory;
+    options.stdout_fd = options.stderr_fd = console.fd();
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("Directories of ranks are padded to the width of the last rank", "[output]") {
+    CHECK(rank_directory(0, 1) == "rank.0");
+    CHECK(rank_directory(9, 10) == "rank.9");
+    CHECK(rank_directory(7, 11) == "rank.07");
+    CHECK(rank_directory(7, 100) == "rank.07");
+    CHECK(rank_directory(7, 101) == "rank.007");
+}
+
+TEST_CASE("Every rank has two files of its raw bytes", "[output]") {
+    const int world_size = GENERATE(1, 11, 101);
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    auto options = with_directory(directory / "new/D", console);
+    options.files_open_max = 8;  // most files are closed and opened again
+    options.console = {false};
+    MuxUser mux(options, std::vector<std::string>(static_cast<std::size_t>(world_size), "s1"));
+    for (int round = 0; round < 3; round++) {
+        for (int rank = 0; rank < world_size; rank++) {
+            mux->add(rank, Stream::out, 0, fmt::format("{} out\r\xff{}\n", rank, round));
+            mux->add(rank, Stream::err, 0, fmt::format("{} err {};", rank, round));
+        }
+        REQUIRE(mux.drain());
+    }
+    mux->stop(soon());
+    CHECK(mux.failures.empty());
+    for (int rank = 0; rank < world_size; rank++) {
+        const std::string path = directory / "new/D/" + rank_directory(rank, world_size);
+        REQUIRE(
+            content(path + "/stdout") ==
+            fmt::format("{0} out\r\xff{1}\n{0} out\r\xff{2}\n{0} out\r\xff{3}\n", rank, 0, 1, 2));
+        REQUIRE(content(path + "/stderr") == fmt::format("{0} err 0;{0} err 1;{0} err 2;", rank));
+        REQUIRE(mux.credited(rank, Stream::out) == content(path + "/stdout").size());
+    }
+}
+
+TEST_CASE("Files of an earlier run are emptied at the start", "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    for (const char* const text : {"a long text\n", "short\n"}) {
+        MuxUser mux(with_directory(directory / "D", console), {"s1"});
+        mux->add(0, Stream::out, 0, text);
+        mux->stop(soon());
+        CHECK(content(directory / "D/rank.0/stdout") == text);
+        CHECK(content(directory / "D/rank.0/stderr").empty());
+    }
+}
+
+TEST_CASE("A directory that cannot be made is an error that names it", "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    fs::create_directory(directory / "D");
+    REQUIRE(fs::copy_file("/proc/self/status", directory / "D/rank.0"));
+    const auto made = OutputMux::create(with_directory(directory / "D", console), {"s1"}, [] {});
+    REQUIRE_FALSE(made.has_value());
+    CHECK(made.error().code == Errc::not_found);
+    CHECK(made.error().message == directory / "D/rank.0: Not a directory");
+}
+
+TEST_CASE("A full disk is reported once for each file, and keeps nobody waiting", "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    fs::create_directories(directory / "D/rank.1");
+    fs::create_symlink("/dev/full", directory / "D/rank.1/stdout");
+    MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
+    for (int i = 0; i < 3; i++) {
+        for (const int rank : {0, 1}) mux->add(rank, Stream::out, 0, "text\n");
+        REQUIRE(mux.drain());
+    }
+    REQUIRE(mux.failures.size() == 1);
+    CHECK(mux.failures[0].message ==
+          directory / "D/rank.1/stdout: No space left on device; it is not complete");
+    CHECK(mux.credited(1, Stream::out) == 15);
+    CHECK(content(directory / "D/rank.0/stdout") == "text\ntext\ntext\n");
+    CHECK(console.text().find("[1]<stdout>:text\n") != std::string::npos);
+}

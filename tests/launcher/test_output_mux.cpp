@@ -1,0 +1,235 @@
+#include "tests/launcher/output_support.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <thread>
+
+using namespace dtrun;
+
+namespace {
+
+OutputOptions on(const MemoryFile& out, const MemoryFile& err, Tag tag = Tag::horovod) {
+    OutputOptions options;
+    options.stdout_fd = out.fd();
+    options.stderr_fd = err.fd();
+    options.tag = tag;
+    return options;
+}
+
+/// Reads slowly at first, so that everything before it has to wait.
+std::string read_late(int fd) {
+    std::string text;
+    std::string part(256u << 10, '\0');
+    for (ssize_t n; (n = ::read(fd, part.data(), text.empty() ? 1 : part.size())) > 0;) {
+        if (text.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        text.append(part, 0, static_cast<std::size_t>(n));
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("Streams of many ranks keep their lines whole and their order", "[output]") {
+    constexpr int kRanks = 5;
+    Dice dice;
+    CAPTURE(dice.seed());
+    const MemoryFile file;
+    MuxUser mux(on(file, file), std::vector<std::string>(kRanks, "s1"));
+    std::array<std::string, kRanks * 2> sent;
+    std::vector<std::vector<std::string_view>> pieces;
+    for (std::string& each : sent) {
+        each = dice.bytes(20'000);
+        pieces.push_back(dice.split(each, 400));
+    }
+    for (std::size_t i = 0; i < 20'000; i++) {
+        for (std::size_t stream = 0; stream < sent.size(); stream++)
+            if (i < pieces[stream].size())
+                mux->add(rank_of(stream), stream_of(stream), 0, pieces[stream][i]);
+    }
+    for (std::size_t stream = 0; stream < sent.size(); stream++)
+        mux->finish(rank_of(stream), stream_of(stream));
+    REQUIRE(mux.drain());
+    CHECK(mux.failures.empty());
+
+    std::map<std::string, std::string> shown_of;  // by prefix
+    for (const std::string& line : lines_of(file.text()))
+        shown_of[line.substr(0, line.find(':') + 1)] += line;
+    REQUIRE(shown_of.size() == sent.size());
+    for (std::size_t stream = 0; stream < sent.size(); stream++) {
+        const std::string prefix =
+            prefix_text(Tag::horovod, rank_of(stream), stream_of(stream), "s1");
+        REQUIRE(shown_of[prefix] == shown(prefix, sent[stream], 1u << 20));
+        REQUIRE(mux.credited(rank_of(stream), stream_of(stream)) == sent[stream].size());
+        REQUIRE(mux->bytes(rank_of(stream), stream_of(stream)) == sent[stream].size());
+    }
+}
+
+TEST_CASE("Standard output and standard error are kept apart", "[output]") {
+    const MemoryFile out;
+    const MemoryFile err;
+    MuxUser mux(on(out, err, Tag::rank_host), {"s1", "s2"});
+    mux->add(1, Stream::out, 0, "to out\n");
+    mux->add(0, Stream::err, 0, "to err\n");
+    mux->message("dtrun: a message\n");
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "[1@s2] to out\n");
+    CHECK(err.text() == "[0@s1] to err\ndtrun: a message\n");
+}
+
+TEST_CASE("One rank without a tag passes as it comes", "[output]") {
+    const MemoryFile out;
+    MuxUser mux(on(out, out, Tag::none), {"s1"});
+    mux->add(0, Stream::out, 0, "Your name? ");
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "Your name? ");
+    mux->finish(0, Stream::out);
+    mux->stop(soon());
+    CHECK(out.text() == "Your name? ");
+}
+
+TEST_CASE("Several ranks without a tag have whole lines and nothing added", "[output]") {
+    const MemoryFile out;
+    MuxUser mux(on(out, out, Tag::none), {"s1", "s1"});
+    mux->add(0, Stream::out, 0, "one");
+    mux->add(1, Stream::out, 0, "other\n");
+    mux->add(0, Stream::out, 0, " line\nno end");
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "other\none line\n");
+    mux->finish(0, Stream::out);
+    mux->stop(soon());
+    CHECK(out.text() == "other\none line\nno end");
+}
+
+TEST_CASE("A quiet rank is silent on the console, but keeps its last words", "[output]") {
+    const MemoryFile out;
+    auto options = on(out, out);
+    options.console = {true, false};
+    MuxUser mux(options, {"s1", "s1", "s1"});
+    for (const int rank : {0, 1, 2}) mux->add(rank, Stream::err, 0, "text");
+    for (const int rank : {0, 1, 2}) mux->finish(rank, Stream::err);
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "[0]<stderr>:text\n[2]<stderr>:text\n");
+    CHECK(mux->tail(1) == std::vector<std::string>{"text"});
+    CHECK(mux.credited(1, Stream::err) == 4);
+}
+
+TEST_CASE("Timestamps stand before the tag, also with one rank and no tag", "[output]") {
+    const MemoryFile out;
+    auto options = on(out, out, GENERATE(Tag::none, Tag::rank));
+    options.timestamps = true;
+    MuxUser mux(options, {"s1"});
+    mux->add(0, Stream::out, 1'000'000'000, "text\n");
+    REQUIRE(mux.drain());
+    const std::string rest = options.tag == Tag::none ? " text\n" : " [0] text\n";
+    CHECK(out.text() ==
+          std::string("1970-01-01T00:00:01.000").replace(0, 19, out.text(), 0, 19) + rest);
+}
+
+TEST_CASE("Bytes are credited when they have left, each once", "[output]") {
+    auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    const MemoryFile err;
+    auto options = on(err, err);
+    options.stdout_fd = pipe->write.get();
+    options.pending_bytes_max = 1u << 20;
+    MuxUser mux(options, {"s1", "s1"});
+    const std::string chunk = std::string(99, 'x') + '\n';
+    constexpr std::size_t kChunks = 200'000;
+    for (std::size_t i = 0; i < kChunks; i++)
+        mux->add(static_cast<int>(i % 2), Stream::out, 0, chunk);
+    mux->add(1, Stream::out, 0, "end");
+    mux->finish(1, Stream::out);
+    CHECK_FALSE(mux.drain(after(std::chrono::milliseconds(50))));
+    CHECK(mux.credited(0, Stream::out) < kChunks * 50);
+
+    std::string received;
+    std::thread reader([&] { received = read_late(pipe->read.get()); });
+    CHECK(mux.drain());
+    mux->stop(soon());
+    mux.collect();
+    pipe->write.reset();
+    reader.join();
+    CHECK(mux.credited(0, Stream::out) == kChunks * 50);
+    CHECK(mux.credited(1, Stream::out) == kChunks * 50 + 3);
+    CHECK(received.size() == kChunks * (100 + 12) + 12 + 4);
+    CHECK(received.ends_with("x\n[1]<stdout>:end\n"));
+    CHECK(mux.failures.empty());
+}
+
+TEST_CASE("Prefixes that outweigh the lines stay within the limit of memory", "[output]") {
+    auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    const MemoryFile err;
+    auto options = on(err, err);
+    options.stdout_fd = pipe->write.get();
+    options.pending_bytes_max = 64u << 10;
+    MuxUser mux(options, {"s1"});
+    constexpr std::size_t kLines = 1'000'000;
+    mux->add(0, Stream::out, 0, std::string(kLines, '\n'));
+    std::string received;
+    std::thread reader([&] { received = read_late(pipe->read.get()); });
+    mux->stop(soon());  // also shows what had to wait
+    mux.collect();
+    pipe->write.reset();
+    reader.join();
+    CHECK(received.size() == kLines * 13);
+    CHECK(mux.credited(0, Stream::out) == kLines);
+}
+
+TEST_CASE("A console without reader neither hangs stop() nor keeps credit", "[output]") {
+    auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    const MemoryFile err;
+    auto options = on(err, err);
+    options.stdout_fd = pipe->write.get();
+    options.pending_bytes_max = 64u << 10;
+    MuxUser mux(options, {"s1"});
+    const std::string bytes(8u << 20, '\n');
+    mux->add(0, Stream::out, 0, bytes);
+    mux->add(0, Stream::err, 0, "the reason\n");
+    const auto begin = Clock::now();
+    mux->stop(after(std::chrono::milliseconds(50)));
+    CHECK(Clock::now() - begin < std::chrono::seconds(10));
+    mux.collect();
+    CHECK(mux.credited(0, Stream::out) == bytes.size());
+    REQUIRE(mux.failures.size() == 1);
+    CHECK(mux.failures[0].code == Errc::timed_out);
+    CHECK(err.text() == "[0]<stderr>:the reason\n");
+}
+
+TEST_CASE("A closed console is reported once and the job's bytes flow on", "[output]") {
+    auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    pipe->read.reset();
+    const MemoryFile err;
+    auto options = on(err, err);
+    options.stdout_fd = pipe->write.get();
+    MuxUser mux(options, {"s1", "s1"});
+    for (int i = 0; i < 3; i++) {
+        mux->add(0, Stream::out, 0, "text\n");
+        mux->add(1, Stream::err, 0, "text\n");
+        REQUIRE(mux.drain());
+    }
+    REQUIRE(mux.failures.size() == 1);
+    CHECK(mux.failures[0].code == Errc::closed);
+    CHECK(mux.credited(0, Stream::out) == 15);
+    CHECK(lines_of(err.text()).size() == 3);
+}
+
+TEST_CASE("Messages from any thread stay whole among the ranks' lines", "[output]") {
+    const MemoryFile file;
+    MuxUser mux(on(file, file, Tag::rank), {"s1", "s1"});
+    std::thread other([&] {
+        for (int i = 0; i < 500; i++) mux->message("dtrun: message\n");
+    });
+    for (int i = 0; i < 500; i++) mux->add(i % 2, Stream::out, 0, "text\nte");
+    other.join();
+    REQUIRE(mux.drain());
+    const auto lines = lines_of(file.text());
+    CHECK(std::ranges::count(lines, "dtrun: message\n") == 500);
+    CHECK(std::ranges::count_if(lines, [](const std::string& line) {
+              return line == "[0] text\n" || line == "[0] tetext\n" || line == "[1] text\n" ||
+                     line == "[1] tetext\n";
+          }) == 500);
+    CHECK(lines.size() == 1000);
+}
