@@ -6,16 +6,20 @@
 
 namespace dtrun {
 
-std::string quoted(std::string_view text) {
+std::string printable(std::string_view text) {
     constexpr std::size_t kShown = 64;
-    std::string shown = "'";
+    std::string shown;
     for (const char c : text.substr(0, kShown)) {
         if (c < ' ' || c > '~')
             shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
         else
             shown += c;
     }
-    return shown + (text.size() > kShown ? "...'" : "'");
+    return text.size() > kShown ? shown + "..." : shown;
+}
+
+std::string quoted(std::string_view text) {
+    return "'" + printable(text) + "'";
 }
 
 bool is_digit(char c) {

@@ -29,7 +29,10 @@ template <class... A>
                 fmt::format(text, std::forward<A>(args)...));
 }
 
-/// `text` in single quotes, cut to 64 bytes, with what a terminal would obey shown as \xNN.
+/// `text` cut to 64 bytes, with what a terminal would obey shown as \xNN.
+std::string printable(std::string_view text);
+
+/// The same in single quotes.
 std::string quoted(std::string_view text);
 
 bool is_digit(char c);

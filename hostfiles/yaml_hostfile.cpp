@@ -105,26 +105,39 @@ public:
     }
 };
 
+/// A mistake that yaml-cpp found. It knows no place for what is missing at the end of the text.
+std::unexpected<Error> explain(const YAML::Exception& error, std::string_view text,
+                               std::string_view name) {
+    const auto lines = split(text, '\n');
+    Place place{name, lines.size(), lines.back().size() + 1};
+    if (!error.mark.is_null())
+        place = {name, one_based(error.mark.line), one_based(error.mark.column)};
+    const std::string_view line = lines[std::min(place.line, lines.size()) - 1];
+    const std::string_view indent = line.substr(0, line.find_first_not_of(" \t"));
+    const bool has_tab = indent.find('\t') != std::string_view::npos;
+    return fail_at(place, "not valid YAML: {}{}", printable(error.msg),
+                   has_tab ? "; indent with spaces, not tabs" : "");
+}
+
 Result<Node> read_document(std::string_view text, std::string_view name) {
     ViewBuffer buffer(text);
     std::istream stream(&buffer);
     TreeBuilder builder;
-    const auto refuse = [&](const YAML::Mark& mark, std::string_view why) {
-        return fail_at(Place{name, one_based(mark.line), one_based(mark.column)}, "{}", why);
-    };
     try {
         YAML::Parser parser(stream);
         while (parser.HandleNextDocument(builder)) {
         }
-        if (builder.empty()) return refuse({}, "the document is empty; write hosts: and a list");
-        return builder.take();
     } catch (const Refusal& refusal) {
-        return refuse(refusal.mark, refusal.text);
+        return fail_at(Place{name, one_based(refusal.mark.line), one_based(refusal.mark.column)},
+                       "{}", refusal.text);
     } catch (const YAML::Exception& error) {
-        return refuse(error.mark, "not valid YAML: " + error.msg);
+        return explain(error, text, name);
     } catch (const std::exception& error) {
-        return refuse({}, fmt::format("not valid YAML: {}", error.what()));
+        return fail_at(Place{name}, "not valid YAML: {}", printable(error.what()));
     }
+    if (builder.empty())
+        return fail_at(Place{name}, "the document is empty; write hosts: and a list");
+    return builder.take();
 }
 
 std::string_view kind_of(const Node& node) {
@@ -348,7 +361,8 @@ Result<void> YamlReader::check_keys(const Node& map, Keys keys) const {
             return fail_at(place_of(key), "unknown key {}{}; the keys are {}", quoted(key.text),
                            did_you_mean(key.text, keys, [](std::string_view name) { return name; }),
                            join_names({keys.begin(), keys.end()}));
-        const std::string_view name = key.text == "max-slots" ? "max_slots" : key.text;
+        const std::string_view written = key.text;
+        const std::string_view name = written == "max-slots" ? "max_slots" : written;
         if (std::find(seen.begin(), seen.end(), name) != seen.end())
             return fail_at(place_of(key), "{} is given twice; keep one", name);
         seen.push_back(name);

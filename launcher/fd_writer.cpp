@@ -97,6 +97,7 @@ void FdWriter::stop(Deadline deadline, std::size_t abandoned_bytes) {
 
 void FdWriter::join() {
     if (thread_.joinable()) thread_.join();
+    own_.reset();  // a pipe's reader waits for the last description to go
 }
 
 void FdWriter::run() {

@@ -135,7 +135,7 @@ Result<std::string> horovod_value(const HorovodSetting& setting, std::string_vie
         case whole:
             return whole_number(written, INT_MAX, 1);
         case megabytes:
-            return whole_number(written, 1LL << 43, 1 << 20);
+            return whole_number(written, (1LL << 43) - 1, 1 << 20);
         case decimal:
             return decimal_number(written, INFINITY);
         case fraction:

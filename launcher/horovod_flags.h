@@ -17,7 +17,7 @@ struct HorovodSetting {
     /// What the user writes, and what becomes of it.
     enum class Form {
         whole,      ///< 0..INT_MAX
-        megabytes,  ///< 0..2^43, times 1048576
+        megabytes,  ///< 0..2^43-1, times 1048576
         decimal,    ///< >= 0; "20" becomes "20.0"
         fraction,   ///< 0..1
         text,       ///< not empty

@@ -70,6 +70,7 @@ struct OutputMux::Impl {
     std::vector<StreamState> streams;      ///< by stream_index()
     std::vector<LineTail> tails;           ///< by rank
     std::vector<OutputCredit> credits;
+    std::uint64_t uncredited_bytes = 0;
     std::vector<Taken> console_taken;
     std::vector<Taken> file_taken;
     std::unique_ptr<RankFiles> files;
@@ -171,6 +172,7 @@ void OutputMux::Impl::credit(std::size_t stream) {
     if (files) taken = std::min(taken, state.file_bytes);
     if (taken == state.credited_bytes) return;
     credits.push_back({rank_of(stream), stream_of(stream), taken - state.credited_bytes});
+    uncredited_bytes -= taken - state.credited_bytes;
     state.credited_bytes = taken;
 }
 
@@ -206,6 +208,7 @@ void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::str
     const std::size_t index = stream_index(rank, stream);
     StreamState& state = impl_->streams[index];
     state.received_bytes += bytes.size();
+    impl_->uncredited_bytes += bytes.size();
     if (stream == Stream::err) impl_->tails[static_cast<std::size_t>(rank)].add(bytes);
     if (impl_->files) impl_->files->add(rank, stream, bytes);
     if (state.console == nullptr) {
@@ -258,8 +261,9 @@ std::span<const OutputCredit> OutputMux::collect() {
 
 bool OutputMux::idle() const {
     const auto written = [](const auto& each) { return each->writer.queue().idle(); };
-    return !impl_->waiting() && std::ranges::all_of(impl_->consoles, written) &&
-           (!impl_->files || impl_->files->idle());
+    // A buffer stops being held a moment before its bytes are told; hence both.
+    return impl_->uncredited_bytes == 0 && !impl_->waiting() &&
+           std::ranges::all_of(impl_->consoles, written) && (!impl_->files || impl_->files->idle());
 }
 
 std::vector<Error> OutputMux::take_failures() {

@@ -45,8 +45,8 @@ struct OutputCredit {
 /// unfinished ones exceed `part_total_max`. With a prefix each piece gets one and a '\n'; without,
 /// nothing is ever added. One rank and Tag::none: bytes pass as they come.
 ///
-/// Memory: at most the bytes not yet credited, `part_total_max`, and about `pending_bytes_max` for
-/// each console, however much longer the prefixes make the text.
+/// Memory: at most the bytes not yet credited, twice `part_total_max`, and about
+/// `pending_bytes_max` for each console, however much longer the prefixes make the text.
 ///
 /// Thread: one (the io_context's), except message(); none of the calls blocks but stop().
 /// Lifetime: the descriptors outlive it; the destructor abandons what stop() has not seen written.
@@ -82,7 +82,8 @@ public:
     /// What has left since the last call; valid until the next. Continues with waiting bytes.
     std::span<const OutputCredit> collect();
 
-    /// Everything accepted has left, except unfinished lines. Changes to true with a wake.
+    /// Everything accepted has left, except unfinished lines, and is credited. Changes to true with
+    /// a wake.
     bool idle() const;
 
     /// What went wrong with the console or a file since the last call, each once, ready to be

@@ -62,6 +62,7 @@ public:
     /// Waits until libssh could get on: bytes have arrived, or can leave that could not before.
     asio::awaitable<Result<void>> wait(Deadline deadline) {
         if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
+        if (Clock::now() >= deadline) co_return fail(Errc::timed_out, "no answer");
         // Half of a login's time would be our delayed ACKs meeting the server's Nagle algorithm.
         const int on = 1;
         ::setsockopt(socket_fd_, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
@@ -121,14 +122,12 @@ public:
             if (n < 0 || ssh_channel_is_closed(channel_) != 0)
                 co_return fail(Errc::closed, "{}", session_->error());
             bytes.remove_prefix(static_cast<std::size_t>(n));
+            const int flushed = ssh_blocking_flush(session_->get(), 0);
+            if (flushed == SSH_ERROR) co_return fail(Errc::closed, "{}", session_->error());
+            if (n > 0 && flushed == SSH_OK) continue;
             // No window, or the socket is full: both end with an event on the socket.
-            while (n == 0 || (ssh_get_poll_flags(session_->get()) & SSH_WRITE_PENDING) != 0) {
-                const auto waited = co_await session_->wait(deadline);
-                if (!waited) co_return waited;
-                if (ssh_blocking_flush(session_->get(), 0) == SSH_ERROR)
-                    co_return fail(Errc::closed, "{}", session_->error());
-                if (n == 0) break;
-            }
+            const auto waited = co_await session_->wait(deadline);
+            if (!waited) co_return waited;
         }
         co_return Result<void>{};
     }

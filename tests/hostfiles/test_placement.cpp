@@ -34,7 +34,8 @@ TEST_CASE("place_ranks fills a host, then goes to the next", "[hostfiles][placem
 }
 
 TEST_CASE("place_ranks takes hosts in turn when mapping by node", "[hostfiles][placement]") {
-    CHECK(hosts_of(place("a:2,b:1,c:3", {.map_by = MapBy::node})) == "a b c a c c");
+    CHECK(hosts_of(place("a:2,b:1,c:3", {.world_size = {}, .map_by = MapBy::node})) ==
+          "a b c a c c");
     CHECK(hosts_of(place("a:2,z:0,c:3", {.world_size = 3, .map_by = MapBy::node})) == "a c a");
     CHECK(hosts_of(place("a:2,b:1,c:3", {.world_size = 2, .map_by = MapBy::node})) == "a b");
 }
@@ -56,12 +57,13 @@ TEST_CASE("place_ranks numbers ranks locally and across unequal hosts", "[hostfi
                                                     {4, 2, 0, 2, 2, 3, 0},
                                                     {5, 2, 1, 2, 1, 2, 1},
                                                 });
-    CHECK(place("a:1,b:3", {.map_by = MapBy::node}).value().ranks == std::vector<RankPlace>{
-                                                                         {0, 0, 0, 1, 0, 2, 0},
-                                                                         {1, 1, 0, 3, 1, 2, 0},
-                                                                         {2, 1, 1, 3, 0, 1, 1},
-                                                                         {3, 1, 2, 3, 0, 1, 2},
-                                                                     });
+    CHECK(place("a:1,b:3", {.world_size = {}, .map_by = MapBy::node}).value().ranks ==
+          std::vector<RankPlace>{
+              {0, 0, 0, 1, 0, 2, 0},
+              {1, 1, 0, 3, 1, 2, 0},
+              {2, 1, 1, 3, 0, 1, 1},
+              {3, 1, 2, 3, 0, 1, 2},
+          });
 }
 
 TEST_CASE("place_ranks hands out the slot ids that a filter chose", "[hostfiles][placement]") {
@@ -69,8 +71,8 @@ TEST_CASE("place_ranks hands out the slot ids that a filter chose", "[hostfiles]
     hosts[0].slot_ids = {5, 7};
     const auto slots_of = [&](const PlacementRequest& request) {
         std::vector<int> slots;
-        for (const RankPlace& rank : place_ranks(hosts, request).value().ranks)
-            slots.push_back(rank.slot);
+        const Placement placement = place_ranks(hosts, request).value();
+        for (const RankPlace& rank : placement.ranks) slots.push_back(rank.slot);
         return slots;
     };
     CHECK(slots_of({}) == std::vector{5, 7, 0, 1});
@@ -87,7 +89,7 @@ TEST_CASE("place_ranks oversubscribes round after round and keeps a host's ranks
               place("a:2,b:1", {.world_size = 6, .map_by = MapBy::node, .oversubscribe = true})) ==
           "a b a b a a");
     CHECK(hosts_of(place("a:2,b:1", {.world_size = 2, .oversubscribe = true})) == "a a");
-    CHECK(hosts_of(place("a:2,b:1", {.oversubscribe = true})) == "a a b");
+    CHECK(hosts_of(place("a:2,b:1", {.world_size = {}, .oversubscribe = true})) == "a a b");
 }
 
 TEST_CASE("place_ranks respects max_slots when it oversubscribes", "[hostfiles][placement]") {

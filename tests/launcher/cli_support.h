@@ -3,10 +3,10 @@
 #include "base/strings.h"
 #include "launcher/cli.h"
 
+#include <unistd.h>
 #include <cstdlib>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 namespace dtrun {
 

@@ -212,8 +212,7 @@ TEST_CASE("a wrong value names the flag and the range", "[launcher][cli]") {
         {"--ssh-command \"ssh 'x\" p", "--ssh-command: a quote in ssh 'x is never closed"},
         {"--ssh-command ' ' p", "--ssh-command: the command is blank"},
         {"-x =3 p", "-x: the variable has no name"},
-        {"-x RANK=3 p",
-         "-x: RANK is dtrun's own (each rank's place in the job) and cannot be set"},
+        {"-x RANK=3 p", "-x: RANK is dtrun's own (each rank's place in the job) and cannot be set"},
         {"-x DTRUN_JOB p", "-x: DTRUN_JOB is dtrun's own (reserved for dtrun) and cannot be set"},
         {"LOCAL_RANK=0 p",
          "LOCAL_RANK=...: LOCAL_RANK is dtrun's own (each rank's place in the job) and cannot be "

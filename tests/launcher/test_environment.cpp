@@ -115,8 +115,7 @@ TEST_CASE("values are bytes, and names that nobody can look up are dropped",
     const Environment caller = {"A=\xff\xfe\n=\x01", "=B=1", "no equals", "", "C=", "A=second"};
     const auto planned = plan("", caller);
     REQUIRE(planned);
-    CHECK(planned->remote ==
-          std::vector<Options::Variable>{{"A", "\xff\xfe\n=\x01"}, {"C", ""}});
+    CHECK(planned->remote == std::vector<Options::Variable>{{"A", "\xff\xfe\n=\x01"}, {"C", ""}});
 }
 
 TEST_CASE("parse_env_file reads assignments as a dotenv does", "[launcher][environment]") {

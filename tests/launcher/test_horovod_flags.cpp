@@ -105,14 +105,13 @@ TEST_CASE("a wrong tuning value names the flag and the range", "[launcher][horov
 }
 
 TEST_CASE("settings without what they refine are left out and warned of", "[launcher][horovod]") {
-    const auto [typed, expected, warning] =
-        GENERATE(table<std::string, std::string, std::string>({
-            {"--autotune-log-file f", "", "--autotune-log-file has no effect without --autotune"},
-            {"--autotune-warmup-samples 5 --no-autotune", "HOROVOD_AUTOTUNE=0",
-             "--autotune-warmup-samples has no effect without --autotune"},
-            {"--timeline-mark-cycles", "",
-             "--timeline-mark-cycles has no effect without --timeline-filename"},
-        }));
+    const auto [typed, expected, warning] = GENERATE(table<std::string, std::string, std::string>({
+        {"--autotune-log-file f", "", "--autotune-log-file has no effect without --autotune"},
+        {"--autotune-warmup-samples 5 --no-autotune", "HOROVOD_AUTOTUNE=0",
+         "--autotune-warmup-samples has no effect without --autotune"},
+        {"--timeline-mark-cycles", "",
+         "--timeline-mark-cycles has no effect without --timeline-filename"},
+    }));
     const auto command = parse_typed(typed + " prog");
     REQUIRE(command);
     CHECK(show(command->options.tuning_env) == expected);
@@ -133,18 +132,17 @@ library_options: {mpi_threads_disable: true, num_nccl_streams: 2, thread_affinit
 logging:
     level: INFO
     hide_timestamp: true
-)") ==
-          "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES=50 "
-          "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE=0.9 HOROVOD_AUTOTUNE_LOG=x.txt "
-          "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=20 HOROVOD_AUTOTUNE_WARMUP_SAMPLES=5 "
-          "HOROVOD_CACHE_CAPACITY=2048 HOROVOD_CYCLE_TIME=10.0 "
-          "HOROVOD_FUSION_THRESHOLD=33554432 HOROVOD_GLOO_TIMEOUT_SECONDS=60 "
-          "HOROVOD_HIERARCHICAL_ALLGATHER=1 HOROVOD_HIERARCHICAL_ALLREDUCE=1 "
-          "HOROVOD_LOG_HIDE_TIME=1 HOROVOD_LOG_LEVEL=INFO HOROVOD_MPI_THREADS_DISABLE=1 "
-          "HOROVOD_NUM_NCCL_STREAMS=2 HOROVOD_STALL_CHECK_DISABLE=0 "
-          "HOROVOD_STALL_CHECK_TIME_SECONDS=120 HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=240 "
-          "HOROVOD_THREAD_AFFINITY=1 HOROVOD_TIMELINE=t.json HOROVOD_TIMELINE_MARK_CYCLES=1 "
-          "HOROVOD_TORUS_ALLREDUCE=0");
+)") == "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES=50 "
+       "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE=0.9 HOROVOD_AUTOTUNE_LOG=x.txt "
+       "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=20 HOROVOD_AUTOTUNE_WARMUP_SAMPLES=5 "
+       "HOROVOD_CACHE_CAPACITY=2048 HOROVOD_CYCLE_TIME=10.0 "
+       "HOROVOD_FUSION_THRESHOLD=33554432 HOROVOD_GLOO_TIMEOUT_SECONDS=60 "
+       "HOROVOD_HIERARCHICAL_ALLGATHER=1 HOROVOD_HIERARCHICAL_ALLREDUCE=1 "
+       "HOROVOD_LOG_HIDE_TIME=1 HOROVOD_LOG_LEVEL=INFO HOROVOD_MPI_THREADS_DISABLE=1 "
+       "HOROVOD_NUM_NCCL_STREAMS=2 HOROVOD_STALL_CHECK_DISABLE=0 "
+       "HOROVOD_STALL_CHECK_TIME_SECONDS=120 HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=240 "
+       "HOROVOD_THREAD_AFFINITY=1 HOROVOD_TIMELINE=t.json HOROVOD_TIMELINE_MARK_CYCLES=1 "
+       "HOROVOD_TORUS_ALLREDUCE=0");
 }
 
 TEST_CASE("a --config-file may leave out anything", "[launcher][horovod]") {
@@ -171,8 +169,7 @@ TEST_CASE("a mistake in a --config-file is named with its place", "[launcher][ho
         {"params: 3", "c.yaml:1:9: 'params' needs settings, such as 'fusion_threshold_mb: ...'"},
         {"params: {cycle_time_ms: [1]}", "c.yaml:1:25: 'cycle_time_ms' needs one value"},
         {"params: {cycle_time_ms: -1}", "c.yaml:1:25: cycle_time_ms: '-1' is not a number >= 0"},
-        {"autotune: {enabled: maybe}",
-         "c.yaml:1:21: enabled: 'maybe' is neither true nor false"},
+        {"autotune: {enabled: maybe}", "c.yaml:1:21: enabled: 'maybe' is neither true nor false"},
         {"- params", "c.yaml:1:1: expected sections such as 'params:'"},
     }));
     CAPTURE(text);
@@ -181,7 +178,8 @@ TEST_CASE("a mistake in a --config-file is named with its place", "[launcher][ho
 }
 
 TEST_CASE("a flag wins over --config-file wherever it stands", "[launcher][horovod]") {
-    const TempFile file("params: {cycle_time_ms: 10, cache_capacity: 5}\nautotune: {enabled: yes}\n");
+    const TempFile file(
+        "params: {cycle_time_ms: 10, cache_capacity: 5}\nautotune: {enabled: yes}\n");
     const std::string expected =
         "HOROVOD_CYCLE_TIME=20.0 HOROVOD_CACHE_CAPACITY=5 HOROVOD_AUTOTUNE=0";
     CHECK(tuning("--config-file " + file.path() + " --cycle-time-ms 20 --no-autotune") == expected);

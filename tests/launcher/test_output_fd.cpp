@@ -204,6 +204,29 @@ TEST_CASE("stop() does not wait for a reader that does not read", "[output]") {
                       sent.size() - static_cast<std::size_t>(received)));
 }
 
+TEST_CASE("A pipe that cannot be opened again is written in pieces that do not block", "[output]") {
+    Pipe pipe = pipe_pair();
+    pipe.read.reset();  // without a reader the kernel refuses to open it
+    const bool reads = GENERATE(true, false);
+    const std::string sent(3u << 20, 'x');
+    std::size_t received = 0;
+    std::thread reader;
+    {
+        WriterUser writer(pipe.write.get());
+        const auto path = fmt::format("/proc/self/fd/{}", pipe.write.get());
+        pipe.read.reset(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+        REQUIRE(::fcntl(pipe.read.get(), F_SETFL, 0) == 0);
+        if (reads) reader = std::thread([&] { received = read_to_end(pipe.read.get()).size(); });
+        writer.write(sent);
+        writer.stop(reads ? std::chrono::milliseconds(60'000) : std::chrono::milliseconds(50));
+        CHECK(writer.taken() == sent.size());
+        CHECK(writer->take_failure().has_value() == !reads);
+    }
+    pipe.write.reset();
+    if (reads) reader.join();
+    CHECK(received == (reads ? sent.size() : 0));
+}
+
 TEST_CASE("Two descriptors of one pipe are the same file, two pipes are not", "[output]") {
     const Pipe one = pipe_pair();
     const Pipe other = pipe_pair();

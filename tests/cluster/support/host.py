@@ -164,7 +164,7 @@ class Init:
                    (os.POSIX_SPAWN_DUP2, self.log, 1), (os.POSIX_SPAWN_DUP2, self.log, 2)]
         self.sshd = os.posix_spawn("/usr/sbin/sshd", ["/usr/sbin/sshd", "-D", "-e"],
                                    {"PATH": PATH}, file_actions=actions, setsid=True,
-                                   setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
+                                   setsigdef=range(1, signal.SIGRTMIN), setsigmask=[])
         if not wait_until(lambda: os.path.exists("/run/sshd.pid"), 30):
             raise Failure("sshd does not start")
 

@@ -11,8 +11,8 @@ import sys
 import traceback
 
 from host import USER, Host, Init
-from machine import (NEW_NET, NEW_PID, PATH, Failure, call, fork, read, run, try_kill,
-                     wait_until, write)
+from machine import (NEW_NET, NEW_NS, NEW_PID, PATH, Failure, call, fork, mount, read, run,
+                     try_kill, wait_until, write)
 
 
 def cgroup_base():
@@ -106,7 +106,9 @@ class Supervisor:
         ready, done = os.pipe()
 
         def hold():
-            call("unshare", NEW_NET)
+            call("unshare", NEW_NET | NEW_NS)
+            mount("none", "/", None, "rec,private")
+            mount("sysfs", "/sys", "sysfs", "ro")
             os.write(done, b".")
             os.close(done)
             while True:
@@ -124,6 +126,11 @@ class Supervisor:
         run("nsenter", f"--net=/proc/{self.switch}/ns/net", "ip", "-batch", "-",
             text="\n".join(lines))
 
+    def wait_forwarding(self, host):
+        state = f"/proc/{self.switch}/root/sys/class/net/{host.port}/brport/state"
+        if not wait_until(lambda: read(state).strip() == "3", 10):
+            raise Failure(f"the link of {host.name} does not come up")
+
     def boot_hosts(self, hosts):
         for host in hosts:
             self.fork_init(host)
@@ -140,6 +147,7 @@ class Supervisor:
             host.channel.send(b'["boot"]')
         for host in hosts:
             self.answer(host)
+            self.wait_forwarding(host)
             host.link, host.frozen, host.binds = "up", False, []
             write(host.file("pid"), str(host.pid))
 
@@ -234,14 +242,13 @@ class Supervisor:
         host = self.running(name)
         if silent not in ("", "--silent"):
             raise Failure(f"kill-link: what is '{silent}'?")
-        self.on_switch(f"link set {host.port} type bridge_slave state 0" if silent else
-                       f"link set {host.port} down")
+        self.on_switch(f"link set {host.port} {'nomaster' if silent else 'down'}")
         host.link = "silent" if silent else "down"
 
     def do_heal_link(self, name):
         host = self.running(name)
-        self.on_switch(f"link set {host.port} up",
-                       f"link set {host.port} type bridge_slave state 3")
+        self.on_switch(f"link set {host.port} master br0 up")
+        self.wait_forwarding(host)
         host.link = "up"
 
     def do_sshd(self, name, what):
