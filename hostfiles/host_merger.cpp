@@ -24,6 +24,10 @@ std::string merge_setting(std::string_view key, T& first, const T& again) {
 
 }  // namespace
 
+HostMerger::HostMerger(std::size_t mentions) {
+    by_name_.reserve(std::min<std::size_t>(mentions, kHostsMax));
+}
+
 Result<void> HostMerger::add(const NamePattern& names, const Host& host, const Place& place) {
     mentions_ += names.count();
     if (mentions_ > kHostsMax)
@@ -32,20 +36,21 @@ Result<void> HostMerger::add(const NamePattern& names, const Host& host, const P
     expanded.reserve(names.count());
     names.expand_into(expanded);
     for (std::string& name : expanded) {
-        const Mention mention{hosts_.size(), place.line, place.column};
-        const auto [found, is_new] = first_.try_emplace(name, mention);
+        hosts_.push_back(host);
+        hosts_.back().name = std::move(name);
+        const auto [found, is_new] = by_name_.insert(hosts_.size() - 1);
         if (is_new) {
-            hosts_.push_back(host);
-            hosts_.back().name = std::move(name);
-        } else if (const auto merged = merge(found->second, host, place); !merged) {
-            return merged;
+            first_.push_back({place.line, place.column});
+            continue;
         }
+        hosts_.pop_back();
+        if (const auto merged = merge(*found, host, place); !merged) return merged;
     }
     return {};
 }
 
-Result<void> HostMerger::merge(const Mention& first, const Host& again, const Place& place) {
-    Host& host = hosts_[first.host];
+Result<void> HostMerger::merge(std::size_t first, const Host& again, const Place& place) {
+    Host& host = hosts_[first];
     for (const std::string& contradiction :
          {merge_setting("user", host.user, again.user),
           merge_setting("port", host.port, again.port),
@@ -53,7 +58,8 @@ Result<void> HostMerger::merge(const Mention& first, const Host& again, const Pl
           merge_setting("address", host.address, again.address)}) {
         if (!contradiction.empty())
             return fail_at(place, "host {} has {} at {}:{}; give one host one value",
-                           quoted(host.name), contradiction, first.line, first.column);
+                           quoted(host.name), contradiction, first_[first].line,
+                           first_[first].column);
     }
     // A mention without a limit is limited to its slots once another mention has a limit.
     if (host.slots_max || again.slots_max)

@@ -8,8 +8,9 @@ namespace dtrun {
 Result<HostList> parse_hosts(std::string_view text) {
     const Place place{"-H"};
     if (trim(text).empty()) return fail_at(place, "no hosts; write -H host:slots,host:slots");
-    HostMerger hosts;
-    for (const Piece& piece : split_outside_brackets(text, ",")) {
+    const auto pieces = split_outside_brackets(text, ",");
+    HostMerger hosts(pieces.size());
+    for (const Piece& piece : pieces) {
         const Place at = place.after(piece.offset);
         if (piece.text.empty())
             return fail_at(at, "no host stands next to this comma; remove the comma");

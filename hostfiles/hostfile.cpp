@@ -138,7 +138,7 @@ Result<std::string> read_standard_input() {
 Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
     text = without_byte_order_mark(text);
     if (looks_like_yaml(text)) return parse_yaml_hostfile(text, name);
-    HostMerger hosts;
+    HostMerger hosts(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
     bool any = false;
     Place place{name, 0};
     while (!text.empty()) {

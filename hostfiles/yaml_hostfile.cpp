@@ -105,13 +105,14 @@ public:
     }
 };
 
-/// A mistake that yaml-cpp found. It knows no place for what is missing at the end of the text.
+/// A mistake that yaml-cpp found.
 std::unexpected<Error> explain(const YAML::Exception& error, std::string_view text,
                                std::string_view name) {
     const auto lines = split(text, '\n');
-    Place place{name, lines.size(), lines.back().size() + 1};
-    if (!error.mark.is_null())
-        place = {name, one_based(error.mark.line), one_based(error.mark.column)};
+    Place place{name, one_based(error.mark.line), one_based(error.mark.column)};
+    // For what is missing at the end of the text it gives the last line, but no column.
+    if (place.line == lines.size() && place.column == 1 && error.msg.starts_with("end of "))
+        place.column = lines.back().size() + 1;
     const std::string_view line = lines[std::min(place.line, lines.size()) - 1];
     const std::string_view indent = line.substr(0, line.find_first_not_of(" \t"));
     const bool has_tab = indent.find('\t') != std::string_view::npos;
@@ -187,7 +188,7 @@ private:
 
     std::string_view name_;
     Settings defaults_;
-    HostMerger hosts_;
+    HostMerger hosts_{0};
 };
 
 Result<HostList> YamlReader::read(const Node& document) {

@@ -43,11 +43,14 @@ std::vector<std::string> host_names(const JobSpec& spec) {
     return names;
 }
 
-/// A descriptor or three for each host, whatever the soft limit says.
-void raise_descriptor_limit() {
+/// Room for what each host takes, when the soft limit has none. Only then: ranks on this machine
+/// inherit it.
+void raise_descriptor_limit(std::size_t hosts) {
+    constexpr rlim_t kForHost = 6, kForUs = 600;
     rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
+    const rlim_t wanted = hosts * kForHost + kForUs;
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = std::min(limit.rlim_max, wanted);
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -87,7 +90,7 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
 Head::~Head() = default;
 
 Result<void> Head::prepare() {
-    raise_descriptor_limit();
+    raise_descriptor_limit(hosts_.size());
     auto agent = find_agent();
     if (!agent) return std::unexpected(agent.error());
     agent_file_ = std::move(*agent);
@@ -268,7 +271,20 @@ void Head::return_credits() {
         if (host.credit_bytes == 0 || host.session == nullptr) continue;
         host.session->send(encode(Credit{std::exchange(host.credit_bytes, 0)}));
     }
+    for (Error& failure : output_->take_failures()) output_failed(std::move(failure));
     if (output_->idle()) output_idle_.cancel();
+}
+
+/// Like a program whose reader has gone, the job ends; a file that cannot be written is no reason to
+/// lose the job, but is reported and makes it fail.
+void Head::output_failed(Error failure) {
+    if (failure.code == Errc::closed) {
+        job_.interrupt(SIGPIPE);
+        step();
+    } else if (exit_code_ == 0) {
+        exit_code_ = kExitInternal;
+    }
+    failures_.push_back(std::move(failure.message));
 }
 
 asio::awaitable<void> Head::drain_output() {
@@ -281,15 +297,14 @@ asio::awaitable<void> Head::drain_output() {
 int Head::finish() {
     const Outcome& outcome = job_.outcome();
     const auto tail = [this](std::uint32_t rank) { return output_->tail(static_cast<int>(rank)); };
+    return_credits();
+    for (const std::string& failure : failures_) output_->message("dtrun: " + failure + "\n");
     output_->message(failure_report(outcome, spec_, tail));
-    int code = exit_code(outcome);
-    for (const Error& failure : output_->take_failures()) {
-        output_->message("dtrun: " + failure.message + "\n");
-        if (code == 0 && failure.code != Errc::closed) code = kExitInternal;
-    }
     log::set_sink(nullptr, nullptr);
     output_->stop(after(hurry_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2'000)));
-    return code;
+    for (const Error& abandoned : output_->take_failures()) log::error("{}", abandoned.message);
+    const int code = exit_code(outcome);
+    return code != 0 ? code : exit_code_;
 }
 
 }  // namespace dtrun

@@ -79,6 +79,7 @@ private:
     asio::awaitable<void> watch_end(Deadline deadline);
     void on_signal(int signal);
     void return_credits();
+    void output_failed(Error failure);
     asio::awaitable<void> drain_output();
     int finish();
 
@@ -107,6 +108,8 @@ private:
     unsigned sweeps_ = 0;
     bool starting_ = true;  ///< hosts may still be connecting
     bool hurry_ = false;    ///< interrupted twice: nothing is waited for
+    int exit_code_ = 0;     ///< of ours, if the job itself succeeds
+    std::vector<std::string> failures_;  ///< of output, for the end
 };
 
 }  // namespace dtrun

@@ -112,7 +112,7 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
 }
 
 void Job::interrupt(int signal) {
-    const bool again = std::exchange(interrupted_, true);
+    const bool again = signal != SIGPIPE && std::exchange(interrupted_, true);
     if (outcome_.cause == Outcome::Cause::success && live_ + !started_ > 0) {
         outcome_.signal = signal;
         cause(Outcome::Cause::interrupted);
@@ -122,7 +122,8 @@ void Job::interrupt(int signal) {
         stopping_ = true;
         return;
     }
-    stop(signal == SIGINT ? SIGTERM : signal, options_.grace);
+    const bool ours = signal == SIGINT || signal == SIGPIPE;  // not meant for the ranks
+    stop(ours ? SIGTERM : signal, options_.grace);
 }
 
 void Job::start_timed_out() {

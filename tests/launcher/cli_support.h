@@ -3,10 +3,10 @@
 #include "base/strings.h"
 #include "launcher/cli.h"
 
-#include <unistd.h>
-#include <cstdlib>
-#include <fstream>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace dtrun {
 
@@ -37,24 +37,5 @@ inline std::string show(const std::vector<Options::Variable>& variables) {
         text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
     return text;
 }
-
-/// A file with some content, removed at the end of the scope.
-class TempFile {
-public:
-    explicit TempFile(std::string_view content) {
-        char name[] = "/tmp/dtrun-test-XXXXXX";
-        ::close(::mkstemp(name));
-        path_ = name;
-        std::ofstream(path_, std::ios::binary) << content;
-    }
-    ~TempFile() { ::unlink(path_.c_str()); }
-    TempFile(const TempFile&) = delete;
-    TempFile& operator=(const TempFile&) = delete;
-
-    const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
-};
 
 }  // namespace dtrun

@@ -1,6 +1,7 @@
 #include "launcher/env_file.h"
 #include "launcher/environment.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/temp_dir.h"
 
 #include <catch2/catch.hpp>
 
@@ -74,10 +75,12 @@ TEST_CASE("what programs are configured with is forwarded", "[launcher][environm
 }
 
 TEST_CASE("the more explicit word wins", "[launcher][environment]") {
-    const TempFile file("A=file\nB=file\nC=file\nHOROVOD_CYCLE_TIME=9\n");
+    const TempDir directory;
+    const std::string file =
+        directory.write("file", "A=file\nB=file\nC=file\nHOROVOD_CYCLE_TIME=9\n");
     const Environment caller = {"A=caller", "B=caller", "C=caller", "D=caller",
                                 "HOROVOD_CACHE_CAPACITY=1"};
-    const auto planned = plan("--cycle-time-ms 2 --cache-capacity 3 --env-file " + file.path() +
+    const auto planned = plan("--cycle-time-ms 2 --cache-capacity 3 --env-file " + file +
                                   " -x B=x -x C=x -x D C=word E=word",
                               caller);
     REQUIRE(planned);
@@ -164,11 +167,12 @@ TEST_CASE("a wrong or missing --env-file is an error with its path", "[launcher]
     REQUIRE_FALSE(missing);
     CHECK(missing.error().code == Errc::not_found);
     CHECK(missing.error().message == "--env-file: /nowhere/e: No such file or directory");
-    const TempFile file("A=1\nWORLD_SIZE=3\n");
-    const auto wrong = plan("--env-file " + file.path(), {});
+    const TempDir directory;
+    const std::string file = directory.write("file", "A=1\nWORLD_SIZE=3\n");
+    const auto wrong = plan("--env-file " + file, {});
     REQUIRE_FALSE(wrong);
     CHECK(wrong.error().message ==
-          file.path() +
+          file +
               ":2:1: WORLD_SIZE is dtrun's own (each rank's place in the job) and cannot be set");
 }
 

@@ -1,6 +1,7 @@
 #include "launcher/horovod_config.h"
 #include "launcher/horovod_flags.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/temp_dir.h"
 
 #include <catch2/catch.hpp>
 
@@ -178,19 +179,20 @@ TEST_CASE("a mistake in a --config-file is named with its place", "[launcher][ho
 }
 
 TEST_CASE("a flag wins over --config-file wherever it stands", "[launcher][horovod]") {
-    const TempFile file(
-        "params: {cycle_time_ms: 10, cache_capacity: 5}\nautotune: {enabled: yes}\n");
+    const TempDir directory;
+    const std::string file = directory.write(
+        "file", "params: {cycle_time_ms: 10, cache_capacity: 5}\nautotune: {enabled: yes}\n");
     const std::string expected =
         "HOROVOD_CYCLE_TIME=20.0 HOROVOD_CACHE_CAPACITY=5 HOROVOD_AUTOTUNE=0";
-    CHECK(tuning("--config-file " + file.path() + " --cycle-time-ms 20 --no-autotune") == expected);
-    CHECK(tuning("--no-autotune --cycle-time-ms 20 --config-file=" + file.path()) == expected);
+    CHECK(tuning("--config-file " + file + " --cycle-time-ms 20 --no-autotune") == expected);
+    CHECK(tuning("--no-autotune --cycle-time-ms 20 --config-file=" + file) == expected);
 }
 
 TEST_CASE("a --config-file that is missing or wrong is an error", "[launcher][horovod]") {
     CHECK(error_of("--config-file /nowhere/c.yaml prog") ==
           "--config-file: /nowhere/c.yaml: No such file or directory");
     CHECK(parse_typed("--config-file /nowhere/c.yaml prog").error().code == Errc::not_found);
-    const TempFile file("nonsense: 1\n");
-    CHECK(error_of("--config-file " + file.path() + " prog") ==
-          file.path() + ":1:1: unknown section 'nonsense'");
+    const TempDir directory;
+    const std::string file = directory.write("file", "nonsense: 1\n");
+    CHECK(error_of("--config-file " + file + " prog") == file + ":1:1: unknown section 'nonsense'");
 }

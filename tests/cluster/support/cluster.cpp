@@ -157,8 +157,12 @@ Finished Cluster::run(std::string_view host, std::vector<std::string> argv,
     return running.wait(options.timeout);
 }
 
+std::string Cluster::program() {
+    return DTRUN_BINARY_DIR "/bin/dtrun";
+}
+
 Running Cluster::start_dtrun(std::vector<std::string> arguments, const RunOptions& options) {
-    arguments.insert(arguments.begin(), DTRUN_BINARY_DIR "/bin/dtrun");
+    arguments.insert(arguments.begin(), program());
     return start("head", std::move(arguments), options);
 }
 

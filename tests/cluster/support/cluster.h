@@ -41,7 +41,8 @@ public:
     /// Starts a command; its standard input stays open.
     Running start(std::string_view host, std::vector<std::string> argv,
                   const RunOptions& options = {});
-    /// The built dtrun, on head.
+    static std::string program();  ///< path of the built dtrun
+    /// The same, on head.
     Finished dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
     Running start_dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
 

@@ -1,0 +1,88 @@
+#include "base/build_id.h"
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "base/net.h"
+#include "base/strings.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+
+TEST_CASE("an error that is passed up says who before what", "[result]") {
+    const auto low = []() -> Result<int> { return fail(Errc::denied, "key of {} changed", "s1"); };
+    const auto high = [&low]() -> Result<int> {
+        auto got = low();
+        if (!got) return fail(got.error(), "rank {}", 3);
+        return got;
+    };
+    CHECK(high().error().message == "rank 3: key of s1 changed");
+    CHECK(high().error().code == Errc::denied);
+}
+
+TEST_CASE("numbers are read whole or not at all", "[strings]") {
+    CHECK(to_int("42", 0, 100) == 42);
+    CHECK(to_int("-1", -5, 5) == -1);
+    for (const char* bad : {"", "4x", " 4", "+4", "101", "99999999999999999999"})
+        CHECK_FALSE(to_int(bad, 0, 100).has_value());
+}
+
+TEST_CASE("words split as a shell would split them, without expanding anything", "[strings]") {
+    using Words = std::vector<std::string>;
+    CHECK(shell_words("ssh -J 'a b' \"c\\\"d\" e\\ f $HOME") ==
+          Words{"ssh", "-J", "a b", "c\"d", "e f", "$HOME"});
+    CHECK(shell_words("  ") == Words{});
+    CHECK(shell_words("''") == Words{""});
+    CHECK_FALSE(shell_words("'open").has_value());
+    for (const char* text : {"", "a b", "it's", "$x `y` \"z\"", "plain-1.0_@%+=:,./"})
+        CHECK(shell_words(shell_quote(text)) == Words{text});
+}
+
+TEST_CASE("lists of names are cut with a count of the rest", "[strings]") {
+    CHECK(join_names({"a"}) == "a");
+    CHECK(join_names({"a", "b"}) == "a and b");
+    CHECK(join_names({"a", "b", "c"}) == "a, b and c");
+    CHECK(join_names({"a", "b", "c", "d"}, 3) == "a, b and 2 more");
+}
+
+TEST_CASE("HMAC-SHA256 agrees with RFC 4231", "[crypto]") {
+    const std::string key = "Jefe";
+    const std::string data = "what do ya want for nothing?";
+    const auto bytes = [](const std::string& s) {
+        return std::span(reinterpret_cast<const std::uint8_t*>(s.data()), s.size());
+    };
+    const Sha256 mac = hmac_sha256(bytes(key), {bytes(data).first(4), bytes(data).subspan(4)});
+    CHECK(hex(mac) == "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    CHECK(hex(sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_CASE("secrets are random and compare in constant time", "[crypto]") {
+    const Secret a = Secret::random();
+    const Secret b = Secret::random();
+    CHECK(equal_constant_time(a.bytes(), Secret(a).bytes()));
+    CHECK_FALSE(equal_constant_time(a.bytes(), b.bytes()));
+    CHECK_FALSE(equal_constant_time(a.bytes(), a.bytes().first(31)));
+}
+
+TEST_CASE("reading a file tells missing from too large", "[fd]") {
+    CHECK(read_file("/no/such/file").error().code == Errc::not_found);
+    CHECK(read_file("/proc/self/status", 10).error().code == Errc::invalid_input);
+    CHECK(read_file("/proc/self/comm").value().size() > 1);
+}
+
+TEST_CASE("this program has a build id, a text file has none", "[build_id]") {
+    CHECK(elf_build_id("/etc/passwd").error().code == Errc::invalid_input);
+    CHECK(elf_build_id("/no/such/file").error().code == Errc::not_found);
+    const auto id = elf_build_id("/proc/self/exe");
+    if (id) CHECK(id->size() >= 16);
+}
+
+TEST_CASE("addresses are shown as numbers, IPv4 in IPv6 as IPv4", "[net]") {
+    CHECK(numeric(asio::ip::make_address("::ffff:10.0.0.1")) == "10.0.0.1");
+    CHECK(numeric(asio::ip::make_address("fe80::1")) == "fe80::1");
+    const auto all = interface_addresses();
+    CHECK(std::ranges::any_of(all, [](const InterfaceAddress& a) { return a.loopback; }));
+}
+
+}  // namespace dtrun

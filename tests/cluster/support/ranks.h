@@ -1,0 +1,63 @@
+#pragma once
+
+#include "tests/cluster/support/cluster.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::cluster {
+
+/// ASan takes memory of its own and time; limits for both must be wider then.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// Writes an executable file that all hosts see. \return its path
+std::string write_program(const Cluster& cluster, const std::string& name, std::string_view text);
+
+/// A new, empty directory in scratch().
+std::filesystem::path fresh_directory(const Cluster& cluster, const std::string& name);
+
+/// "" if there is no such file.
+std::string file_text(const std::filesystem::path& path);
+
+/// Lines without their '\n', in the order they came or sorted.
+std::vector<std::string> lines_of(std::string_view text);
+std::vector<std::string> sorted_lines(std::string_view text);
+
+/// What each rank printed, of lines that begin with "[3]<stdout>:" or "[3]<stderr>:".
+std::map<int, std::string> by_rank(std::string_view text);
+
+std::size_t count_of(std::string_view text, std::string_view needle);
+
+/// Whether `condition` comes true in time; it is looked at every few ms.
+bool wait_until(const std::function<bool()>& condition, milliseconds timeout);
+
+/// Whether `text` comes `times` times on standard output in time.
+bool wait_for_count(Running& job, std::string_view text, std::size_t times,
+                    milliseconds timeout = milliseconds(20'000));
+
+bool is_guard(const Process& process);
+bool is_agent(const Process& process);
+/// An sshd that serves a connection.
+bool is_session(const Process& process);
+
+/// The first process of the host that fits. \throws std::runtime_error  there is none
+Process find_process(const Cluster& cluster, std::string_view host,
+                     const Cluster::Predicate& fits);
+
+/// Resident memory in KiB; 0 when the process is gone.
+long memory_kib(pid_t pid_outside);
+
+/// 'R', 'S', 'T', …; 0 when the process is gone.
+char state_of(pid_t pid_outside);
+
+/// Puts a copy of head's /root/.ssh over it, until Cluster::reset(). \return where to change it
+std::filesystem::path private_ssh_directory(Cluster& cluster, const std::string& name);
+
+}  // namespace dtrun::cluster

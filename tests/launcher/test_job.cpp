@@ -1,0 +1,214 @@
+#include "launcher/exit_code.h"
+#include "launcher/job.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <random>
+
+namespace dtrun {
+namespace {
+
+using namespace std::chrono_literals;
+using Cause = Outcome::Cause;
+
+Exited exited(std::uint32_t rank, int code, int signal = 0, int sent = 0) {
+    Exited made;
+    made.rank = rank;
+    made.pid = 1'000 + rank;
+    made.code = code;
+    made.signal = signal;
+    made.sent_signal = sent;
+    return made;
+}
+
+/// Two hosts with two ranks each, all of them running.
+Job running_job(JobOptions options = {}) {
+    Job job({2, 2}, options);
+    job.host_ready(0);
+    CHECK_FALSE(job.take_start());
+    job.host_ready(1);
+    CHECK(job.take_start());
+    CHECK_FALSE(job.take_start());
+    return job;
+}
+
+void all_done(Job& job) {
+    job.host_done(0, 0);
+    CHECK_FALSE(job.over());
+    job.host_done(1, 0);
+    CHECK(job.over());
+}
+
+}  // namespace
+
+TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job]") {
+    Job job = running_job();
+    for (const std::uint32_t rank : {3u, 0u, 1u}) job.rank_exited(rank / 2, exited(rank, 0));
+    CHECK_FALSE(job.take_stop().has_value());
+    job.rank_exited(1, exited(2, 0));
+    const auto order = job.take_stop();
+    REQUIRE(order.has_value());
+    CHECK(order->signal == SIGTERM);
+    CHECK(order->grace == 5s);
+    all_done(job);
+    CHECK(exit_code(job.outcome()) == 0);
+}
+
+TEST_CASE("the first failure names the outcome, and what dtrun ends after it are victims", "[job]") {
+    Job job = running_job({false, 3s});
+    job.rank_exited(1, exited(2, 7));
+    CHECK(job.take_stop()->grace == 3s);
+    job.rank_exited(0, exited(0, 0, SIGTERM, SIGTERM));
+    job.rank_exited(0, exited(1, 0, SIGKILL, SIGKILL));
+    job.rank_exited(1, exited(3, 9));  // fell by itself
+    CHECK_FALSE(job.take_stop().has_value());
+    all_done(job);
+    const Outcome& outcome = job.outcome();
+    CHECK(outcome.cause == Cause::rank_failed);
+    CHECK(outcome.first->rank == 2);
+    CHECK(outcome.victims == 2);
+    CHECK(outcome.killed == 1);
+    CHECK(outcome.also_failed == 1);
+    CHECK(exit_code(outcome) == 7);
+}
+
+TEST_CASE("a rank that a signal ended makes 128 plus its number", "[job]") {
+    Job job = running_job();
+    job.rank_exited(0, exited(1, 0, SIGSEGV));
+    CHECK(exit_code(job.outcome()) == 139);
+}
+
+TEST_CASE("with keep_going the others finish, and the first failure still counts", "[job]") {
+    Job job = running_job({true, 5s});
+    job.rank_exited(0, exited(0, 4));
+    CHECK_FALSE(job.take_stop().has_value());
+    job.rank_exited(0, exited(1, 5));
+    job.rank_exited(1, exited(2, 0));
+    job.rank_exited(1, exited(3, 0));
+    CHECK(job.take_stop().has_value());
+    CHECK(job.outcome().also_failed == 1);
+    CHECK(exit_code(job.outcome()) == 4);
+}
+
+TEST_CASE("hosts that fail are reported together once every host has answered", "[job]") {
+    Job job({1, 1, 1}, {});
+    job.host_failed({0, StartFailure::unreachable, "refused"});
+    CHECK_FALSE(job.take_stop().has_value());
+    job.host_ready(1);
+    CHECK_FALSE(job.take_start());
+    job.host_failed({2, StartFailure::denied, "key"});
+    CHECK_FALSE(job.take_start());
+    CHECK(job.take_stop().has_value());
+    CHECK(job.outcome().cause == Cause::cannot_start);
+    CHECK(job.outcome().host_failures.size() == 2);
+    CHECK(exit_code(job.outcome()) == kExitUnreachable);
+    CHECK_FALSE(job.over());
+    job.host_done(1, 0);
+    CHECK(job.over());
+}
+
+TEST_CASE("a lost host ends the job unless something failed before it", "[job]") {
+    Job job = running_job();
+    job.host_lost(1, "silent");
+    CHECK(job.take_stop().has_value());
+    job.rank_exited(1, exited(2, 1));  // late news from the lost host counts for nothing
+    job.rank_exited(0, exited(0, 0, SIGTERM, SIGTERM));
+    job.host_done(0, 0);
+    CHECK(job.over());
+    CHECK(job.outcome().cause == Cause::host_lost);
+    CHECK(job.outcome().also_failed == 0);
+    CHECK(exit_code(job.outcome()) == kExitLost);
+
+    Job failed = running_job();
+    failed.rank_exited(0, exited(0, 3));
+    failed.host_lost(1, "silent");
+    CHECK(exit_code(failed.outcome()) == 3);
+}
+
+TEST_CASE("Ctrl-C asks ranks to end, the second one kills them", "[job]") {
+    Job job = running_job();
+    job.interrupt(SIGINT);
+    auto order = job.take_stop();
+    CHECK(order->signal == SIGTERM);
+    CHECK(order->grace == 5s);
+    job.interrupt(SIGINT);
+    order = job.take_stop();
+    CHECK(order->signal == SIGKILL);
+    CHECK(order->grace == 0ms);
+    all_done(job);
+    CHECK(exit_code(job.outcome()) == 130);
+}
+
+TEST_CASE("TERM, HUP and QUIT are passed on as they are", "[job]") {
+    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) {
+        Job job = running_job();
+        job.interrupt(signal);
+        CHECK(job.take_stop()->signal == signal);
+        CHECK(exit_code(job.outcome()) == 128 + signal);
+    }
+}
+
+TEST_CASE("an interruption while hosts connect ends the job without waiting for them", "[job]") {
+    Job job({1, 1}, {});
+    job.interrupt(SIGINT);
+    CHECK(job.take_stop().has_value());
+    CHECK(job.over());
+    job.host_ready(0);  // too late: it is told to end, and waited for
+    CHECK_FALSE(job.take_start());
+    CHECK_FALSE(job.over());
+}
+
+TEST_CASE("a start timeout counts only before the start", "[job]") {
+    Job job({1}, {});
+    job.start_timed_out();
+    CHECK(job.take_stop().has_value());
+    CHECK(exit_code(job.outcome()) == kExitTimeout);
+    Job started = running_job();
+    started.start_timed_out();
+    CHECK_FALSE(started.take_stop().has_value());
+}
+
+TEST_CASE("each way to fail before the start has its exit code", "[job]") {
+    const std::vector<std::pair<StartFailure, int>> table{
+        {StartFailure::unreachable, 201},    {StartFailure::timed_out, 201},
+        {StartFailure::denied, 202},         {StartFailure::agent, 203},
+        {StartFailure::head_unreachable, 203}, {StartFailure::program_missing, 127},
+        {StartFailure::not_executable, 126}, {StartFailure::directory_missing, 126},
+        {StartFailure::other, 210}};
+    for (const auto& [kind, code] : table) {
+        Outcome outcome;
+        outcome.cause = Cause::cannot_start;
+        outcome.host_failures.push_back({0, kind, ""});
+        CHECK(exit_code(outcome) == code);
+    }
+}
+
+TEST_CASE("whatever happens in whatever order, one cause stays and the job ends", "[job]") {
+    const std::uint32_t seed = std::random_device{}();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    for (int round = 0; round < 500; ++round) {
+        const std::uint32_t hosts = 1 + random() % 5;
+        Job job(std::vector<std::uint32_t>(hosts, 2), {random() % 2 == 0, 1s});
+        auto cause = Cause::success;
+        for (int event = 0; event < 60; ++event) {
+            const std::uint32_t host = random() % hosts;
+            switch (random() % 6) {
+                case 0: job.host_ready(host); break;
+                case 1: job.host_failed({host, StartFailure::denied, "x"}); break;
+                case 2: if (random() % 8 == 0) job.host_lost(host, "x"); break;
+                case 3: job.rank_exited(host, exited(host * 2, static_cast<int>(random() % 2))); break;
+                case 4: if (random() % 16 == 0) job.interrupt(SIGINT); break;
+                case 5: if (random() % 16 == 0) job.start_timed_out(); break;
+            }
+            if (cause != Cause::success) CHECK(job.outcome().cause == cause);
+            cause = job.outcome().cause;
+        }
+        job.interrupt(SIGINT);
+        job.interrupt(SIGINT);
+        for (std::uint32_t host = 0; host < hosts; ++host) job.host_done(host, 0);
+        CHECK(job.over());
+    }
+}
+
+}  // namespace dtrun

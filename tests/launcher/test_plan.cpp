@@ -1,0 +1,50 @@
+#include "launcher/plan.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+Result<JobSpec> spec_of(const std::string& hosts, std::vector<std::string> program = {"python", "a b.py"}) {
+    Options options;
+    options.hosts = hosts;
+    options.program = std::move(program);
+    return make_job_spec(std::move(options), {}, "/work");
+}
+
+}  // namespace
+
+TEST_CASE("the plan shows every rank, the command and the directory", "[plan]") {
+    const auto spec = spec_of("alice@gpu-1:2,localhost");
+    REQUIRE(spec.has_value());
+    CHECK(plan_text(*spec) ==
+          "3 ranks on 2 hosts\n"
+          "  rank  host       slot  local  cross  address    user   by\n"
+          "     0  gpu-1         0    0/2    0/2  gpu-1      alice  ssh\n"
+          "     1  gpu-1         1    1/2    0/1  gpu-1      alice  ssh\n"
+          "     2  localhost     0    0/1    1/2  localhost  -      local\n"
+          "command:    python 'a b.py'\n"
+          "directory:  /work (home on hosts that lack it)\n");
+}
+
+TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
+    const auto spec = spec_of("gpu-1:1,gpu-2:1");
+    REQUIRE(spec.has_value());
+    const std::string json = plan_json(*spec);
+    CHECK(json.starts_with(R"({"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
+    CHECK(json.find(R"({"rank":1,"host":"gpu-2","slot":0,"local_rank":0,"cross_rank":1,)"
+                    R"("world_size":2,"local_size":1,"cross_size":2,"address":"gpu-2","user":""})") !=
+          std::string::npos);
+}
+
+TEST_CASE("ranks that flags name must exist", "[plan]") {
+    Options options;
+    options.program = {"x"};
+    options.world_size = 4;
+    options.only_ranks = RankSet::parse("0,7").value();
+    const auto spec = make_job_spec(options, {}, "/");
+    REQUIRE_FALSE(spec.has_value());
+    CHECK(spec.error().message == "--only-ranks: rank 7 does not exist, the ranks are 0..3");
+}
+
+}  // namespace dtrun

@@ -1,0 +1,89 @@
+#include "launcher/report.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+namespace dtrun {
+namespace {
+
+/// Four ranks on s1 and s2.
+JobSpec sample_spec() {
+    JobSpec spec;
+    spec.options.program = {"python", "train.py"};
+    for (const char* name : {"s1", "s2", "s3"}) {
+        JobHost& host = spec.hosts.emplace_back();
+        host.host.name = name;
+    }
+    for (int rank = 0; rank < 6; ++rank) spec.placement.ranks.push_back({rank, rank / 2, rank % 2});
+    return spec;
+}
+
+std::vector<std::string> no_tail(std::uint32_t) { return {}; }
+
+Outcome rank_failed(std::uint32_t rank, int code, int signal) {
+    Outcome outcome;
+    outcome.cause = Outcome::Cause::rank_failed;
+    outcome.first = Exited{};
+    outcome.first->rank = rank;
+    outcome.first->pid = 4'242;
+    outcome.first->code = code;
+    outcome.first->signal = signal;
+    outcome.first->ran_ns = 1'250'000'000;
+    return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("the report names rank, host, pid, code, time, last words and victims", "[report]") {
+    Outcome outcome = rank_failed(3, 7, 0);
+    outcome.victims = 4;
+    outcome.killed = 1;
+    outcome.also_failed = 1;
+    outcome.strays = 2;
+    const auto tail = [](std::uint32_t rank) {
+        CHECK(rank == 3);
+        return std::vector<std::string>{"Traceback", "ValueError: boom"};
+    };
+    CHECK(failure_report(outcome, sample_spec(), tail) ==
+          "dtrun: rank 3 on s2 (pid 4242) exited with code 7 after 1.25 s\n"
+          "  last 2 lines of its standard error:\n"
+          "  | Traceback\n"
+          "  | ValueError: boom\n"
+          "  1 other rank failed after it, 4 other ranks ended by dtrun (1 had to be killed) and "
+          "2 processes that ranks had left behind ended\n");
+}
+
+TEST_CASE("the report tells a signal by name, and memory when the kernel says so", "[report]") {
+    Outcome outcome = rank_failed(0, 0, SIGKILL);
+    outcome.first->out_of_memory = true;
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: rank 0 on s1 (pid 4242) was ended by signal 9 (SIGKILL): out of memory, the "
+          "kernel's OOM killer ended it after 1.25 s\n"
+          "  it wrote nothing to standard error\n");
+}
+
+TEST_CASE("hosts that failed alike share a line", "[report]") {
+    Outcome outcome;
+    outcome.cause = Outcome::Cause::cannot_start;
+    outcome.host_failures = {{0, StartFailure::denied, "no key"},
+                             {1, StartFailure::unreachable, "refused"},
+                             {2, StartFailure::denied, "no key"}};
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: cannot start: 3 of 3 hosts failed\n"
+          "  s1 and s3: no key\n"
+          "  s2: refused\n");
+}
+
+TEST_CASE("a lost host, an interruption and success have their own words, or none", "[report]") {
+    Outcome outcome;
+    CHECK(failure_report(outcome, sample_spec(), no_tail).empty());
+    outcome.cause = Outcome::Cause::host_lost;
+    outcome.lost_host = 1;
+    outcome.lost_text = "connection closed";
+    CHECK(failure_report(outcome, sample_spec(), no_tail) == "dtrun: host s2 lost: connection closed\n");
+    outcome.cause = Outcome::Cause::interrupted;
+    outcome.signal = SIGINT;
+    CHECK(failure_report(outcome, sample_spec(), no_tail) == "dtrun: ended by signal 2 (SIGINT)\n");
+}
+
+}  // namespace dtrun

@@ -1,0 +1,174 @@
+#include "base/task_group.h"
+#include "rendezvous/client.h"
+#include "rendezvous/server.h"
+#include "tests/support/loop.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kShort{300};
+
+/// A server for one job, and how many it has let in.
+struct TestServer {
+    explicit TestServer(asio::io_context& io, ServerOptions options = {})
+        : server(
+              io.get_executor(), [this](const JobId& id) { return id == job ? &secret : nullptr; },
+              [this](const JobId&, tcp::socket socket) { admitted.push_back(std::move(socket)); }, options) {
+        port = server.listen({"127.0.0.1"}, 0).value();
+    }
+    JobId job = random_job_id();
+    Secret secret = Secret::random();
+    std::vector<tcp::socket> admitted;
+    Server server;
+    std::uint16_t port = 0;
+};
+
+Result<tcp::socket> connect(asio::io_context& io, TestServer& server, JobId job, Secret secret,
+                            std::vector<std::string> addresses = {"127.0.0.1"}) {
+    return run_to_end(
+        io, connect_to_server(std::move(addresses), server.port, job, secret, after(kShort)));
+}
+
+asio::awaitable<Result<void>> as_server(tcp::socket& socket, const Secret& secret) {
+    auto secret_of = [&secret](const JobId&) { return &secret; };
+    const auto done = co_await authenticate_client(socket, secret_of, after(kShort));
+    if (!done) co_return std::unexpected(done.error());
+    co_return Result<void>{};
+}
+
+}  // namespace
+
+TEST_CASE("who knows the secret is let in", "[handshake]") {
+    asio::io_context io;
+    TestServer server(io);
+    const auto socket = connect(io, server, server.job, server.secret);
+    REQUIRE(socket.has_value());
+    io.restart();
+    io.poll();
+    CHECK(server.admitted.size() == 1);
+}
+
+TEST_CASE("a wrong secret and an unknown job are refused in the same words", "[handshake]") {
+    asio::io_context io;
+    TestServer server(io);
+    const auto wrong = connect(io, server, server.job, Secret::random());
+    const auto unknown = connect(io, server, random_job_id(), server.secret);
+    REQUIRE_FALSE(wrong.has_value());
+    REQUIRE_FALSE(unknown.has_value());
+    CHECK(wrong.error().code == Errc::denied);
+    CHECK(wrong.error().message == unknown.error().message);
+    CHECK(server.admitted.empty());
+}
+
+TEST_CASE("the first address that proves itself wins, dead ones are named when none does",
+          "[handshake]") {
+    asio::io_context io;
+    TestServer server(io);
+    CHECK(connect(io, server, server.job, server.secret, {"127.0.0.9", "127.0.0.1"}).has_value());
+    const auto failed = connect(io, server, server.job, server.secret, {"127.0.0.8", "nonsense"});
+    REQUIRE_FALSE(failed.has_value());
+    CHECK(failed.error().message.find("127.0.0.8 (Connection refused)") != std::string::npos);
+    CHECK(failed.error().message.find("nonsense (not a numeric address)") != std::string::npos);
+}
+
+TEST_CASE("a client that says nothing is cut off", "[handshake]") {
+    asio::io_context io;
+    TestServer server(io, {.authentication_timeout = std::chrono::milliseconds(50)});
+    tcp::socket silent(io);
+    silent.connect(tcp::endpoint(asio::ip::address_v4::loopback(), server.port));
+    io.restart();
+    io.run_for(std::chrono::milliseconds(200));
+    char byte;
+    boost::system::error_code error;
+    silent.non_blocking(true);
+    silent.read_some(asio::buffer(&byte, 1), error);
+    CHECK(error == asio::error::eof);
+    CHECK(server.admitted.empty());
+}
+
+TEST_CASE("connections beyond the limit of strangers are closed at once", "[handshake]") {
+    asio::io_context io;
+    TestServer server(io, {.strangers_max = 3});
+    std::vector<tcp::socket> crowd;
+    for (int i = 0; i < 5; ++i) {
+        crowd.emplace_back(io);
+        crowd.back().connect(tcp::endpoint(asio::ip::address_v4::loopback(), server.port));
+    }
+    io.restart();
+    io.run_for(std::chrono::milliseconds(100));
+    int closed = 0;
+    for (tcp::socket& socket : crowd) {
+        char byte;
+        boost::system::error_code error;
+        socket.non_blocking(true);
+        socket.read_some(asio::buffer(&byte, 1), error);
+        closed += error == asio::error::eof || error == asio::error::connection_reset;
+    }
+    CHECK(closed == 2);
+    CHECK_FALSE(connect(io, server, server.job, server.secret).has_value());
+    crowd.clear();
+    CHECK(connect(io, server, server.job, server.secret).has_value());
+}
+
+TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {
+    asio::io_context io;
+    const Secret secret = Secret::random();
+    const JobId job = random_job_id();
+    // What a client sends, recorded through a real handshake with a relay in between.
+    auto [client, to_client] = socket_pair(io);
+    auto [to_server, server_end] = socket_pair(io);
+    std::string recorded;
+    asio::co_spawn(io, as_server(server_end, secret), [](std::exception_ptr, Result<void>) {});
+    asio::co_spawn(io, authenticate_to_server(client, job, secret, after(kShort)),
+                   [](std::exception_ptr, Result<void>) {});
+    const auto relay = [&io](tcp::socket& from, tcp::socket& to, std::size_t bytes, std::string* keep) {
+        std::string buffer(bytes, '\0');
+        io.restart();
+        io.run_for(std::chrono::milliseconds(20));
+        asio::read(from, asio::buffer(buffer));
+        asio::write(to, asio::buffer(buffer));
+        if (keep != nullptr) *keep += buffer;
+    };
+    relay(to_client, to_server, 56, &recorded);
+    relay(to_server, to_client, 72, nullptr);
+    relay(to_client, to_server, 32, &recorded);
+
+    auto [replayer, victim] = socket_pair(io);
+    asio::write(replayer, asio::buffer(recorded));
+    const auto done = run_to_end(io, as_server(victim, secret));
+    REQUIRE_FALSE(done.has_value());
+    CHECK(done.error().code == Errc::denied);
+}
+
+TEST_CASE("a server that does not know the secret, or speaks another protocol, is not trusted",
+          "[handshake]") {
+    asio::io_context io;
+    auto [client, impostor] = socket_pair(io);
+    const std::string nonsense(72, 'x');
+    asio::write(impostor, asio::buffer(nonsense));
+    auto done = run_to_end(
+        io, authenticate_to_server(client, random_job_id(), Secret::random(), after(kShort)));
+    REQUIRE_FALSE(done.has_value());
+    CHECK(done.error().message == "the other side does not speak dtrun's protocol");
+
+    auto [other_client, other_impostor] = socket_pair(io);
+    std::string downgrade(72, '\0');
+    downgrade.replace(0, 6, std::string("dtrn\0\0", 6));
+    asio::write(other_impostor, asio::buffer(downgrade));
+    done = run_to_end(
+        io, authenticate_to_server(other_client, random_job_id(), Secret::random(), after(kShort)));
+    REQUIRE_FALSE(done.has_value());
+    CHECK(done.error().message == "the other side speaks protocol 0, this is 1");
+}
+
+TEST_CASE("a hello that is not ours is refused before anything else is looked at", "[handshake]") {
+    ClientHello hello{1, random_job_id(), {}};
+    auto bytes = encode_hello(hello);
+    CHECK(decode_hello(bytes).has_value());
+    bytes[0] = 'G';
+    CHECK(decode_hello(bytes).error().code == Errc::invalid_input);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,97 @@
+#include "base/fd.h"
+#include "base/task_group.h"
+#include "rendezvous/link.h"
+#include "tests/support/loop.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+/// Reads frames until `count` have come; their payloads.
+asio::awaitable<std::vector<std::string>> collect(Link& link, std::size_t count) {
+    std::vector<std::string> payloads;
+    while (payloads.size() < count) {
+        const auto received = co_await link.receive();
+        if (!received) co_return payloads;
+        for (;;) {
+            const auto frame = link.next();
+            if (!frame || !*frame) break;
+            payloads.emplace_back((*frame)->payload);
+        }
+    }
+    co_return payloads;
+}
+
+/// Two links whose writers run until the end of the scope.
+struct LinkPair {
+    explicit LinkPair(asio::io_context& io_) : io(io_), sockets(socket_pair(io_)), tasks(io_.get_executor()) {
+        a = std::make_unique<Link>(std::move(sockets.first));
+        b = std::make_unique<Link>(std::move(sockets.second));
+        tasks.spawn(a->run_writer());
+        tasks.spawn(b->run_writer());
+    }
+    ~LinkPair() {
+        a->close();
+        b->close();
+        tasks.stop();
+        io.restart();
+        io.run_for(std::chrono::seconds(1));
+    }
+    asio::io_context& io;
+    std::pair<tcp::socket, tcp::socket> sockets;
+    std::unique_ptr<Link> a, b;
+    TaskGroup tasks;
+};
+
+}  // namespace
+
+TEST_CASE("frames of any size arrive in order, also when the socket is full", "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    const std::uint32_t seed = std::random_device{}();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    std::vector<std::string> sent;
+    for (int i = 0; i < 200; ++i) {
+        sent.emplace_back(random() % (i % 50 == 0 ? 3'000'000 : 2'000), static_cast<char>(i));
+        links.a->send(encode_frame(FrameType::output, sent.back()));
+    }
+    CHECK(links.a->queued_bytes() > 0);
+    CHECK(run_to_end(io, collect(*links.b, sent.size())) == sent);
+    CHECK(links.a->queued_bytes() == 0);
+}
+
+TEST_CASE("bytes go from a pipe to the socket between other frames, and the sender is told",
+          "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    Pipe pipe = make_pipe().value();
+    const std::string data(40'000, 'd');
+    REQUIRE(write_all(pipe.write.get(), data).has_value());
+    bool told = false;
+    links.a->send(encode_frame(FrameType::join, "before"));
+    const auto header = encode_header({FrameType::output, static_cast<std::uint32_t>(data.size())});
+    links.a->send_from_pipe(Bytes(header.data(), header.size()), pipe.read.get(), data.size(),
+                            [&told] { told = true; });
+    links.a->send(encode_frame(FrameType::done, "after"));
+    const auto got = run_to_end(io, collect(*links.b, 3));
+    CHECK(got == std::vector<std::string>{"before", data, "after"});
+    CHECK(told);
+}
+
+TEST_CASE("a closed link ends who waits for it", "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    asio::post(io, [&] { links.b->close(); });
+    const auto closed = run_to_end(io, links.b->receive());
+    REQUIRE_FALSE(closed.has_value());
+    CHECK(closed.error().code == Errc::cancelled);
+    const auto peer = run_to_end(io, links.a->receive());
+    REQUIRE_FALSE(peer.has_value());
+    CHECK(peer.error().code == Errc::closed);
+}
+
+}  // namespace dtrun

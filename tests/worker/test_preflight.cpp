@@ -1,0 +1,64 @@
+#include "tests/support/temp_dir.h"
+#include "worker/preflight.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+Preflight check(const Bootstrap& bootstrap, std::vector<std::string> host_env = {"HOME=/"}) {
+    std::vector<char*> env;
+    for (std::string& entry : host_env) env.push_back(entry.data());
+    env.push_back(nullptr);
+    return check_host(bootstrap, env.data());
+}
+
+}  // namespace
+
+TEST_CASE("what the caller sends wins over the host's own environment", "[preflight]") {
+    Bootstrap bootstrap;
+    bootstrap.argv = {"true"};
+    bootstrap.env = {{"PATH", "/bin"}, {"A", "caller"}};
+    const Preflight found = check(bootstrap, {"HOME=/", "A=host", "B=host", "_=/bin/sh", "SHLVL=3"});
+    CHECK(found.problem == HostProblem::none);
+    CHECK(found.program == "/bin/true");
+    CHECK(found.env.at("A") == "caller");
+    CHECK(found.env.at("B") == "host");
+    CHECK_FALSE(found.env.contains("_"));
+    CHECK_FALSE(found.env.contains("SHLVL"));
+    CHECK(found.env.at("PWD") == found.directory);
+}
+
+TEST_CASE("a directory that is missing is home, or an error when it was asked for", "[preflight]") {
+    const TempDir home;
+    Bootstrap bootstrap;
+    bootstrap.argv = {"/bin/true"};
+    bootstrap.directory = "/no/such/directory";
+    CHECK(check(bootstrap, {"HOME=" + home.path()}).directory == home.path());
+    bootstrap.directory_required = true;
+    const Preflight found = check(bootstrap);
+    CHECK(found.problem == HostProblem::directory_missing);
+    CHECK(found.problem_text == "/no/such/directory: No such file or directory (--wdir)");
+}
+
+TEST_CASE("a program that is missing or not executable is a problem of the host", "[preflight]") {
+    const TempDir dir;
+    Bootstrap bootstrap;
+    bootstrap.argv = {dir.write("data", "")};
+    CHECK(check(bootstrap).problem == HostProblem::not_executable);
+    bootstrap.argv = {"no-such-program"};
+    CHECK(check(bootstrap).problem == HostProblem::program_missing);
+}
+
+TEST_CASE("of the interfaces asked for the first that is there is taken", "[preflight]") {
+    Bootstrap bootstrap;
+    bootstrap.argv = {"/bin/true"};
+    bootstrap.interfaces = {"ib7", "lo"};
+    CHECK(check(bootstrap).interface == "lo");
+    bootstrap.interfaces = {"ib7"};
+    const Preflight found = check(bootstrap);
+    CHECK(found.problem == HostProblem::other);
+    CHECK(found.problem_text.starts_with("no network interface ib7 (--network-interfaces); it has "));
+}
+
+}  // namespace dtrun

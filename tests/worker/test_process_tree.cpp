@@ -1,0 +1,88 @@
+#include "worker/process_tree.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+/// Runs `body` in a child that is a subreaper, as an agent is; its exit status.
+int in_subreaper(auto body) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        ::_exit(body());
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+/// Starts a shell command in the background and waits until it has written a byte.
+void start(const char* script) {
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(99);
+    if (::fork() == 0) {
+        ::dup2(ends[1], 9);
+        ::execl("/bin/sh", "sh", "-c", script, nullptr);
+        ::_exit(98);
+    }
+    ::close(ends[1]);
+    char byte;
+    if (::read(ends[0], &byte, 1) != 1) ::_exit(97);
+}
+
+// A child, its child in a session of its own, and a grandchild whose parents are gone.
+constexpr const char* kTree =
+    "sleep 60 & setsid sleep 60 & (setsid sh -c 'sleep 60 & echo x >&9; exit' &); wait";
+
+}  // namespace
+
+TEST_CASE("a process that daemonized is found below the subreaper, and killed", "[process_tree]") {
+    const int killed = in_subreaper([] {
+        start(kTree);
+        const auto found = descendants(::getpid());
+        if (found.size() < 4) return 100 + static_cast<int>(found.size());
+        const int count = kill_descendants(std::chrono::seconds(5));
+        return descendants(::getpid()).empty() ? count : 90;
+    });
+    CHECK(killed >= 4);
+    CHECK(killed < 90);
+}
+
+TEST_CASE("processes that keep forking are all killed", "[process_tree]") {
+    const int left = in_subreaper([] {
+        start("echo x >&9; while :; do (sleep 0.01; sleep 5) & sleep 0.002; done");
+        ::usleep(100'000);
+        kill_descendants(std::chrono::seconds(5));
+        return static_cast<int>(descendants(::getpid()).size());
+    });
+    CHECK(left == 0);
+}
+
+TEST_CASE("what a job left is found by the job's id alone, wherever it stands in the tree",
+          "[process_tree]") {
+    ::setenv("DTRUN_JOB", "feedbeef", 1);
+    const pid_t stray = ::fork();
+    if (stray == 0) {
+        ::execl("/bin/sleep", "sleep", "60", nullptr);
+        ::_exit(99);
+    }
+    ::unsetenv("DTRUN_JOB");
+    std::vector<pid_t> found;
+    for (int i = 0; i < 200 && found.empty(); ++i) {
+        ::usleep(5'000);  // until it has executed
+        found = processes_of_job("feedbeef");
+    }
+    CHECK(found == std::vector<pid_t>{stray});
+    CHECK(processes_of_job("feedbee").empty());
+    ::kill(stray, SIGKILL);
+    ::waitpid(stray, nullptr, 0);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,109 @@
+#include "tests/support/temp_dir.h"
+#include "worker/rank_process.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+/// Everything until the end, from a non-blocking pipe.
+std::string read_all(int fd) {
+    std::string text;
+    char bytes[4096];
+    for (;;) {
+        pollfd wait{fd, POLLIN, 0};
+        REQUIRE(::poll(&wait, 1, 10'000) == 1);
+        const ssize_t n = ::read(fd, bytes, sizeof bytes);
+        if (n <= 0) return text;
+        text.append(bytes, static_cast<std::size_t>(n));
+    }
+}
+
+int wait_for(pid_t pid) {
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+}  // namespace
+
+TEST_CASE("a rank gets its arguments, environment and directory as they are", "[rank_process]") {
+    const TempDir dir;
+    auto rank = spawn_rank({"/bin/sh",
+                            {"sh", "-c", "printf '%s|' \"$@\"; printf '%s' \"$V\"; pwd; echo e >&2", "sh",
+                             "a b", "", "$HOME", "'\""},
+                            {"V=line 1\nline 2;", "PATH=/bin:/usr/bin"},
+                            dir.path(),
+                            false});
+    REQUIRE(rank.has_value());
+    REQUIRE(exec_result(*rank).has_value());
+    CHECK(read_all(rank->out.get()) == "a b||$HOME|'\"|line 1\nline 2;" + dir.path() + "\n");
+    CHECK(read_all(rank->err.get()) == "e\n");
+    CHECK(WEXITSTATUS(wait_for(rank->pid)) == 0);
+}
+
+TEST_CASE("a rank is the leader of its own process group, with default signals", "[rank_process]") {
+    ::signal(SIGUSR1, SIG_IGN);
+    auto rank = spawn_rank({"/bin/sh", {"sh", "-c", "kill -USR1 $$; sleep 30"}, {}, "/", false});
+    ::signal(SIGUSR1, SIG_DFL);
+    REQUIRE(exec_result(*rank).has_value());
+    CHECK(::getpgid(rank->pid) == rank->pid);
+    CHECK(WTERMSIG(wait_for(rank->pid)) == SIGUSR1);
+}
+
+TEST_CASE("what cannot be executed is told by exec_result, not by an exit code", "[rank_process]") {
+    auto missing = spawn_rank({"/no/such/program", {"x"}, {}, "/", false});
+    CHECK(exec_result(*missing).error().code == Errc::not_found);
+    wait_for(missing->pid);
+    auto no_directory = spawn_rank({"/bin/true", {"true"}, {}, "/no/such/dir", false});
+    CHECK(exec_result(*no_directory).error().message ==
+          "cannot change directory: No such file or directory");
+    wait_for(no_directory->pid);
+}
+
+TEST_CASE("a script without an interpreter line is the shell's", "[rank_process]") {
+    const TempDir dir;
+    const std::string script = dir.write("script", "echo from script $1\n", 0755);
+    auto rank = spawn_rank({script, {"script", "arg"}, {"PATH=/bin"}, "/", false});
+    REQUIRE(exec_result(*rank).has_value());
+    CHECK(read_all(rank->out.get()) == "from script arg\n");
+    wait_for(rank->pid);
+}
+
+TEST_CASE("a rank that wants input has a pipe, any other reads end of file", "[rank_process]") {
+    auto reader = spawn_rank({"/bin/cat", {"cat"}, {}, "/", true});
+    REQUIRE(exec_result(*reader).has_value());
+    REQUIRE(write_all(reader->in.get(), "typed").has_value());
+    reader->in.reset();
+    CHECK(read_all(reader->out.get()) == "typed");
+    wait_for(reader->pid);
+    auto other = spawn_rank({"/bin/cat", {"cat"}, {}, "/", false});
+    CHECK(read_all(other->out.get()).empty());
+    wait_for(other->pid);
+}
+
+TEST_CASE("programs are found as execvp finds them, with advice when they are not", "[rank_process]") {
+    const TempDir dir;
+    const std::string tool = dir.write("tool", "#!/bin/sh\n", 0755);
+    dir.write("train.py", "print()\n", 0644);
+    CHECK(find_program("tool", "/", "/nonexistent:" + dir.path()).value() == tool);
+    CHECK(find_program("./tool", dir.path(), "").value() == dir.path() + "/./tool");
+    CHECK(find_program(tool, "/", "").value() == tool);
+
+    CHECK(find_program("nosuch", "/", "/bin").error().message ==
+          "nosuch: not found on PATH (/bin)");
+    CHECK(find_program("tool", dir.path(), "/bin").error().message.ends_with("write ./tool"));
+    const auto script = find_program("train.py", dir.path(), "/bin");
+    CHECK(script.error().message.ends_with("write its interpreter first, e.g. python train.py"));
+    const auto not_executable = find_program("./train.py", dir.path(), "");
+    CHECK(not_executable.error().code == Errc::denied);
+    CHECK(find_program("./none", dir.path(), "").error().code == Errc::not_found);
+    CHECK(find_program(dir.path(), "/", "").error().message.ends_with("is a directory"));
+}
+
+}  // namespace dtrun
