@@ -13,6 +13,8 @@ void Fd::reset(int fd) noexcept {
     fd_ = fd;
 }
 
+void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
+
 Result<Pipe> make_pipe() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Errc::internal, "pipe: {}", strerror(errno));

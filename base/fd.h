@@ -36,6 +36,10 @@ struct Pipe {
     Fd write;
 };
 
+/// Keeps a descriptor from programs that we start. Asio's sockets need it: ranks must not hold our
+/// connections open.
+void close_on_exec(int fd);
+
 /// Both ends close-on-exec and blocking. Errc: internal (out of descriptors)
 Result<Pipe> make_pipe();
 

@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <spdlog/pattern_formatter.h>
@@ -85,6 +86,18 @@ void set_sink(void (*sink)(void*, std::string_view), void* context) {
 
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 
-void write(Level level, std::string_view text) { logger().log(to_spdlog(level), text); }
+void write(Level level, std::string_view text) {
+    const auto unprintable = [](char c) {
+        return (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 127;
+    };
+    if (std::ranges::none_of(text, unprintable)) return logger().log(to_spdlog(level), text);
+    // What users and hosts say must not steer the terminal.
+    std::string shown;
+    for (const char c : text) {
+        if (unprintable(c)) shown += fmt::format("\\x{:02x}", c);
+        else shown += c;
+    }
+    logger().log(to_spdlog(level), shown);
+}
 
 }  // namespace dtrun::log

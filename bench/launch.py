@@ -170,7 +170,9 @@ class Bench:
         read = answer.get("read")
         if read and read["bytes"]:
             wanted = OUTPUT_SHAPE.ranks * self.options.rank_bytes
-            answer["mb_s"] = min(read["bytes"], wanted) / (read["end"] - read["first"]) * 1e-6
+            mb = min(read["bytes"], wanted) * 1e-6
+            answer["mb_s"] = mb / (read["end"] - answer["begin"])
+            answer["mb_s_streaming"] = mb / (read["end"] - read["first"])
             answer["broken"] = read["lines"] - read["whole"]
         else:
             answer["in_time"] = answer["in_time"] and answer["status"] != 0
@@ -329,10 +331,12 @@ def write_json(path, bench, facts):
 def main():
     parser, options = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    chosen = choose(parser, options, launch_peers.all_launchers(options.bin))
     hosts = max([shape.hosts for shape in options.shapes] + [OUTPUT_SHAPE.hosts])
     say(f"bringing up {hosts} hosts")
     cluster = Cluster(hosts, {ROOT, options.bin})
-    chosen = choose(parser, options, launch_peers.all_launchers(options.bin, cluster.scratch))
+    for launcher in chosen:
+        launcher.scratch = cluster.scratch
     absent = [launcher for launcher in chosen if not launcher.program]
     bench = Bench(cluster, [launcher for launcher in chosen if launcher.program], options)
     machine = Machine(cluster)

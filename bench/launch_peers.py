@@ -47,6 +47,7 @@ class Launcher:
     label    for the table
     program  of the launcher; None: it is not installed
     version
+    scratch  a directory that all hosts see, for scripts
     launch, output   which of the two benchmarks have this row
     daemon   whether the parent of ranks is a program of the launcher, of which the memory is shown
     rank_option      what the writer must be told, "{rank}" being the rank
@@ -56,8 +57,8 @@ class Launcher:
     daemon = False
     rank_option = ()
 
-    def __init__(self, program, version, scratch):
-        self.program, self.version, self.scratch = program, version, scratch
+    def __init__(self, program, version):
+        self.program, self.version, self.scratch = program, version, None
 
     def command(self, shape, words):
         """To run `words` on every slot of `shape`."""
@@ -67,8 +68,9 @@ class Launcher:
         """An executable file that all hosts see."""
         path = f"{self.scratch}/{hashlib.sha256(text.encode()).hexdigest()[:16]}.sh"
         if not os.path.exists(path):
-            with open(path, "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, 0o755)) as file:
+            with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
+            os.chmod(path, 0o755)
         return path
 
 
@@ -186,7 +188,7 @@ def interpreter_of(script):
     return line[2:].decode().split()[0] if line.startswith(b"#!") else "python3"
 
 
-def all_launchers(binaries, scratch):
+def all_launchers(binaries):
     """In the order of the table; those that are not installed too."""
     dtrun = f"{binaries}/dtrun"
     ssh, pdsh = find("ssh"), find("pdsh")
@@ -210,4 +212,4 @@ def all_launchers(binaries, scratch):
             (Pdsh, pdsh), (OpenMpi, openmpi), (OpenMpiTagged, openmpi), (OpenMpiCurve, openmpi),
             (Hydra, hydra), (HydraTagged, hydra), (HydraCurve, hydra), (Torchrun, torchrun),
             (Horovodrun, horovodrun)]
-    return [row(program, versions.get(program), scratch) for row, program in rows]
+    return [row(program, versions.get(program)) for row, program in rows]

@@ -36,11 +36,12 @@ def header_lines(bench, facts, shape):
     others = ("" if facts["others"] is None else
               f"; other programs took {facts['others'] * 100:.0f} % of the processors meanwhile")
     text = [
-        f"Median of {options.runs} interleaved runs. Launch: wall seconds of /bin/true on hosts x "
-        f"slots. Output: {shape.ranks} ranks on {shape.hosts} hosts write "
-        f"{options.rank_bytes // 1_000_000} MB each to stdout, a pipe, in lines of 80 bytes; MB/s from "
-        "the first byte to the end, prefixes not counted; lines broken or missing. Memory: resident "
-        "kB of the launcher's process on each host, the largest.",
+        f"Median of {options.runs} interleaved runs. Hosts x slots: wall seconds of /bin/true. "
+        f"line, block: MB/s when {shape.ranks} ranks on {shape.hosts} hosts write "
+        f"{options.rank_bytes // 1_000_000} MB each to stdout, a pipe, one line of 80 bytes or "
+        "64 KiB at a time: the ranks' own bytes over the whole time of the command. broken: lines "
+        "broken or missing. kB: resident memory of the launcher's process on each host, the "
+        "largest.",
         f"Machine: {facts['cores']} x {facts['processor']}, {facts['kernel']}; load "
         f"{facts['load_before']:.1f} before, {facts['load_after']:.1f} after{others}; "
         f"{facts['minutes']:.0f} min."]
@@ -50,7 +51,7 @@ def header_lines(bench, facts, shape):
 def rows(bench, absent):
     shapes = [shape.name for shape in bench.options.shapes]
     yield ["launcher", "version", *shapes,
-           *(word for writer in bench.options.writers for word in (f"{writer} MB/s", "broken")),
+           *(word for writer in bench.options.writers for word in (writer, "broken")),
            "kB"]
     for launcher in bench.launchers:
         row = [launcher.label, launcher.version]
@@ -78,9 +79,9 @@ def notes(bench):
         if cell.failures:
             last = cell.failures[-1]
             said = last["errors"].splitlines()[-1:] or ["it said nothing"]
-            why = "ran out of time" if not last["in_time"] else f"status {last['status']}: {said[0]}"
-            yield f"{key} {column}: {len(cell.failures)} of {len(cell.runs) + len(cell.failures)} " \
-                  f"runs failed; the last: {why}"
+            why = f"status {last['status']}: {said[0]}" if last["in_time"] else "ran out of time"
+            count = len(cell.runs) + len(cell.failures)
+            yield f"{key} {column}: {len(cell.failures)} of {count} runs failed; the last: {why}"
         elif 0 < len(cell.runs) < bench.options.runs:
             yield f"{key} {column}: only {len(cell.runs)} runs, being slow"
         if cell.left:
@@ -126,7 +127,8 @@ def memory_targets(bench):
     if found:
         text = " + ".join(f"{kilobytes:,} kB {'guard' if place else 'agent'}"
                           for place, (_, kilobytes) in enumerate(found))
-        yield f"memory: agent at most {AGENT_KB_MAX:,} kB resident", text, found[0][1] <= AGENT_KB_MAX
+        met = found[0][1] <= AGENT_KB_MAX
+        yield f"memory: agent at most {AGENT_KB_MAX:,} kB resident", text, met
 
 
 def target_lines(bench):
@@ -138,8 +140,9 @@ def first_line(bench):
     if not bench.first:
         return []
     runs = ", ".join(f"{seconds(wall)} s on {shape}" for shape, wall in bench.first.items())
-    return textwrap.wrap(f"dtrun's first run on fresh hosts copies the agent to them: {runs} (a column's "
-                         "hosts include those of the columns before it).", WIDTH)
+    text = (f"dtrun's first run on fresh hosts copies the agent to them: {runs} (a column's hosts "
+            "include those of the columns before it).")
+    return textwrap.wrap(text, WIDTH)
 
 
 def report(bench, absent, facts, shape):

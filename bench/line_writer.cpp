@@ -54,11 +54,20 @@ public:
     std::string_view bytes() const { return {bytes_.data(), bytes_.size()}; }
     std::size_t number() const { return number_; }
 
+    void next() {
+        ++number_;
+        if (++shift_ == 26) shift_ = 0;
+        char* digit = bytes_.data() + kHeaderBytes - 2;
+        for (; *digit == '9'; --digit) *digit = '0';
+        ++*digit;
+        std::memcpy(bytes_.data() + kHeaderBytes, alphabet_.data() + shift_, kFillerBytes);
+    }
+
     void move_to(std::size_t number) {
         number_ = number;
+        shift_ = (rank_ * 7 + number) % 26;
         put_number(bytes_.data() + 6, 8, number);
-        std::memcpy(bytes_.data() + kHeaderBytes, alphabet_.data() + (rank_ * 7 + number) % 26,
-                    kFillerBytes);
+        std::memcpy(bytes_.data() + kHeaderBytes, alphabet_.data() + shift_, kFillerBytes);
     }
 
 private:
@@ -69,6 +78,7 @@ private:
 
     std::size_t rank_;
     std::size_t number_ = 0;
+    std::size_t shift_ = 0;  // of the filler in the alphabet
     std::array<char, kFillerBytes + 26> alphabet_;
     std::array<char, kLineBytes> bytes_;
 };
@@ -90,8 +100,8 @@ int write_lines(std::size_t rank, std::size_t total_bytes, bool blocks) {
     std::size_t filled = 0;
     Line line(rank);
     for (std::size_t number = 0; number < total_bytes / kLineBytes; ++number) {
-        line.move_to(number);
         std::memcpy(buffer.data() + filled, line.bytes().data(), kLineBytes);
+        line.next();
         filled += kLineBytes;
         if (filled < write_bytes) continue;
         if (!write_all(buffer.data(), write_bytes)) return 1;
@@ -133,7 +143,7 @@ public:
         if (number >= seen_[rank].size() || seen_[rank][number]) return;
         seen_[rank][number] = true;
         ++whole_;
-        expected.move_to(number + 1);
+        expected.next();
     }
 
     std::size_t whole() const { return whole_; }

@@ -13,10 +13,22 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 64u << 20;
-constexpr std::array<std::string_view, 3> kKeys = {"slots", "max_slots", "max-slots"};
 
-bool is_key(std::string_view text) {
-    return std::find(kKeys.begin(), kKeys.end(), text) != kKeys.end();
+struct Key {
+    std::string_view name;
+    std::string_view example;
+};
+constexpr std::array<Key, 3> kKeys = {{
+    {"slots", "slots=4 without blanks around '='"},
+    {"max_slots", "max_slots=4 without blanks around '='"},
+    {"max-slots", "max-slots=4 without blanks around '='"},
+}};
+
+/// Null if there is no such key.
+const Key* find_key(std::string_view name) {
+    const auto found =
+        std::find_if(kKeys.begin(), kKeys.end(), [&](const Key& key) { return key.name == name; });
+    return found == kKeys.end() ? nullptr : &*found;
 }
 
 /// One line of a hostfile that names a host; parse() reads it from left to right.
@@ -58,10 +70,12 @@ Result<void> HostLine::parse(std::string_view line) {
 
 Result<void> HostLine::parse_host(std::string_view text, const Place& place) {
     host_place_ = place;
-    const auto pieces = split_outside_brackets(text, ",");
-    if (pieces.size() > 1)
-        return fail_at(place.after(pieces[0].text.size()),
-                       "a hostfile has one host on each line; lists with commas are for -H");
+    if (text.find(',') != std::string_view::npos) {  // seldom; a range may hold commas
+        const auto pieces = split_outside_brackets(text, ",");
+        if (pieces.size() > 1)
+            return fail_at(place.after(pieces[0].text.size()),
+                           "a hostfile has one host on each line; lists with commas are for -H");
+    }
     auto item = parse_host_item(text, place);
     if (!item) return std::unexpected(item.error());
     item_ = std::move(*item);
@@ -70,28 +84,24 @@ Result<void> HostLine::parse_host(std::string_view text, const Place& place) {
 
 Result<void> HostLine::parse_setting(std::string_view text, const Place& place) {
     const std::size_t equals = text.find('=');
-    const std::string_view key = text.substr(0, equals);
-    if (equals == std::string_view::npos || key.empty() || (is_key(key) && key == text))
-        return explain_no_setting(text, place);
-    if (!is_key(key))
-        return fail_at(place, "unknown key {}{}; the keys are slots and max_slots", quoted(key),
-                       did_you_mean(key, kKeys, [](std::string_view name) { return name; }));
-    const std::string_view value = text.substr(equals + 1);
-    std::optional<int>& setting = key == "slots" ? item_.slots : slots_max_;
-    if (setting) return fail_at(place, "{} is given twice on this line; keep one", key);
-    const std::string example = fmt::format("{}=4 without blanks around '='", key);
-    const auto number = parse_slots(value, place.after(equals + 1), example);
+    if (equals == std::string_view::npos || equals == 0) return explain_no_setting(text, place);
+    const std::string_view name = text.substr(0, equals);
+    const Key* key = find_key(name);
+    if (key == nullptr)
+        return fail_at(place, "unknown key {}{}; the keys are slots and max_slots", quoted(name),
+                       did_you_mean(name, kKeys, [](const Key& known) { return known.name; }));
+    std::optional<int>& setting = name == "slots" ? item_.slots : slots_max_;
+    if (setting) return fail_at(place, "{} is given twice on this line; keep one", name);
+    const auto number = parse_slots(text.substr(equals + 1), place.after(equals + 1), key->example);
     if (!number) return std::unexpected(number.error());
     setting = *number;
-    if (key != "slots") limit_place_ = place;
+    if (name != "slots") limit_place_ = place;
     return {};
 }
 
 Result<void> HostLine::explain_no_setting(std::string_view text, const Place& place) {
-    if (is_key(text) || text[0] == '=') {
-        const std::string_view key = is_key(text) ? text : "slots";
-        return fail_at(place, "write {}=4 without blanks around '='", key);
-    }
+    const Key* key = text[0] == '=' ? &kKeys[0] : find_key(text);
+    if (key != nullptr) return fail_at(place, "write {}", key->example);
     if (std::all_of(text.begin(), text.end(), is_digit))
         return fail_at(place, "{} has no key; write slots={}", quoted(text), text);
     return fail_at(place,

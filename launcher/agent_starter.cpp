@@ -33,8 +33,8 @@ constexpr std::string_view kScript =
     "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in $t\"; "
     "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${{s%% *}}\" \"=\" \"$h\" ] || [ -z \"$s\" ] || "
     "f \"the agent was damaged on its way\"; "
-    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; exec \"$a\"; "
-    "f \"cannot execute $a\"";
+    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
+    "[ -x \"$a\" ] && exec \"$a\"; f \"cannot execute $a (is $d mounted noexec?)\"";
 
 asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, std::string machine,
                                          Deadline deadline) {
@@ -84,10 +84,12 @@ asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
 
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline deadline,
                                           std::function<void(const char*)> phase) {
+    std::string last_said;
     for (;;) {
         const auto line = co_await lines.next(deadline);
         if (!line && line.error().code == Errc::closed)
-            co_return fail(Errc::closed, "the agent did not start: {}", describe_ending(channel));
+            co_return fail(Errc::closed, "the agent did not start: {}{}{}", describe_ending(channel),
+                           last_said.empty() ? "" : ": ", last_said);
         if (!line) co_return fail(line.error(), "starting the agent");
         if (line->starts_with(kFailed))
             co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
@@ -101,7 +103,10 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
             phase("starting the agent");
             continue;
         }
-        if (!line->starts_with(kReady)) continue;  // what a login shell prints
+        if (!line->starts_with(kReady)) {
+            last_said = *line;  // what a login shell prints, or why there is none
+            continue;
+        }
         const std::string version = line->substr(kReady.size(), line->find(' ', kReady.size()) - kReady.size());
         if (version == std::to_string(kProtocolVersion)) co_return Result<void>{};
         co_return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,

@@ -14,6 +14,8 @@ namespace {
 
 /// After the last grace: for KILL to work, and for the news of it.
 constexpr std::chrono::seconds kEndLimit{8};
+/// From the second Ctrl-C to the end, whoever does not answer or read by then.
+constexpr std::chrono::milliseconds kImpatience{1'500};
 
 JobPlan job_plan(const Placement& placement) {
     JobPlan plan;
@@ -61,6 +63,7 @@ OutputOptions output_options(const JobSpec& spec) {
     options.tag = asked.tag.value_or(world_size > 1 ? Tag::horovod : Tag::none);
     options.timestamps = asked.timestamps;
     options.directory = asked.output_dir;
+    options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
     if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
         for (int rank = 0; rank < world_size; ++rank)
             options.console.push_back((asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
@@ -125,12 +128,13 @@ Result<void> Head::prepare() {
 asio::awaitable<int> Head::run() {
     const auto prepared = prepare();
     if (!prepared) {
+        log::set_sink(nullptr, nullptr);
         log::error("{}", prepared.error().message);
         co_return prepared.error().code == Errc::invalid_input ? kExitUsage : kExitInternal;
     }
     tasks_.spawn(watch_signals());
     tasks_.spawn(watch_start_timeout());
-    progress_->start();
+    if (log::enabled(log::Level::normal)) progress_->start();
     tasks_.spawn(start_hosts());
     while (!(job_.over() && sweeps_ == 0) && !hurry_) co_await over_.async_wait(use_tuple);
 
@@ -197,6 +201,7 @@ void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) { stdin_-
 void Head::agent_done(std::uint32_t host, const Done& done) {
     hosts_[host].done = true;
     stdin_->host_gone(host);
+    if (AgentSession* session = std::exchange(hosts_[host].session, nullptr)) session->close();
     job_.host_done(host, done.strays);
     step();
 }
@@ -253,6 +258,7 @@ void Head::on_signal(int signal) {
         default: break;
     }
     if (job_.over()) hurry_ = true;  // only output is left, and nobody reads it
+    if (job_.interrupted()) tasks_.spawn(hurry_after(kImpatience));
     if (signal == SIGINT && !job_.ending())
         output_->message("dtrun: ending the job; Ctrl-C again kills it at once\n");
     job_.interrupt(signal);
@@ -261,14 +267,24 @@ void Head::on_signal(int signal) {
     output_idle_.cancel();
 }
 
+/// The user wants it over: agents get a moment to kill what they have, output none.
+asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
+    asio::steady_timer timer(io_, span);
+    co_await timer.async_wait(use_tuple);
+    hurry_ = true;
+    over_.cancel();
+    output_idle_.cancel();
+}
+
 /// Bytes that have left here may be sent again there.
 void Head::return_credits() {
+    if (!output_) return;  // it could not be made
     for (const OutputCredit& credit : output_->collect()) {
         const auto rank = static_cast<std::size_t>(credit.rank);
         hosts_[static_cast<std::size_t>(spec_.placement.ranks[rank].host)].credit_bytes += credit.bytes;
     }
     for (HostState& host : hosts_) {
-        if (host.credit_bytes == 0 || host.session == nullptr) continue;
+        if (host.credit_bytes == 0 || host.session == nullptr || host.done) continue;
         host.session->send(encode(Credit{std::exchange(host.credit_bytes, 0)}));
     }
     for (Error& failure : output_->take_failures()) output_failed(std::move(failure));

@@ -77,6 +77,7 @@ private:
     void send_to_all(const Bytes& frame);
     asio::awaitable<void> watch_signals();
     asio::awaitable<void> watch_end(Deadline deadline);
+    asio::awaitable<void> hurry_after(std::chrono::milliseconds span);
     void on_signal(int signal);
     void return_credits();
     void output_failed(Error failure);
@@ -90,7 +91,7 @@ private:
     AgentFile agent_file_;
     std::vector<std::string> addresses_;  ///< of this machine, that hosts may try
     std::uint16_t port_ = 0;
-    Pool pool_{16};
+    std::unique_ptr<Pool> pool_;  ///< made for the first host that is not this machine
     TaskGroup tasks_;
     std::vector<HostState> hosts_;
     std::list<AgentSession> sessions_;

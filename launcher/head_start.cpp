@@ -14,7 +14,8 @@ namespace dtrun {
 namespace {
 
 constexpr unsigned kLoginsMax = 128;  // at once; more only makes each slower
-constexpr std::chrono::seconds kSweepLimit{10};
+constexpr std::size_t kLookUpsMax = 16;  // of names, at once
+constexpr std::chrono::seconds kSweepLimit{4};  // a host that is down need not keep the user
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
 constexpr std::string_view kFailedLine = "dtrun-agent-failed ";
 
@@ -30,7 +31,6 @@ std::vector<std::string> login_environment() {
 
 StartFailure failure_kind(Errc code) {
     switch (code) {
-        case Errc::not_found:
         case Errc::unreachable: return StartFailure::unreachable;
         case Errc::timed_out: return StartFailure::timed_out;
         case Errc::denied: return StartFailure::denied;
@@ -146,7 +146,8 @@ asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string
     const JobHost& target = spec_.hosts[host];
     if (target.transport == Transport::ssh) {
         const auto phase = [this, host](const char* what) { set_phase(host, what); };
-        auto login = co_await ssh_login(pool_, target.host, spec_.ssh, command, deadline, phase);
+        if (!pool_) pool_ = std::make_unique<Pool>(std::min<std::size_t>(hosts_.size(), kLookUpsMax));
+        auto login = co_await ssh_login(*pool_, target.host, spec_.ssh, command, deadline, phase);
         if (!login) co_return std::unexpected(login.error());
         channel = std::move(login->channel);
         // The address by which that host sees us is the best guess for the others too.
@@ -284,6 +285,9 @@ asio::awaitable<void> Head::watch_start_timeout() {
     if (!spec_.options.start_timeout) co_return;
     asio::steady_timer timer(io_, *spec_.options.start_timeout);
     co_await timer.async_wait(use_tuple);
+    // Every host that is not ready says what it was doing.
+    for (const std::uint32_t host : job_.connecting())
+        job_.host_late({host, StartFailure::timed_out, hosts_[host].phase});
     job_.start_timed_out();
     step();
 }

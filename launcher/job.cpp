@@ -51,6 +51,13 @@ std::uint32_t Job::count(HostState state) const {
     return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
 }
 
+std::vector<std::uint32_t> Job::connecting() const {
+    std::vector<std::uint32_t> hosts;
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        if (hosts_[host] == HostState::connecting) hosts.push_back(host);
+    return hosts;
+}
+
 void Job::host_ready(std::uint32_t host) {
     hosts_[host] = HostState::ready;
     all_answered();
@@ -124,6 +131,10 @@ void Job::interrupt(int signal) {
     }
     const bool ours = signal == SIGINT || signal == SIGPIPE;  // not meant for the ranks
     stop(ours ? SIGTERM : signal, options_.grace);
+}
+
+void Job::host_late(HostFailure failure) {
+    if (!started_ && !stopping_) outcome_.host_failures.push_back(std::move(failure));
 }
 
 void Job::start_timed_out() {

@@ -74,6 +74,7 @@ public:
     void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(std::uint32_t host, const Exited& exited);
     void interrupt(int signal);  ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
+    void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
 
     // What to do.
@@ -85,6 +86,8 @@ public:
     std::optional<Order> take_stop();  ///< once for each new order: end everything on every host
     bool over() const;               ///< nothing is left anywhere that we know of
     bool ending() const { return stopping_; }
+    bool interrupted() const { return interrupted_; }
+    std::vector<std::uint32_t> connecting() const;  ///< hosts that have not answered yet
     bool running() const { return started_ && !stopping_; }
     const Outcome& outcome() const { return outcome_; }
 

@@ -7,6 +7,9 @@
 #include "launcher/ssh_channel.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unistd.h>
 
 namespace dtrun {
 namespace {
@@ -36,6 +39,12 @@ Transport choose_transport(const Host& host, const SshOptions& ssh) {
     return Transport::ssh;
 }
 
+/// A key that is named must be there: another one would only hide the mistake.
+Result<void> check_key(const std::string& file) {
+    if (file.empty() || ::access(file.c_str(), R_OK) == 0) return {};
+    return fail(Errc::invalid_input, "ssh key {}: {}", file, strerror(errno));
+}
+
 Result<void> check_ranks(const Options& options, int world_size) {
     const auto check = [world_size](const char* flag, int rank) -> Result<void> {
         if (rank < world_size) return {};
@@ -62,7 +71,9 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
 
     spec.ssh = {options.ssh_port, options.ssh_identity_file, options.accept_new_host_keys,
                 shell_words(options.ssh_command).value_or(std::vector<std::string>{})};
+    if (auto done = check_key(options.ssh_identity_file); !done) return std::unexpected(done.error());
     for (const Host& host : spec.placement.hosts) {
+        if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
         JobHost& target = spec.hosts.emplace_back();
         target.host = host;
         target.transport = choose_transport(host, spec.ssh);

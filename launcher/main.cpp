@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <unistd.h>
 
@@ -46,9 +47,19 @@ int run(Options options, EnvironmentView environment) {
                : kExitInternal;
 }
 
+/// A caller may have closed standard streams; what we open must not take their numbers.
+void open_standard_streams() {
+    for (;;) {
+        const int fd = ::open("/dev/null", O_RDWR);
+        if (fd > STDERR_FILENO) ::close(fd);
+        if (fd < 0 || fd > STDERR_FILENO) return;
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_streams();
     ::signal(SIGPIPE, SIG_IGN);
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);

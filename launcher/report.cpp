@@ -62,8 +62,10 @@ std::string victims_text(const Outcome& outcome) {
 }  // namespace
 
 std::string host_failures_text(const std::vector<HostFailure>& failures, const JobSpec& spec) {
+    std::vector<HostFailure> in_order = failures;
+    std::ranges::sort(in_order, {}, &HostFailure::host);
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
-    for (const HostFailure& failure : failures) {
+    for (const HostFailure& failure : in_order) {
         auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
         if (group == groups.end()) group = groups.insert(groups.end(), {failure.text, {}});
         group->second.push_back(spec.hosts[failure.host].host.name);
@@ -90,7 +92,7 @@ std::string failure_report(const Outcome& outcome, const JobSpec& spec, const Ta
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
                    victims_text(outcome);
         case Outcome::Cause::start_timeout:
-            return fmt::format("dtrun: not every rank was running after {:.0f} s (--start-timeout)\n",
+            return fmt::format("dtrun: not every rank was running after {:.3g} s (--start-timeout); waited for:\n",
                                std::chrono::duration<double>(*spec.options.start_timeout).count()) +
                    host_failures_text(outcome.host_failures, spec);
     }

@@ -1,5 +1,6 @@
 #include "launcher/ssh_channel.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/net.h"
 #include "base/strings.h"
@@ -32,7 +33,7 @@ class SshSession {
 public:
     explicit SshSession(asio::any_io_executor executor) : session_(ssh_new()), ready_(executor) {}
     ~SshSession() {
-        ready_.release();  // the descriptor belongs to libssh
+        disconnect();
         ssh_free(session_);
     }
     SshSession(const SshSession&) = delete;
@@ -41,6 +42,7 @@ public:
     ssh_session get() const { return session_; }
 
     void attach(tcp::socket socket) {
+        close_on_exec(socket.native_handle());
         int fd = socket.release();
         socket_fd_ = fd;
         ssh_options_set(session_, SSH_OPTIONS_FD, &fd);
@@ -76,33 +78,30 @@ public:
         co_return Result<void>{};
     }
 
-    void cancel() noexcept {
-        boost::system::error_code ignored;
-        ready_.cancel(ignored);
-        cancelled_ = true;
+    /// Ends a pending wait, and closes the socket; libssh frees all channels with it.
+    void disconnect() noexcept {
+        if (ready_.is_open()) ready_.release();  // the descriptor belongs to libssh
+        if (!std::exchange(disconnected_, true)) ssh_silent_disconnect(session_);
     }
-    bool cancelled() const { return cancelled_; }
+    bool disconnected() const { return disconnected_; }
     const char* error() const { return ssh_get_error(session_); }
 
 private:
     ssh_session session_;
     asio::posix::stream_descriptor ready_;
     int socket_fd_ = -1;
-    bool cancelled_ = false;
+    bool disconnected_ = false;
 };
 
 class SshChannel final : public Channel {
 public:
     SshChannel(std::unique_ptr<SshSession> session, ssh_channel channel)
         : session_(std::move(session)), channel_(channel) {}
-    ~SshChannel() override {
-        close();
-        ssh_channel_free(channel_);
-    }
+    ~SshChannel() override { close(); }
 
     asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
         for (;;) {
-            if (session_->cancelled()) co_return fail(Errc::cancelled, "closed");
+            if (session_->disconnected()) co_return fail(Errc::cancelled, "closed");
             const auto size = static_cast<std::uint32_t>(into.size());
             const int n = ssh_channel_read_nonblocking(channel_, into.data(), size, 0);
             if (n > 0) co_return static_cast<std::size_t>(n);
@@ -116,7 +115,7 @@ public:
 
     asio::awaitable<Result<void>> write(std::string_view bytes, Deadline deadline) override {
         while (!bytes.empty()) {
-            if (session_->cancelled()) co_return fail(Errc::cancelled, "closed");
+            if (session_->disconnected()) co_return fail(Errc::cancelled, "closed");
             const auto size = static_cast<std::uint32_t>(std::min(bytes.size(), kWriteBytesMax));
             const int n = ssh_channel_write(channel_, bytes.data(), size);
             if (n < 0 || ssh_channel_is_closed(channel_) != 0)
@@ -125,6 +124,9 @@ public:
             const int flushed = ssh_blocking_flush(session_->get(), 0);
             if (flushed == SSH_ERROR) co_return fail(Errc::closed, "{}", session_->error());
             if (n > 0 && flushed == SSH_OK) continue;
+            // A close that came while bytes were unread is not told; an empty write notices it.
+            if (ssh_channel_write(channel_, bytes.data(), 0) < 0)
+                co_return fail(Errc::closed, "{}", session_->error());
             // No window, or the socket is full: both end with an event on the socket.
             const auto waited = co_await session_->wait(deadline);
             if (!waited) co_return waited;
@@ -133,20 +135,17 @@ public:
     }
 
     std::string take_errors() override {
-        collect_errors();
+        if (!session_->disconnected()) collect_errors();
         return std::exchange(errors_, {});
     }
 
     std::string ending() override {
+        if (session_->disconnected()) return {};
         const int status = ssh_channel_get_exit_status(channel_);
         return status >= 0 ? fmt::format("exit status {}", status) : "";
     }
 
-    void close() noexcept override {
-        if (session_->cancelled()) return;
-        session_->cancel();
-        ssh_silent_disconnect(session_->get());
-    }
+    void close() noexcept override { session_->disconnect(); }
 
 private:
     void collect_errors() {
@@ -360,7 +359,8 @@ asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, Host host, SshOptions op
     phase("name look-up");
     const std::string name = host.address.empty() ? configured : host.address;
     const auto addresses = co_await resolve_in(pool, name, deadline);
-    if (!addresses) co_return fail(addresses.error().code, "{}: {}", name, addresses.error().message);
+    if (!addresses && name != host.name) co_return fail(addresses.error(), "{}", name);
+    if (!addresses) co_return std::unexpected(addresses.error());
     phase("connecting");
     auto socket = co_await connect_any(*addresses, static_cast<std::uint16_t>(port), deadline);
     if (!socket) co_return std::unexpected(socket.error());

@@ -23,7 +23,7 @@ void StdinPump::start() {
     const bool file = S_ISREG(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(input_.get()) == 0);
     if (!file)
         watch_ = std::make_unique<asio::posix::stream_descriptor>(executor_,
-                                                                  ::dup(input_.get()));
+                                                                  ::fcntl(input_.get(), F_DUPFD_CLOEXEC, 3));
     wait();
 }
 

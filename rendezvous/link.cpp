@@ -1,5 +1,7 @@
 #include "rendezvous/link.h"
 
+#include "base/fd.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,7 +13,7 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kBufferBytesMin = 16u << 10;
-constexpr std::size_t kBufferBytesUsual = 1u << 20;  // grown to only by links that carry volume
+constexpr std::size_t kBufferBytesUsual = 512u << 10;  // grown to only by links that carry volume
 
 /// The kernel notices a peer that is gone without a word in about six seconds.
 void watch_peer(int fd) {
@@ -35,6 +37,7 @@ Link::Link(tcp::socket socket)
     socket_.non_blocking(true, ignored);
     socket_.set_option(tcp::no_delay(true), ignored);
     watch_peer(socket_.native_handle());
+    close_on_exec(socket_.native_handle());
 }
 
 asio::awaitable<Result<void>> Link::receive() {
@@ -69,6 +72,7 @@ Result<std::optional<FrameView>> Link::next() {
 }
 
 void Link::send(Bytes frame) {
+    if (broken_) return;
     queued_bytes_ += frame.size();
     queue_.push_back(Item{std::move(frame), 0, -1, 0, {}});
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
@@ -76,6 +80,7 @@ void Link::send(Bytes frame) {
 }
 
 void Link::send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::function<void()> sent) {
+    if (broken_) return;
     queued_bytes_ += header.size() + bytes;
     queue_.push_back(Item{std::move(header), 0, pipe, bytes, std::move(sent)});
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
@@ -83,6 +88,7 @@ void Link::send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::functi
 }
 
 Link::Progress Link::write_queue() {
+    if (broken_) return Progress::broken;
     if (writing_ || !socket_.is_open()) return Progress::blocked;
     writing_ = true;
     Progress progress = Progress::done;
@@ -96,8 +102,16 @@ Link::Progress Link::write_queue() {
         if (sent) sent();  // may queue more
     }
     writing_ = false;
+    if (progress == Progress::broken) drop_queue();
     if (queue_.empty()) wake_flush_.cancel();
     return progress;
+}
+
+/// The peer takes no more. What it has sent before is still to be read: receive() finds the end.
+void Link::drop_queue() {
+    broken_ = true;
+    queue_.clear();
+    queued_bytes_ = 0;
 }
 
 Link::Progress Link::write_bytes(Item& item) {
@@ -129,7 +143,7 @@ Link::Progress Link::write_pipe(Item& item) {
 asio::awaitable<void> Link::run_writer() {
     while (socket_.is_open()) {
         const Progress progress = write_queue();
-        if (progress == Progress::broken) co_return close();
+        if (progress == Progress::broken) co_return;
         if (progress == Progress::blocked) {
             co_await socket_.async_wait(tcp::socket::wait_write, use_tuple);
         } else {

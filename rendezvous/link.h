@@ -14,6 +14,8 @@ namespace dtrun {
 /// An authenticated connection that carries frames.
 ///
 /// Sending never waits: bytes go out at once where the socket takes them and are queued otherwise.
+/// When it fails, what is queued is dropped, silently: receive() tells that the peer has gone, after
+/// everything that the peer had sent.
 /// Who sends much is expected to watch queued_bytes() or to be paced by credits.
 ///
 /// Thread: the socket's. Lifetime: run_writer() must have ended before the link is destroyed.
@@ -52,6 +54,7 @@ private:
     enum class Progress { done, blocked, broken };
 
     Progress write_queue();
+    void drop_queue();
     Progress write_bytes(Item& item);
     Progress write_pipe(Item& item);
 
@@ -61,7 +64,8 @@ private:
     std::size_t parsed_ = 0;  ///< of those, returned by next()
     std::deque<Item> queue_;
     std::size_t queued_bytes_ = 0;
-    bool writing_ = false;         ///< write_queue() is on the stack
+    bool writing_ = false;  ///< write_queue() is on the stack
+    bool broken_ = false;   ///< a write has failed: nothing more can be sent
     asio::steady_timer wake_writer_;
     asio::steady_timer wake_flush_;
 };

@@ -1,5 +1,6 @@
 #include "rendezvous/server.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 
 #include <sys/socket.h>
@@ -21,6 +22,7 @@ Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses, 
         auto acceptor = std::make_unique<tcp::acceptor>(executor_);
         const tcp::endpoint endpoint(address, port);
         acceptor->open(endpoint.protocol(), error);
+        if (!error) close_on_exec(acceptor->native_handle());
         if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
         if (!error && address.is_v6()) {
             // An IPv6 wildcard serves IPv4 as well.
@@ -56,6 +58,7 @@ asio::awaitable<void> Server::accept_loop(tcp::acceptor& acceptor) {
             log::warn("too many unauthenticated connections ({}): refused one", strangers_);
             continue;
         }
+        close_on_exec(socket.native_handle());
         ++strangers_;
         tasks_.spawn(greet(std::move(socket)));
     }

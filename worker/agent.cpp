@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ namespace dtrun {
 namespace {
 
 constexpr std::chrono::seconds kBootstrapLimit{60};
+constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
@@ -27,7 +29,7 @@ void say(std::string_view line) {
 Agent::Agent(asio::io_context& io, char** host_env)
     : io_(io),
       host_env_(host_env),
-      lifeline_(io, ::dup(STDIN_FILENO)),
+      lifeline_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
       supervisor_(io.get_executor(),
                   [this](const Exited& exited) {
                       feeds_.erase(exited.rank);
@@ -35,7 +37,8 @@ Agent::Agent(asio::io_context& io, char** host_env)
                       if (pump_) pump_->hurry();
                   }),
       tasks_(io.get_executor()),
-      finished_(io, asio::steady_timer::time_point::max()) {}
+      finished_(io, asio::steady_timer::time_point::max()),
+      head_gone_(io, asio::steady_timer::time_point::max()) {}
 
 asio::awaitable<int> Agent::run() {
     say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
@@ -59,14 +62,21 @@ asio::awaitable<int> Agent::run() {
     tasks_.spawn(watch_signals());
     tasks_.spawn(serve_head());
     while (!done_) co_await finished_.async_wait(use_tuple);
-    if (!leaving_) co_await link_->flush();
-    // The other side has everything; closing with bytes of it unread must not take them back.
-    boost::system::error_code ignored;
-    link_->socket().shutdown(tcp::socket::shutdown_send, ignored);
+    if (!leaving_) co_await say_goodbye();
     tasks_.stop();
     link_->close();
     co_await tasks_.join();
-    co_return leaving_ ? 1 : 0;
+    co_return 0;
+}
+
+/// Closing while bytes of the head's are unread would take back what it has not read yet: wait until
+/// it closes.
+asio::awaitable<void> Agent::say_goodbye() {
+    co_await link_->flush();
+    boost::system::error_code ignored;
+    link_->socket().shutdown(tcp::socket::shutdown_send, ignored);
+    DeadlineGuard guard(head_gone_, after(kGoodbyeLimit));
+    if (!leaving_) co_await head_gone_.async_wait(use_tuple);
 }
 
 asio::awaitable<Result<Bootstrap>> Agent::read_bootstrap() {
@@ -124,6 +134,8 @@ asio::awaitable<Result<void>> Agent::join_head() {
     auto socket =
         co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, job, secret, after(limit));
     if (!socket) co_return std::unexpected(socket.error());
+    // A rank that held it open would hide our death from the head.
+    ::fcntl(socket->native_handle(), F_SETFD, FD_CLOEXEC);
 
     Join join;
     join.host = bootstrap_.host;
@@ -290,6 +302,8 @@ Result<void> Agent::on_stop(std::string_view payload) {
 
 void Agent::leave(std::string_view why) {
     if (std::exchange(leaving_, true)) return;
+    head_gone_.cancel();
+    if (done_) return;
     log::info("{}: ending the ranks", why);
     const std::chrono::milliseconds grace(bootstrap_.grace_ms);
     end_job(SIGTERM, std::min(grace, kOrphanGraceMax));

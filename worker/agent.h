@@ -38,6 +38,7 @@ public:
 private:
     asio::awaitable<Result<Bootstrap>> read_bootstrap();
     asio::awaitable<Result<void>> join_head();
+    asio::awaitable<void> say_goodbye();
     asio::awaitable<void> watch_lifeline();
     asio::awaitable<void> watch_signals();
     asio::awaitable<void> serve_head();
@@ -67,7 +68,8 @@ private:
     std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank
     Supervisor supervisor_;
     TaskGroup tasks_;
-    asio::steady_timer finished_;
+    asio::steady_timer finished_;   ///< cancelled when done_
+    asio::steady_timer head_gone_;  ///< cancelled when leaving_
     bool leaving_ = false;       ///< no head to report to any more
     std::optional<int> strays_;  ///< set when no process is left
     bool done_ = false;

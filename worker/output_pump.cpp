@@ -44,12 +44,15 @@ void OutputPump::add(std::uint32_t rank, Stream stream, Fd pipe) {
 }
 
 void OutputPump::watch(Handle source) {
-    source->pipe.async_wait(asio::posix::descriptor_base::wait_read,
-                            [this, source](boost::system::error_code error) {
-                                if (error) return;
-                                ready_.push_back(source);
-                                pump();
-                            });
+    boost::system::error_code error;
+    source->watcher.assign(source->pipe.get(), error);
+    source->watcher.async_wait(asio::posix::descriptor_base::wait_read,
+                               [this, source](boost::system::error_code failed) {
+                                   if (failed) return;
+                                   source->watcher.release();
+                                   ready_.push_back(source);
+                                   pump();
+                               });
 }
 
 void OutputPump::credit(std::uint64_t bytes) {
@@ -62,7 +65,7 @@ void OutputPump::pump() {
     while (window_ > 0 && !ready_.empty()) {
         const Handle source = ready_.front();
         ready_.pop_front();
-        const int pipe = source->pipe.native_handle();
+        const int pipe = source->pipe.get();
         const std::size_t bytes = available(pipe);
         if (bytes > 0) {
             transfer(source, std::min({bytes, static_cast<std::size_t>(window_),
@@ -83,7 +86,7 @@ void OutputPump::transfer(Handle source, std::size_t bytes) {
     window_ -= bytes;
     const OutputHeader header{source->rank, source->stream, unix_time_ns()};
     const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
-    link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.native_handle(), bytes,
+    link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.get(), bytes,
                          [this, source, bytes] { transferred(source, bytes); });
 }
 

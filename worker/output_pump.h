@@ -17,8 +17,8 @@ namespace dtrun {
 ///
 /// At most the head's window may be under way; when it is used up, or the socket is full, pipes are
 /// left alone and fill, and the ranks wait in write(): nothing is ever lost, and nothing buffered
-/// here. A stream that trickles is left to rest for a moment after each transfer, so that a rank that
-/// flushes every line is not answered with a frame for every line.
+/// here. A stream that trickles is left to rest for a moment after each transfer, unwatched, so that a
+/// rank that flushes every line costs neither a frame nor a wake-up for every line.
 ///
 /// Thread: the executor's, which must not run any more when the pump is destroyed.
 /// Lifetime: the link outlives it.
@@ -36,11 +36,16 @@ public:
 
 private:
     struct Source {
-        Source(asio::any_io_executor executor, std::uint32_t rank_, Stream stream_, Fd fd)
-            : rank(rank_), stream(stream_), pipe(executor, fd.release()) {}
+        Source(asio::any_io_executor executor, std::uint32_t rank_, Stream stream_, Fd pipe_)
+            : rank(rank_), stream(stream_), pipe(std::move(pipe_)), watcher(executor) {}
+        ~Source() {
+            if (watcher.is_open()) watcher.release();
+        }
         std::uint32_t rank;
         Stream stream;
-        asio::posix::stream_descriptor pipe;
+        Fd pipe;
+        /// Holds `pipe` only while it is empty: each write to a watched pipe would wake us.
+        asio::posix::stream_descriptor watcher;
     };
     using Handle = std::list<Source>::iterator;
 

@@ -14,8 +14,8 @@
 namespace dtrun {
 namespace {
 
-/// Room for bursts, so that a rank that prints seldom waits for us.
-constexpr int kPipeBytes = 1 << 20;
+/// Room for bursts, so that a rank that prints seldom waits for us, and not more than caches hold.
+constexpr int kPipeBytes = 256 << 10;
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
     std::vector<char*> list;

@@ -19,7 +19,8 @@ namespace {
 constexpr int kHosts = 3;
 
 /// A job of one rank that tells who it is and where the log-in came from.
-constexpr const char* kWho = "echo $(id -un) $(hostname) ${SSH_CONNECTION%% *} ${SSH_CONNECTION##* }";
+constexpr const char* kWho =
+    "echo $(id -un) $(hostname) ${SSH_CONNECTION%% *} ${SSH_CONNECTION##* }";
 
 Finished who(Cluster& cluster, Lines words) {
     words.insert(words.end(), {"sh", "-c", kWho});
@@ -57,7 +58,10 @@ std::string key_of(const fs::path& ssh, const std::string& host) {
 
 /// Inode, size and time of change of each file of the agent's cache.
 std::string cached(Cluster& cluster, const std::string& host) {
-    return cluster.run(host, {"sh", "-c", "stat -c '%n %i %s %z' /root/.cache/dtrun/* /root/.cache/dtrun/.n*"}).out;
+    return cluster
+        .run(host,
+             {"sh", "-c", "stat -c '%n %i %s %z' /root/.cache/dtrun/* /root/.cache/dtrun/.n*"})
+        .out;
 }
 
 void empty_cache(Cluster& cluster, const std::string& host) {
@@ -80,9 +84,9 @@ TEST_CASE("a key that only ssh-agent has is used", "[cluster][login]") {
     const fs::path ssh = private_ssh_directory(cluster, "ssh-agent");
     const fs::path key = hide_key(ssh);
     // Its file can go once the agent has it.
-    const Finished done = cluster.run(
-        "head", {"ssh-agent", "sh", "-c", "ssh-add -q $0 && rm $0 && exec \"$@\"", key,
-                 cluster.program(), "-H", "s1,s2", "sh", "-c", kWho});
+    const Finished done =
+        cluster.run("head", {"ssh-agent", "sh", "-c", "ssh-add -q $0 && rm $0 && exec \"$@\"", key,
+                             cluster.program(), "-H", "s1,s2", "sh", "-c", kWho});
     INFO(done.err);
     CHECK(done.exit_code == 0);
     CHECK(by_rank(done.out) == std::map<int, std::string>{{0, "root s1 10.99.0.254 22\n"},
@@ -108,10 +112,10 @@ TEST_CASE("a key under a passphrase works through ssh-agent, and alone is refuse
     const std::string ask = write_program(cluster, "askpass", "#!/bin/sh\necho sesame\n");
     options = {};
     options.env = {{"SSH_ASKPASS", ask}, {"SSH_ASKPASS_REQUIRE", "force"}};
-    const Finished done = cluster.run(
-        "head", {"ssh-agent", "sh", "-c", "ssh-add -q && exec \"$@\"", "sh", cluster.program(), "-H",
-                 "s1", "sh", "-c", kWho},
-        options);
+    const Finished done = cluster.run("head",
+                                      {"ssh-agent", "sh", "-c", "ssh-add -q && exec \"$@\"", "sh",
+                                       cluster.program(), "-H", "s1", "sh", "-c", kWho},
+                                      options);
     INFO(done.err);
     CHECK(done.out == "root s1 10.99.0.254 22\n");
 }
@@ -130,8 +134,8 @@ TEST_CASE("~/.ssh/config gives host name, user, port and key of an alias", "[clu
                                            "Host s2\n"
                                            "    IdentityFile {}\n",
                                            key.native()));
-    Running sshd = cluster.start(
-        "s1", {"/usr/sbin/sshd", "-D", "-e", "-p", "2222", "-o", "PidFile=none"});
+    Running sshd =
+        cluster.start("s1", {"/usr/sbin/sshd", "-D", "-e", "-p", "2222", "-o", "PidFile=none"});
     REQUIRE(sshd.wait_for_output("listening on 0.0.0.0 port 2222"));
     const Finished done = who(cluster, {"-H", "box,s2"});
     INFO(done.err);
@@ -230,9 +234,10 @@ TEST_CASE("--ssh-command logs in with another program, -J included", "[cluster][
     INFO(jumped.err);
     CHECK(jumped.out == "root s1 10.99.0.2 22\n");
 
-    const std::string mine = write_program(
-        cluster, "mine", "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$(dirname \"$0\")/words\"\n"
-                         "exec ssh -l dtuser \"$@\"\n");
+    const std::string mine =
+        write_program(cluster, "mine",
+                      "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$(dirname \"$0\")/words\"\n"
+                      "exec ssh -l dtuser \"$@\"\n");
     const Finished own = who(cluster, {"-H", "s3", "--ssh-command", mine + " -v"});
     CHECK(own.out == "dtuser s3 10.99.0.254 22\n");
     CHECK_THAT(file_text(cluster.scratch() / "words"), Catch::StartsWith("-v\ns3\n"));
@@ -267,7 +272,8 @@ TEST_CASE("the agent is copied once to a host and then used again", "[cluster][l
 TEST_CASE("the agent is copied again when it has gone from the cache", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
     REQUIRE(who(cluster, {"-H", "s1"}).exit_code == 0);
-    cluster.run("s1", {"sh", "-c", "rm /root/.cache/dtrun/agent-*; echo part > /root/.cache/dtrun/.new.s1.1"});
+    cluster.run("s1", {"sh", "-c",
+                       "rm /root/.cache/dtrun/agent-*; echo part > /root/.cache/dtrun/.new.s1.1"});
     const Finished done = who(cluster, {"-H", "s1"});
     INFO(done.err);
     CHECK(done.exit_code == 0);
@@ -277,7 +283,8 @@ TEST_CASE("the agent is copied again when it has gone from the cache", "[cluster
 TEST_CASE("XDG_CACHE_HOME and a login shell that talks do not disturb", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const fs::path bashrc = cluster.scratch() / "bashrc";
-    write_file(bashrc, "echo 'Welcome to the cluster, mind the gap'\nexport XDG_CACHE_HOME=/tmp/xdg\n");
+    write_file(bashrc,
+               "echo 'Welcome to the cluster, mind the gap'\nexport XDG_CACHE_HOME=/tmp/xdg\n");
     REQUIRE(cluster.run("s1", {"touch", "/root/.bashrc"}).exit_code == 0);
     cluster.bind("s1", bashrc, "/root/.bashrc");
     empty_cache(cluster, "s1");
@@ -318,14 +325,16 @@ TEST_CASE("secret, arguments and environment of a job are not to be seen on any 
     Cluster& cluster = Cluster::shared(kHosts);
     RunOptions options;
     options.env["TOKEN"] = "sesame-in-env";
-    const std::string program = write_program(cluster, "hold", "#!/bin/sh\necho up\nexec sleep 60\n");
+    const std::string program =
+        write_program(cluster, "hold", "#!/bin/sh\necho up\nexec sleep 60\n");
     Running job = cluster.start_dtrun(
         {"-H", "s1:2,s2,localhost", "-x", "KEY=sesame-in-x", program, "sesame-in-words"}, options);
     REQUIRE(wait_for_count(job, "up", 4));
     int agents = 0, guards = 0, sessions = 0;
     for (const std::string host : {"head", "s1", "s2"}) {
         for (const Process& process : cluster.processes(host)) {
-            if (process.name == "sleep" || process.cmdline.find("/bin/dtrun -H") != std::string::npos)
+            if (process.name == "sleep" ||
+                process.cmdline.find("/bin/dtrun -H") != std::string::npos)
                 continue;  // ranks, and what the user typed
             INFO(host << " " << process.name << " " << process.cmdline);
             CHECK_THAT(visible(process.pid_outside), !Contains("sesame"));

@@ -124,8 +124,7 @@ TEST_CASE("a hostfile has slots, lines as host:N, repeated plain names, YAML, or
         run_shell(cluster, {"--hostfile", file, "--tag", "none", "--accept-new-host-keys"},
                   "echo $DTRUN_RANK $DTRUN_HOST $(hostname) $(id -un)");
     INFO(yaml.err);
-    CHECK(sorted_lines(yaml.out) ==
-          Lines{"0 first s3 root", "1 first s3 root", "2 s1 s1 dtuser"});
+    CHECK(sorted_lines(yaml.out) == Lines{"0 first s3 root", "1 first s3 root", "2 s1 s1 dtuser"});
 
     RunOptions options;
     options.stdin_text = "s4\ns2\n";
@@ -201,9 +200,9 @@ else:
         CHECK(done.exit_code == 0);
     }
     // Somebody who gives them means them.
-    const Finished given = run_shell(
-        cluster, {"-H", "s1", "-x", "MASTER_ADDR=10.1.2.3", "-x", "MASTER_PORT=77"},
-        "echo $MASTER_ADDR $MASTER_PORT");
+    const Finished given =
+        run_shell(cluster, {"-H", "s1", "-x", "MASTER_ADDR=10.1.2.3", "-x", "MASTER_PORT=77"},
+                  "echo $MASTER_ADDR $MASTER_PORT");
     CHECK(given.out == "10.1.2.3 77\n");
 }
 
@@ -230,11 +229,13 @@ TEST_CASE("the caller's environment is forwarded, but nothing that is bound to i
     CHECK(done.out == options.env["COLOUR"] + "|||||\n0 0 none none\nfresh\n");
     const Finished here = run_shell(cluster, {"-np", "1"}, script, options);
     INFO(here.err);
-    CHECK(here.out == options.env["COLOUR"] + "|:7|/tmp/of-head|/tmp/of-head|3|\n0 0 none none\nfresh\n");
+    CHECK(here.out ==
+          options.env["COLOUR"] + "|:7|/tmp/of-head|/tmp/of-head|3|\n0 0 none none\nfresh\n");
 }
 
-TEST_CASE("-x, --env-file and VAR=VALUE set variables, the later of these wins, --no-env keeps them",
-          "[cluster][run]") {
+TEST_CASE(
+    "-x, --env-file and VAR=VALUE set variables, the later of these wins, --no-env keeps them",
+    "[cluster][run]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const fs::path file = cluster.scratch() / "env";
     write_file(file, "# settings\nA=file\nB=file\nC=file\nQUOTED=\"two words\"\n");
@@ -248,8 +249,7 @@ TEST_CASE("-x, --env-file and VAR=VALUE set variables, the later of these wins, 
           "file|x|a b=c|two words|yes|caller|\n");
     Lines without_caller = words;
     without_caller.insert(without_caller.begin(), "--no-env");
-    CHECK(run_shell(cluster, without_caller, script, options).out ==
-          "file|x|x|two words|yes||\n");
+    CHECK(run_shell(cluster, without_caller, script, options).out == "file|x|x|two words|yes||\n");
 
     const Finished unset = cluster.dtrun({"-H", "s1", "-x", "NOT_SET_HERE", "true"});
     CHECK(unset.exit_code == 200);
@@ -266,11 +266,9 @@ TEST_CASE("words reach the program as they are, whatever they hold", "[cluster][
     const Finished done = cluster.dtrun({"-H", "s1", program, "a  b", "", "$HOME", "'\"\\", "*",
                                          "-np", "line\nline", "--", "A=b", "\xff\xfe", ";|&"});
     INFO(done.err);
-    CHECK(done.out ==
-          "<a  b><><$HOME><'\"\\><*><-np><line\nline><--><A=b><\xff\xfe><;|&>");
+    CHECK(done.out == "<a  b><><$HOME><'\"\\><*><-np><line\nline><--><A=b><\xff\xfe><;|&>");
     const std::string big(100'000, 'w');
-    const Finished long_word =
-        cluster.dtrun({"-H", "s2", "sh", "-c", "echo ${#1}", "sh", big});
+    const Finished long_word = cluster.dtrun({"-H", "s2", "sh", "-c", "echo ${#1}", "sh", big});
     CHECK(long_word.out == "100000\n");
 }
 
@@ -326,7 +324,8 @@ TEST_CASE("standard input goes to rank 0, to the rank that --stdin names, to all
     CHECK(counts({"--stdin", "none"}) == Counts{{0, "0\n"}, {1, "0\n"}, {2, "0\n"}});
 }
 
-TEST_CASE("standard input is passed on as it comes, and its end ends the rank's", "[cluster][run]") {
+TEST_CASE("standard input is passed on as it comes, and its end ends the rank's",
+          "[cluster][run]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Running job = cluster.start_dtrun({"-H", "s1,s2", "cat"});
     job.write_stdin("first\n");
@@ -346,8 +345,8 @@ TEST_CASE("--tag chooses what stands before each line; one rank has none", "[clu
     };
     using Pair = std::pair<Lines, Lines>;
     CHECK(output({"-H", "s1"}) == Pair({"out"}, {"err"}));
-    CHECK(output({"-H", "s1,s2"}) == Pair({"[0]<stdout>:out", "[1]<stdout>:out"},
-                                          {"[0]<stderr>:err", "[1]<stderr>:err"}));
+    CHECK(output({"-H", "s1,s2"}) ==
+          Pair({"[0]<stdout>:out", "[1]<stdout>:out"}, {"[0]<stderr>:err", "[1]<stderr>:err"}));
     CHECK(output({"-H", "s1,s2", "--tag", "none"}) == Pair({"out", "out"}, {"err", "err"}));
     CHECK(output({"-H", "s1,s2", "--tag", "rank"}) ==
           Pair({"[0] out", "[1] out"}, {"[0] err", "[1] err"}));
@@ -361,13 +360,14 @@ TEST_CASE("--tag chooses what stands before each line; one rank has none", "[clu
 
 TEST_CASE("--timestamps are taken on the host when the line comes", "[cluster][run]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const Finished done = run_shell(cluster, {"-H", "s1,s2", "--timestamps"},
-                                    "echo first; sleep 0.3; date +%S");
+    const Finished done =
+        run_shell(cluster, {"-H", "s1,s2", "--timestamps"}, "echo first; sleep 0.3; date +%S");
     INFO(done.err);
     const Lines lines = sorted_lines(done.out);
     REQUIRE(lines.size() == 4);
     const std::regex form(
-        "([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:([0-9]{2})[.]([0-9]{3})) \\[([01])\\]<stdout>:(.*)");
+        "([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:([0-9]{2})[.]([0-9]{3})) "
+        "\\[([01])\\]<stdout>:(.*)");
     std::map<std::string, Lines> times;
     for (const std::string& line : lines) {
         std::smatch match;
@@ -391,8 +391,7 @@ TEST_CASE("--only-ranks and --quiet-ranks choose what is shown, --output-dir has
     const auto shown = [&](Lines words) {
         words.insert(words.end(), {"-H", "s1:3,s2:3"});
         std::set<int> ranks;
-        for (const auto& [rank, text] :
-             by_rank(run_shell(cluster, words, "echo $DTRUN_RANK").out))
+        for (const auto& [rank, text] : by_rank(run_shell(cluster, words, "echo $DTRUN_RANK").out))
             ranks.insert(rank);
         return ranks;
     };
@@ -458,6 +457,16 @@ TEST_CASE("--plan prints where each rank would run and starts nothing", "[cluste
                  json.out});
     INFO(parsed.err);
     CHECK(parsed.out == "2 [(0, 's1', 0, 0, 1, 2), (1, 's2', 0, 1, 1, 2)]\n");
+}
+
+TEST_CASE("ranks inherit no descriptors but their standard streams", "[cluster][run]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done =
+        cluster.dtrun({"-H", "s1:2,localhost:2,s2", "sh", "-c", "exec ls /proc/self/fd"});
+    for (const auto& [rank, descriptors] : by_rank(done.out)) {
+        INFO("rank " << rank);
+        CHECK(descriptors == "0\n1\n2\n3\n");  // the last is the directory
+    }
 }
 
 TEST_CASE("as an ordinary user everything works the same", "[cluster][run]") {

@@ -86,7 +86,7 @@ TEST_CASE("parse_yaml_hostfile names the place of a wrong structure", "[hostfile
         {"hosts: [a]\n---\nhosts: [b]", "2:1: a second document begins; keep one '---'"},
         {"hosts: [&x a, *x]", "1:15: aliases (*name) are not supported; write the value out"},
         {"hosts: [[[[[a]]]]]", "1:11: nested too deeply; a host has only plain settings"},
-        {"hosts: [a", "1:11: not valid YAML: end of sequence flow not found"},
+        {"hosts: [a", "1:10: not valid YAML: end of sequence flow not found"},
         {"# c\nhosts: {a: 4,\n b", "3:3: not valid YAML: end of map flow not found"},
         {"hosts: [\"a\\\x01\"]", "1:13: not valid YAML: unknown escape character: \\x01"},
         {"hosts:\n\t- a", "2:2: not valid YAML: illegal block entry; indent with spaces, not tabs"},

@@ -71,6 +71,14 @@ std::map<int, std::string> by_rank(std::string_view text) {
     return printed;
 }
 
+std::string without_news(std::string_view text) {
+    std::string rest;
+    for (const std::string& line : lines_of(text))
+        if (!line.starts_with("dtrun: ") || line.find(" hosts ready after ") == std::string::npos)
+            rest += line + "\n";
+    return rest;
+}
+
 std::size_t count_of(std::string_view text, std::string_view needle) {
     std::size_t count = 0;
     for (std::size_t at = 0; (at = text.find(needle, at)) != std::string_view::npos; ++count)

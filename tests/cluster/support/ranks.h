@@ -33,6 +33,9 @@ std::vector<std::string> sorted_lines(std::string_view text);
 /// What each rank printed, of lines that begin with "[3]<stdout>:" or "[3]<stderr>:".
 std::map<int, std::string> by_rank(std::string_view text);
 
+/// What dtrun said, without its news of hosts that take their time to get ready.
+std::string without_news(std::string_view text);
+
 std::size_t count_of(std::string_view text, std::string_view needle);
 
 /// Whether `condition` comes true in time; it is looked at every few ms.
@@ -48,8 +51,7 @@ bool is_agent(const Process& process);
 bool is_session(const Process& process);
 
 /// The first process of the host that fits. \throws std::runtime_error  there is none
-Process find_process(const Cluster& cluster, std::string_view host,
-                     const Cluster::Predicate& fits);
+Process find_process(const Cluster& cluster, std::string_view host, const Cluster::Predicate& fits);
 
 /// Resident memory in KiB; 0 when the process is gone.
 long memory_kib(pid_t pid_outside);
