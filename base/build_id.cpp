@@ -3,12 +3,12 @@
 #include "base/fd.h"
 #include "base/ids.h"
 
-#include <cerrno>
-#include <cstring>
 #include <elf.h>
 #include <fcntl.h>
-#include <span>
 #include <unistd.h>
+#include <cerrno>
+#include <cstring>
+#include <span>
 #include <vector>
 
 namespace dtrun {
@@ -51,7 +51,8 @@ Result<std::string> elf_build_id(const std::string& path) {
         return fail(Errc::invalid_input, "{}: not a 64-bit ELF file", path);
     for (unsigned i = 0; i < header.e_phnum; ++i) {
         Elf64_Phdr segment;
-        if (!read_at(file.get(), &segment, sizeof segment, header.e_phoff + i * sizeof segment)) break;
+        if (!read_at(file.get(), &segment, sizeof segment, header.e_phoff + i * sizeof segment))
+            break;
         if (segment.p_type != PT_NOTE || segment.p_filesz > kNoteBytesMax) continue;
         std::vector<std::uint8_t> notes(segment.p_filesz);
         if (!read_at(file.get(), notes.data(), notes.size(), segment.p_offset)) break;

@@ -1,10 +1,10 @@
 #include "base/crypto.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 namespace dtrun {
@@ -31,8 +31,8 @@ Sha256 hmac_sha256(std::span<const std::uint8_t> key,
     std::vector<std::uint8_t> message;
     for (const auto part : parts) message.insert(message.end(), part.begin(), part.end());
     Sha256 mac;
-    must(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), message.data(), message.size(),
-              mac.data(), nullptr) != nullptr,
+    must(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), message.data(),
+              message.size(), mac.data(), nullptr) != nullptr,
          "HMAC");
     return mac;
 }

@@ -1,10 +1,10 @@
 #include "base/fd.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstring>
 
 namespace dtrun {
 
@@ -13,7 +13,9 @@ void Fd::reset(int fd) noexcept {
     fd_ = fd;
 }
 
-void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
+void close_on_exec(int fd) {
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
 
 Result<Pipe> make_pipe() {
     int ends[2];

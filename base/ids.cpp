@@ -1,11 +1,11 @@
 #include "base/ids.h"
 
+#include <sys/random.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sys/random.h>
 
 namespace dtrun {
 
@@ -21,9 +21,13 @@ void random_bytes(std::span<std::uint8_t> out) {
     }
 }
 
-Secret::Secret(std::span<const std::uint8_t, kBytes> bytes) { std::ranges::copy(bytes, bytes_.begin()); }
+Secret::Secret(std::span<const std::uint8_t, kBytes> bytes) {
+    std::ranges::copy(bytes, bytes_.begin());
+}
 
-Secret::~Secret() { ::explicit_bzero(bytes_.data(), bytes_.size()); }
+Secret::~Secret() {
+    ::explicit_bzero(bytes_.data(), bytes_.size());
+}
 
 Secret Secret::random() {
     Secret made;

@@ -1,13 +1,13 @@
 #include "base/log.h"
 
-#include <algorithm>
-#include <memory>
-#include <mutex>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
-#include <string>
 #include <unistd.h>
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
 
 namespace dtrun::log {
 namespace {
@@ -62,10 +62,14 @@ std::string& speaker() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
     switch (level) {
-        case Level::quiet: return spdlog::level::err;
-        case Level::normal: return spdlog::level::warn;
-        case Level::verbose: return spdlog::level::info;
-        case Level::debug: return spdlog::level::debug;
+        case Level::quiet:
+            return spdlog::level::err;
+        case Level::normal:
+            return spdlog::level::warn;
+        case Level::verbose:
+            return spdlog::level::info;
+        case Level::debug:
+            return spdlog::level::debug;
     }
     return spdlog::level::err;
 }
@@ -84,7 +88,9 @@ void set_sink(void (*sink)(void*, std::string_view), void* context) {
     shared_sink()->redirect(sink, context);
 }
 
-bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+bool enabled(Level level) {
+    return logger().should_log(to_spdlog(level));
+}
 
 void write(Level level, std::string_view text) {
     const auto unprintable = [](char c) {
@@ -94,8 +100,10 @@ void write(Level level, std::string_view text) {
     // What users and hosts say must not steer the terminal.
     std::string shown;
     for (const char c : text) {
-        if (unprintable(c)) shown += fmt::format("\\x{:02x}", c);
-        else shown += c;
+        if (unprintable(c))
+            shown += fmt::format("\\x{:02x}", c);
+        else
+            shown += c;
     }
     logger().log(to_spdlog(level), shown);
 }

@@ -1,11 +1,11 @@
 #include "base/net.h"
 
-#include <algorithm>
 #include <arpa/inet.h>
-#include <climits>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <unistd.h>
+#include <algorithm>
+#include <climits>
 
 namespace dtrun {
 

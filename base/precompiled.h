@@ -3,10 +3,10 @@
 
 #include "base/asio.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <chrono>
 #include <expected>
-#include <fmt/format.h>
 #include <functional>
 #include <map>
 #include <memory>

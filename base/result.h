@@ -1,7 +1,7 @@
 #pragma once
 
-#include <expected>
 #include <fmt/core.h>
+#include <expected>
 #include <string>
 #include <utility>
 

@@ -1,8 +1,8 @@
 #include "base/strings.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <charconv>
-#include <fmt/format.h>
 #include <numeric>
 #include <utility>
 
@@ -65,17 +65,22 @@ std::optional<std::vector<std::string>> shell_words(std::string_view text) {
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (quote == '\'') {
-            if (c == '\'') quote = 0;
-            else word += c;
+            if (c == '\'')
+                quote = 0;
+            else
+                word += c;
         } else if (c == '\\' && i + 1 < text.size()) {
             const char next = text[++i];
-            const bool escapes = quote == 0 || std::string_view("\"\\$`").find(next) != std::string_view::npos;
+            const bool escapes =
+                quote == 0 || std::string_view("\"\\$`").find(next) != std::string_view::npos;
             if (!escapes) word += '\\';
             word += next;
             in_word = true;
         } else if (quote == '"') {
-            if (c == '"') quote = 0;
-            else word += c;
+            if (c == '"')
+                quote = 0;
+            else
+                word += c;
         } else if (c == '\'' || c == '"') {
             quote = c;
             in_word = true;
@@ -99,8 +104,10 @@ std::string shell_quote(std::string_view text) {
         return std::string(text);
     std::string quoted = "'";
     for (const char c : text) {
-        if (c == '\'') quoted += "'\\''";
-        else quoted += c;
+        if (c == '\'')
+            quoted += "'\\''";
+        else
+            quoted += c;
     }
     return quoted + "'";
 }

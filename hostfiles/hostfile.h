@@ -11,7 +11,7 @@ namespace dtrun {
 /// Reads a hostfile in any of these forms, mixed where that is unambiguous:
 ///   host slots=4 [max_slots=8]      Open MPI, Horovod, DeepSpeed (also max-slots=)
 ///   host:4                          MPICH
-///   host                            one slot; repeated names add up, as `srun hostname` prints them
+///   host                            one slot; repeated names add up, as from `srun hostname`
 ///   user@host ..., [::1]:4, n[01-16] slots=8
 ///   # comment, and blank lines
 /// and YAML (recognised by content, see yaml_hostfile.h).

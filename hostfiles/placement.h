@@ -22,7 +22,7 @@ struct RankPlace {
     int local_size = 0;
     int cross_rank = 0;
     int cross_size = 0;
-    int slot = 0;        ///< the slot's id on its host: an accelerator's number, where it matters
+    int slot = 0;  ///< the slot's id on its host: an accelerator's number, where it matters
 
     bool operator==(const RankPlace&) const = default;
 };

@@ -2,9 +2,9 @@
 
 #include "base/build_id.h"
 
-#include <climits>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <climits>
 
 namespace dtrun {
 namespace {
@@ -32,7 +32,8 @@ Result<AgentFile> find_agent(const std::string& machine) {
         return AgentFile{path, *build_id};
     }
     if (foreign)
-        return fail(Errc::not_found, "its CPU is {} and there is no agent for that: build one and put it at {}",
+        return fail(Errc::not_found,
+                    "its CPU is {} and there is no agent for that: build one and put it at {}",
                     machine, beside);
     return fail(Errc::not_found, "no agent at {} or {}", beside, installed);
 }

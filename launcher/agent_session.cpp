@@ -44,7 +44,9 @@ Result<void> AgentSession::handle(const FrameView& frame) {
     if (frame.type == FrameType::join && !host_)
         return with<Join>(frame.payload,
                           [this](Join& join) { events_.agent_joined(*this, std::move(join)); });
-    if (!host_) return fail(Errc::invalid_input, "frame of type {} before join", static_cast<int>(frame.type));
+    if (!host_)
+        return fail(Errc::invalid_input, "frame of type {} before join",
+                    static_cast<int>(frame.type));
     switch (frame.type) {
         case FrameType::output: {
             const auto output = decode_output(frame.payload);
@@ -53,11 +55,12 @@ Result<void> AgentSession::handle(const FrameView& frame) {
             return {};
         }
         case FrameType::output_end:
-            return with<OutputEnd>(frame.payload,
-                                   [this](OutputEnd& end) { events_.agent_output_end(*host_, end); });
+            return with<OutputEnd>(
+                frame.payload, [this](OutputEnd& end) { events_.agent_output_end(*host_, end); });
         case FrameType::started:
-            return with<Started>(frame.payload,
-                                 [this](Started& started) { events_.agent_started(*host_, started); });
+            return with<Started>(frame.payload, [this](Started& started) {
+                events_.agent_started(*host_, started);
+            });
         case FrameType::exited:
             return with<Exited>(frame.payload,
                                 [this](Exited& exited) { events_.agent_exited(*host_, exited); });
@@ -66,9 +69,11 @@ Result<void> AgentSession::handle(const FrameView& frame) {
                 events_.agent_input_credit(*host_, credit.bytes);
             });
         case FrameType::done:
-            return with<Done>(frame.payload, [this](Done& done) { events_.agent_done(*host_, done); });
+            return with<Done>(frame.payload,
+                              [this](Done& done) { events_.agent_done(*host_, done); });
         default:
-            return fail(Errc::invalid_input, "unexpected frame of type {}", static_cast<int>(frame.type));
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
     }
 }
 

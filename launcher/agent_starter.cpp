@@ -30,7 +30,8 @@ constexpr std::string_view kScript =
     "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
     "echo dtrun-agent-send; "
     "e=$(head -c \"$n\" 2>&1 >\"$t\") || f \"cannot store the agent: $e\"; "
-    "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in $t\"; "
+    "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in "
+    "$t\"; "
     "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${{s%% *}}\" \"=\" \"$h\" ] || [ -z \"$s\" ] || "
     "f \"the agent was damaged on its way\"; "
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
@@ -42,15 +43,16 @@ asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, st
     if (!agent) co_return std::unexpected(agent.error());
     const auto bytes = read_file(agent->path);
     if (!bytes) co_return std::unexpected(bytes.error());
-    const std::string announcement = fmt::format("{} {} {}\n", agent->build_id, bytes->size(),
-                                                 hex(sha256(*bytes)));
+    const std::string announcement =
+        fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
     auto sent = co_await channel.write(announcement, deadline);
     if (!sent) co_return sent;
     for (;;) {
         const auto line = co_await lines.next(deadline);
         if (!line) co_return std::unexpected(line.error());
         if (*line == kSend) break;
-        if (line->starts_with(kFailed)) co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
+        if (line->starts_with(kFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
     }
     // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
     sent = co_await channel.write(*bytes, deadline);
@@ -88,8 +90,8 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
     for (;;) {
         const auto line = co_await lines.next(deadline);
         if (!line && line.error().code == Errc::closed)
-            co_return fail(Errc::closed, "the agent did not start: {}{}{}", describe_ending(channel),
-                           last_said.empty() ? "" : ": ", last_said);
+            co_return fail(Errc::closed, "the agent did not start: {}{}{}",
+                           describe_ending(channel), last_said.empty() ? "" : ": ", last_said);
         if (!line) co_return fail(line.error(), "starting the agent");
         if (line->starts_with(kFailed))
             co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
@@ -107,7 +109,8 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
             last_said = *line;  // what a login shell prints, or why there is none
             continue;
         }
-        const std::string version = line->substr(kReady.size(), line->find(' ', kReady.size()) - kReady.size());
+        const std::string version =
+            line->substr(kReady.size(), line->find(' ', kReady.size()) - kReady.size());
         if (version == std::to_string(kProtocolVersion)) co_return Result<void>{};
         co_return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,
                        kProtocolVersion);

@@ -5,9 +5,9 @@
 #include "launcher/exit_code.h"
 #include "launcher/report.h"
 
+#include <sys/resource.h>
 #include <algorithm>
 #include <csignal>
-#include <sys/resource.h>
 
 namespace dtrun {
 namespace {
@@ -35,7 +35,8 @@ JobPlan job_plan(const Placement& placement) {
 
 std::vector<std::uint32_t> ranks_on_host(const JobSpec& spec) {
     std::vector<std::uint32_t> counts;
-    for (const JobHost& host : spec.hosts) counts.push_back(static_cast<std::uint32_t>(host.ranks.size()));
+    for (const JobHost& host : spec.hosts)
+        counts.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     return counts;
 }
 
@@ -66,8 +67,9 @@ OutputOptions output_options(const JobSpec& spec) {
     options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
     if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
         for (int rank = 0; rank < world_size; ++rank)
-            options.console.push_back((asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
-                                      !asked.quiet_ranks.contains(rank));
+            options.console.push_back(
+                (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
+                !asked.quiet_ranks.contains(rank));
     return options;
 }
 
@@ -105,16 +107,19 @@ Result<void> Head::prepare() {
     auto output = OutputMux::create(output_options(spec_), rank_hosts, wake);
     if (!output) return std::unexpected(output.error());
     output_ = std::move(*output);
-    log::set_sink([](void* mux, std::string_view line) { static_cast<OutputMux*>(mux)->message(line); },
-                  output_.get());
+    log::set_sink(
+        [](void* mux, std::string_view line) { static_cast<OutputMux*>(mux)->message(line); },
+        output_.get());
     progress_ = std::make_unique<Progress>(io_.get_executor(), *output_, host_names(spec_));
 
     std::vector<std::uint32_t> readers;
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
         const auto& ranks = spec_.hosts[host].ranks;
         const StdinTarget& target = spec_.options.stdin_target;
-        const bool one = std::ranges::find(ranks, static_cast<std::uint32_t>(target.rank)) != ranks.end();
-        if (target.kind == StdinTarget::Kind::all || (target.kind == StdinTarget::Kind::rank && one))
+        const bool one =
+            std::ranges::find(ranks, static_cast<std::uint32_t>(target.rank)) != ranks.end();
+        if (target.kind == StdinTarget::Kind::all ||
+            (target.kind == StdinTarget::Kind::rank && one))
             readers.push_back(host);
     }
     stdin_ = std::make_unique<StdinPump>(
@@ -152,7 +157,8 @@ void Head::step() {
         starting_ = false;
         login_slot_.cancel();
         progress_->finish();
-        const auto grace = static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
+        const auto grace =
+            static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
         send_to_all(encode(Stop{order->signal, grace}));
         tasks_.spawn(watch_end(after(order->grace + kEndLimit)));
     }
@@ -196,7 +202,9 @@ void Head::agent_output_end(std::uint32_t, const OutputEnd& end) {
         output_->finish(static_cast<int>(end.rank), end.stream);
 }
 
-void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) { stdin_->credit(host, bytes); }
+void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {
+    stdin_->credit(host, bytes);
+}
 
 void Head::agent_done(std::uint32_t host, const Done& done) {
     hosts_[host].done = true;
@@ -247,7 +255,8 @@ asio::awaitable<void> Head::watch_signals() {
 void Head::on_signal(int signal) {
     switch (signal) {
         case SIGUSR1:
-        case SIGUSR2: return send_to_all(encode(SignalRanks{signal}));
+        case SIGUSR2:
+            return send_to_all(encode(SignalRanks{signal}));
         case SIGCONT:
             send_to_all(encode(SignalRanks{signal}));
             return stdin_->resume();
@@ -255,7 +264,8 @@ void Head::on_signal(int signal) {
             send_to_all(encode(SignalRanks{signal}));
             ::raise(SIGSTOP);  // and we ourselves, as the shell expects
             return;
-        default: break;
+        default:
+            break;
     }
     if (job_.over()) hurry_ = true;  // only output is left, and nobody reads it
     if (job_.interrupted()) tasks_.spawn(hurry_after(kImpatience));
@@ -281,7 +291,8 @@ void Head::return_credits() {
     if (!output_) return;  // it could not be made
     for (const OutputCredit& credit : output_->collect()) {
         const auto rank = static_cast<std::size_t>(credit.rank);
-        hosts_[static_cast<std::size_t>(spec_.placement.ranks[rank].host)].credit_bytes += credit.bytes;
+        hosts_[static_cast<std::size_t>(spec_.placement.ranks[rank].host)].credit_bytes +=
+            credit.bytes;
     }
     for (HostState& host : hosts_) {
         if (host.credit_bytes == 0 || host.session == nullptr || host.done) continue;
@@ -317,7 +328,8 @@ int Head::finish() {
     for (const std::string& failure : failures_) output_->message("dtrun: " + failure + "\n");
     output_->message(failure_report(outcome, spec_, tail));
     log::set_sink(nullptr, nullptr);
-    output_->stop(after(hurry_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2'000)));
+    output_->stop(
+        after(hurry_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2'000)));
     for (const Error& abandoned : output_->take_failures()) log::error("{}", abandoned.message);
     const int code = exit_code(outcome);
     return code != 0 ? code : exit_code_;

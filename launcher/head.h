@@ -50,7 +50,8 @@ private:
     asio::awaitable<void> run_host(std::uint32_t host);
     asio::awaitable<Result<void>> start_host(std::uint32_t host, Deadline deadline);
     asio::awaitable<Result<void>> open_channel(std::uint32_t host, std::string command,
-                                               Deadline deadline, std::unique_ptr<Channel>& channel);
+                                               Deadline deadline,
+                                               std::unique_ptr<Channel>& channel);
     asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
     Bytes bootstrap_frame(std::uint32_t host) const;
     void host_failed(std::uint32_t host, const Error& error);
@@ -102,14 +103,14 @@ private:
     std::unique_ptr<Progress> progress_;
     std::unique_ptr<StdinPump> stdin_;
     asio::signal_set signals_;
-    asio::steady_timer over_;        ///< cancelled when the job may be over
+    asio::steady_timer over_;         ///< cancelled when the job may be over
     asio::steady_timer output_idle_;  ///< cancelled when the output may be
-    asio::steady_timer login_slot_;  ///< cancelled when a login has ended
+    asio::steady_timer login_slot_;   ///< cancelled when a login has ended
     unsigned logins_ = 0;
     unsigned sweeps_ = 0;
-    bool starting_ = true;  ///< hosts may still be connecting
-    bool hurry_ = false;    ///< interrupted twice: nothing is waited for
-    int exit_code_ = 0;     ///< of ours, if the job itself succeeds
+    bool starting_ = true;               ///< hosts may still be connecting
+    bool hurry_ = false;                 ///< interrupted twice: nothing is waited for
+    int exit_code_ = 0;                  ///< of ours, if the job itself succeeds
     std::vector<std::string> failures_;  ///< of output, for the end
 };
 

@@ -7,19 +7,21 @@
 #include "launcher/head.h"
 #include "launcher/process_channel.h"
 
-#include <algorithm>
 #include <unistd.h>
+#include <algorithm>
 
 namespace dtrun {
 namespace {
 
-constexpr unsigned kLoginsMax = 128;  // at once; more only makes each slower
-constexpr std::size_t kLookUpsMax = 16;  // of names, at once
-constexpr std::chrono::seconds kSweepLimit{4};  // a host that is down need not keep the user
+constexpr unsigned kLoginsMax = 128;                  // at once; more only makes each slower
+constexpr std::size_t kLookUpsMax = 16;               // of names, at once
+constexpr std::chrono::seconds kSweepLimit{4};        // a host that is down need not keep the user
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
 constexpr std::string_view kFailedLine = "dtrun-agent-failed ";
 
-std::string trim_copy(std::string_view text) { return std::string(trim(text)); }
+std::string trim_copy(std::string_view text) {
+    return std::string(trim(text));
+}
 
 /// What a log-in on this machine would give; the ranks' environment comes on top.
 std::vector<std::string> login_environment() {
@@ -31,36 +33,48 @@ std::vector<std::string> login_environment() {
 
 StartFailure failure_kind(Errc code) {
     switch (code) {
-        case Errc::unreachable: return StartFailure::unreachable;
-        case Errc::timed_out: return StartFailure::timed_out;
-        case Errc::denied: return StartFailure::denied;
-        default: return StartFailure::agent;
+        case Errc::unreachable:
+            return StartFailure::unreachable;
+        case Errc::timed_out:
+            return StartFailure::timed_out;
+        case Errc::denied:
+            return StartFailure::denied;
+        default:
+            return StartFailure::agent;
     }
 }
 
 StartFailure failure_kind(HostProblem problem) {
     switch (problem) {
-        case HostProblem::program_missing: return StartFailure::program_missing;
-        case HostProblem::not_executable: return StartFailure::not_executable;
-        case HostProblem::directory_missing: return StartFailure::directory_missing;
-        default: return StartFailure::other;
+        case HostProblem::program_missing:
+            return StartFailure::program_missing;
+        case HostProblem::not_executable:
+            return StartFailure::not_executable;
+        case HostProblem::directory_missing:
+            return StartFailure::directory_missing;
+        default:
+            return StartFailure::other;
     }
 }
 
 /// `ssh` as the user wants it, for one host.
 std::vector<std::string> ssh_command_line(const SshOptions& ssh, const Host& host,
                                           const std::string& command, std::chrono::seconds limit) {
-    std::vector<std::string> argv = ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
+    std::vector<std::string> argv =
+        ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
     const std::string_view program = argv.front();
     const bool is_ssh = program == "ssh" || program.ends_with("/ssh");
     const std::string address = host.address.empty() ? host.name : host.address;
     if (is_ssh) {
-        argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
-                                 fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count()))});
-        if (ssh.accept_new_host_keys) argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
+        argv.insert(argv.end(),
+                    {"-o", "BatchMode=yes", "-o",
+                     fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count()))});
+        if (ssh.accept_new_host_keys)
+            argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
         const int port = host.port != 0 ? host.port : ssh.port;
         if (port != 0) argv.insert(argv.end(), {"-p", std::to_string(port)});
-        const std::string& key = host.identity_file.empty() ? ssh.identity_file : host.identity_file;
+        const std::string& key =
+            host.identity_file.empty() ? ssh.identity_file : host.identity_file;
         if (!key.empty()) argv.insert(argv.end(), {"-i", key});
         if (!host.user.empty()) argv.insert(argv.end(), {"-l", host.user});
     }
@@ -82,13 +96,15 @@ Result<void> Head::listen() {
     const auto& wanted = spec_.options.network_interfaces;
     for (const InterfaceAddress& address : interface_addresses()) {
         if (all_local || address.loopback) continue;
-        if (!wanted.empty() && std::ranges::find(wanted, address.interface) == wanted.end()) continue;
+        if (!wanted.empty() && std::ranges::find(wanted, address.interface) == wanted.end())
+            continue;
         addresses_.push_back(address.address);
         if (!wanted.empty()) listen_on.push_back(address.address);
     }
     if (!all_local && wanted.empty()) listen_on = {"::"};
     if (!all_local && addresses_.empty())
-        return fail(Errc::invalid_input, "this machine has no network interface {} that hosts could reach",
+        return fail(Errc::invalid_input,
+                    "this machine has no network interface {} that hosts could reach",
                     join_names(wanted));
     auto port = server_->listen(listen_on, 0);
     if (!port && listen_on.front() == "::") port = server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
@@ -142,11 +158,13 @@ asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline dead
 }
 
 asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string command,
-                                                 Deadline deadline, std::unique_ptr<Channel>& channel) {
+                                                 Deadline deadline,
+                                                 std::unique_ptr<Channel>& channel) {
     const JobHost& target = spec_.hosts[host];
     if (target.transport == Transport::ssh) {
         const auto phase = [this, host](const char* what) { set_phase(host, what); };
-        if (!pool_) pool_ = std::make_unique<Pool>(std::min<std::size_t>(hosts_.size(), kLookUpsMax));
+        if (!pool_)
+            pool_ = std::make_unique<Pool>(std::min<std::size_t>(hosts_.size(), kLookUpsMax));
         auto login = co_await ssh_login(*pool_, target.host, spec_.ssh, command, deadline, phase);
         if (!login) co_return std::unexpected(login.error());
         channel = std::move(login->channel);
@@ -159,7 +177,8 @@ asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string
     std::vector<std::string> env = login_environment();
     if (target.transport == Transport::ssh_command) {
         set_phase(host, "ssh");
-        const auto limit = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
+        const auto limit =
+            std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
         argv = ssh_command_line(spec_.ssh, target.host, command, limit);
         env.clear();
         for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
@@ -216,8 +235,9 @@ asio::awaitable<void> Head::hold_lifeline(std::uint32_t host, Deadline join_dead
         const std::string said = trim_copy(state.channel->take_errors());
         if (!said.empty()) log::warn("{}", said);
         if (line && line->starts_with(kFailedLine)) {
-            co_return host_failed(host, Error{Errc::closed, "the agent cannot reach this machine: " +
-                                                                line->substr(kFailedLine.size())});
+            co_return host_failed(host,
+                                  Error{Errc::closed, "the agent cannot reach this machine: " +
+                                                          line->substr(kFailedLine.size())});
         }
         if (line) continue;
         if (line.error().code == Errc::cancelled || state.done) co_return;
@@ -242,8 +262,8 @@ void Head::host_failed(std::uint32_t host, const Error& error) {
 }
 
 void Head::admit(tcp::socket socket) {
-    const auto session = sessions_.emplace(sessions_.end(), std::move(socket),
-                                           static_cast<AgentEvents&>(*this));
+    const auto session =
+        sessions_.emplace(sessions_.end(), std::move(socket), static_cast<AgentEvents&>(*this));
     tasks_.spawn(session->run_writer());
     tasks_.spawn(run_session(session));
 }
@@ -257,9 +277,11 @@ void Head::agent_joined(AgentSession& agent, Join join) {
     const HostProblem problem = join.problem;
     const std::string problem_text = join.problem_text;
     const std::string directory = join.directory;
-    log::info("{}: agent {} on {} joined from {}", host < hosts_.size() ? spec_.hosts[host].host.name : "?",
-              join.agent_pid, join.hostname, agent.peer_address());
-    const auto verdict = membership_.join({std::move(join), agent.peer_address(), agent.local_address()});
+    log::info("{}: agent {} on {} joined from {}",
+              host < hosts_.size() ? spec_.hosts[host].host.name : "?", join.agent_pid,
+              join.hostname, agent.peer_address());
+    const auto verdict =
+        membership_.join({std::move(join), agent.peer_address(), agent.local_address()});
     if (verdict == Membership::Verdict::duplicate || verdict == Membership::Verdict::unknown) {
         agent.send(encode(Refuse{"this host has joined already, or is not part of the job"}));
         return agent.close();
@@ -273,8 +295,8 @@ void Head::agent_joined(AgentSession& agent, Join join) {
         return step();
     }
     if (spec_.directory != directory)
-        log::warn("{}: {} is not there, ranks run in {}", spec_.hosts[host].host.name, spec_.directory,
-                  directory);
+        log::warn("{}: {} is not there, ranks run in {}", spec_.hosts[host].host.name,
+                  spec_.directory, directory);
     progress_->host_ready(host);
     job_.host_ready(host);
     if (job_.ending()) agent.send(encode(Stop{}));  // too late for it
@@ -307,14 +329,17 @@ asio::awaitable<void> Head::sweep(std::uint32_t host) {
         if (started) channel = std::move(*started);
     } else {
         const std::string command = fmt::format(
-            "exec /bin/sh -c 'exec \"${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun/agent-{}\" --sweep {}'",
+            "exec /bin/sh -c 'exec \"${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun/agent-{}\" --sweep "
+            "{}'",
             agent_file_.build_id, job);
         opened = co_await open_channel(host, command, deadline, channel);
     }
     if (channel && opened) {
         LineReader lines(*channel);
         const auto line = co_await lines.next(deadline);
-        if (line) log::info("{}: {} processes left behind were ended", spec_.hosts[host].host.name, *line);
+        if (line)
+            log::info("{}: {} processes left behind were ended", spec_.hosts[host].host.name,
+                      *line);
     }
     --sweeps_;
     over_.cancel();

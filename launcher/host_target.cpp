@@ -2,10 +2,10 @@
 
 #include "base/net.h"
 
-#include <algorithm>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <algorithm>
 
 namespace dtrun {
 

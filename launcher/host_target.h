@@ -11,8 +11,8 @@ namespace dtrun {
 
 /// How ssh reaches hosts, as the user's options have it.
 struct SshOptions {
-    int port = 0;                      ///< 0: ~/.ssh/config, else 22
-    std::string identity_file;         ///< empty: ~/.ssh/config, ssh-agent, default keys
+    int port = 0;               ///< 0: ~/.ssh/config, else 22
+    std::string identity_file;  ///< empty: ~/.ssh/config, ssh-agent, default keys
     bool accept_new_host_keys = false;
     std::vector<std::string> command;  ///< --ssh-command, split into words; empty: libssh
 };

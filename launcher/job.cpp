@@ -13,14 +13,20 @@ namespace {
 int failure_code(StartFailure kind) {
     switch (kind) {
         case StartFailure::unreachable:
-        case StartFailure::timed_out: return kExitUnreachable;
-        case StartFailure::denied: return kExitAuthentication;
+        case StartFailure::timed_out:
+            return kExitUnreachable;
+        case StartFailure::denied:
+            return kExitAuthentication;
         case StartFailure::agent:
-        case StartFailure::head_unreachable: return kExitAgent;
-        case StartFailure::program_missing: return kExitProgramMissing;
+        case StartFailure::head_unreachable:
+            return kExitAgent;
+        case StartFailure::program_missing:
+            return kExitProgramMissing;
         case StartFailure::not_executable:
-        case StartFailure::directory_missing: return kExitNotExecutable;
-        case StartFailure::other: return kExitInternal;
+        case StartFailure::directory_missing:
+            return kExitNotExecutable;
+        case StartFailure::other:
+            return kExitInternal;
     }
     return kExitInternal;
 }
@@ -29,14 +35,19 @@ int failure_code(StartFailure kind) {
 
 int exit_code(const Outcome& outcome) {
     switch (outcome.cause) {
-        case Outcome::Cause::success: return 0;
-        case Outcome::Cause::cannot_start: return failure_code(outcome.host_failures.front().kind);
+        case Outcome::Cause::success:
+            return 0;
+        case Outcome::Cause::cannot_start:
+            return failure_code(outcome.host_failures.front().kind);
         case Outcome::Cause::rank_failed:
             return outcome.first->signal != 0 ? kExitSignalBase + outcome.first->signal
                                               : outcome.first->code;
-        case Outcome::Cause::host_lost: return kExitLost;
-        case Outcome::Cause::interrupted: return kExitSignalBase + outcome.signal;
-        case Outcome::Cause::start_timeout: return kExitTimeout;
+        case Outcome::Cause::host_lost:
+            return kExitLost;
+        case Outcome::Cause::interrupted:
+            return kExitSignalBase + outcome.signal;
+        case Outcome::Cause::start_timeout:
+            return kExitTimeout;
     }
     return kExitInternal;
 }
@@ -152,10 +163,16 @@ void Job::stop(int signal, std::chrono::milliseconds grace) {
     stop_order_ = Order{signal, grace};
 }
 
-bool Job::take_start() { return std::exchange(start_wanted_, false); }
+bool Job::take_start() {
+    return std::exchange(start_wanted_, false);
+}
 
-std::optional<Job::Order> Job::take_stop() { return std::exchange(stop_order_, std::nullopt); }
+std::optional<Job::Order> Job::take_stop() {
+    return std::exchange(stop_order_, std::nullopt);
+}
 
-bool Job::over() const { return stopping_ && count(HostState::ready) == 0; }
+bool Job::over() const {
+    return stopping_ && count(HostState::ready) == 0;
+}
 
 }  // namespace dtrun

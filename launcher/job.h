@@ -42,7 +42,7 @@ struct Outcome {
     };
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;
-    std::optional<Exited> first;    ///< the first rank that failed, by arrival
+    std::optional<Exited> first;  ///< the first rank that failed, by arrival
     std::uint32_t lost_host = 0;
     std::string lost_text;
     int signal = 0;
@@ -69,8 +69,8 @@ public:
 
     // What happened.
     void host_ready(std::uint32_t host);
-    void host_failed(HostFailure failure);                    ///< before the ranks started
-    void host_lost(std::uint32_t host, std::string text);     ///< after it was ready
+    void host_failed(HostFailure failure);                     ///< before the ranks started
+    void host_lost(std::uint32_t host, std::string text);      ///< after it was ready
     void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(std::uint32_t host, const Exited& exited);
     void interrupt(int signal);  ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
@@ -82,9 +82,9 @@ public:
         int signal = 0;
         std::chrono::milliseconds grace{};
     };
-    bool take_start();               ///< true once: every host is ready, start the ranks
+    bool take_start();                 ///< true once: every host is ready, start the ranks
     std::optional<Order> take_stop();  ///< once for each new order: end everything on every host
-    bool over() const;               ///< nothing is left anywhere that we know of
+    bool over() const;                 ///< nothing is left anywhere that we know of
     bool ending() const { return stopping_; }
     bool interrupted() const { return interrupted_; }
     std::vector<std::uint32_t> connecting() const;  ///< hosts that have not answered yet

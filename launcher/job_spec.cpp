@@ -6,10 +6,10 @@
 #include "hostfiles/hostfile.h"
 #include "launcher/ssh_channel.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <unistd.h>
 
 namespace dtrun {
 namespace {
@@ -48,8 +48,8 @@ Result<void> check_key(const std::string& file) {
 Result<void> check_ranks(const Options& options, int world_size) {
     const auto check = [world_size](const char* flag, int rank) -> Result<void> {
         if (rank < world_size) return {};
-        return fail(Errc::invalid_input, "{}: rank {} does not exist, the ranks are 0..{}", flag, rank,
-                    world_size - 1);
+        return fail(Errc::invalid_input, "{}: rank {} does not exist, the ranks are 0..{}", flag,
+                    rank, world_size - 1);
     };
     if (auto done = check("--quiet-ranks", options.quiet_ranks.largest()); !done) return done;
     if (auto done = check("--only-ranks", options.only_ranks.largest()); !done) return done;
@@ -71,13 +71,15 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
 
     spec.ssh = {options.ssh_port, options.ssh_identity_file, options.accept_new_host_keys,
                 shell_words(options.ssh_command).value_or(std::vector<std::string>{})};
-    if (auto done = check_key(options.ssh_identity_file); !done) return std::unexpected(done.error());
+    if (auto done = check_key(options.ssh_identity_file); !done)
+        return std::unexpected(done.error());
     for (const Host& host : spec.placement.hosts) {
         if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
         JobHost& target = spec.hosts.emplace_back();
         target.host = host;
         target.transport = choose_transport(host, spec.ssh);
-        target.env = target.transport == Transport::local ? environment->local : environment->remote;
+        target.env =
+            target.transport == Transport::local ? environment->local : environment->remote;
     }
     for (const RankPlace& place : spec.placement.ranks)
         spec.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(

@@ -29,9 +29,9 @@ struct JobSpec {
     Options options;
     SshOptions ssh;
     Placement placement;
-    std::vector<JobHost> hosts;  ///< as placement.hosts
-    std::string directory;       ///< for the ranks
-    bool directory_required = false;  ///< --wdir: else home will do where it is missing
+    std::vector<JobHost> hosts;                ///< as placement.hosts
+    std::string directory;                     ///< for the ranks
+    bool directory_required = false;           ///< --wdir: else home will do where it is missing
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
 
     const std::string& host_of(std::uint32_t rank) const {

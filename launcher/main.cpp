@@ -4,11 +4,11 @@
 #include "launcher/head.h"
 #include "launcher/plan.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <csignal>
 #include <cstdio>
-#include <fcntl.h>
 #include <filesystem>
-#include <unistd.h>
 
 namespace {
 
@@ -42,7 +42,8 @@ int run(Options options, EnvironmentView environment) {
     if (!spec) return exit_with(spec.error());
     if (plan == PlanFormat::none) return run_job(*spec);
     const std::string text = plan == PlanFormat::json ? plan_json(*spec) : plan_text(*spec);
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+                   std::fflush(stdout) == 0
                ? 0
                : kExitInternal;
 }
@@ -67,7 +68,8 @@ int main(int argc, char** argv) {
     if (!command) return exit_with(command.error());
     log::init("dtrun", command->options.verbosity);
     for (const std::string& warning : command->warnings) log::warn("{}", warning);
-    if (command->kind == CommandLine::Kind::run) return run(std::move(command->options), environment);
+    if (command->kind == CommandLine::Kind::run)
+        return run(std::move(command->options), environment);
     std::fputs(command->text.c_str(), stdout);
     return std::fflush(stdout) == 0 ? 0 : kExitInternal;
 }

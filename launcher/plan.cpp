@@ -2,9 +2,9 @@
 
 #include "base/strings.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <boost/json/src.hpp>
-#include <fmt/format.h>
 
 namespace dtrun {
 namespace {
@@ -13,14 +13,19 @@ namespace json = boost::json;
 
 const char* transport_name(Transport transport) {
     switch (transport) {
-        case Transport::local: return "local";
-        case Transport::ssh: return "ssh";
-        case Transport::ssh_command: return "ssh command";
+        case Transport::local:
+            return "local";
+        case Transport::ssh:
+            return "ssh";
+        case Transport::ssh_command:
+            return "ssh command";
     }
     return "";
 }
 
-std::string address_of(const Host& host) { return host.address.empty() ? host.name : host.address; }
+std::string address_of(const Host& host) {
+    return host.address.empty() ? host.name : host.address;
+}
 
 std::string command_text(const JobSpec& spec) {
     std::string text;
@@ -48,13 +53,12 @@ std::string plan_text(const JobSpec& spec) {
                         user_width, "by");
     for (const RankPlace& place : spec.placement.ranks) {
         const JobHost& host = spec.hosts[static_cast<std::size_t>(place.host)];
-        text += fmt::format("{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", place.rank,
-                            host.host.name, name_width, place.slot,
-                            fmt::format("{}/{}", place.local_rank, place.local_size),
-                            fmt::format("{}/{}", place.cross_rank, place.cross_size),
-                            address_of(host.host), address_width,
-                            host.host.user.empty() ? "-" : host.host.user, user_width,
-                            transport_name(host.transport));
+        text += fmt::format(
+            "{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", place.rank, host.host.name,
+            name_width, place.slot, fmt::format("{}/{}", place.local_rank, place.local_size),
+            fmt::format("{}/{}", place.cross_rank, place.cross_size), address_of(host.host),
+            address_width, host.host.user.empty() ? "-" : host.host.user, user_width,
+            transport_name(host.transport));
     }
     text += "command:    " + command_text(spec) + "\n";
     text += fmt::format("directory:  {}{}\n", spec.directory,

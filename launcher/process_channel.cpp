@@ -2,13 +2,13 @@
 
 #include "base/fd.h"
 
-#include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 
 namespace dtrun {
 namespace {
@@ -69,7 +69,8 @@ public:
 
 private:
     void collect_errors() {
-        const auto done = [this, alive = alive_](boost::system::error_code error, std::size_t bytes) {
+        const auto done = [this, alive = alive_](boost::system::error_code error,
+                                                 std::size_t bytes) {
             if (!*alive || error) return;
             errors_.append(error_buffer_, bytes);
             if (errors_.size() > kErrorBytesMax) errors_.erase(0, errors_.size() - kErrorBytesMax);
@@ -115,8 +116,8 @@ Result<std::unique_ptr<Channel>> start_process(asio::any_io_executor executor,
     sigemptyset(&none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     pid_t pid = 0;
     const int error = posix_spawnp(&pid, argv.front().c_str(), &actions, &attributes,
                                    pointers(argv).data(), pointers(env).data());
@@ -128,8 +129,8 @@ Result<std::unique_ptr<Channel>> start_process(asio::any_io_executor executor,
                                             : Errc::internal;
         return fail(code, "{}: {}", argv.front(), strerror(error));
     }
-    return std::make_unique<ProcessChannel>(executor, pid, std::move(in->write), std::move(out->read),
-                                            std::move(err->read));
+    return std::make_unique<ProcessChannel>(executor, pid, std::move(in->write),
+                                            std::move(out->read), std::move(err->read));
 }
 
 }  // namespace dtrun

@@ -12,7 +12,8 @@ constexpr std::size_t kNamesMax = 4;  // of hosts that wait for the same thing
 
 }  // namespace
 
-Progress::Progress(asio::any_io_executor executor, OutputMux& output, std::vector<std::string> hosts)
+Progress::Progress(asio::any_io_executor executor, OutputMux& output,
+                   std::vector<std::string> hosts)
     : timer_(executor),
       output_(output),
       names_(std::move(hosts)),
@@ -42,12 +43,15 @@ void Progress::host_failed(std::uint32_t host) {
 
 void Progress::tick() {
     const bool terminal = output_.has_terminal();
-    timer_.expires_after(terminal ? kTerminalInterval
-                                  : std::chrono::duration_cast<std::chrono::milliseconds>(kPlainInterval));
+    timer_.expires_after(
+        terminal ? kTerminalInterval
+                 : std::chrono::duration_cast<std::chrono::milliseconds>(kPlainInterval));
     timer_.async_wait([this, terminal](boost::system::error_code error) {
         if (error || finished_) return;
-        if (terminal) output_.set_status(line());
-        else output_.message(line() + "\n");
+        if (terminal)
+            output_.set_status(line());
+        else
+            output_.message(line() + "\n");
         tick();
     });
 }
@@ -59,9 +63,9 @@ std::string Progress::line() const {
         auto& [names, count] = waiting[phases_[host]];
         if (++count <= kNamesMax) names += (names.empty() ? "" : ", ") + names_[host];
     }
-    const auto seconds =
-        std::chrono::duration<double>(Clock::now() - started_).count();
-    std::string text = fmt::format("dtrun: {}/{} hosts ready after {:.1f} s", ready_, names_.size(), seconds);
+    const auto seconds = std::chrono::duration<double>(Clock::now() - started_).count();
+    std::string text =
+        fmt::format("dtrun: {}/{} hosts ready after {:.1f} s", ready_, names_.size(), seconds);
     if (failed_ > 0) text += fmt::format(", {} failed", failed_);
     const char* separator = "; waiting for ";
     for (const auto& [phase, entry] : waiting) {

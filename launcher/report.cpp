@@ -2,9 +2,9 @@
 
 #include "base/strings.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
-#include <fmt/format.h>
 
 namespace dtrun {
 namespace {
@@ -71,29 +71,33 @@ std::string host_failures_text(const std::vector<HostFailure>& failures, const J
         group->second.push_back(spec.hosts[failure.host].host.name);
     }
     std::string text;
-    for (const auto& [what, hosts] : groups) text += fmt::format("  {}: {}\n", join_names(hosts), what);
+    for (const auto& [what, hosts] : groups)
+        text += fmt::format("  {}: {}\n", join_names(hosts), what);
     return text;
 }
 
 std::string failure_report(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
     switch (outcome.cause) {
-        case Outcome::Cause::success: return {};
+        case Outcome::Cause::success:
+            return {};
         case Outcome::Cause::cannot_start:
-            return fmt::format("dtrun: cannot start: {} of {} failed\n", outcome.host_failures.size(),
-                               plural(spec.hosts.size(), "host")) +
+            return fmt::format("dtrun: cannot start: {} of {} failed\n",
+                               outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
                    host_failures_text(outcome.host_failures, spec);
         case Outcome::Cause::rank_failed:
             return rank_failure(outcome, spec, tail) + victims_text(outcome);
         case Outcome::Cause::host_lost:
-            return fmt::format("dtrun: host {} lost: {}\n",
-                               spec.hosts[outcome.lost_host].host.name, outcome.lost_text) +
+            return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
+                               outcome.lost_text) +
                    victims_text(outcome);
         case Outcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
                    victims_text(outcome);
         case Outcome::Cause::start_timeout:
-            return fmt::format("dtrun: not every rank was running after {:.3g} s (--start-timeout); waited for:\n",
-                               std::chrono::duration<double>(*spec.options.start_timeout).count()) +
+            return fmt::format(
+                       "dtrun: not every rank was running after {:.3g} s (--start-timeout); waited "
+                       "for:\n",
+                       std::chrono::duration<double>(*spec.options.start_timeout).count()) +
                    host_failures_text(outcome.host_failures, spec);
     }
     return {};

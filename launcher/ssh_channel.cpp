@@ -7,9 +7,9 @@
 
 #include <libssh/libssh.h>
 #include <netinet/tcp.h>
-#include <optional>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <optional>
 
 namespace dtrun {
 namespace {
@@ -170,7 +170,8 @@ void configure(ssh_session session, const Host& host, const SshOptions& options)
     const int port = host.port != 0 ? host.port : options.port;
     if (port != 0) set_int(session, SSH_OPTIONS_PORT, port);
     if (!host.user.empty()) ssh_options_set(session, SSH_OPTIONS_USER, host.user.c_str());
-    const std::string& key = host.identity_file.empty() ? options.identity_file : host.identity_file;
+    const std::string& key =
+        host.identity_file.empty() ? options.identity_file : host.identity_file;
     if (!key.empty()) ssh_options_set(session, SSH_OPTIONS_IDENTITY, key.c_str());
 }
 
@@ -214,7 +215,8 @@ asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> 
             co_return socket;
         }
         if (guard.expired())
-            co_return fail(Errc::timed_out, "no answer on port {} (down, or a firewall drops it)", port);
+            co_return fail(Errc::timed_out, "no answer on port {} (down, or a firewall drops it)",
+                           port);
         if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "cancelled");
         log::info("{} port {}: {}", numeric(address), port, error.message());
         last = Error{Errc::unreachable, fmt::format("port {}: {}", port, error.message())};
@@ -232,7 +234,8 @@ std::string key_fingerprint(ssh_session session) {
     std::string text;
     if (ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &bytes) == SSH_OK) {
         char* shown = ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, bytes);
-        if (shown != nullptr) text = fmt::format("{} {}", ssh_key_type_to_char(ssh_key_type(key)), shown);
+        if (shown != nullptr)
+            text = fmt::format("{} {}", ssh_key_type_to_char(ssh_key_type(key)), shown);
         ssh_string_free_char(shown);
         ssh_clean_pubkey_hash(&hash);
     }
@@ -244,7 +247,8 @@ Result<void> check_host_key(SshSession& session, bool accept_new) {
     const ssh_known_hosts_e known = ssh_session_is_known_server(session.get());
     const std::string host = get_option(session.get(), SSH_OPTIONS_HOST);
     switch (known) {
-        case SSH_KNOWN_HOSTS_OK: return {};
+        case SSH_KNOWN_HOSTS_OK:
+            return {};
         case SSH_KNOWN_HOSTS_CHANGED:
         case SSH_KNOWN_HOSTS_OTHER:
             return fail(Errc::denied,
@@ -254,14 +258,17 @@ Result<void> check_host_key(SshSession& session, bool accept_new) {
         case SSH_KNOWN_HOSTS_UNKNOWN:
         case SSH_KNOWN_HOSTS_NOT_FOUND:
             if (!accept_new)
-                return fail(Errc::denied,
-                            "its host key is not in known_hosts ({}): log in once with ssh to check "
-                            "it, or give --accept-new-host-keys",
-                            key_fingerprint(session.get()));
+                return fail(
+                    Errc::denied,
+                    "its host key is not in known_hosts ({}): log in once with ssh to check "
+                    "it, or give --accept-new-host-keys",
+                    key_fingerprint(session.get()));
             if (ssh_session_update_known_hosts(session.get()) != SSH_OK)
-                return fail(Errc::denied, "cannot add its host key to known_hosts: {}", session.error());
+                return fail(Errc::denied, "cannot add its host key to known_hosts: {}",
+                            session.error());
             return {};
-        case SSH_KNOWN_HOSTS_ERROR: break;
+        case SSH_KNOWN_HOSTS_ERROR:
+            break;
     }
     return fail(Errc::denied, "known_hosts: {}", session.error());
 }
@@ -283,7 +290,9 @@ asio::awaitable<Result<int>> try_first_key(SshSession& session, Deadline deadlin
 asio::awaitable<Result<void>> authenticate(SshSession& session, Deadline deadline) {
     auto done = co_await try_first_key(session, deadline);
     if (done && *done != SSH_AUTH_SUCCESS && ssh_is_connected(session.get()) != 0) {
-        auto step = [&session] { return ssh_userauth_publickey_auto(session.get(), nullptr, nullptr); };
+        auto step = [&session] {
+            return ssh_userauth_publickey_auto(session.get(), nullptr, nullptr);
+        };
         done = co_await session.drive(step, SSH_AUTH_AGAIN, deadline);
     }
     if (!done) co_return std::unexpected(done.error());
@@ -302,7 +311,9 @@ asio::awaitable<Result<ssh_channel>> start_command(SshSession& session, std::str
     auto open = [channel] { return ssh_channel_open_session(channel); };
     auto done = co_await session.drive(open, SSH_AGAIN, deadline);
     if (done && *done == SSH_OK) {
-        auto exec = [channel, &command] { return ssh_channel_request_exec(channel, command.c_str()); };
+        auto exec = [channel, &command] {
+            return ssh_channel_request_exec(channel, command.c_str());
+        };
         done = co_await session.drive(exec, SSH_AGAIN, deadline);
     }
     if (done && *done == SSH_OK) co_return channel;
@@ -318,7 +329,8 @@ std::unexpected<Error> in_phase(Error error, const char* phase) {
 }
 
 asio::awaitable<Result<SshLogin>> login_on(std::unique_ptr<SshSession> session, tcp::socket socket,
-                                           SshOptions options, std::string command, Deadline deadline,
+                                           SshOptions options, std::string command,
+                                           Deadline deadline,
                                            std::function<void(const char*)> phase) {
     SshLogin login;
     login.local_address = numeric(socket.local_endpoint().address());

@@ -1,10 +1,10 @@
 #include "launcher/stdin_pump.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
+#include <cerrno>
 
 namespace dtrun {
 
@@ -20,10 +20,11 @@ void StdinPump::start() {
     struct stat info {};
     const bool open = input_ && ::fstat(input_.get(), &info) == 0;
     if (!open) return deliver({});  // closed: nothing will ever come
-    const bool file = S_ISREG(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(input_.get()) == 0);
+    const bool file =
+        S_ISREG(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(input_.get()) == 0);
     if (!file)
-        watch_ = std::make_unique<asio::posix::stream_descriptor>(executor_,
-                                                                  ::fcntl(input_.get(), F_DUPFD_CLOEXEC, 3));
+        watch_ = std::make_unique<asio::posix::stream_descriptor>(
+            executor_, ::fcntl(input_.get(), F_DUPFD_CLOEXEC, 3));
     wait();
 }
 
@@ -46,8 +47,10 @@ void StdinPump::wait() {
         waiting_ = false;
         if (!error) read();
     };
-    if (watch_) watch_->async_wait(asio::posix::descriptor_base::wait_read, ready);
-    else asio::post(executor_, [ready] { ready({}); });
+    if (watch_)
+        watch_->async_wait(asio::posix::descriptor_base::wait_read, ready);
+    else
+        asio::post(executor_, [ready] { ready({}); });
 }
 
 void StdinPump::read() {
@@ -80,7 +83,9 @@ void StdinPump::host_gone(std::uint32_t host) {
     wait();
 }
 
-void StdinPump::resume() { wait(); }
+void StdinPump::resume() {
+    wait();
+}
 
 void StdinPump::stop() noexcept {
     ended_ = true;

@@ -6,8 +6,14 @@ namespace dtrun {
 
 std::array<char, FrameHeader::kBytes> encode_header(const FrameHeader& header) {
     const std::uint32_t n = header.payload_bytes;
-    return {static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
-            static_cast<char>(n), static_cast<char>(header.type), 0, 0, 0};
+    return {static_cast<char>(n >> 24),
+            static_cast<char>(n >> 16),
+            static_cast<char>(n >> 8),
+            static_cast<char>(n),
+            static_cast<char>(header.type),
+            0,
+            0,
+            0};
 }
 
 Result<FrameHeader> decode_header(std::string_view bytes) {

@@ -12,20 +12,20 @@ namespace dtrun {
 
 /// What a frame carries. Values are part of the wire protocol (docs/PROTOCOL.md): never reused.
 enum class FrameType : std::uint8_t {
-    bootstrap = 1,   ///< head -> agent, on its standard input: who it is and what to run
-    join = 2,        ///< agent -> head: this host is ready, or why it cannot be
-    assign = 3,      ///< head -> agent: a generation's ranks; start them
-    started = 4,     ///< agent -> head: pids of the ranks
-    exited = 5,      ///< agent -> head: one rank ended
-    output = 6,      ///< agent -> head: bytes of a rank's stdout or stderr
-    output_end = 7,  ///< agent -> head: that stream is at its end
-    credit = 8,      ///< head -> agent: so many more bytes of output may be sent
-    input = 9,       ///< head -> agent: bytes for ranks' standard input, or its end
+    bootstrap = 1,      ///< head -> agent, on its standard input: who it is and what to run
+    join = 2,           ///< agent -> head: this host is ready, or why it cannot be
+    assign = 3,         ///< head -> agent: a generation's ranks; start them
+    started = 4,        ///< agent -> head: pids of the ranks
+    exited = 5,         ///< agent -> head: one rank ended
+    output = 6,         ///< agent -> head: bytes of a rank's stdout or stderr
+    output_end = 7,     ///< agent -> head: that stream is at its end
+    credit = 8,         ///< head -> agent: so many more bytes of output may be sent
+    input = 9,          ///< head -> agent: bytes for ranks' standard input, or its end
     input_credit = 10,  ///< agent -> head: so many bytes of input were taken
-    signal = 11,     ///< head -> agent: send a signal to ranks
-    stop = 12,       ///< head -> agent: end all ranks, then say `done` and leave
-    done = 13,       ///< agent -> head: nothing of the job is left on this host
-    refuse = 14,     ///< head -> agent: you are not wanted, and why
+    signal = 11,        ///< head -> agent: send a signal to ranks
+    stop = 12,          ///< head -> agent: end all ranks, then say `done` and leave
+    done = 13,          ///< agent -> head: nothing of the job is left on this host
+    refuse = 14,        ///< head -> agent: you are not wanted, and why
 };
 
 /// Every frame: u32 payload bytes, u8 type, three zero bytes; big-endian; then the payload.

@@ -52,7 +52,8 @@ asio::awaitable<Result<void>> read_record(tcp::socket& socket, std::span<std::ui
     co_return co_await timed(socket, deadline, std::move(transfer));
 }
 
-asio::awaitable<Result<void>> write_record(tcp::socket& socket, std::span<const std::uint8_t> record,
+asio::awaitable<Result<void>> write_record(tcp::socket& socket,
+                                           std::span<const std::uint8_t> record,
                                            Deadline deadline) {
     const auto buffer = asio::buffer(record.data(), record.size());
     auto transfer = asio::async_write(socket, buffer, use_tuple);
@@ -127,7 +128,8 @@ asio::awaitable<Result<JobId>> authenticate_client(tcp::socket& socket, SecretOf
     done = co_await write_record(socket, answer, deadline);
     if (!done) co_return std::unexpected(done.error());
     if (hello->version != kProtocolVersion)
-        co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version, kProtocolVersion);
+        co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version,
+                       kProtocolVersion);
 
     Sha256 shown;
     done = co_await read_record(socket, shown, deadline);

@@ -2,12 +2,12 @@
 
 #include "base/fd.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 namespace dtrun {
 namespace {
@@ -59,7 +59,8 @@ asio::awaitable<Result<void>> Link::receive() {
     if (error == asio::error::eof) co_return fail(Errc::closed, "connection closed");
     if (error) co_return fail(Errc::closed, "connection lost: {}", error.message());
     used_ += bytes;
-    if (bytes == room.size() && buffer_.size() < kBufferBytesUsual) buffer_.resize(buffer_.size() * 4);
+    if (bytes == room.size() && buffer_.size() < kBufferBytesUsual)
+        buffer_.resize(buffer_.size() * 4);
     co_return Result<void>{};
 }
 

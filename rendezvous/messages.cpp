@@ -10,10 +10,16 @@ namespace dtrun {
 namespace {
 
 template <class T>
-concept Message = requires(T& m) { T::fields(m, [](std::string_view, auto&) {}); };
+concept Message = requires(T& m) {
+    T::fields(m, [](std::string_view, auto&) {});
+};
 
-void pack(PackWriter& out, bool value) { out.boolean(value); }
-void pack(PackWriter& out, const std::string& value) { out.str(value); }
+void pack(PackWriter& out, bool value) {
+    out.boolean(value);
+}
+void pack(PackWriter& out, const std::string& value) {
+    out.str(value);
+}
 template <std::unsigned_integral T>
 void pack(PackWriter& out, T value) {
     out.uint(value);
@@ -23,7 +29,7 @@ void pack(PackWriter& out, T value) {
     out.integer(value);
 }
 template <class T>
-    requires std::is_enum_v<T>
+requires std::is_enum_v<T>
 void pack(PackWriter& out, T value) {
     out.uint(static_cast<std::uint64_t>(value));
 }
@@ -50,8 +56,12 @@ void pack(PackWriter& out, const T& message) {
     });
 }
 
-void unpack(PackReader& in, bool& value) { value = in.boolean(); }
-void unpack(PackReader& in, std::string& value) { value = in.str(); }
+void unpack(PackReader& in, bool& value) {
+    value = in.boolean();
+}
+void unpack(PackReader& in, std::string& value) {
+    value = in.str();
+}
 template <std::integral T>
 void unpack(PackReader& in, T& value) {
     if constexpr (std::unsigned_integral<T>) {
@@ -66,7 +76,7 @@ void unpack(PackReader& in, T& value) {
     }
 }
 template <class T>
-    requires std::is_enum_v<T>
+requires std::is_enum_v<T>
 void unpack(PackReader& in, T& value) {
     std::underlying_type_t<T> number{};
     unpack(in, number);
@@ -116,11 +126,12 @@ Result<M> decode(std::string_view payload) {
     M message;
     unpack(reader, message);
     if (!reader.at_end())
-        return fail(Errc::invalid_input, "malformed message of type {}", static_cast<int>(M::kType));
+        return fail(Errc::invalid_input, "malformed message of type {}",
+                    static_cast<int>(M::kType));
     return message;
 }
 
-#define DTRUN_MESSAGE(M)                  \
+#define DTRUN_MESSAGE(M)                \
     template Bytes encode<M>(const M&); \
     template Result<M> decode<M>(std::string_view);
 DTRUN_MESSAGE(Bootstrap)
@@ -146,7 +157,8 @@ std::array<char, FrameHeader::kBytes + OutputHeader::kBytes> encode_output_heade
     std::copy(frame.begin(), frame.end(), bytes.begin());
     const auto put = [&bytes](std::size_t at, std::uint64_t value, int width) {
         for (int i = 0; i < width; ++i)
-            bytes[at + static_cast<std::size_t>(i)] = static_cast<char>(value >> (8 * (width - 1 - i)));
+            bytes[at + static_cast<std::size_t>(i)] =
+                static_cast<char>(value >> (8 * (width - 1 - i)));
     };
     put(FrameHeader::kBytes, header.rank, 4);
     put(FrameHeader::kBytes + 4, static_cast<std::uint64_t>(header.stream), 1);
@@ -161,7 +173,8 @@ Result<OutputView> decode_output(std::string_view payload) {
     const auto get = [payload](std::size_t at, int width) {
         std::uint64_t value = 0;
         for (int i = 0; i < width; ++i)
-            value = value << 8 | static_cast<std::uint8_t>(payload[at + static_cast<std::size_t>(i)]);
+            value =
+                value << 8 | static_cast<std::uint8_t>(payload[at + static_cast<std::size_t>(i)]);
         return value;
     };
     OutputView view;

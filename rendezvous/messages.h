@@ -23,30 +23,31 @@ enum class InputTarget : std::uint8_t { none, all, one };
 
 /// Head -> agent, on the agent's standard input, before anything else.
 struct Bootstrap {
-    std::string job_id;                ///< 16 bytes
-    std::string secret;                ///< 32 bytes
-    std::uint32_t host = 0;            ///< this host's index in the job
-    std::string host_name;             ///< what the user calls this host
+    std::string job_id;                  ///< 16 bytes
+    std::string secret;                  ///< 32 bytes
+    std::uint32_t host = 0;              ///< this host's index in the job
+    std::string host_name;               ///< what the user calls this host
     std::vector<std::string> addresses;  ///< numeric; the head's, best guess first
-    std::uint16_t port = 0;            ///< of the head's rendezvous server
+    std::uint16_t port = 0;              ///< of the head's rendezvous server
     std::uint32_t connect_timeout_ms = 10'000;
-    std::uint32_t grace_ms = 5'000;    ///< from TERM to KILL
-    std::vector<std::string> argv;     ///< the program and its arguments
+    std::uint32_t grace_ms = 5'000;                        ///< from TERM to KILL
+    std::vector<std::string> argv;                         ///< the program and its arguments
     std::vector<std::pair<std::string, std::string>> env;  ///< over the host's own environment
-    std::string directory;             ///< working directory of the ranks; empty: home
-    bool directory_required = false;   ///< --wdir: missing is an error, else fall back to home
+    std::string directory;                ///< working directory of the ranks; empty: home
+    bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
     std::vector<std::string> interfaces;  ///< --network-interfaces; empty: found out
-    bool reserve_port = false;         ///< this host has rank 0: find a free MASTER_PORT
+    bool reserve_port = false;            ///< this host has rank 0: find a free MASTER_PORT
     std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
     InputTarget input = InputTarget::none;
-    std::uint32_t input_rank = 0;      ///< for InputTarget::one
-    std::uint32_t rank_count = 0;      ///< ranks that this host will run
-    std::uint8_t log_level = 1;        ///< log::Level
+    std::uint32_t input_rank = 0;  ///< for InputTarget::one
+    std::uint32_t rank_count = 0;  ///< ranks that this host will run
+    std::uint8_t log_level = 1;    ///< log::Level
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("job", m.job_id), f("secret", m.secret), f("host", m.host), f("host_name", m.host_name);
-        f("addresses", m.addresses), f("port", m.port), f("connect_timeout_ms", m.connect_timeout_ms);
+        f("addresses", m.addresses), f("port", m.port),
+            f("connect_timeout_ms", m.connect_timeout_ms);
         f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
         f("directory_required", m.directory_required), f("interfaces", m.interfaces);
         f("reserve_port", m.reserve_port), f("output_window_bytes", m.output_window_bytes);
@@ -57,16 +58,22 @@ struct Bootstrap {
 };
 
 /// Why a host cannot run the program, found before any rank is started.
-enum class HostProblem : std::uint8_t { none, program_missing, not_executable, directory_missing, other };
+enum class HostProblem : std::uint8_t {
+    none,
+    program_missing,
+    not_executable,
+    directory_missing,
+    other
+};
 
 struct Join {
     std::uint32_t host = 0;
-    std::string hostname;       ///< what the host calls itself
+    std::string hostname;  ///< what the host calls itself
     std::int64_t agent_pid = 0;
-    std::string address;        ///< numeric address by which this host reached the head
-    std::string interface;      ///< network interface that holds `address`
+    std::string address;          ///< numeric address by which this host reached the head
+    std::string interface;        ///< network interface that holds `address`
     std::uint16_t free_port = 0;  ///< reserved for MASTER_PORT, when asked for
-    std::string directory;      ///< where the ranks will run
+    std::string directory;        ///< where the ranks will run
     HostProblem problem = HostProblem::none;
     std::string problem_text;
 
@@ -99,11 +106,11 @@ struct RankSlot {
 struct Assign {
     std::uint64_t generation = 0;
     std::uint32_t world_size = 0;
-    std::uint32_t node_rank = 0;   ///< this host's index among the hosts that have ranks
+    std::uint32_t node_rank = 0;  ///< this host's index among the hosts that have ranks
     std::uint32_t node_count = 0;
-    std::string master_address;    ///< numeric address of rank 0's host, reached by its peers
+    std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
     std::uint16_t master_port = 0;
-    std::vector<RankSlot> ranks;   ///< of this host, in order of local_rank
+    std::vector<RankSlot> ranks;  ///< of this host, in order of local_rank
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -138,14 +145,14 @@ struct Started {
 struct Exited {
     std::uint64_t generation = 0;
     std::uint32_t rank = 0;
-    std::int64_t pid = 0;            ///< 0: it could not be started, see `error`
-    std::int32_t code = 0;           ///< exit status, when `signal` is 0
-    std::int32_t signal = 0;         ///< that ended it
-    std::int32_t sent_signal = 0;    ///< the last signal that dtrun sent to end it; 0: none
-    bool out_of_memory = false;      ///< the kernel's OOM killer was at work
+    std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
+    std::int32_t code = 0;         ///< exit status, when `signal` is 0
+    std::int32_t signal = 0;       ///< that ended it
+    std::int32_t sent_signal = 0;  ///< the last signal that dtrun sent to end it; 0: none
+    bool out_of_memory = false;    ///< the kernel's OOM killer was at work
     bool core_dumped = false;
-    std::int64_t ran_ns = 0;         ///< from its start to its end
-    std::string error;               ///< why it could not be started
+    std::int64_t ran_ns = 0;  ///< from its start to its end
+    std::string error;        ///< why it could not be started
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

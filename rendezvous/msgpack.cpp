@@ -12,48 +12,71 @@ void PackWriter::big_endian(std::uint8_t tag, T value) {
 }
 
 void PackWriter::map(std::uint32_t entries) {
-    if (entries < 16) head(static_cast<std::uint8_t>(0x80 | entries));
-    else if (entries <= 0xffff) big_endian(0xde, static_cast<std::uint16_t>(entries));
-    else big_endian(0xdf, entries);
+    if (entries < 16)
+        head(static_cast<std::uint8_t>(0x80 | entries));
+    else if (entries <= 0xffff)
+        big_endian(0xde, static_cast<std::uint16_t>(entries));
+    else
+        big_endian(0xdf, entries);
 }
 
 void PackWriter::array(std::uint32_t items) {
-    if (items < 16) head(static_cast<std::uint8_t>(0x90 | items));
-    else if (items <= 0xffff) big_endian(0xdc, static_cast<std::uint16_t>(items));
-    else big_endian(0xdd, items);
+    if (items < 16)
+        head(static_cast<std::uint8_t>(0x90 | items));
+    else if (items <= 0xffff)
+        big_endian(0xdc, static_cast<std::uint16_t>(items));
+    else
+        big_endian(0xdd, items);
 }
 
 void PackWriter::uint(std::uint64_t value) {
-    if (value < 0x80) head(static_cast<std::uint8_t>(value));
-    else if (value <= 0xff) big_endian(0xcc, static_cast<std::uint8_t>(value));
-    else if (value <= 0xffff) big_endian(0xcd, static_cast<std::uint16_t>(value));
-    else if (value <= 0xffffffff) big_endian(0xce, static_cast<std::uint32_t>(value));
-    else big_endian(0xcf, value);
+    if (value < 0x80)
+        head(static_cast<std::uint8_t>(value));
+    else if (value <= 0xff)
+        big_endian(0xcc, static_cast<std::uint8_t>(value));
+    else if (value <= 0xffff)
+        big_endian(0xcd, static_cast<std::uint16_t>(value));
+    else if (value <= 0xffffffff)
+        big_endian(0xce, static_cast<std::uint32_t>(value));
+    else
+        big_endian(0xcf, value);
 }
 
 void PackWriter::integer(std::int64_t value) {
     if (value >= 0) return uint(static_cast<std::uint64_t>(value));
-    if (value >= -32) head(static_cast<std::uint8_t>(value));
-    else if (value >= std::numeric_limits<std::int8_t>::min()) big_endian(0xd0, static_cast<std::uint8_t>(value));
-    else if (value >= std::numeric_limits<std::int16_t>::min()) big_endian(0xd1, static_cast<std::uint16_t>(value));
-    else if (value >= std::numeric_limits<std::int32_t>::min()) big_endian(0xd2, static_cast<std::uint32_t>(value));
-    else big_endian(0xd3, static_cast<std::uint64_t>(value));
+    if (value >= -32)
+        head(static_cast<std::uint8_t>(value));
+    else if (value >= std::numeric_limits<std::int8_t>::min())
+        big_endian(0xd0, static_cast<std::uint8_t>(value));
+    else if (value >= std::numeric_limits<std::int16_t>::min())
+        big_endian(0xd1, static_cast<std::uint16_t>(value));
+    else if (value >= std::numeric_limits<std::int32_t>::min())
+        big_endian(0xd2, static_cast<std::uint32_t>(value));
+    else
+        big_endian(0xd3, static_cast<std::uint64_t>(value));
 }
 
 void PackWriter::str(std::string_view text) {
     const std::size_t size = text.size();
-    if (size < 32) head(static_cast<std::uint8_t>(0xa0 | size));
-    else if (size <= 0xff) big_endian(0xd9, static_cast<std::uint8_t>(size));
-    else if (size <= 0xffff) big_endian(0xda, static_cast<std::uint16_t>(size));
-    else big_endian(0xdb, static_cast<std::uint32_t>(size));
+    if (size < 32)
+        head(static_cast<std::uint8_t>(0xa0 | size));
+    else if (size <= 0xff)
+        big_endian(0xd9, static_cast<std::uint8_t>(size));
+    else if (size <= 0xffff)
+        big_endian(0xda, static_cast<std::uint16_t>(size));
+    else
+        big_endian(0xdb, static_cast<std::uint32_t>(size));
     out_ += text;
 }
 
 void PackWriter::bin(std::string_view bytes) {
     const std::size_t size = bytes.size();
-    if (size <= 0xff) big_endian(0xc4, static_cast<std::uint8_t>(size));
-    else if (size <= 0xffff) big_endian(0xc5, static_cast<std::uint16_t>(size));
-    else big_endian(0xc6, static_cast<std::uint32_t>(size));
+    if (size <= 0xff)
+        big_endian(0xc4, static_cast<std::uint8_t>(size));
+    else if (size <= 0xffff)
+        big_endian(0xc5, static_cast<std::uint16_t>(size));
+    else
+        big_endian(0xc6, static_cast<std::uint32_t>(size));
     out_ += bytes;
 }
 
@@ -137,10 +160,14 @@ std::int64_t PackReader::integer() {
     }
     byte();
     switch (tag) {
-        case 0xd0: return static_cast<std::int8_t>(big_endian(1));
-        case 0xd1: return static_cast<std::int16_t>(big_endian(2));
-        case 0xd2: return static_cast<std::int32_t>(big_endian(4));
-        default: return static_cast<std::int64_t>(big_endian(8));
+        case 0xd0:
+            return static_cast<std::int8_t>(big_endian(1));
+        case 0xd1:
+            return static_cast<std::int16_t>(big_endian(2));
+        case 0xd2:
+            return static_cast<std::int32_t>(big_endian(4));
+        default:
+            return static_cast<std::int64_t>(big_endian(8));
     }
 }
 
@@ -165,7 +192,9 @@ std::string_view PackReader::bin() {
     return {};
 }
 
-void PackReader::skip() { skip(0); }
+void PackReader::skip() {
+    skip(0);
+}
 
 void PackReader::skip(int depth) {
     if (in_.empty() || depth > kDepthMax) return set_failed();
@@ -179,16 +208,26 @@ void PackReader::skip(int depth) {
     }
     byte();
     if (tag < 0x80 || tag >= 0xe0 || tag == 0xc0 || tag == 0xc2 || tag == 0xc3) return;
-    if ((tag & 0xe0) == 0xa0) take(tag & 0x1f);                               // fixstr
-    else if (tag >= 0xc4 && tag <= 0xc6) take(big_endian(1 << (tag - 0xc4)));  // bin
-    else if (tag >= 0xc7 && tag <= 0xc9) take(big_endian(1 << (tag - 0xc7)) + 1);  // ext
-    else if (tag == 0xca) take(4);                                            // float
-    else if (tag == 0xcb) take(8);
-    else if (tag >= 0xcc && tag <= 0xcf) take(1ull << (tag - 0xcc));  // uint
-    else if (tag >= 0xd0 && tag <= 0xd3) take(1ull << (tag - 0xd0));  // int
-    else if (tag >= 0xd4 && tag <= 0xd8) take((1ull << (tag - 0xd4)) + 1);  // fixext
-    else if (tag >= 0xd9 && tag <= 0xdb) take(big_endian(1 << (tag - 0xd9)));  // str
-    else set_failed();                                                        // 0xc1
+    if ((tag & 0xe0) == 0xa0)
+        take(tag & 0x1f);  // fixstr
+    else if (tag >= 0xc4 && tag <= 0xc6)
+        take(big_endian(1 << (tag - 0xc4)));  // bin
+    else if (tag >= 0xc7 && tag <= 0xc9)
+        take(big_endian(1 << (tag - 0xc7)) + 1);  // ext
+    else if (tag == 0xca)
+        take(4);  // float
+    else if (tag == 0xcb)
+        take(8);
+    else if (tag >= 0xcc && tag <= 0xcf)
+        take(1ull << (tag - 0xcc));  // uint
+    else if (tag >= 0xd0 && tag <= 0xd3)
+        take(1ull << (tag - 0xd0));  // int
+    else if (tag >= 0xd4 && tag <= 0xd8)
+        take((1ull << (tag - 0xd4)) + 1);  // fixext
+    else if (tag >= 0xd9 && tag <= 0xdb)
+        take(big_endian(1 << (tag - 0xd9)));  // str
+    else
+        set_failed();  // 0xc1
 }
 
 }  // namespace dtrun

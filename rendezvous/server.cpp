@@ -7,14 +7,16 @@
 
 namespace dtrun {
 
-Server::Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit, ServerOptions options)
+Server::Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit,
+               ServerOptions options)
     : executor_(executor),
       secret_of_(std::move(secret_of)),
       admit_(std::move(admit)),
       options_(options),
       tasks_(executor) {}
 
-Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses, std::uint16_t port) {
+Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses,
+                                     std::uint16_t port) {
     for (const std::string& text : addresses) {
         boost::system::error_code error;
         const auto address = asio::ip::make_address(text, error);
@@ -31,8 +33,7 @@ Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses, 
         if (!error) acceptor->bind(endpoint, error);
         if (!error) acceptor->listen(SOMAXCONN, error);
         if (error) {
-            const Errc code =
-                error == asio::error::access_denied ? Errc::denied : Errc::internal;
+            const Errc code = error == asio::error::access_denied ? Errc::denied : Errc::internal;
             return fail(code, "listen on {} port {}: {}", text, port, error.message());
         }
         port = acceptor->local_endpoint().port();
@@ -72,7 +73,8 @@ asio::awaitable<void> Server::greet(tcp::socket socket) {
     const auto job = co_await authenticate_client(socket, secret_of_, deadline);
     --strangers_;
     if (!job) {
-        log::info("refused connection from {}: {}", peer.address().to_string(), job.error().message);
+        log::info("refused connection from {}: {}", peer.address().to_string(),
+                  job.error().message);
         co_return;
     }
     admit_(*job, std::move(socket));
@@ -86,6 +88,8 @@ void Server::stop() noexcept {
     tasks_.stop();
 }
 
-asio::awaitable<void> Server::join() { return tasks_.join(); }
+asio::awaitable<void> Server::join() {
+    return tasks_.join();
+}
 
 }  // namespace dtrun

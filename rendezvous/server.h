@@ -27,7 +27,8 @@ public:
     /// Called with each authenticated connection.
     using Admit = std::function<void(const JobId&, tcp::socket)>;
 
-    Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit, ServerOptions options = {});
+    Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit,
+           ServerOptions options = {});
 
     /// Listens on `addresses` (numeric), all on one port; repeatable. Port 0: any free one.
     /// \return the port. Errc: invalid_input, denied (a privileged port), internal (taken)

@@ -5,12 +5,12 @@
 #include "base/net.h"
 #include "rendezvous/client.h"
 
-#include <algorithm>
-#include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <cstring>
 
 namespace dtrun {
 namespace {
@@ -97,8 +97,8 @@ asio::awaitable<Result<Bootstrap>> Agent::read_bootstrap() {
     if (payload_error) co_return fail(Errc::closed, "no bootstrap: {}", payload_error.message());
     auto bootstrap = decode<Bootstrap>(payload);
     ::explicit_bzero(payload.data(), payload.size());
-    if (bootstrap && (bootstrap->job_id.size() != sizeof(JobId) ||
-                      bootstrap->secret.size() != Secret::kBytes))
+    if (bootstrap &&
+        (bootstrap->job_id.size() != sizeof(JobId) || bootstrap->secret.size() != Secret::kBytes))
         co_return fail(Errc::invalid_input, "bootstrap without a job");
     co_return bootstrap;
 }
@@ -112,12 +112,14 @@ void Agent::reserve_port() {
     for (int i = 0; i < kTries; ++i) {
         std::array<std::uint8_t, 2> random{};
         random_bytes(random);
-        const auto port = static_cast<std::uint16_t>(kFirst + (random[0] << 8 | random[1]) % kCount);
+        const auto port =
+            static_cast<std::uint16_t>(kFirst + (random[0] << 8 | random[1]) % kCount);
         Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         sockaddr_in any{};
         any.sin_family = AF_INET;
         any.sin_port = htons(port);
-        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) continue;
+        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0)
+            continue;
         reserved_port_ = std::move(socket);
         reserved_port_number_ = port;
         return;
@@ -131,8 +133,8 @@ asio::awaitable<Result<void>> Agent::join_head() {
         reinterpret_cast<const std::uint8_t*>(bootstrap_.secret.data()), Secret::kBytes));
     ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
     const auto limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms);
-    auto socket =
-        co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, job, secret, after(limit));
+    auto socket = co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, job, secret,
+                                             after(limit));
     if (!socket) co_return std::unexpected(socket.error());
     // A rank that held it open would hide our death from the head.
     ::fcntl(socket->native_handle(), F_SETFD, FD_CLOEXEC);
@@ -156,12 +158,11 @@ asio::awaitable<Result<void>> Agent::join_head() {
     facts_.interface = preflight_.interface.empty() ? join.interface : preflight_.interface;
 
     link_ = std::make_unique<Link>(std::move(*socket));
-    pump_ = std::make_unique<OutputPump>(
-        io_.get_executor(), *link_, bootstrap_.output_window_bytes,
-        [this](std::uint32_t rank, Stream stream) {
-            link_->send(encode(OutputEnd{rank, stream}));
-            finish_if_done();
-        });
+    pump_ = std::make_unique<OutputPump>(io_.get_executor(), *link_, bootstrap_.output_window_bytes,
+                                         [this](std::uint32_t rank, Stream stream) {
+                                             link_->send(encode(OutputEnd{rank, stream}));
+                                             finish_if_done();
+                                         });
     tasks_.spawn(link_->run_writer());
     link_->send(encode(join));
     co_return Result<void>{};
@@ -201,9 +202,12 @@ asio::awaitable<void> Agent::serve_head() {
 
 Result<void> Agent::handle(const FrameView& frame) {
     switch (frame.type) {
-        case FrameType::assign: return on_assign(frame.payload);
-        case FrameType::input: return on_input(frame.payload);
-        case FrameType::stop: return on_stop(frame.payload);
+        case FrameType::assign:
+            return on_assign(frame.payload);
+        case FrameType::input:
+            return on_input(frame.payload);
+        case FrameType::stop:
+            return on_stop(frame.payload);
         case FrameType::credit: {
             const auto credit = decode<Credit>(frame.payload);
             if (!credit) return std::unexpected(credit.error());
@@ -270,8 +274,8 @@ RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot) const
     const ContractVariables contract = contract_variables(assign, slot, facts_);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
-    RankCommand command{preflight_.program, bootstrap_.argv, {}, preflight_.directory,
-                        wants_input(slot.rank)};
+    RankCommand command{
+        preflight_.program, bootstrap_.argv, {}, preflight_.directory, wants_input(slot.rank)};
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;

@@ -70,8 +70,8 @@ private:
     TaskGroup tasks_;
     asio::steady_timer finished_;   ///< cancelled when done_
     asio::steady_timer head_gone_;  ///< cancelled when leaving_
-    bool leaving_ = false;       ///< no head to report to any more
-    std::optional<int> strays_;  ///< set when no process is left
+    bool leaving_ = false;          ///< no head to report to any more
+    std::optional<int> strays_;     ///< set when no process is left
     bool done_ = false;
 };
 

@@ -4,10 +4,10 @@
 #include "worker/guard.h"
 #include "worker/process_tree.h"
 
+#include <unistd.h>
 #include <csignal>
 #include <cstdio>
 #include <string_view>
-#include <unistd.h>
 
 namespace {
 

@@ -3,9 +3,12 @@
 namespace dtrun {
 namespace {
 
-std::string text(std::uint64_t value) { return std::to_string(value); }
+std::string text(std::uint64_t value) {
+    return std::to_string(value);
+}
 
-void add_dtrun(Variables& set, const Assign& assign, const RankSlot& slot, const ContractFacts& facts) {
+void add_dtrun(Variables& set, const Assign& assign, const RankSlot& slot,
+               const ContractFacts& facts) {
     set.insert(set.end(), {{"DTRUN_JOB", facts.job},
                            {"DTRUN_GENERATION", text(assign.generation)},
                            {"DTRUN_RANK", text(slot.rank)},

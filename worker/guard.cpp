@@ -2,15 +2,15 @@
 
 #include "worker/process_tree.h"
 
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace dtrun {
 namespace {
@@ -20,7 +20,9 @@ constexpr std::chrono::seconds kKillLimit{4};
 volatile sig_atomic_t agent_pid = 0;
 
 /// Whoever wants the guard to go wants the agent to end its job.
-void pass_on(int signal) { ::kill(static_cast<pid_t>(agent_pid), signal); }
+void pass_on(int signal) {
+    ::kill(static_cast<pid_t>(agent_pid), signal);
+}
 
 /// The agent alone holds the lifeline: with ours open, nobody would see it end.
 void close_standard_streams() {

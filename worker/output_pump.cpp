@@ -1,9 +1,9 @@
 #include "worker/output_pump.h"
 
-#include <algorithm>
-#include <chrono>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace dtrun {
@@ -91,8 +91,10 @@ void OutputPump::transfer(Handle source, std::size_t bytes) {
 }
 
 void OutputPump::transferred(Handle source, std::size_t bytes) {
-    if (bytes < kTrickleBytes) rest(source);
-    else ready_.push_back(source);
+    if (bytes < kTrickleBytes)
+        rest(source);
+    else
+        ready_.push_back(source);
     pump();
 }
 

@@ -4,11 +4,11 @@
 #include "base/strings.h"
 #include "worker/rank_process.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace dtrun {
 namespace {

@@ -1,17 +1,17 @@
 #include "worker/process_tree.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 #include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstring>
-#include <dirent.h>
-#include <fcntl.h>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 #include <unordered_map>
 #include <unordered_set>
 

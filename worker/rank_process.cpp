@@ -2,14 +2,14 @@
 
 #include "base/strings.h"
 
-#include <array>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 
 namespace dtrun {
 namespace {
@@ -72,7 +72,8 @@ Result<void> check_executable(const std::string& file, const std::string& shown)
     }
     if (S_ISDIR(info.st_mode)) return fail(Errc::denied, "{}: is a directory", shown);
     if (::access(file.c_str(), X_OK) != 0)
-        return fail(Errc::denied, "{}: not executable (chmod +x, or run it with its interpreter)", shown);
+        return fail(Errc::denied, "{}: not executable (chmod +x, or run it with its interpreter)",
+                    shown);
     return {};
 }
 
@@ -99,11 +100,10 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
     auto argv = pointers(command.argv);
     auto env = pointers(command.env);
     auto shell_argv = pointers(shell_words);
-    const ChildPlan plan{::getpid(),         in.read.get(),
-                         out->write.get(),   err->write.get(),
-                         status->write.get(), command.directory.c_str(),
-                         command.path.c_str(), argv.data(),
-                         env.data(),         shell_argv.data()};
+    const ChildPlan plan{::getpid(),           in.read.get(),       out->write.get(),
+                         err->write.get(),     status->write.get(), command.directory.c_str(),
+                         command.path.c_str(), argv.data(),         env.data(),
+                         shell_argv.data()};
     const pid_t pid = ::fork();
     if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
     if (pid == 0) run_child(plan);
@@ -143,12 +143,14 @@ Result<std::string> find_program(const std::string& program, const std::string& 
     };
     if (program.find('/') != std::string::npos) {
         const std::string file = from_directory(program);
-        if (auto done = check_executable(file, program); !done) return std::unexpected(done.error());
+        if (auto done = check_executable(file, program); !done)
+            return std::unexpected(done.error());
         return file;
     }
     std::optional<Error> not_executable;
     for (const std::string_view part : split(path, ':')) {
-        const std::string file = from_directory(part.empty() ? "." : std::string(part)) + "/" + program;
+        const std::string file =
+            from_directory(part.empty() ? "." : std::string(part)) + "/" + program;
         const auto done = check_executable(file, file);
         if (done) return file;
         if (done.error().code == Errc::denied && !not_executable) not_executable = done.error();
@@ -157,7 +159,8 @@ Result<std::string> find_program(const std::string& program, const std::string& 
     const std::string here = from_directory(program);
     if (::access(here.c_str(), F_OK) == 0) {
         const bool runs = ::access(here.c_str(), X_OK) == 0;
-        return fail(Errc::not_found, "{}: not found on PATH; there is one in the working directory: write {}./{}",
+        return fail(Errc::not_found,
+                    "{}: not found on PATH; there is one in the working directory: write {}./{}",
                     program, runs ? "" : "its interpreter first, e.g. python ", program);
     }
     return fail(Errc::not_found, "{}: not found on PATH ({})", program, path);

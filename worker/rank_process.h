@@ -3,8 +3,8 @@
 #include "base/fd.h"
 #include "base/result.h"
 
-#include <string>
 #include <sys/types.h>
+#include <string>
 #include <vector>
 
 namespace dtrun {
@@ -14,15 +14,15 @@ struct RankCommand {
     std::vector<std::string> argv;  ///< argv[0] first
     std::vector<std::string> env;   ///< "NAME=value", all of it
     std::string directory;
-    bool wants_input = false;       ///< else standard input is /dev/null
+    bool wants_input = false;  ///< else standard input is /dev/null
 };
 
 /// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.
 struct RankProcess {
     pid_t pid = 0;
-    Fd in;   ///< write end; empty unless it wants input
-    Fd out;  ///< read end
-    Fd err;  ///< read end
+    Fd in;           ///< write end; empty unless it wants input
+    Fd out;          ///< read end
+    Fd err;          ///< read end
     Fd exec_status;  ///< see exec_result()
 };
 

@@ -4,11 +4,11 @@
 #include "base/strings.h"
 #include "worker/process_tree.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
 #include <csignal>
 #include <limits>
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace dtrun {
 namespace {
@@ -26,7 +26,8 @@ std::uint64_t oom_kills() {
     if (at == std::string::npos) return 0;
     const std::string_view rest = std::string_view(*text).substr(at + 10);
     return static_cast<std::uint64_t>(
-        to_int(rest.substr(0, rest.find('\n')), 0, std::numeric_limits<long long>::max()).value_or(0));
+        to_int(rest.substr(0, rest.find('\n')), 0, std::numeric_limits<long long>::max())
+            .value_or(0));
 }
 
 }  // namespace
@@ -55,8 +56,10 @@ std::vector<Supervisor::Start> Supervisor::start(std::vector<Request> requests) 
         Start& start = starts.emplace_back();
         start.rank = request.rank;
         auto spawned = spawn_rank(request.command);
-        if (!spawned) start.executed = std::unexpected(spawned.error());
-        else start.pid = spawned->pid;
+        if (!spawned)
+            start.executed = std::unexpected(spawned.error());
+        else
+            start.pid = spawned->pid;
         processes.push_back(spawned ? std::move(*spawned) : RankProcess{});
     }
     const auto now = std::chrono::steady_clock::now();

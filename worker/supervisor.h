@@ -44,7 +44,8 @@ public:
     /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
     /// SIGKILL to all of it after `grace`. Called again: the shorter time counts.
     /// \param gone  called once, when no process is left: how many strays were ended
-    void stop_all(int signal, std::chrono::milliseconds grace, std::function<void(int strays)> gone);
+    void stop_all(int signal, std::chrono::milliseconds grace,
+                  std::function<void(int strays)> gone);
 
     bool running() const { return !ranks_.empty(); }
 

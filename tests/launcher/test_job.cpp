@@ -54,7 +54,8 @@ TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job
     CHECK(exit_code(job.outcome()) == 0);
 }
 
-TEST_CASE("the first failure names the outcome, and what dtrun ends after it are victims", "[job]") {
+TEST_CASE("the first failure names the outcome, and what dtrun ends after it are victims",
+          "[job]") {
     Job job = running_job({false, 3s});
     job.rank_exited(1, exited(2, 7));
     CHECK(job.take_stop()->grace == 3s);
@@ -169,12 +170,15 @@ TEST_CASE("a start timeout counts only before the start", "[job]") {
 }
 
 TEST_CASE("each way to fail before the start has its exit code", "[job]") {
-    const std::vector<std::pair<StartFailure, int>> table{
-        {StartFailure::unreachable, 201},    {StartFailure::timed_out, 201},
-        {StartFailure::denied, 202},         {StartFailure::agent, 203},
-        {StartFailure::head_unreachable, 203}, {StartFailure::program_missing, 127},
-        {StartFailure::not_executable, 126}, {StartFailure::directory_missing, 126},
-        {StartFailure::other, 210}};
+    const std::vector<std::pair<StartFailure, int>> table{{StartFailure::unreachable, 201},
+                                                          {StartFailure::timed_out, 201},
+                                                          {StartFailure::denied, 202},
+                                                          {StartFailure::agent, 203},
+                                                          {StartFailure::head_unreachable, 203},
+                                                          {StartFailure::program_missing, 127},
+                                                          {StartFailure::not_executable, 126},
+                                                          {StartFailure::directory_missing, 126},
+                                                          {StartFailure::other, 210}};
     for (const auto& [kind, code] : table) {
         Outcome outcome;
         outcome.cause = Cause::cannot_start;
@@ -194,12 +198,24 @@ TEST_CASE("whatever happens in whatever order, one cause stays and the job ends"
         for (int event = 0; event < 60; ++event) {
             const std::uint32_t host = random() % hosts;
             switch (random() % 6) {
-                case 0: job.host_ready(host); break;
-                case 1: job.host_failed({host, StartFailure::denied, "x"}); break;
-                case 2: if (random() % 8 == 0) job.host_lost(host, "x"); break;
-                case 3: job.rank_exited(host, exited(host * 2, static_cast<int>(random() % 2))); break;
-                case 4: if (random() % 16 == 0) job.interrupt(SIGINT); break;
-                case 5: if (random() % 16 == 0) job.start_timed_out(); break;
+                case 0:
+                    job.host_ready(host);
+                    break;
+                case 1:
+                    job.host_failed({host, StartFailure::denied, "x"});
+                    break;
+                case 2:
+                    if (random() % 8 == 0) job.host_lost(host, "x");
+                    break;
+                case 3:
+                    job.rank_exited(host, exited(host * 2, static_cast<int>(random() % 2)));
+                    break;
+                case 4:
+                    if (random() % 16 == 0) job.interrupt(SIGINT);
+                    break;
+                case 5:
+                    if (random() % 16 == 0) job.start_timed_out();
+                    break;
             }
             if (cause != Cause::success) CHECK(job.outcome().cause == cause);
             cause = job.outcome().cause;

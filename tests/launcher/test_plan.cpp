@@ -5,7 +5,8 @@
 namespace dtrun {
 namespace {
 
-Result<JobSpec> spec_of(const std::string& hosts, std::vector<std::string> program = {"python", "a b.py"}) {
+Result<JobSpec> spec_of(const std::string& hosts,
+                        std::vector<std::string> program = {"python", "a b.py"}) {
     Options options;
     options.hosts = hosts;
     options.program = std::move(program);
@@ -31,10 +32,12 @@ TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
     const auto spec = spec_of("gpu-1:1,gpu-2:1");
     REQUIRE(spec.has_value());
     const std::string json = plan_json(*spec);
-    CHECK(json.starts_with(R"({"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
-    CHECK(json.find(R"({"rank":1,"host":"gpu-2","slot":0,"local_rank":0,"cross_rank":1,)"
-                    R"("world_size":2,"local_size":1,"cross_size":2,"address":"gpu-2","user":""})") !=
-          std::string::npos);
+    CHECK(
+        json.starts_with(R"({"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
+    CHECK(
+        json.find(R"({"rank":1,"host":"gpu-2","slot":0,"local_rank":0,"cross_rank":1,)"
+                  R"("world_size":2,"local_size":1,"cross_size":2,"address":"gpu-2","user":""})") !=
+        std::string::npos);
 }
 
 TEST_CASE("ranks that flags name must exist", "[plan]") {

@@ -18,7 +18,9 @@ JobSpec sample_spec() {
     return spec;
 }
 
-std::vector<std::string> no_tail(std::uint32_t) { return {}; }
+std::vector<std::string> no_tail(std::uint32_t) {
+    return {};
+}
 
 Outcome rank_failed(std::uint32_t rank, int code, int signal) {
     Outcome outcome;
@@ -80,7 +82,8 @@ TEST_CASE("a lost host, an interruption and success have their own words, or non
     outcome.cause = Outcome::Cause::host_lost;
     outcome.lost_host = 1;
     outcome.lost_text = "connection closed";
-    CHECK(failure_report(outcome, sample_spec(), no_tail) == "dtrun: host s2 lost: connection closed\n");
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: host s2 lost: connection closed\n");
     outcome.cause = Outcome::Cause::interrupted;
     outcome.signal = SIGINT;
     CHECK(failure_report(outcome, sample_spec(), no_tail) == "dtrun: ended by signal 2 (SIGINT)\n");

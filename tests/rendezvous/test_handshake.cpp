@@ -15,7 +15,8 @@ struct TestServer {
     explicit TestServer(asio::io_context& io, ServerOptions options = {})
         : server(
               io.get_executor(), [this](const JobId& id) { return id == job ? &secret : nullptr; },
-              [this](const JobId&, tcp::socket socket) { admitted.push_back(std::move(socket)); }, options) {
+              [this](const JobId&, tcp::socket socket) { admitted.push_back(std::move(socket)); },
+              options) {
         port = server.listen({"127.0.0.1"}, 0).value();
     }
     JobId job = random_job_id();
@@ -123,7 +124,8 @@ TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {
     asio::co_spawn(io, as_server(server_end, secret), [](std::exception_ptr, Result<void>) {});
     asio::co_spawn(io, authenticate_to_server(client, job, secret, after(kShort)),
                    [](std::exception_ptr, Result<void>) {});
-    const auto relay = [&io](tcp::socket& from, tcp::socket& to, std::size_t bytes, std::string* keep) {
+    const auto relay = [&io](tcp::socket& from, tcp::socket& to, std::size_t bytes,
+                             std::string* keep) {
         std::string buffer(bytes, '\0');
         io.restart();
         io.run_for(std::chrono::milliseconds(20));

@@ -3,9 +3,9 @@
 #include "rendezvous/link.h"
 #include "tests/support/loop.h"
 
+#include <unistd.h>
 #include <catch2/catch.hpp>
 #include <random>
-#include <unistd.h>
 
 namespace dtrun {
 namespace {
@@ -27,7 +27,8 @@ asio::awaitable<std::vector<std::string>> collect(Link& link, std::size_t count)
 
 /// Two links whose writers run until the end of the scope.
 struct LinkPair {
-    explicit LinkPair(asio::io_context& io_) : io(io_), sockets(socket_pair(io_)), tasks(io_.get_executor()) {
+    explicit LinkPair(asio::io_context& io_)
+        : io(io_), sockets(socket_pair(io_)), tasks(io_.get_executor()) {
         a = std::make_unique<Link>(std::move(sockets.first));
         b = std::make_unique<Link>(std::move(sockets.second));
         tasks.spawn(a->run_writer());

@@ -29,10 +29,10 @@ TEST_CASE("integers are written in the shortest form that the MessagePack spec h
         std::uint64_t value;
         const char* bytes;
     };
-    for (const auto& [value, bytes] : {Case{0, "00"}, Case{127, "7f"}, Case{128, "cc 80"},
-                                       Case{255, "cc ff"}, Case{256, "cd 01 00"},
-                                       Case{65'536, "ce 00 01 00 00"},
-                                       Case{1ull << 32, "cf 00 00 00 01 00 00 00 00"}}) {
+    for (const auto& [value, bytes] :
+         {Case{0, "00"}, Case{127, "7f"}, Case{128, "cc 80"}, Case{255, "cc ff"},
+          Case{256, "cd 01 00"}, Case{65'536, "ce 00 01 00 00"},
+          Case{1ull << 32, "cf 00 00 00 01 00 00 00 00"}}) {
         CHECK(packed([v = value](PackWriter& w) { w.uint(v); }) == from_hex(bytes));
     }
     CHECK(packed([](PackWriter& w) { w.integer(-1); }) == from_hex("ff"));
@@ -45,8 +45,8 @@ TEST_CASE("every integer that was written is read back", "[msgpack]") {
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     for (int i = 0; i < 2'000; ++i) {
-        const auto value = static_cast<std::int64_t>(random() >> (random() % 64)) *
-                           (random() % 2 == 0 ? 1 : -1);
+        const auto value =
+            static_cast<std::int64_t>(random() >> (random() % 64)) * (random() % 2 == 0 ? 1 : -1);
         const std::string bytes = packed([value](PackWriter& w) { w.integer(value); });
         PackReader reader(bytes);
         CHECK(reader.integer() == value);
@@ -68,7 +68,8 @@ TEST_CASE("text and bytes of every length class are read back as views", "[msgpa
     }
 }
 
-TEST_CASE("a count that cannot fit into the rest of the input is refused before any loop", "[msgpack]") {
+TEST_CASE("a count that cannot fit into the rest of the input is refused before any loop",
+          "[msgpack]") {
     PackReader array(from_hex("dd ff ff ff ff"));
     CHECK(array.array() == 0);
     CHECK_FALSE(array.ok());

@@ -1,9 +1,9 @@
 #include "tests/support/temp_dir.h"
 
+#include <sys/stat.h>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sys/stat.h>
 
 namespace dtrun {
 
@@ -12,7 +12,9 @@ TempDir::TempDir() {
     if (::mkdtemp(path_.data()) == nullptr) std::abort();
 }
 
-TempDir::~TempDir() { std::filesystem::remove_all(path_); }
+TempDir::~TempDir() {
+    std::filesystem::remove_all(path_);
+}
 
 std::string TempDir::write(const std::string& name, const std::string& text, mode_t mode) const {
     const std::string file = path_ + "/" + name;

@@ -17,8 +17,7 @@ ContractVariables sample() {
     assign.master_address = "10.0.0.1";
     assign.master_port = 20'123;
     assign.ranks = {{4, 0, 1, 2, 0}, {5, 1, 1, 2, 3}, {6, 2, 0, 1, 4}};
-    return contract_variables(assign, assign.ranks[1],
-                              {"cafe", "s2", "10.0.0.100:4000", "eth1"});
+    return contract_variables(assign, assign.ranks[1], {"cafe", "s2", "10.0.0.100:4000", "eth1"});
 }
 
 std::map<std::string, std::string> as_map(const Variables& variables) {
@@ -34,18 +33,40 @@ std::map<std::string, std::string> as_map(const Variables& variables) {
 
 TEST_CASE("a rank finds its place in the words of each launcher", "[contract]") {
     const auto fixed = as_map(sample().fixed);
-    const std::map<std::string, std::string> expected{
-        {"DTRUN_JOB", "cafe"}, {"DTRUN_GENERATION", "2"}, {"DTRUN_RANK", "5"}, {"DTRUN_SIZE", "7"},
-        {"DTRUN_LOCAL_RANK", "1"}, {"DTRUN_LOCAL_SIZE", "3"}, {"DTRUN_CROSS_RANK", "1"},
-        {"DTRUN_CROSS_SIZE", "2"}, {"DTRUN_SLOT", "3"}, {"DTRUN_HOST", "s2"},
-        {"DTRUN_STORE_ADDR", "10.0.0.100:4000"}, {"HOROVOD_HOSTNAME", "s2"}, {"HOROVOD_RANK", "5"},
-        {"HOROVOD_SIZE", "7"}, {"HOROVOD_LOCAL_RANK", "1"}, {"HOROVOD_LOCAL_SIZE", "3"},
-        {"HOROVOD_CROSS_RANK", "1"}, {"HOROVOD_CROSS_SIZE", "2"}, {"RANK", "5"}, {"WORLD_SIZE", "7"},
-        {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "3"}, {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"},
-        {"ROLE_RANK", "5"}, {"ROLE_WORLD_SIZE", "7"}, {"ROLE_NAME", "default"},
-        {"TORCHELASTIC_RESTART_COUNT", "1"}, {"TORCHELASTIC_MAX_RESTARTS", "0"},
-        {"TORCHELASTIC_RUN_ID", "cafe"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-        {"CROSS_RANK", "1"}, {"CROSS_SIZE", "2"}, {"LOCAL_SIZE", "3"}};
+    const std::map<std::string, std::string> expected{{"DTRUN_JOB", "cafe"},
+                                                      {"DTRUN_GENERATION", "2"},
+                                                      {"DTRUN_RANK", "5"},
+                                                      {"DTRUN_SIZE", "7"},
+                                                      {"DTRUN_LOCAL_RANK", "1"},
+                                                      {"DTRUN_LOCAL_SIZE", "3"},
+                                                      {"DTRUN_CROSS_RANK", "1"},
+                                                      {"DTRUN_CROSS_SIZE", "2"},
+                                                      {"DTRUN_SLOT", "3"},
+                                                      {"DTRUN_HOST", "s2"},
+                                                      {"DTRUN_STORE_ADDR", "10.0.0.100:4000"},
+                                                      {"HOROVOD_HOSTNAME", "s2"},
+                                                      {"HOROVOD_RANK", "5"},
+                                                      {"HOROVOD_SIZE", "7"},
+                                                      {"HOROVOD_LOCAL_RANK", "1"},
+                                                      {"HOROVOD_LOCAL_SIZE", "3"},
+                                                      {"HOROVOD_CROSS_RANK", "1"},
+                                                      {"HOROVOD_CROSS_SIZE", "2"},
+                                                      {"RANK", "5"},
+                                                      {"WORLD_SIZE", "7"},
+                                                      {"LOCAL_RANK", "1"},
+                                                      {"LOCAL_WORLD_SIZE", "3"},
+                                                      {"GROUP_RANK", "1"},
+                                                      {"GROUP_WORLD_SIZE", "2"},
+                                                      {"ROLE_RANK", "5"},
+                                                      {"ROLE_WORLD_SIZE", "7"},
+                                                      {"ROLE_NAME", "default"},
+                                                      {"TORCHELASTIC_RESTART_COUNT", "1"},
+                                                      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                                                      {"TORCHELASTIC_RUN_ID", "cafe"},
+                                                      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                      {"CROSS_RANK", "1"},
+                                                      {"CROSS_SIZE", "2"},
+                                                      {"LOCAL_SIZE", "3"}};
     CHECK(fixed == expected);
 }
 

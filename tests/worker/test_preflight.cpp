@@ -19,7 +19,8 @@ TEST_CASE("what the caller sends wins over the host's own environment", "[prefli
     Bootstrap bootstrap;
     bootstrap.argv = {"true"};
     bootstrap.env = {{"PATH", "/bin"}, {"A", "caller"}};
-    const Preflight found = check(bootstrap, {"HOME=/", "A=host", "B=host", "_=/bin/sh", "SHLVL=3"});
+    const Preflight found =
+        check(bootstrap, {"HOME=/", "A=host", "B=host", "_=/bin/sh", "SHLVL=3"});
     CHECK(found.problem == HostProblem::none);
     CHECK(found.program == "/bin/true");
     CHECK(found.env.at("A") == "caller");
@@ -58,7 +59,8 @@ TEST_CASE("of the interfaces asked for the first that is there is taken", "[pref
     bootstrap.interfaces = {"ib7"};
     const Preflight found = check(bootstrap);
     CHECK(found.problem == HostProblem::other);
-    CHECK(found.problem_text.starts_with("no network interface ib7 (--network-interfaces); it has "));
+    CHECK(
+        found.problem_text.starts_with("no network interface ib7 (--network-interfaces); it has "));
 }
 
 }  // namespace dtrun

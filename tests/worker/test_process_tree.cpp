@@ -1,12 +1,12 @@
 #include "worker/process_tree.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace dtrun {
 namespace {

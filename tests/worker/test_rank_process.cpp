@@ -1,12 +1,12 @@
 #include "tests/support/temp_dir.h"
 #include "worker/rank_process.h"
 
-#include <catch2/catch.hpp>
-#include <csignal>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
+#include <csignal>
 
 namespace dtrun {
 namespace {
@@ -35,8 +35,8 @@ int wait_for(pid_t pid) {
 TEST_CASE("a rank gets its arguments, environment and directory as they are", "[rank_process]") {
     const TempDir dir;
     auto rank = spawn_rank({"/bin/sh",
-                            {"sh", "-c", "printf '%s|' \"$@\"; printf '%s' \"$V\"; pwd; echo e >&2", "sh",
-                             "a b", "", "$HOME", "'\""},
+                            {"sh", "-c", "printf '%s|' \"$@\"; printf '%s' \"$V\"; pwd; echo e >&2",
+                             "sh", "a b", "", "$HOME", "'\""},
                             {"V=line 1\nline 2;", "PATH=/bin:/usr/bin"},
                             dir.path(),
                             false});
@@ -87,7 +87,8 @@ TEST_CASE("a rank that wants input has a pipe, any other reads end of file", "[r
     wait_for(other->pid);
 }
 
-TEST_CASE("programs are found as execvp finds them, with advice when they are not", "[rank_process]") {
+TEST_CASE("programs are found as execvp finds them, with advice when they are not",
+          "[rank_process]") {
     const TempDir dir;
     const std::string tool = dir.write("tool", "#!/bin/sh\n", 0755);
     dir.write("train.py", "print()\n", 0644);

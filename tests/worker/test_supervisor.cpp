@@ -2,9 +2,9 @@
 #include "worker/process_tree.h"
 #include "worker/supervisor.h"
 
+#include <sys/prctl.h>
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <sys/prctl.h>
 
 namespace dtrun {
 namespace {
@@ -17,7 +17,10 @@ struct Bench {
     std::vector<Supervisor::Start> start(const std::vector<std::string>& scripts) {
         std::vector<Supervisor::Request> requests;
         for (std::uint32_t rank = 0; rank < scripts.size(); ++rank)
-            requests.push_back({1, rank, {"/bin/sh", {"sh", "-c", scripts[rank]}, {"PATH=/bin:/usr/bin"}, "/", false}});
+            requests.push_back(
+                {1,
+                 rank,
+                 {"/bin/sh", {"sh", "-c", scripts[rank]}, {"PATH=/bin:/usr/bin"}, "/", false}});
         return supervisor.start(std::move(requests));
     }
     /// Runs the loop until `done` holds, at most ten seconds.
@@ -72,7 +75,8 @@ TEST_CASE("a rank that ends on TERM is a victim, one that ignores it is killed a
 
 TEST_CASE("what a rank left behind ends with the job, a stopped process included", "[supervisor]") {
     Bench bench;
-    const auto starts = bench.start({"(setsid sleep 60 &); (setsid sh -c 'kill -STOP $$' &); exit 0"});
+    const auto starts =
+        bench.start({"(setsid sleep 60 &); (setsid sh -c 'kill -STOP $$' &); exit 0"});
     bench.run_until([&] { return bench.exits.size() == 1; });
     CHECK(bench.stop(SIGTERM, std::chrono::seconds(5)).value() >= 1);
     CHECK(descendants(::getpid()).empty());
@@ -83,7 +87,8 @@ TEST_CASE("a second order to end shortens the grace", "[supervisor]") {
     const auto starts = bench.start({"trap '' TERM; while :; do sleep 1; done"});
     ::usleep(100'000);
     std::optional<int> strays;
-    bench.supervisor.stop_all(SIGTERM, std::chrono::seconds(60), [&](int count) { strays = count; });
+    bench.supervisor.stop_all(SIGTERM, std::chrono::seconds(60),
+                              [&](int count) { strays = count; });
     bench.io.restart();
     bench.io.run_for(std::chrono::milliseconds(50));
     CHECK_FALSE(strays.has_value());

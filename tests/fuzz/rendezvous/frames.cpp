@@ -42,8 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace dtrun;
     std::string_view bytes(reinterpret_cast<const char*>(data), size);
     if (size >= ClientHello::kBytes)
-        static_cast<void>(decode_hello(std::span<const std::uint8_t, ClientHello::kBytes>(
-            data, ClientHello::kBytes)));
+        static_cast<void>(decode_hello(
+            std::span<const std::uint8_t, ClientHello::kBytes>(data, ClientHello::kBytes)));
     for (;;) {
         const auto frame = next_frame(bytes);
         if (!frame || !*frame) return 0;
