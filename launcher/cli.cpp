@@ -225,10 +225,12 @@ Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
 Result<CommandLine> parse_help(Words words, EnvironmentView) {
     CommandLine command = text_command(CommandLine::Kind::help);
     if (words.empty() || words[0] == "run") return command;
-    if (words[0] != "environment")
-        return fail(Errc::invalid_input,
-                    "no help on '{}'; there is: dtrun help run, dtrun help environment", words[0]);
-    command.text = environment_help();
+    if (words[0] != "environment" && words[0] != "man")
+        return fail(
+            Errc::invalid_input,
+            "no help on '{}'; there is: dtrun help run, dtrun help environment, dtrun help man",
+            words[0]);
+    command.text = words[0] == "man" ? man_page() : environment_help();
     return command;
 }
 

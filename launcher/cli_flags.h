@@ -64,6 +64,8 @@ Result<FoundFlag> find_flag(std::string_view word);
 
 /// `dtrun --help`, in at most kHelpColumns columns.
 std::string run_help();
+/// The same as a manual page, in roff: `dtrun help man`.
+std::string man_page();
 std::string_view usage_line();
 
 }  // namespace dtrun

@@ -32,6 +32,21 @@ unique; a value follows as the next word or after '='. See also: dtrun help
 environment.
 )";
 
+constexpr std::string_view kExitCodes = R"(
+Exit code: 0 if every rank exits 0; else that of the first rank that failed,
+128+n if signal n ended it; or dtrun's own:
+  126                       program or --wdir cannot be used on some host
+  127                       program not found on some host
+  130                       Ctrl-C; 128+n for another signal n to dtrun
+  200                       command line, hostfile or environment file
+  201                       a host cannot be reached
+  202                       a host's key, or ours, is refused
+  203                       the agent cannot be copied, started or reach back
+  204                       a host or its agent was lost while the job ran
+  205                       --start-timeout
+  210                       dtrun itself failed
+)";
+
 constexpr std::size_t kMiddle = 28;  // where descriptions begin
 
 constexpr std::pair<FlagGroup, std::string_view> kTitles[] = {
@@ -100,7 +115,23 @@ std::string_view usage_line() {
 std::string run_help() {
     std::string text = std::string(usage_line()) + "\n" + std::string(kIntroduction);
     for (const auto& [group, title] : kTitles) text += fmt::format("\n{}:\n{}", title, rows(group));
-    return text + "\nRefused flags of horovodrun:\n" + refusals();
+    return text + "\nRefused flags of horovodrun:\n" + refusals() + std::string(kExitCodes);
+}
+
+std::string man_page() {
+    std::string text =
+        ".TH DTRUN 1\n.SH NAME\ndtrun \\- start a program on many machines, with a rank for each\n"
+        ".SH SYNOPSIS\n.B dtrun\n[run] [options] [VAR=VALUE...] program [args...]\n"
+        ".SH DESCRIPTION\n.nf\n";
+    const std::string help = run_help();
+    for (const std::string_view line :
+         split(std::string_view(help).substr(help.find('\n') + 1), '\n')) {
+        // A dot or a quote at the begin of a line, and a backslash anywhere, would be orders to roff.
+        if (line.starts_with('.') || line.starts_with('\'')) text += "\\&";
+        for (const char c : line) text += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+        text += '\n';
+    }
+    return text + ".fi\n";
 }
 
 }  // namespace dtrun

@@ -1,7 +1,7 @@
 #include "launcher/head.h"
 
 #include "base/log.h"
-#include "base/net.h"
+#include "base/strings.h"
 #include "launcher/exit_code.h"
 #include "launcher/report.h"
 
@@ -168,6 +168,9 @@ void Head::step() {
 void Head::start_ranks() {
     starting_ = false;
     progress_->finish();
+    for (const auto& [directory, hosts] : elsewhere_)
+        log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
+                  directory);
     const std::vector<Assign> assignments = membership_.assignments();
     for (std::uint32_t host = 0; host < hosts_.size(); ++host)
         hosts_[host].session->send(encode(assignments[host]));

@@ -15,6 +15,7 @@
 #include "rendezvous/server.h"
 
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -106,6 +107,7 @@ private:
     asio::steady_timer over_;         ///< cancelled when the job may be over
     asio::steady_timer output_idle_;  ///< cancelled when the output may be
     asio::steady_timer login_slot_;   ///< cancelled when a login has ended
+    std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
     unsigned logins_ = 0;
     unsigned sweeps_ = 0;
     bool starting_ = true;               ///< hosts may still be connecting

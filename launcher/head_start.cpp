@@ -294,9 +294,7 @@ void Head::agent_joined(AgentSession& agent, Join join) {
         job_.host_failed({host, failure_kind(problem), problem_text});
         return step();
     }
-    if (spec_.directory != directory)
-        log::warn("{}: {} is not there, ranks run in {}", spec_.hosts[host].host.name,
-                  spec_.directory, directory);
+    if (spec_.directory != directory) elsewhere_[directory].push_back(spec_.hosts[host].host.name);
     progress_->host_ready(host);
     job_.host_ready(host);
     if (job_.ending()) agent.send(encode(Stop{}));  // too late for it

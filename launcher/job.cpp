@@ -85,6 +85,7 @@ void Job::host_failed(HostFailure failure) {
 void Job::all_answered() {
     if (stopping_ || count(HostState::connecting) > 0) return;
     if (!outcome_.host_failures.empty()) {
+        std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
         cause(Outcome::Cause::cannot_start);
         return stop(SIGTERM, std::chrono::milliseconds(0));
     }
@@ -150,6 +151,7 @@ void Job::host_late(HostFailure failure) {
 
 void Job::start_timed_out() {
     if (started_ || stopping_) return;
+    std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
     cause(Outcome::Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
 }

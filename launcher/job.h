@@ -41,7 +41,7 @@ struct Outcome {
         start_timeout,
     };
     Cause cause = Cause::success;
-    std::vector<HostFailure> host_failures;
+    std::vector<HostFailure> host_failures;  ///< by host
     std::optional<Exited> first;  ///< the first rank that failed, by arrival
     std::uint32_t lost_host = 0;
     std::string lost_text;

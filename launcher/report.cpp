@@ -62,10 +62,8 @@ std::string victims_text(const Outcome& outcome) {
 }  // namespace
 
 std::string host_failures_text(const std::vector<HostFailure>& failures, const JobSpec& spec) {
-    std::vector<HostFailure> in_order = failures;
-    std::ranges::sort(in_order, {}, &HostFailure::host);
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
-    for (const HostFailure& failure : in_order) {
+    for (const HostFailure& failure : failures) {
         auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
         if (group == groups.end()) group = groups.insert(groups.end(), {failure.text, {}});
         group->second.push_back(spec.hosts[failure.host].host.name);

@@ -254,7 +254,9 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"-H a:1, u@b:1, c:2 prog",
          "'u@b:1,' is a host, not a program: -H takes one word without blanks; write -H "
          "a:1,u@b:1,c:2"},
-        {"help me", "no help on 'me'; there is: dtrun help run, dtrun help environment"},
+        {"help me",
+         "no help on 'me'; there is: dtrun help run, dtrun help environment, dtrun help "
+         "man"},
     }));
     CAPTURE(typed);
     CHECK(error_of(typed) == message);

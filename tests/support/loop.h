@@ -8,13 +8,17 @@
 
 namespace dtrun {
 
+template <class T>
+asio::awaitable<void> store(asio::awaitable<T> task, std::optional<T>& result) {
+    result.emplace(co_await std::move(task));
+}
+
 /// Runs `task` on `io` until it has ended, at most ten seconds: a test that hangs fails instead.
 template <class T>
 T run_to_end(asio::io_context& io, asio::awaitable<T> task) {
     std::optional<T> result;
-    asio::co_spawn(io, std::move(task), [&](std::exception_ptr error, T value) {
+    asio::co_spawn(io, store(std::move(task), result), [&io](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);
-        result = std::move(value);
         io.stop();
     });
     io.restart();
