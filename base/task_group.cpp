@@ -27,7 +27,11 @@ void TaskGroup::spawn(asio::awaitable<void> task) {
 }
 
 void TaskGroup::finished(std::list<Task>::iterator task, std::exception_ptr error) {
-    tasks_.erase(task);
+    // A cancellation that was emitted a moment ago is still on its way through the executor's queue,
+    // and looks into the task: destroy that behind it.
+    const auto ended = std::make_shared<std::list<Task>>();
+    ended->splice(ended->begin(), tasks_, task);
+    asio::post(executor_, [ended] {});
     if (tasks_.empty()) empty_.cancel();
     if (!error) return;
     try {

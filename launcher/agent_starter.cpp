@@ -11,6 +11,8 @@
 namespace dtrun {
 namespace {
 
+constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
+
 constexpr std::string_view kReady = "dtrun-agent ";
 constexpr std::string_view kWanted = "dtrun-agent-wanted ";
 constexpr std::string_view kSend = "dtrun-agent-send";
@@ -37,26 +39,38 @@ constexpr std::string_view kScript =
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
     "[ -x \"$a\" ] && exec \"$a\"; f \"cannot execute $a (is $d mounted noexec?)\"";
 
+/// Waits for the host's word that it is ready for the bytes.
+asio::awaitable<Result<void>> await_send(LineReader& lines, Deadline deadline) {
+    for (;;) {
+        const auto line = co_await lines.next(deadline);
+        if (!line) co_return std::unexpected(line.error());
+        if (*line == kSend) co_return Result<void>{};
+        if (line->starts_with(kFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
+    }
+}
+
 asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, std::string machine,
-                                         Deadline deadline) {
+                                         std::chrono::milliseconds patience) {
     const auto agent = find_agent(machine);
-    if (!agent) co_return std::unexpected(agent.error());
+    if (!agent) co_return fail(Errc::internal, "{}", agent.error().message);
     const auto bytes = read_file(agent->path);
     if (!bytes) co_return std::unexpected(bytes.error());
     const std::string announcement =
         fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
-    auto sent = co_await channel.write(announcement, deadline);
-    if (!sent) co_return sent;
-    for (;;) {
-        const auto line = co_await lines.next(deadline);
-        if (!line) co_return std::unexpected(line.error());
-        if (*line == kSend) break;
-        if (line->starts_with(kFailed))
-            co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
+    auto done = co_await channel.write(announcement, after(patience));
+    if (!done) co_return done;
+    done = co_await await_send(lines, after(patience));
+    if (!done) co_return done;
+    std::string_view rest = *bytes;
+    while (!rest.empty()) {
+        const std::string_view piece = rest.substr(0, kPieceBytes);
+        done = co_await channel.write(piece, after(patience));
+        // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
+        if (!done && done.error().code == Errc::closed) break;
+        if (!done) co_return done;
+        rest.remove_prefix(piece.size());
     }
-    // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
-    sent = co_await channel.write(*bytes, deadline);
-    if (!sent && sent.error().code != Errc::closed) co_return sent;
     co_return Result<void>{};
 }
 
@@ -84,7 +98,8 @@ asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
     }
 }
 
-asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline deadline,
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline& deadline,
+                                          std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase) {
     std::string last_said;
     for (;;) {
@@ -98,7 +113,8 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
         if (line->starts_with(kWanted)) {
             phase("copying the agent");
             const std::string machine = line->substr(kWanted.size());
-            const auto sent = co_await send_agent(channel, lines, machine, deadline);
+            const auto sent = co_await send_agent(channel, lines, machine, patience);
+            deadline = after(patience);
             if (!sent && sent.error().code == Errc::timed_out)
                 co_return fail(sent.error(), "copying the agent");
             if (!sent) co_return sent;

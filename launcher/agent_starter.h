@@ -31,9 +31,12 @@ private:
 };
 
 /// Waits until the agent behind `channel` is ready for its bootstrap, and copies it there first if it
-/// asks for that.
+/// asks for that. Copying takes as long as the link needs.
+/// \param[in,out] deadline  for the agent's answer; renewed once it was copied
+/// \param patience          how long a copy may stand still
 /// Errc: timed_out, closed (with what the host said), not_found (no agent for its CPU), internal
-asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline deadline,
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline& deadline,
+                                          std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase);
 
 /// "exit status 1: sh: not found": how a command ended, with what it said on standard error.

@@ -33,6 +33,7 @@ std::vector<std::string> login_environment() {
 
 StartFailure failure_kind(Errc code) {
     switch (code) {
+        case Errc::not_found:
         case Errc::unreachable:
             return StartFailure::unreachable;
         case Errc::timed_out:
@@ -148,7 +149,7 @@ asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline dead
     if (!done) co_return done;
     LineReader lines(*channel);
     const auto phase = [this, host](const char* what) { set_phase(host, what); };
-    done = co_await greet_agent(*channel, lines, deadline, phase);
+    done = co_await greet_agent(*channel, lines, deadline, spec_.options.connect_timeout, phase);
     if (!done) co_return done;
     Bytes frame = bootstrap_frame(host);
     done = co_await channel->write(frame, deadline);
