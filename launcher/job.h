@@ -42,7 +42,7 @@ struct Outcome {
     };
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;  ///< by host
-    std::optional<Exited> first;  ///< the first rank that failed, by arrival
+    std::optional<Exited> first;             ///< the first rank that failed, by arrival
     std::uint32_t lost_host = 0;
     std::string lost_text;
     int signal = 0;

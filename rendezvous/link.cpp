@@ -41,6 +41,7 @@ Link::Link(tcp::socket socket)
 }
 
 asio::awaitable<Result<void>> Link::receive() {
+    if (!socket_.is_open()) co_return fail(Errc::cancelled, "link closed");
     // Keep the beginning of an incomplete frame, at the front of a buffer that can hold all of it.
     std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(parsed_),
               buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());

@@ -160,8 +160,8 @@ Result<std::string> find_program(const std::string& program, const std::string& 
     if (::access(here.c_str(), F_OK) == 0) {
         const bool runs = ::access(here.c_str(), X_OK) == 0;
         return fail(Errc::not_found,
-                    "{}: not found on PATH; there is one in the working directory: write {}{}", program,
-                    runs ? "./" : "its interpreter first, e.g. python ", program);
+                    "{}: not found on PATH; there is one in the working directory: write {}{}",
+                    program, runs ? "./" : "its interpreter first, e.g. python ", program);
     }
     return fail(Errc::not_found, "{}: not found on PATH ({})", program, path);
 }

@@ -70,10 +70,12 @@ TEST_CASE("text and bytes of every length class are read back as views", "[msgpa
 
 TEST_CASE("a count that cannot fit into the rest of the input is refused before any loop",
           "[msgpack]") {
-    PackReader array(from_hex("dd ff ff ff ff"));
+    const std::string huge_array = from_hex("dd ff ff ff ff");
+    PackReader array(huge_array);
     CHECK(array.array() == 0);
     CHECK_FALSE(array.ok());
-    PackReader map(from_hex("df 7f ff ff ff c0 c0"));
+    const std::string huge_map = from_hex("df 7f ff ff ff c0 c0");
+    PackReader map(huge_map);
     CHECK(map.map() == 0);
     CHECK_FALSE(map.ok());
     const std::string huge_text = from_hex("db ff ff ff ff 61");
