@@ -5,6 +5,7 @@
 #include "launcher/cli_flags.h"
 #include "launcher/horovod_config.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 namespace dtrun {

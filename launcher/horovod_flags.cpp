@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <charconv>
