@@ -187,22 +187,28 @@ void Head::agent_started(std::uint32_t host, const Started& started) {
         log::info("rank {} runs on {} as pid {}", rank.rank, spec_.hosts[host].host.name, rank.pid);
 }
 
+/// Agents speak for their own ranks only.
+bool Head::runs_on(std::uint32_t rank, std::uint32_t host) const {
+    const auto& ranks = spec_.placement.ranks;
+    return rank < ranks.size() && static_cast<std::uint32_t>(ranks[rank].host) == host;
+}
+
 void Head::agent_exited(std::uint32_t host, const Exited& exited) {
+    if (!runs_on(exited.rank, host)) return;
     log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
     job_.rank_exited(host, exited);
     step();
 }
 
 void Head::agent_output(std::uint32_t host, const OutputView& output) {
-    if (output.header.rank >= spec_.placement.ranks.size()) return;
+    if (!runs_on(output.header.rank, host)) return;
     output_->add(static_cast<int>(output.header.rank), output.header.stream, output.header.time_ns,
                  output.data);
-    static_cast<void>(host);
 }
 
-void Head::agent_output_end(std::uint32_t, const OutputEnd& end) {
-    if (end.rank < spec_.placement.ranks.size())
-        output_->finish(static_cast<int>(end.rank), end.stream);
+void Head::agent_output_end(std::uint32_t host, const OutputEnd& end) {
+    const bool known = end.stream == Stream::out || end.stream == Stream::err;
+    if (known && runs_on(end.rank, host)) output_->finish(static_cast<int>(end.rank), end.stream);
 }
 
 void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {

@@ -71,6 +71,7 @@ private:
     void agent_input_credit(std::uint32_t host, std::uint64_t bytes) override;
     void agent_done(std::uint32_t host, const Done& done) override;
     void agent_closed(AgentSession& agent, const Error& why) override;
+    bool runs_on(std::uint32_t rank, std::uint32_t host) const;
     void lost(std::uint32_t host, const std::string& why);
 
     // What follows.

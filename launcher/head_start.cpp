@@ -219,7 +219,6 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
                  : options.stdin_target.kind == StdinTarget::Kind::rank ? InputTarget::one
                                                                         : InputTarget::none;
     boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
-    boot.rank_count = static_cast<std::uint32_t>(target.ranks.size());
     boot.log_level = static_cast<std::uint8_t>(options.verbosity);
     Bytes frame = encode(boot);
     ::explicit_bzero(boot.secret.data(), boot.secret.size());

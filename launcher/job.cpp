@@ -18,7 +18,6 @@ int failure_code(StartFailure kind) {
         case StartFailure::denied:
             return kExitAuthentication;
         case StartFailure::agent:
-        case StartFailure::head_unreachable:
             return kExitAgent;
         case StartFailure::program_missing:
             return kExitProgramMissing;

@@ -17,7 +17,6 @@ enum class StartFailure : std::uint8_t {
     timed_out,
     denied,
     agent,
-    head_unreachable,
     program_missing,
     not_executable,
     directory_missing,

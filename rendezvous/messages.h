@@ -40,7 +40,6 @@ struct Bootstrap {
     std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
     InputTarget input = InputTarget::none;
     std::uint32_t input_rank = 0;  ///< for InputTarget::one
-    std::uint32_t rank_count = 0;  ///< ranks that this host will run
     std::uint8_t log_level = 1;    ///< log::Level
 
     template <class Self, class F>
@@ -51,8 +50,7 @@ struct Bootstrap {
         f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
         f("directory_required", m.directory_required), f("interfaces", m.interfaces);
         f("reserve_port", m.reserve_port), f("output_window_bytes", m.output_window_bytes);
-        f("input", m.input), f("input_rank", m.input_rank), f("rank_count", m.rank_count);
-        f("log_level", m.log_level);
+        f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
     }
     static constexpr FrameType kType = FrameType::bootstrap;
 };

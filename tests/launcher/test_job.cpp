@@ -174,7 +174,6 @@ TEST_CASE("each way to fail before the start has its exit code", "[job]") {
                                                           {StartFailure::timed_out, 201},
                                                           {StartFailure::denied, 202},
                                                           {StartFailure::agent, 203},
-                                                          {StartFailure::head_unreachable, 203},
                                                           {StartFailure::program_missing, 127},
                                                           {StartFailure::not_executable, 126},
                                                           {StartFailure::directory_missing, 126},
