@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "rendezvous/frame.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -16,7 +17,12 @@ namespace dtrun {
 // and decode() are made from it.
 
 /// Version of this protocol; both sides must have the same.
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
+
+inline constexpr std::chrono::milliseconds kHeartbeatInterval{500};
+
+/// "No rank" or "not known", where a rank is named.
+inline constexpr std::uint32_t kNoRank = 0xffff'ffff;
 
 /// Which standard input a rank gets.
 enum class InputTarget : std::uint8_t { none, all, one };
@@ -41,6 +47,9 @@ struct Bootstrap {
     InputTarget input = InputTarget::none;
     std::uint32_t input_rank = 0;  ///< for InputTarget::one
     std::uint8_t log_level = 1;    ///< log::Level
+    bool encrypt = false;          ///< every connection of the job between hosts
+    bool relay = false;            ///< other hosts' agents will connect to this one
+    std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -51,6 +60,8 @@ struct Bootstrap {
         f("directory_required", m.directory_required), f("interfaces", m.interfaces);
         f("reserve_port", m.reserve_port), f("output_window_bytes", m.output_window_bytes);
         f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
+        f("encrypt", m.encrypt), f("relay", m.relay);
+        f("heartbeat_timeout_ms", m.heartbeat_timeout_ms);
     }
     static constexpr FrameType kType = FrameType::bootstrap;
 };
@@ -70,7 +81,8 @@ struct Join {
     std::int64_t agent_pid = 0;
     std::string address;          ///< numeric address by which this host reached the head
     std::string interface;        ///< network interface that holds `address`
-    std::uint16_t free_port = 0;  ///< reserved for MASTER_PORT, when asked for
+    std::uint16_t free_port = 0;   ///< reserved for MASTER_PORT, when asked for
+    std::uint16_t relay_port = 0;  ///< where it waits for the agents behind it
     std::string directory;        ///< where the ranks will run
     HostProblem problem = HostProblem::none;
     std::string problem_text;
@@ -78,7 +90,7 @@ struct Join {
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("host", m.host), f("hostname", m.hostname), f("agent_pid", m.agent_pid);
-        f("address", m.address), f("interface", m.interface), f("free_port", m.free_port);
+        f("address", m.address), f("interface", m.interface), f("free_port", m.free_port), f("relay_port", m.relay_port);
         f("directory", m.directory), f("problem", m.problem), f("problem_text", m.problem_text);
     }
     static constexpr FrameType kType = FrameType::join;
@@ -109,10 +121,12 @@ struct Assign {
     std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
     std::uint16_t master_port = 0;
     std::vector<RankSlot> ranks;  ///< of this host, in order of local_rank
+    std::uint32_t ranks_below = 0;  ///< of this host and of all behind it
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
+        f("ranks_below", m.ranks_below);
         f("node_count", m.node_count), f("master_address", m.master_address);
         f("master_port", m.master_port), f("ranks", m.ranks);
     }
@@ -219,10 +233,11 @@ struct SignalRanks {
 struct Stop {
     std::int32_t signal = 15;
     std::uint32_t grace_ms = 0;
+    std::string why;  ///< from a daemon: what ended the job
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("signal", m.signal), f("grace_ms", m.grace_ms);
+        f("signal", m.signal), f("grace_ms", m.grace_ms), f("why", m.why);
     }
     static constexpr FrameType kType = FrameType::stop;
 };
@@ -245,6 +260,256 @@ struct Refuse {
         f("reason", m.reason);
     }
     static constexpr FrameType kType = FrameType::refuse;
+};
+
+/// A rank's first words to its agent, over the socket that DTRUN_SOCKET names.
+struct Hello {
+    std::uint16_t protocol = kProtocolVersion;
+    std::uint32_t rank = kNoRank;  ///< kNoRank: a helper of some rank, which only uses the store
+    std::uint64_t generation = 0;  ///< that it was started in; 0: the current one
+    std::int64_t pid = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("protocol", m.protocol), f("rank", m.rank), f("generation", m.generation);
+        f("pid", m.pid);
+    }
+    static constexpr FrameType kType = FrameType::hello;
+};
+
+/// What a rank is told of itself.
+struct Welcome {
+    std::string job;  ///< hexadecimal id
+    std::uint64_t generation = 0;
+    std::uint32_t rank = kNoRank;
+    std::uint32_t world_size = 0;
+    std::uint32_t local_rank = 0;
+    std::uint32_t local_size = 0;
+    std::uint32_t cross_rank = 0;
+    std::uint32_t cross_size = 0;
+    std::uint32_t node_rank = 0;
+    std::uint32_t node_count = 0;
+    std::string host_name;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("job", m.job), f("generation", m.generation), f("rank", m.rank);
+        f("world_size", m.world_size), f("local_rank", m.local_rank), f("local_size", m.local_size);
+        f("cross_rank", m.cross_rank), f("cross_size", m.cross_size), f("node_rank", m.node_rank);
+        f("node_count", m.node_count), f("host_name", m.host_name);
+    }
+    static constexpr FrameType kType = FrameType::welcome;
+};
+
+/// The connection of a store's client has ended: what it waits for is forgotten.
+struct Gone {
+    std::uint64_t client = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("client", m.client);
+    }
+    static constexpr FrameType kType = FrameType::gone;
+};
+
+struct FenceEntry {
+    std::uint32_t rank = 0;
+    std::string bytes;
+
+    bool operator==(const FenceEntry&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("bytes", m.bytes);
+    }
+};
+
+/// Arrivals at one fence: of one rank, or summed over everybody below a relay.
+struct Fence {
+    std::uint64_t generation = 0;
+    std::string name;         ///< at most kNameBytesMax
+    std::uint64_t round = 0;  ///< how often every rank has been at a fence of this name before
+    std::uint32_t ranks = 1;  ///< that have arrived
+    std::vector<FenceEntry> entries;  ///< of those that brought bytes; a rank's own is the only one
+
+    static constexpr std::size_t kNameBytesMax = 1'024;
+    /// Of all ranks' entries together, as MessagePack.
+    static constexpr std::size_t kBytesMax = 12u << 20;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round), f("ranks", m.ranks);
+        f("entries", m.entries);
+    }
+    static constexpr FrameType kType = FrameType::fence;
+};
+
+/// A rank's deadline has passed. It still waits for `fenced`, which says what holds for all.
+struct Unfence {
+    std::uint64_t generation = 0;
+    std::string name;
+    std::uint64_t round = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round), f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::unfence;
+};
+
+/// The end of a fence, the same for every rank.
+struct Fenced {
+    std::uint64_t generation = 0;
+    std::string name;
+    std::uint64_t round = 0;
+    bool complete = false;
+    std::string why;                  ///< it failed
+    std::vector<FenceEntry> entries;  ///< by rank
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round);
+        f("complete", m.complete), f("why", m.why), f("entries", m.entries);
+    }
+    static constexpr FrameType kType = FrameType::fenced;
+};
+
+struct RankProgress {
+    std::uint32_t rank = kNoRank;
+    std::uint64_t step = 0;  ///< whatever the program counts; grows
+
+    bool operator==(const RankProgress&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("step", m.step);
+    }
+    static constexpr FrameType kType = FrameType::progress;
+};
+
+/// Something that ranks may want to know.
+struct Event {
+    enum class Kind : std::uint8_t {
+        membership = 1,  ///< a new generation is coming: this one's ranks will be ended
+        shutdown = 2,    ///< the job is being ended: SIGTERM comes now, SIGKILL after `grace_ms`
+    };
+    Kind kind = Kind::membership;
+    std::uint64_t generation = 0;  ///< that is coming, or that ends
+    std::uint32_t grace_ms = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("kind", m.kind), f("generation", m.generation), f("grace_ms", m.grace_ms);
+        f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::event;
+};
+
+/// Sent every kHeartbeatInterval, whatever else is sent; any frame is a sign of life.
+struct Heartbeat {
+    std::uint32_t reporting = 0;  ///< ranks below that count steps
+    RankProgress slowest;         ///< of these
+    std::uint64_t fastest_step = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("reporting", m.reporting), f("slowest", m.slowest), f("fastest_step", m.fastest_step);
+    }
+    static constexpr FrameType kType = FrameType::heartbeat;
+};
+
+struct RelayLost {
+    std::uint32_t host = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::relay_lost;
+};
+
+/// Ends the ranks, but not the agent: another generation follows.
+struct Pause {
+    std::uint64_t generation = 0;  ///< that is coming
+    std::int32_t signal = 15;
+    std::uint32_t grace_ms = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("signal", m.signal), f("grace_ms", m.grace_ms);
+        f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::pause;
+};
+
+struct Paused {
+    std::uint64_t generation = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation);
+    }
+    static constexpr FrameType kType = FrameType::paused;
+};
+
+/// Slots that want to take part in a daemon's job; also the first frame after a lost connection.
+struct Enter {
+    std::uint64_t member = 0;      ///< random, never 0; who it is after a reconnect
+    std::uint64_t generation = 0;  ///< whose ranks it runs; 0: none
+    std::uint64_t paused = 0;      ///< that it has accepted, and waits for
+    std::string job_name;
+    std::string name;             ///< of the host
+    std::uint32_t slots = 0;      ///< ranks that it can run; 0: only looks into the store
+    std::uint32_t ranks_min = 0;  ///< of the job; 0: as many as `slots` of the first member
+    std::uint32_t ranks_max = 0;  ///< of the job; 0: as ranks_min
+    std::uint32_t join_timeout_ms = 600'000;  ///< for ranks_min ranks to come together
+    std::uint32_t last_call_ms = 2'000;       ///< for more of them, once there are ranks_min
+    std::string address;                      ///< as Join's
+    std::uint16_t free_port = 0;              ///< for MASTER_PORT, should it get rank 0
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("member", m.member), f("generation", m.generation), f("paused", m.paused);
+        f("job_name", m.job_name), f("name", m.name), f("slots", m.slots);
+        f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
+        f("join_timeout_ms", m.join_timeout_ms), f("last_call_ms", m.last_call_ms);
+        f("address", m.address), f("free_port", m.free_port);
+    }
+    static constexpr FrameType kType = FrameType::enter;
+};
+
+struct Propose {
+    std::uint64_t generation = 0;  ///< that is coming
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::propose;
+};
+
+struct Accept {
+    std::uint64_t generation = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation);
+    }
+    static constexpr FrameType kType = FrameType::accept;
+};
+
+struct Leave {
+    bool finished = false;  ///< every rank of it ended with 0: the job is done, not smaller
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("finished", m.finished), f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::leave;
 };
 
 /// A whole frame, ready to be sent.
