@@ -10,8 +10,10 @@
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
@@ -26,6 +28,9 @@ namespace dtrun {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using Unix = asio::local::stream_protocol;
+/// A TCP or a Unix connection.
+using StreamSocket = asio::generic::stream_protocol::socket;
 using Clock = std::chrono::steady_clock;
 
 /// Completion token: awaits, and yields (error_code, values...) instead of throwing.

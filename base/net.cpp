@@ -15,6 +15,16 @@ std::string numeric(const asio::ip::address& address) {
     return address.to_string();
 }
 
+std::string remote_address(const tcp::socket& socket) {
+    boost::system::error_code closed;
+    return numeric(socket.remote_endpoint(closed).address());
+}
+
+std::string local_address(const tcp::socket& socket) {
+    boost::system::error_code closed;
+    return numeric(socket.local_endpoint(closed).address());
+}
+
 std::vector<InterfaceAddress> interface_addresses() {
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return {};

@@ -10,6 +10,10 @@ namespace dtrun {
 /// Numeric text of an address; IPv4 that arrived over an IPv6 socket ("::ffff:10.0.0.1") as IPv4.
 std::string numeric(const asio::ip::address& address);
 
+/// Numeric addresses of a connection's ends; "0.0.0.0" once it is closed.
+std::string remote_address(const tcp::socket& socket);
+std::string local_address(const tcp::socket& socket);
+
 struct InterfaceAddress {
     std::string interface;  ///< e.g. "eth0"
     std::string address;    ///< numeric, without a scope

@@ -1,15 +1,16 @@
 #include "launcher/agent_session.h"
 
 #include "base/net.h"
+#include "rendezvous/relayed.h"
 
 namespace dtrun {
 
-AgentSession::AgentSession(tcp::socket socket, AgentEvents& events)
-    : link_(std::move(socket)), events_(events) {
-    boost::system::error_code ignored;
-    peer_address_ = numeric(link_.socket().remote_endpoint(ignored).address());
-    local_address_ = numeric(link_.socket().local_endpoint(ignored).address());
-}
+AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& events)
+    : peer_address_(dtrun::remote_address(connection.socket)),
+      local_address_(dtrun::local_address(connection.socket)),
+      link_(std::move(connection)),
+      port_(port),
+      events_(events) {}
 
 asio::awaitable<void> AgentSession::run() {
     for (;;) {
@@ -42,35 +43,64 @@ Result<void> AgentSession::with(std::string_view payload, Handler handler) {
 
 Result<void> AgentSession::handle(const FrameView& frame) {
     if (frame.type == FrameType::join && !host_)
-        return with<Join>(frame.payload,
-                          [this](Join& join) { events_.agent_joined(*this, std::move(join)); });
+        return with<Join>(frame.payload, [this](Join& join) {
+            events_.agent_joined(*this, std::move(join), false);
+        });
     if (!host_)
         return fail(Errc::invalid_input, "frame of type {} before join",
                     static_cast<int>(frame.type));
+    if (is_exchanged(frame.type)) return events_.agent_exchanged(*this, frame);
+    if (frame.type == FrameType::relayed) return handle_relayed(frame.payload);
+    if (frame.type == FrameType::relay_lost)
+        return with<RelayLost>(frame.payload, [this](RelayLost& lost) {
+            if (events_.is_behind(*this, lost.host)) events_.agent_lost(lost.host, lost.why);
+        });
+    return handle_from(*host_, frame);
+}
+
+Result<void> AgentSession::handle_relayed(std::string_view payload) {
+    const auto relayed = decode_relayed(payload);
+    if (!relayed) return std::unexpected(relayed.error());
+    const FrameView& frame = relayed->frame;
+    if (frame.type == FrameType::join)
+        return with<Join>(frame.payload, [this](Join& join) {
+            events_.agent_joined(*this, std::move(join), true);
+        });
+    if (!events_.is_behind(*this, relayed->host)) return {};  // it was given up meanwhile
+    return handle_from(relayed->host, frame);
+}
+
+Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& frame) {
     switch (frame.type) {
         case FrameType::output: {
             const auto output = decode_output(frame.payload);
             if (!output) return std::unexpected(output.error());
-            events_.agent_output(*host_, *output);
+            events_.agent_output(host, *output);
             return {};
         }
         case FrameType::output_end:
-            return with<OutputEnd>(
-                frame.payload, [this](OutputEnd& end) { events_.agent_output_end(*host_, end); });
+            return with<OutputEnd>(frame.payload, [this, host](OutputEnd& end) {
+                events_.agent_output_end(host, end);
+            });
         case FrameType::started:
-            return with<Started>(frame.payload, [this](Started& started) {
-                events_.agent_started(*host_, started);
+            return with<Started>(frame.payload, [this, host](Started& started) {
+                events_.agent_started(host, started);
             });
         case FrameType::exited:
-            return with<Exited>(frame.payload,
-                                [this](Exited& exited) { events_.agent_exited(*host_, exited); });
+            return with<Exited>(frame.payload, [this, host](Exited& exited) {
+                events_.agent_exited(host, exited);
+            });
         case FrameType::input_credit:
-            return with<InputCredit>(frame.payload, [this](InputCredit& credit) {
-                events_.agent_input_credit(*host_, credit.bytes);
+            return with<InputCredit>(frame.payload, [this, host](InputCredit& credit) {
+                events_.agent_input_credit(host, credit.bytes);
+            });
+        case FrameType::paused:
+            return with<Paused>(frame.payload, [this, host](Paused& paused) {
+                events_.agent_paused(host, paused);
             });
         case FrameType::done:
             return with<Done>(frame.payload,
-                              [this](Done& done) { events_.agent_done(*host_, done); });
+                              [this, host](Done& done) { events_.agent_done(host, done); });
         default:
             return fail(Errc::invalid_input, "unexpected frame of type {}",
                         static_cast<int>(frame.type));

@@ -76,6 +76,13 @@ Result<void> set_ssh_port(Draft& draft, string_view value) {
     return {};
 }
 
+Result<void> set_tree_threshold(Draft& draft, string_view value) {
+    const auto number = whole_number(value, 2, kRanksMax);
+    if (!number) return std::unexpected(number.error());
+    draft.options.tree_threshold = *number;
+    return {};
+}
+
 template <auto Member, int MinMs>
 Result<void> set_seconds(Draft& draft, string_view value) {
     const auto time = parse_seconds(value, std::chrono::milliseconds(MinMs), kTimeoutMax);
@@ -248,6 +255,11 @@ std::vector<Flag> reaching_flags() {
          "for each host: look up, connect, log in, start the agent; fractions allowed (default: "
          "10)",
          set_seconds<&Options::connect_timeout, 1>, ""},
+        {"--encrypt", "", reaching,
+         "encrypt what hosts say to each other (default: authenticated, but in the clear)",
+         set_true<&Options::encrypt>, ""},
+        {"--tree-threshold", "HOSTS", reaching,
+         "with more hosts than this, some relay for others (default: 256)", set_tree_threshold, ""},
         {"--start-timeout", "SECONDS", reaching,
          "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
          "--connect-timeout)",
@@ -286,6 +298,9 @@ std::vector<Flag> ending_flags() {
         {"--grace", "SECONDS", ending,
          "between SIGTERM and SIGKILL when the job ends; fractions allowed (default: 5)",
          set_seconds<&Options::grace, 0>, ""},
+        {"--heartbeat-timeout", "SECONDS", ending,
+         "a host that is silent for so long is lost; at least 1, fractions allowed (default: 3)",
+         set_seconds<&Options::heartbeat_timeout, 1'000>, ""},
         {"--keep-going", "", ending, "a rank that fails does not end the others (default: it does)",
          set_true<&Options::keep_going>, ""},
     };

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "launcher/exit_code.h"
 #include "launcher/report.h"
+#include "rendezvous/relayed.h"
 
 #include <sys/resource.h>
 #include <algorithm>
@@ -17,10 +18,11 @@ constexpr std::chrono::seconds kEndLimit{8};
 /// From the second Ctrl-C to the end, whoever does not answer or read by then.
 constexpr std::chrono::milliseconds kImpatience{1'500};
 
-JobPlan job_plan(const Placement& placement) {
-    JobPlan plan;
-    plan.world_size = static_cast<std::uint32_t>(placement.world_size());
-    plan.hosts.resize(placement.hosts.size());
+/// A host is the member whose id is its index and one.
+MembershipOptions membership_options(const Placement& placement) {
+    MembershipOptions options;
+    options.ranks_min = options.ranks_max = static_cast<std::uint32_t>(placement.world_size());
+    options.plan.resize(placement.hosts.size());
     for (const RankPlace& place : placement.ranks) {
         RankSlot slot;
         slot.rank = static_cast<std::uint32_t>(place.rank);
@@ -28,9 +30,9 @@ JobPlan job_plan(const Placement& placement) {
         slot.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
         slot.cross_size = static_cast<std::uint32_t>(place.cross_size);
         slot.slot = static_cast<std::uint32_t>(place.slot);
-        plan.hosts[static_cast<std::size_t>(place.host)].push_back(slot);
+        options.plan[static_cast<std::size_t>(place.host)].push_back(slot);
     }
-    return plan;
+    return options;
 }
 
 std::vector<std::uint32_t> ranks_on_host(const JobSpec& spec) {
@@ -85,12 +87,18 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
       spec_(spec),
       tasks_(io.get_executor()),
       hosts_(spec.hosts.size()),
-      membership_(job_plan(spec.placement)),
+      tree_(static_cast<std::uint32_t>(spec.hosts.size()),
+            static_cast<std::uint32_t>(spec.options.tree_threshold)),
+      membership_(membership_options(spec.placement)),
+      hub_(*this, HubOptions{}),
+      hub_timer_(io.get_executor(), hub_),
+      pulse_(io.get_executor(), spec.options.heartbeat_timeout),
       job_(ranks_on_host(spec), {spec.options.keep_going, spec.options.grace}),
       signals_(io),
       over_(io, asio::steady_timer::time_point::max()),
       output_idle_(io, asio::steady_timer::time_point::max()),
-      login_slot_(io, asio::steady_timer::time_point::max()) {}
+      login_slot_(io, asio::steady_timer::time_point::max()),
+      relay_ready_(io, asio::steady_timer::time_point::max()) {}
 
 Head::~Head() = default;
 
@@ -124,8 +132,7 @@ Result<void> Head::prepare() {
     }
     stdin_ = std::make_unique<StdinPump>(
         io_.get_executor(), readers, [this](std::uint32_t host, std::string_view bytes) {
-            if (hosts_[host].session != nullptr)
-                hosts_[host].session->send(encode(Input{std::string(bytes)}));
+            send(host, encode(Input{std::string(bytes)}));
         });
     return listen();
 }
@@ -139,6 +146,7 @@ asio::awaitable<int> Head::run() {
     }
     tasks_.spawn(watch_signals());
     tasks_.spawn(watch_start_timeout());
+    tasks_.spawn(pulse_.run([this] { beat(); }));
     if (log::enabled(log::Level::normal)) progress_->start();
     tasks_.spawn(start_hosts());
     while (!(job_.over() && sweeps_ == 0) && !hurry_) co_await over_.async_wait(use_tuple);
@@ -156,10 +164,11 @@ void Head::step() {
     if (const auto order = job_.take_stop()) {
         starting_ = false;
         login_slot_.cancel();
+        relay_ready_.cancel();
         progress_->finish();
         const auto grace =
             static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
-        send_to_all(encode(Stop{order->signal, grace}));
+        send_to_all(encode(Stop{order->signal, grace, ""}));
         tasks_.spawn(watch_end(after(order->grace + kEndLimit)));
     }
     if (job_.over()) over_.cancel();
@@ -171,15 +180,60 @@ void Head::start_ranks() {
     for (const auto& [directory, hosts] : elsewhere_)
         log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
                   directory);
-    const std::vector<Assign> assignments = membership_.assignments();
-    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
-        hosts_[host].session->send(encode(assignments[host]));
+    auto orders = membership_.take_orders();
+    hub_.begin(membership_.generation(), membership_.world_size());
+    std::vector<std::uint32_t> ranks_below(hosts_.size());
+    for (const auto& [member, assign] : orders.assignments) {
+        const auto host = static_cast<std::uint32_t>(member - 1);
+        const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
+        ranks_below[host] += ranks;
+        if (hosts_[host].relayed) ranks_below[*tree_.parent(host)] += ranks;
+    }
+    // Relays come first, and so know of the generation before those behind them.
+    for (auto& [member, assign] : orders.assignments) {
+        const auto host = static_cast<std::uint32_t>(member - 1);
+        assign.ranks_below = ranks_below[host];
+        send(host, encode(assign));
+    }
     stdin_->start();
 }
 
+/// Through its relay, if it has one; to nobody, if it has not joined or is done.
+void Head::send(std::uint32_t host, Bytes frame) {
+    const HostState& state = hosts_[host];
+    if (state.session == nullptr || state.done) return;
+    Link& link = state.session->link();
+    if (!state.relayed) return link.send(std::move(frame));
+    std::string_view bytes(frame);
+    const auto view = next_frame(bytes);
+    link.send_soon(FrameType::relayed,
+                   encode_relayed(host, (*view)->type, (*view)->payload));
+}
+
 void Head::send_to_all(const Bytes& frame) {
-    for (const HostState& host : hosts_)
-        if (host.session != nullptr && !host.done) host.session->send(frame);
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host) send(host, frame);
+}
+
+void Head::to_port(PortId port, FrameType type, std::string_view payload) {
+    const auto session = ports_.find(port);
+    if (session != ports_.end()) session->second->link().send_soon(type, payload);
+}
+
+void Head::to_root(FrameType, std::string_view) {}  // it is here
+
+void Head::beat() {
+    const Bytes frame = encode(Heartbeat{});
+    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
+    for (const auto& [port, session] : ports_) {
+        session->link().send(frame);
+        if (!session->host()) continue;
+        if (const auto silence = pulse_.lost(session->link().last_heard()))
+            silent.emplace_back(session, *silence);
+    }
+    for (const auto& [session, silence] : silent) {
+        session->link().close();
+        agent_closed(*session, Error{Errc::timed_out, describe_silence(silence)});
+    }
 }
 
 void Head::agent_started(std::uint32_t host, const Started& started) {
@@ -215,27 +269,55 @@ void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {
     stdin_->credit(host, bytes);
 }
 
+void Head::agent_paused(std::uint32_t, const Paused&) {}
+
 void Head::agent_done(std::uint32_t host, const Done& done) {
-    hosts_[host].done = true;
+    HostState& state = hosts_[host];
+    if (state.done) return;
+    state.done = true;
     stdin_->host_gone(host);
-    if (AgentSession* session = std::exchange(hosts_[host].session, nullptr)) session->close();
+    AgentSession* session = std::exchange(state.session, nullptr);
+    if (session != nullptr && !state.relayed) {
+        hub_.remove_port(session->port());
+        ports_.erase(session->port());
+        session->link().close();
+    }
     job_.host_done(host, done.strays);
     step();
 }
 
+Result<void> Head::agent_exchanged(AgentSession& agent, const FrameView& frame) {
+    const auto done = hub_.from_port(agent.port(), frame, Clock::now());
+    hub_timer_.look();
+    return done;
+}
+
+bool Head::is_behind(const AgentSession& agent, std::uint32_t host) const {
+    return host < hosts_.size() && hosts_[host].relayed && hosts_[host].session == &agent;
+}
+
+void Head::agent_lost(std::uint32_t host, const std::string& why) {
+    hosts_[host].session = nullptr;
+    if (!hosts_[host].done) lost(host, why);
+}
+
 void Head::agent_closed(AgentSession& agent, const Error& why) {
+    hub_.remove_port(agent.port());
+    ports_.erase(agent.port());
     if (!agent.host()) return;
-    HostState& state = hosts_[*agent.host()];
-    state.session = nullptr;
-    if (!state.done) lost(*agent.host(), why.message);
+    agent_lost(*agent.host(), why.message);
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        if (is_behind(agent, host))
+            agent_lost(host, fmt::format("{}, which relayed for it, is lost",
+                                         spec_.hosts[*agent.host()].host.name));
 }
 
 void Head::lost(std::uint32_t host, const std::string& why) {
     hosts_[host].done = true;
     stdin_->host_gone(host);
-    membership_.lost(host);
+    membership_.lost(host + 1, why, Clock::now());
     tasks_.spawn(sweep(host));
-    job_.host_lost(host, "its agent is gone: " + why);
+    job_.host_lost(host, why);
     step();
 }
 
@@ -246,8 +328,8 @@ asio::awaitable<void> Head::watch_end(Deadline deadline) {
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
         if (hosts_[host].session == nullptr || hosts_[host].done) continue;
         log::warn("{}: its agent does not answer; given up", spec_.hosts[host].host.name);
-        hosts_[host].session->close();
-        lost(host, "it does not answer");
+        if (!hosts_[host].relayed) hosts_[host].session->link().close();
+        agent_lost(host, "it does not answer");
     }
 }
 
@@ -303,10 +385,9 @@ void Head::return_credits() {
         hosts_[static_cast<std::size_t>(spec_.placement.ranks[rank].host)].credit_bytes +=
             credit.bytes;
     }
-    for (HostState& host : hosts_) {
-        if (host.credit_bytes == 0 || host.session == nullptr || host.done) continue;
-        host.session->send(encode(Credit{std::exchange(host.credit_bytes, 0)}));
-    }
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        if (hosts_[host].credit_bytes > 0)
+            send(host, encode(Credit{std::exchange(hosts_[host].credit_bytes, 0)}));
     for (Error& failure : output_->take_failures()) output_failed(std::move(failure));
     if (output_->idle()) output_idle_.cancel();
 }

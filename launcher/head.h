@@ -11,8 +11,12 @@
 #include "launcher/progress.h"
 #include "launcher/ssh_channel.h"
 #include "launcher/stdin_pump.h"
+#include "rendezvous/hub.h"
+#include "rendezvous/hub_timer.h"
 #include "rendezvous/membership.h"
+#include "rendezvous/pulse.h"
 #include "rendezvous/server.h"
+#include "rendezvous/tree.h"
 
 #include <list>
 #include <map>
@@ -27,7 +31,7 @@ namespace dtrun {
 /// events to them and orders from them.
 ///
 /// Thread: the io_context's, the only one. Lifetime: `spec` outlives it; run() once.
-class Head final : private AgentEvents {
+class Head final : private AgentEvents, private Outbox {
 public:
     Head(asio::io_context& io, const JobSpec& spec);
     ~Head() override;
@@ -38,7 +42,10 @@ public:
 private:
     struct HostState {
         std::unique_ptr<Channel> channel;  ///< the lifeline, once the agent was started
-        AgentSession* session = nullptr;   ///< once it has joined
+        AgentSession* session = nullptr;   ///< once it has joined; of its relay if it has one
+        bool relayed = false;              ///< it is not at the other end of the session
+        std::string address;               ///< of its agent, for those behind it; numeric
+        std::uint16_t relay_port = 0;      ///< there
         const char* phase = "waiting for its turn";
         bool done = false;
         std::uint64_t credit_bytes = 0;  ///< not yet sent
@@ -54,6 +61,7 @@ private:
                                                Deadline deadline,
                                                std::unique_ptr<Channel>& channel);
     asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
+    asio::awaitable<void> wait_for_relay(std::uint32_t host);
     Bytes bootstrap_frame(std::uint32_t host) const;
     void host_failed(std::uint32_t host, const Error& error);
     void set_phase(std::uint32_t host, const char* phase);
@@ -61,22 +69,30 @@ private:
     asio::awaitable<void> watch_start_timeout();
 
     // What agents say.
-    void admit(tcp::socket socket);
+    void admit(Connection connection);
     asio::awaitable<void> run_session(std::list<AgentSession>::iterator session);
-    void agent_joined(AgentSession& agent, Join join) override;
+    void agent_joined(AgentSession& agent, Join join, bool relayed) override;
     void agent_started(std::uint32_t host, const Started& started) override;
     void agent_exited(std::uint32_t host, const Exited& exited) override;
     void agent_output(std::uint32_t host, const OutputView& output) override;
     void agent_output_end(std::uint32_t host, const OutputEnd& end) override;
     void agent_input_credit(std::uint32_t host, std::uint64_t bytes) override;
+    void agent_paused(std::uint32_t host, const Paused& paused) override;
     void agent_done(std::uint32_t host, const Done& done) override;
+    Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
+    bool is_behind(const AgentSession& agent, std::uint32_t host) const override;
+    void agent_lost(std::uint32_t host, const std::string& why) override;
     void agent_closed(AgentSession& agent, const Error& why) override;
     bool runs_on(std::uint32_t rank, std::uint32_t host) const;
     void lost(std::uint32_t host, const std::string& why);
+    void beat();
+    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_root(FrameType type, std::string_view payload) override;
 
     // What follows.
     void step();
     void start_ranks();
+    void send(std::uint32_t host, Bytes frame);
     void send_to_all(const Bytes& frame);
     asio::awaitable<void> watch_signals();
     asio::awaitable<void> watch_end(Deadline deadline);
@@ -98,7 +114,13 @@ private:
     TaskGroup tasks_;
     std::vector<HostState> hosts_;
     std::list<AgentSession> sessions_;
+    std::map<PortId, AgentSession*> ports_;  ///< open ones
+    PortId last_port_ = 0;
+    Tree tree_;
     Membership membership_;
+    Hub hub_;
+    HubTimer hub_timer_;
+    Pulse pulse_;
     Job job_;
     std::unique_ptr<Server> server_;
     std::unique_ptr<OutputMux> output_;
@@ -108,6 +130,7 @@ private:
     asio::steady_timer over_;         ///< cancelled when the job may be over
     asio::steady_timer output_idle_;  ///< cancelled when the output may be
     asio::steady_timer login_slot_;   ///< cancelled when a login has ended
+    asio::steady_timer relay_ready_;  ///< cancelled when a relay has joined, or none will
     std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
     unsigned logins_ = 0;
     unsigned sweeps_ = 0;

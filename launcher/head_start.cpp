@@ -15,6 +15,7 @@ namespace {
 
 constexpr unsigned kLoginsMax = 128;                  // at once; more only makes each slower
 constexpr std::size_t kLookUpsMax = 16;               // of names, at once
+constexpr std::chrono::seconds kWriteLimit{2};        // of a bootstrap
 constexpr std::chrono::seconds kSweepLimit{4};        // a host that is down need not keep the user
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
 constexpr std::string_view kFailedLine = "dtrun-agent-failed ";
@@ -89,9 +90,15 @@ std::vector<std::string> ssh_command_line(const SshOptions& ssh, const Host& hos
 Result<void> Head::listen() {
     const bool all_local = std::ranges::all_of(
         spec_.hosts, [](const JobHost& host) { return host.transport == Transport::local; });
-    const auto secret_of = [this](const JobId& job) { return job == job_id_ ? &secret_ : nullptr; };
-    const auto admit = [this](const JobId&, tcp::socket socket) { this->admit(std::move(socket)); };
-    server_ = std::make_unique<Server>(io_.get_executor(), secret_of, admit);
+    const auto secret_of = [this](const JobId& job) {
+        return job == job_id_ ? std::optional(secret_) : std::nullopt;
+    };
+    const auto admit = [this](const JobId&, Connection connection) {
+        this->admit(std::move(connection));
+    };
+    ServerOptions options;
+    options.encrypt = spec_.options.encrypt;
+    server_ = std::make_unique<Server>(io_.get_executor(), secret_of, admit, options);
 
     std::vector<std::string> listen_on{"127.0.0.1"};
     const auto& wanted = spec_.options.network_interfaces;
@@ -151,8 +158,10 @@ asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline dead
     const auto phase = [this, host](const char* what) { set_phase(host, what); };
     done = co_await greet_agent(*channel, lines, deadline, spec_.options.connect_timeout, phase);
     if (!done) co_return done;
+    co_await wait_for_relay(host);
     Bytes frame = bootstrap_frame(host);
-    done = co_await channel->write(frame, deadline);
+    // A slow relay is not this host's fault.
+    done = co_await channel->write(frame, std::max(deadline, after(kWriteLimit)));
     ::explicit_bzero(frame.data(), frame.size());
     set_phase(host, "the agent to connect back");
     co_return done;
@@ -190,6 +199,16 @@ asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string
     co_return Result<void>{};
 }
 
+/// Until the relay that this host is to connect to is there. If it cannot be started the job will not
+/// be either, and this host may connect to us to hear that.
+asio::awaitable<void> Head::wait_for_relay(std::uint32_t host) {
+    const auto parent = tree_.parent(host);
+    if (!parent) co_return;
+    set_phase(host, "its relay");
+    while (starting_ && hosts_[*parent].relay_port == 0 && !job_.has_failed(*parent))
+        co_await relay_ready_.async_wait(use_tuple);
+}
+
 Bytes Head::bootstrap_frame(std::uint32_t host) const {
     const JobHost& target = spec_.hosts[host];
     const Options& options = spec_.options;
@@ -204,6 +223,14 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
     boot.addresses = addresses_;
     if (target.transport == Transport::local) boot.addresses = {"127.0.0.1"};
     boot.port = port_;
+    const auto parent = tree_.parent(host);
+    if (parent && hosts_[*parent].relay_port != 0) {
+        boot.addresses = {hosts_[*parent].address};
+        boot.port = hosts_[*parent].relay_port;
+    }
+    boot.relay = tree_.is_relay(host);
+    boot.encrypt = options.encrypt;
+    boot.heartbeat_timeout_ms = to_ms(options.heartbeat_timeout);
     boot.connect_timeout_ms = to_ms(options.connect_timeout);
     boot.grace_ms = to_ms(options.grace);
     boot.argv = options.program;
@@ -258,12 +285,14 @@ void Head::set_phase(std::uint32_t host, const char* phase) {
 void Head::host_failed(std::uint32_t host, const Error& error) {
     progress_->host_failed(host);
     job_.host_failed({host, failure_kind(error.code), error.message});
+    relay_ready_.cancel();
     step();
 }
 
-void Head::admit(tcp::socket socket) {
-    const auto session =
-        sessions_.emplace(sessions_.end(), std::move(socket), static_cast<AgentEvents&>(*this));
+void Head::admit(Connection connection) {
+    const auto session = sessions_.emplace(sessions_.end(), std::move(connection), ++last_port_,
+                                           static_cast<AgentEvents&>(*this));
+    ports_[session->port()] = &*session;
     tasks_.spawn(session->run_writer());
     tasks_.spawn(run_session(session));
 }
@@ -272,32 +301,49 @@ asio::awaitable<void> Head::run_session(std::list<AgentSession>::iterator sessio
     co_await session->run();
 }
 
-void Head::agent_joined(AgentSession& agent, Join join) {
+void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     const std::uint32_t host = join.host;
-    const HostProblem problem = join.problem;
-    const std::string problem_text = join.problem_text;
-    const std::string directory = join.directory;
-    log::info("{}: agent {} on {} joined from {}",
-              host < hosts_.size() ? spec_.hosts[host].host.name : "?", join.agent_pid,
-              join.hostname, agent.peer_address());
-    const auto verdict =
-        membership_.join({std::move(join), agent.peer_address(), agent.local_address()});
-    if (verdict == Membership::Verdict::duplicate || verdict == Membership::Verdict::unknown) {
-        agent.send(encode(Refuse{"this host has joined already, or is not part of the job"}));
-        return agent.close();
+    const bool known = host < hosts_.size();
+    log::info("{}: agent {} on {} joined {} from {}",
+              known ? spec_.hosts[host].host.name : "?", join.agent_pid, join.hostname,
+              relayed ? "a relay" : agent.local_address(),
+              relayed ? join.address : agent.peer_address());
+    if (!known || hosts_[host].done || membership_.has(host + 1)) {
+        const Bytes refuse =
+            encode(Refuse{"this host has joined already, or is not part of the job"});
+        if (relayed) return;  // its relay has refused it
+        agent.link().send(refuse);
+        return agent.link().close();
     }
-    agent.set_host(host);
-    hosts_[host].session = &agent;
-    if (problem != HostProblem::none) {
-        agent.send(encode(Stop{}));
+    HostState& state = hosts_[host];
+    state.session = &agent;
+    state.relayed = relayed;
+    state.address = relayed ? join.address : agent.peer_address();
+    state.relay_port = join.relay_port;
+    if (!relayed) {
+        agent.set_host(host);
+        hub_.add_port(agent.port(), PortKind::subtree, kNoRank);
+    }
+    relay_ready_.cancel();
+    Member member;
+    member.name = spec_.hosts[host].host.name;
+    member.slots = static_cast<std::uint32_t>(spec_.hosts[host].ranks.size());
+    member.peer_address = state.address;
+    member.server_address = agent.local_address();
+    member.free_port = join.free_port;
+    membership_.enter(host + 1, std::move(member), Clock::now());
+
+    if (join.problem != HostProblem::none) {
+        send(host, encode(Stop{}));
         progress_->host_failed(host);
-        job_.host_failed({host, failure_kind(problem), problem_text});
+        job_.host_failed({host, failure_kind(join.problem), join.problem_text});
         return step();
     }
-    if (spec_.directory != directory) elsewhere_[directory].push_back(spec_.hosts[host].host.name);
+    if (spec_.directory != join.directory)
+        elsewhere_[join.directory].push_back(spec_.hosts[host].host.name);
     progress_->host_ready(host);
     job_.host_ready(host);
-    if (job_.ending()) agent.send(encode(Stop{}));  // too late for it
+    if (job_.ending()) send(host, encode(Stop{}));  // too late for it
     step();
 }
 

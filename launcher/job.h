@@ -87,6 +87,7 @@ public:
     bool ending() const { return stopping_; }
     bool interrupted() const { return interrupted_; }
     std::vector<std::uint32_t> connecting() const;  ///< hosts that have not answered yet
+    bool has_failed(std::uint32_t host) const { return hosts_[host] == HostState::failed; }
     bool running() const { return started_ && !stopping_; }
     const Outcome& outcome() const { return outcome_; }
 

@@ -63,6 +63,14 @@ struct Options {
     /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
     std::chrono::milliseconds connect_timeout{10'000};
 
+    bool encrypt = false;  ///< --encrypt: every connection between hosts
+
+    /// --tree-threshold: with more hosts, some agents relay for others.
+    int tree_threshold = 256;
+
+    /// --heartbeat-timeout: a host that is silent for so long is lost. At least one second.
+    std::chrono::milliseconds heartbeat_timeout{3'000};
+
     /// --start-timeout, else HOROVOD_START_TIMEOUT: from the start of dtrun until every rank runs.
     /// Unset: no limit of its own, so each host has its `connect_timeout` however many there are.
     std::optional<std::chrono::milliseconds> start_timeout;

@@ -16,15 +16,17 @@ struct Race {
     explicit Race(asio::any_io_executor executor)
         : changed(executor, asio::steady_timer::time_point::max()) {}
 
-    std::optional<tcp::socket> winner;
+    std::optional<Connection> winner;
     std::vector<std::string> failures;
     bool all_timed_out = true;
     bool denied = false;
     asio::steady_timer changed;
 };
 
-asio::awaitable<Result<void>> try_address(tcp::socket& socket, std::string text, std::uint16_t port,
-                                          JobId job, Secret secret, Deadline deadline) {
+asio::awaitable<Result<std::optional<Sealing>>> try_address(tcp::socket& socket, std::string text,
+                                                            std::uint16_t port,
+                                                            Credentials credentials,
+                                                            Deadline deadline) {
     boost::system::error_code bad;
     const auto address = asio::ip::make_address(text, bad);
     if (bad) co_return fail(Errc::invalid_input, "not a numeric address");
@@ -39,18 +41,18 @@ asio::awaitable<Result<void>> try_address(tcp::socket& socket, std::string text,
     if (error) co_return fail(Errc::unreachable, "{}", error.message());
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    co_return co_await authenticate_to_server(socket, job, secret, deadline);
+    co_return co_await authenticate_to_server(socket, credentials, deadline);
 }
 
-asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t port, JobId job,
-                                  Secret secret, Deadline start, Deadline deadline) {
+asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t port,
+                                  Credentials credentials, Deadline start, Deadline deadline) {
     const auto executor = co_await asio::this_coro::executor;
     asio::steady_timer wait(executor, start);
     co_await wait.async_wait(use_tuple);
     tcp::socket socket(executor);
-    const auto done = co_await try_address(socket, address, port, job, secret, deadline);
+    auto done = co_await try_address(socket, address, port, credentials, deadline);
     if (done) {
-        if (!race.winner) race.winner = std::move(socket);
+        if (!race.winner) race.winner.emplace(std::move(socket), std::move(*done));
     } else {
         race.failures.push_back(fmt::format("{} ({})", address, done.error().message));
         race.all_timed_out &= done.error().code == Errc::timed_out;
@@ -61,15 +63,15 @@ asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t
 
 }  // namespace
 
-asio::awaitable<Result<tcp::socket>> connect_to_server(std::vector<std::string> addresses,
-                                                       std::uint16_t port, JobId job, Secret secret,
-                                                       Deadline deadline) {
+asio::awaitable<Result<Connection>> connect_to_server(std::vector<std::string> addresses,
+                                                      std::uint16_t port, Credentials credentials,
+                                                      Deadline deadline) {
     const auto executor = co_await asio::this_coro::executor;
     Race race(executor);
     TaskGroup attempts(executor);
     Deadline start = Clock::now();
     for (const std::string& address : addresses) {
-        attempts.spawn(run_attempt(race, address, port, job, secret, start, deadline));
+        attempts.spawn(run_attempt(race, address, port, credentials, start, deadline));
         start += kHeadStart;
     }
     while (!race.winner && race.failures.size() < addresses.size())

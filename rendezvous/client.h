@@ -2,8 +2,9 @@
 
 #include "base/asio.h"
 #include "base/deadline.h"
-#include "base/ids.h"
 #include "base/result.h"
+#include "rendezvous/handshake.h"
+#include "rendezvous/link.h"
 
 #include <string>
 #include <vector>
@@ -14,8 +15,8 @@ namespace dtrun {
 /// are tried side by side, each a little after the one before it, so that a dead address costs
 /// nothing.
 /// Errc: unreachable, denied, timed_out; the message names every address and what came of it.
-asio::awaitable<Result<tcp::socket>> connect_to_server(std::vector<std::string> addresses,
-                                                       std::uint16_t port, JobId job, Secret secret,
-                                                       Deadline deadline);
+asio::awaitable<Result<Connection>> connect_to_server(std::vector<std::string> addresses,
+                                                      std::uint16_t port, Credentials credentials,
+                                                      Deadline deadline);
 
 }  // namespace dtrun

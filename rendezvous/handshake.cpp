@@ -3,6 +3,7 @@
 #include "rendezvous/messages.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace dtrun {
 namespace {
@@ -23,14 +24,50 @@ Sha256 proof(std::string_view role, const Secret& secret, const ClientRecord& cl
 }
 
 template <class Record>
-void put_preamble(Record& record, std::uint16_t version) {
+void put_preamble(Record& record, std::uint16_t version, std::uint16_t flags) {
     std::ranges::copy(kMagic, record.begin());
     record[4] = static_cast<std::uint8_t>(version >> 8);
     record[5] = static_cast<std::uint8_t>(version);
+    record[6] = static_cast<std::uint8_t>(flags >> 8);
+    record[7] = static_cast<std::uint8_t>(flags);
 }
 
 std::uint16_t version_of(std::span<const std::uint8_t> record) {
     return static_cast<std::uint16_t>(record[4] << 8 | record[5]);
+}
+
+std::uint16_t flags_of(std::span<const std::uint8_t> record) {
+    return static_cast<std::uint16_t>(record[6] << 8 | record[7]);
+}
+
+/// The nonce of a side that wants encryption is its half of a key exchange.
+Nonce make_nonce(const std::optional<KeyExchange>& exchange) {
+    if (exchange) return exchange->public_key();
+    Nonce nonce;
+    random_bytes(nonce);
+    return nonce;
+}
+
+struct Keys {
+    Key client;
+    Key server;
+};
+
+Result<Keys> agree(const KeyExchange& exchange, const Key& others, const Secret& secret,
+                   const ClientRecord& client, const ServerRecord& server) {
+    const auto shared = exchange.shared_secret(others);
+    if (!shared) return std::unexpected(shared.error());
+    std::vector<std::uint8_t> both(shared->begin(), shared->end());
+    both.insert(both.end(), secret.bytes().begin(), secret.bytes().end());
+    std::string records(client.begin(), client.end());
+    records.append(server.begin(), server.end());
+    const Sha256 salt = sha256(records);
+    return Keys{derive_key(both, salt, "dtrun client key"),
+                derive_key(both, salt, "dtrun server key")};
+}
+
+std::string wanted(bool encrypt) {
+    return encrypt ? "an encrypted connection" : "a connection without encryption";
 }
 
 /// Reads or writes all of `buffer` before `deadline`.
@@ -64,33 +101,37 @@ asio::awaitable<Result<void>> write_record(tcp::socket& socket,
 
 std::array<std::uint8_t, ClientHello::kBytes> encode_hello(const ClientHello& hello) {
     ClientRecord record{};
-    put_preamble(record, hello.version);
+    put_preamble(record, hello.version, hello.flags);
     std::ranges::copy(hello.job, record.begin() + 8);
     std::ranges::copy(hello.nonce, record.begin() + 24);
     return record;
 }
 
 Result<ClientHello> decode_hello(std::span<const std::uint8_t, ClientHello::kBytes> bytes) {
-    if (!std::ranges::equal(bytes.first<4>(), kMagic) || bytes[6] != 0 || bytes[7] != 0)
+    if (!std::ranges::equal(bytes.first<4>(), kMagic) || (flags_of(bytes) & ~kFlagEncrypt) != 0)
         return fail(Errc::invalid_input, "not dtrun's protocol");
     ClientHello hello;
     hello.version = version_of(bytes);
+    hello.flags = flags_of(bytes);
     std::ranges::copy(bytes.subspan<8, 16>(), hello.job.begin());
     std::ranges::copy(bytes.subspan<24, 32>(), hello.nonce.begin());
     return hello;
 }
 
-asio::awaitable<Result<void>> authenticate_to_server(tcp::socket& socket, JobId job, Secret secret,
-                                                     Deadline deadline) {
-    ClientHello hello{kProtocolVersion, job, {}};
-    random_bytes(hello.nonce);
+asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::socket& socket,
+                                                                       Credentials credentials,
+                                                                       Deadline deadline) {
+    std::optional<KeyExchange> exchange;
+    if (credentials.encrypt) exchange.emplace();
+    const std::uint16_t flags = credentials.encrypt ? kFlagEncrypt : 0;
+    const ClientHello hello{kProtocolVersion, flags, credentials.job, make_nonce(exchange)};
     const ClientRecord ours = encode_hello(hello);
     auto done = co_await write_record(socket, ours, deadline);
-    if (!done) co_return done;
+    if (!done) co_return std::unexpected(done.error());
 
     std::array<std::uint8_t, kServerRecordBytes + 32> answer;
     done = co_await read_record(socket, answer, deadline);
-    if (!done) co_return done;
+    if (!done) co_return std::unexpected(done.error());
     ServerRecord theirs;
     std::copy_n(answer.begin(), theirs.size(), theirs.begin());
     if (!std::equal(kMagic.begin(), kMagic.end(), theirs.begin()))
@@ -98,17 +139,27 @@ asio::awaitable<Result<void>> authenticate_to_server(tcp::socket& socket, JobId 
     if (version_of(theirs) != kProtocolVersion)
         co_return fail(Errc::denied, "the other side speaks protocol {}, this is {}",
                        version_of(theirs), kProtocolVersion);
-    const Sha256 expected = proof("dtrun server", secret, ours, theirs);
+    const Sha256 expected = proof("dtrun server", credentials.secret, ours, theirs);
     const std::span<const std::uint8_t> shown(answer.data() + kServerRecordBytes, 32);
     if (!equal_constant_time(expected, shown))
         co_return fail(Errc::denied, "the other side does not know the job's secret");
+    if (flags_of(theirs) != flags)
+        co_return fail(Errc::denied, "the other side wants {} (--encrypt)",
+                       wanted(!credentials.encrypt));
 
-    const Sha256 mine = proof("dtrun client", secret, ours, theirs);
-    co_return co_await write_record(socket, mine, deadline);
+    const Sha256 mine = proof("dtrun client", credentials.secret, ours, theirs);
+    done = co_await write_record(socket, mine, deadline);
+    if (!done) co_return std::unexpected(done.error());
+    if (!exchange) co_return std::optional<Sealing>();
+    Key peer;
+    std::copy_n(theirs.begin() + 8, peer.size(), peer.begin());
+    const auto keys = agree(*exchange, peer, credentials.secret, ours, theirs);
+    if (!keys) co_return std::unexpected(keys.error());
+    co_return Sealing{Seal(keys->client), Seal(keys->server)};
 }
 
-asio::awaitable<Result<JobId>> authenticate_client(tcp::socket& socket, SecretOf secret_of,
-                                                   Deadline deadline) {
+asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, SecretOf secret_of,
+                                                           bool encrypt, Deadline deadline) {
     ClientRecord theirs;
     auto done = co_await read_record(socket, theirs, deadline);
     if (!done) co_return std::unexpected(done.error());
@@ -116,11 +167,14 @@ asio::awaitable<Result<JobId>> authenticate_client(tcp::socket& socket, SecretOf
     if (!hello) co_return std::unexpected(hello.error());
 
     // A job that does not exist gets a random secret, so that it cannot be told from a wrong one.
-    const Secret* known = secret_of(hello->job);
-    const Secret secret = known != nullptr ? *known : Secret::random();
+    const auto known = secret_of(hello->job);
+    const Secret secret = known ? *known : Secret::random();
+    std::optional<KeyExchange> exchange;
+    const std::uint16_t flags = encrypt ? kFlagEncrypt : 0;
+    if (encrypt && hello->flags == flags) exchange.emplace();
     std::array<std::uint8_t, kServerRecordBytes + 32> answer{};
-    put_preamble(answer, kProtocolVersion);
-    random_bytes(std::span(answer).subspan<8, 32>());
+    put_preamble(answer, kProtocolVersion, flags);
+    std::ranges::copy(make_nonce(exchange), answer.begin() + 8);
     ServerRecord ours;
     std::copy_n(answer.begin(), ours.size(), ours.begin());
     const Sha256 mine = proof("dtrun server", secret, theirs, ours);
@@ -130,13 +184,17 @@ asio::awaitable<Result<JobId>> authenticate_client(tcp::socket& socket, SecretOf
     if (hello->version != kProtocolVersion)
         co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version,
                        kProtocolVersion);
+    if (hello->flags != flags) co_return fail(Errc::denied, "wants {}", wanted(!encrypt));
 
     Sha256 shown;
     done = co_await read_record(socket, shown, deadline);
     if (!done) co_return std::unexpected(done.error());
     const Sha256 expected = proof("dtrun client", secret, theirs, ours);
     if (!equal_constant_time(expected, shown)) co_return fail(Errc::denied, "wrong secret");
-    co_return hello->job;
+    if (!exchange) co_return Authenticated{hello->job, std::nullopt};
+    const auto keys = agree(*exchange, hello->nonce, secret, theirs, ours);
+    if (!keys) co_return std::unexpected(keys.error());
+    co_return Authenticated{hello->job, Sealing{Seal(keys->server), Seal(keys->client)}};
 }
 
 }  // namespace dtrun

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,37 +13,48 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kBufferBytesMin = 16u << 10;
+constexpr std::size_t kBufferBytesMin = 4u << 10;
 constexpr std::size_t kBufferBytesUsual = 512u << 10;  // grown to only by links that carry volume
+constexpr std::size_t kBatchBytes = 64u << 10;
 
-/// The kernel notices a peer that is gone without a word in about six seconds.
-void watch_peer(int fd) {
+StreamSocket prepared(tcp::socket socket) {
+    const int fd = socket.native_handle();
     const auto set = [fd](int level, int option, int value) {
         ::setsockopt(fd, level, option, &value, sizeof value);
     };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    // The kernel gives up a peer that is gone without a word in about six seconds; heartbeats are
+    // faster, but not everybody who holds a connection has them.
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
     set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
     set(IPPROTO_TCP, TCP_KEEPCNT, 4);
     set(IPPROTO_TCP, TCP_USER_TIMEOUT, 6'000);
+    // Heartbeats that are lost again and again are still repeated every 0.2 s: doubling the pause
+    // each time would make a bad minute of the network look like a dead host.
+    set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+    return StreamSocket(std::move(socket));
 }
 
 }  // namespace
 
-Link::Link(tcp::socket socket)
+Link::Link(Connection connection)
+    : Link(prepared(std::move(connection.socket)), std::move(connection.sealing)) {}
+
+Link::Link(Unix::socket socket) : Link(StreamSocket(std::move(socket)), std::nullopt) {}
+
+Link::Link(StreamSocket socket, std::optional<Sealing> sealing)
     : socket_(std::move(socket)),
+      sealing_(std::move(sealing)),
       wake_writer_(socket_.get_executor(), asio::steady_timer::time_point::max()),
       wake_flush_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
     boost::system::error_code ignored;
     socket_.non_blocking(true, ignored);
-    socket_.set_option(tcp::no_delay(true), ignored);
-    watch_peer(socket_.native_handle());
     close_on_exec(socket_.native_handle());
 }
 
-asio::awaitable<Result<void>> Link::receive() {
-    if (!socket_.is_open()) co_return fail(Errc::cancelled, "link closed");
-    // Keep the beginning of an incomplete frame, at the front of a buffer that can hold all of it.
+/// Keeps the beginning of an incomplete frame, at the front of a buffer that can hold all of it.
+void Link::make_room() {
     std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(parsed_),
               buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());
     used_ -= parsed_;
@@ -53,16 +65,47 @@ asio::awaitable<Result<void>> Link::receive() {
         if (header) wanted = std::max(wanted, FrameHeader::kBytes + header->payload_bytes);
     }
     if (buffer_.size() < wanted) buffer_.resize(wanted);
+}
 
-    const auto room = asio::buffer(buffer_.data() + used_, buffer_.size() - used_);
-    const auto [error, bytes] = co_await socket_.async_read_some(room, use_tuple);
-    if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "link closed");
-    if (error == asio::error::eof) co_return fail(Errc::closed, "connection closed");
-    if (error) co_return fail(Errc::closed, "connection lost: {}", error.message());
-    used_ += bytes;
-    if (bytes == room.size() && buffer_.size() < kBufferBytesUsual)
-        buffer_.resize(buffer_.size() * 4);
+asio::awaitable<Result<void>> Link::receive() {
+    if (!socket_.is_open()) co_return fail(Errc::cancelled, "link closed");
+    make_room();
+    const std::size_t before = used_;
+    while (used_ == before) {
+        const std::size_t kept = sealed_.size();
+        if (sealing_) sealed_.resize(std::max(kBufferBytesMin, buffer_.size()) + kept);
+        const auto room = sealing_
+                              ? asio::buffer(sealed_.data() + kept, sealed_.size() - kept)
+                              : asio::buffer(buffer_.data() + used_, buffer_.size() - used_);
+        const auto [error, bytes] = co_await socket_.async_read_some(room, use_tuple);
+        if (cut_off_)
+            co_return fail(Errc::closed, "cut off: it has not read {} MiB that wait for it",
+                           kQueuedBytesMax >> 20);
+        if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "link closed");
+        if (error == asio::error::eof) co_return fail(Errc::closed, "connection closed");
+        if (error) co_return fail(Errc::closed, "connection lost: {}", error.message());
+        last_heard_ = Clock::now();
+        const bool filled = bytes == room.size();
+        if (!sealing_) {
+            used_ += bytes;
+        } else if (const auto done = opened(kept + bytes); !done) {
+            co_return done;
+        }
+        if (filled && buffer_.size() < kBufferBytesUsual) buffer_.resize(buffer_.size() * 4);
+    }
     co_return Result<void>{};
+}
+
+/// Decrypts the first `bytes` of sealed_ behind what is in buffer_.
+Result<void> Link::opened(std::size_t bytes) {
+    std::string_view sealed(sealed_.data(), bytes);
+    const std::size_t size = buffer_.size();
+    buffer_.resize(used_);
+    const auto done = sealing_->in.open(sealed, buffer_);
+    used_ = buffer_.size();
+    buffer_.resize(std::max(size, used_));
+    sealed_ = Bytes(sealed);
+    return done;
 }
 
 Result<std::optional<FrameView>> Link::next() {
@@ -73,20 +116,77 @@ Result<std::optional<FrameView>> Link::next() {
     return frame;
 }
 
+void Link::enqueue(Item item) {
+    queued_bytes_ += item.bytes.size() - item.offset + item.pipe_bytes;
+    queue_.push_back(std::move(item));
+    if (queued_bytes_ <= kQueuedBytesMax) return;
+    cut_off_ = true;
+    drop_queue();
+    boost::system::error_code ignored;
+    socket_.shutdown(StreamSocket::shutdown_both, ignored);
+}
+
+void Link::wake_writer() {
+    if (std::exchange(woken_, true)) return;
+    wake_writer_.cancel();
+}
+
 void Link::send(Bytes frame) {
     if (broken_) return;
-    queued_bytes_ += frame.size();
-    queue_.push_back(Item{std::move(frame), 0, -1, 0, {}});
+    if (sealing_) {
+        Bytes sealed;
+        sealing_->out.seal(frame, sealed);
+        frame = std::move(sealed);
+    }
+    enqueue(Item{std::move(frame), 0, -1, 0, {}});
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
-    wake_writer_.cancel();
+    wake_writer();
+}
+
+void Link::send_soon(FrameType type, std::string_view payload) {
+    if (broken_) return;
+    if (sealing_) {
+        Bytes sealed;
+        sealing_->out.seal(encode_frame(type, payload), sealed);
+        enqueue(Item{std::move(sealed), 0, -1, 0, {}});
+        return wake_writer();
+    }
+    const auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
+    const bool fits = !queue_.empty() && queue_.back().pipe < 0 && !queue_.back().sent &&
+                      queue_.back().bytes.size() + payload.size() < kBatchBytes;
+    if (!fits) enqueue(Item{});
+    if (broken_) return;
+    Bytes& batch = queue_.back().bytes;
+    batch.append(header.data(), header.size());
+    batch.append(payload);
+    queued_bytes_ += header.size() + payload.size();
+    wake_writer();
 }
 
 void Link::send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::function<void()> sent) {
     if (broken_) return;
-    queued_bytes_ += header.size() + bytes;
-    queue_.push_back(Item{std::move(header), 0, pipe, bytes, std::move(sent)});
+    Item item{std::move(header), 0, pipe, bytes, std::move(sent)};
+    if (sealing_) read_pipe_sealed(item);
+    enqueue(std::move(item));
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
-    wake_writer_.cancel();
+    wake_writer();
+}
+
+/// What is encrypted has to pass through us.
+void Link::read_pipe_sealed(Item& item) {
+    Bytes plain = std::move(item.bytes);
+    std::size_t at = plain.size();
+    plain.resize(at + std::exchange(item.pipe_bytes, 0));
+    const int pipe = std::exchange(item.pipe, -1);
+    while (at < plain.size()) {
+        const ssize_t n = ::read(pipe, plain.data() + at, plain.size() - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;  // the caller promised more than the pipe held
+        at += static_cast<std::size_t>(n);
+    }
+    broken_ |= at < plain.size();
+    item.bytes.clear();
+    sealing_->out.seal(plain, item.bytes);
 }
 
 Link::Progress Link::write_queue() {
@@ -144,10 +244,11 @@ Link::Progress Link::write_pipe(Item& item) {
 
 asio::awaitable<void> Link::run_writer() {
     while (socket_.is_open()) {
+        woken_ = false;
         const Progress progress = write_queue();
         if (progress == Progress::broken) co_return;
         if (progress == Progress::blocked) {
-            co_await socket_.async_wait(tcp::socket::wait_write, use_tuple);
+            co_await socket_.async_wait(StreamSocket::wait_write, use_tuple);
         } else {
             co_await wake_writer_.async_wait(use_tuple);
         }
@@ -163,6 +264,11 @@ void Link::close() noexcept {
     socket_.close(ignored);
     wake_writer_.cancel();
     wake_flush_.cancel();
+}
+
+void Link::shut_down_sending() noexcept {
+    boost::system::error_code ignored;
+    socket_.shutdown(StreamSocket::shutdown_send, ignored);
 }
 
 }  // namespace dtrun

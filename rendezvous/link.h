@@ -1,8 +1,10 @@
 #pragma once
 
 #include "base/asio.h"
+#include "base/deadline.h"
 #include "base/result.h"
 #include "rendezvous/frame.h"
+#include "rendezvous/sealing.h"
 
 #include <deque>
 #include <functional>
@@ -11,24 +13,34 @@
 
 namespace dtrun {
 
-/// An authenticated connection that carries frames.
+/// An authenticated connection, before frames flow.
+struct Connection {
+    tcp::socket socket;
+    std::optional<Sealing> sealing;  ///< if it is encrypted
+};
+
+/// A connection that carries frames.
 ///
 /// Sending never waits: bytes go out at once where the socket takes them and are queued otherwise.
 /// When it fails, what is queued is dropped, silently: receive() tells that the peer has gone, after
-/// everything that the peer had sent.
-/// Who sends much is expected to watch queued_bytes() or to be paced by credits.
+/// everything that the peer had sent. A peer that lets kQueuedBytesMax wait is cut off.
 ///
 /// Thread: the socket's. Lifetime: run_writer() must have ended before the link is destroyed.
 class Link {
 public:
-    explicit Link(tcp::socket socket);
+    static constexpr std::size_t kQueuedBytesMax = 128u << 20;
 
-    /// Waits until more bytes have arrived. Errc: closed, cancelled
+    explicit Link(Connection connection);
+    explicit Link(Unix::socket socket);
+
+    /// Waits until more bytes have arrived. Errc: closed, cancelled, invalid_input (encryption)
     asio::awaitable<Result<void>> receive();
     /// The next frame that has arrived, if any; valid until receive(). Errc: invalid_input
     Result<std::optional<FrameView>> next();
 
     void send(Bytes frame);
+    /// As send(), together with everything else that is sent before the loop comes round again.
+    void send_soon(FrameType type, std::string_view payload);
     /// Sends `header` and then `bytes` bytes straight from a pipe to the socket.
     /// \param pipe  must hold that many bytes, and nobody may read it until `sent` is called
     void send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::function<void()> sent);
@@ -40,8 +52,10 @@ public:
     asio::awaitable<void> flush();
 
     void close() noexcept;  ///< idempotent; receive() and run_writer() then end
+    /// The peer reads to the end of what was sent, and then sees that there is no more.
+    void shut_down_sending() noexcept;
     bool is_open() const { return socket_.is_open(); }
-    tcp::socket& socket() { return socket_; }
+    Deadline last_heard() const { return last_heard_; }  ///< when bytes last arrived
 
 private:
     struct Item {
@@ -53,19 +67,30 @@ private:
     };
     enum class Progress { done, blocked, broken };
 
+    Link(StreamSocket socket, std::optional<Sealing> sealing);
+    void enqueue(Item item);
+    void wake_writer();
     Progress write_queue();
     void drop_queue();
     Progress write_bytes(Item& item);
     Progress write_pipe(Item& item);
+    void read_pipe_sealed(Item& item);
+    void make_room();
+    Result<void> opened(std::size_t bytes);
 
-    tcp::socket socket_;
-    std::vector<char> buffer_;
+    StreamSocket socket_;
+    std::optional<Sealing> sealing_;
+    Bytes buffer_;            ///< frames; its size is what may be filled
     std::size_t used_ = 0;    ///< bytes of buffer_ that were received
     std::size_t parsed_ = 0;  ///< of those, returned by next()
+    Bytes sealed_;            ///< encrypted bytes of which the end of a record is missing
     std::deque<Item> queue_;
     std::size_t queued_bytes_ = 0;
     bool writing_ = false;  ///< write_queue() is on the stack
+    bool woken_ = false;    ///< the writer will look at the queue
     bool broken_ = false;   ///< a write has failed: nothing more can be sent
+    bool cut_off_ = false;  ///< because the peer did not read
+    Deadline last_heard_ = Clock::now();
     asio::steady_timer wake_writer_;
     asio::steady_timer wake_flush_;
 };

@@ -1,6 +1,9 @@
 #include "rendezvous/membership.h"
 
+#include <fmt/format.h>
+#include <algorithm>
 #include <cassert>
+#include <numeric>
 
 namespace dtrun {
 namespace {
@@ -9,61 +12,265 @@ bool is_loopback(const std::string& address) {
     return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
 }
 
+std::string seconds(std::chrono::milliseconds span) {
+    return fmt::format("{:.3g} s", std::chrono::duration<double>(span).count());
+}
+
 }  // namespace
 
-Membership::Membership(JobPlan plan)
-    : plan_(std::move(plan)), arrivals_(plan_.hosts.size()), gone_(plan_.hosts.size(), false) {}
+Membership::Membership(MembershipOptions options) : options_(std::move(options)) {
+    assert(options_.ranks_min >= 1 && options_.ranks_max >= options_.ranks_min);
+}
 
-Membership::Verdict Membership::join(Arrival arrival) {
-    const std::uint32_t host = arrival.join.host;
-    if (host >= arrivals_.size()) return Verdict::unknown;
-    if (arrivals_[host] || gone_[host]) return Verdict::duplicate;
-    arrivals_[host] = std::move(arrival);
-    if (++joined_ < arrivals_.size()) return Verdict::accepted;
+std::uint32_t Membership::slots() const {
+    return std::accumulate(
+        seats_.begin(), seats_.end(), 0u,
+        [](std::uint32_t sum, const auto& seat) { return sum + seat.second.member.slots; });
+}
+
+/// Those with ranks first, as they are; then newcomers and spares.
+std::vector<MemberId> Membership::in_order() const {
+    std::vector<MemberId> order;
+    for (const auto& [id, seat] : seats_) order.push_back(id);
+    if (!options_.plan.empty()) return order;
+    std::ranges::sort(order, {}, [this](MemberId id) {
+        const Seat& seat = seats_.at(id);
+        const std::uint64_t first = seat.ranks.empty() ? kNoRank : seat.ranks.front().rank;
+        return std::pair(first, seat.order);
+    });
+    return order;
+}
+
+void Membership::enter(MemberId id, Member member, Deadline now) {
+    if (phase_ == Phase::ended) return;
+    Seat seat;
+    seat.member = std::move(member);
+    seat.order = ++arrivals_;
+    const std::string name = seat.member.name;
+    if (!seats_.emplace(id, std::move(seat)).second) return;
+    if (phase_ == Phase::gathering) return look(now);
+    if (phase_ != Phase::running || world_size_ >= options_.ranks_max) return;
+    // Others may be coming: one interruption for all of them.
+    if (!last_call_until_) last_call_until_ = now + options_.last_call;
+}
+
+void Membership::come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted) {
+    const auto at = seats_.find(id);
+    if (at == seats_.end()) return;
+    Seat& seat = at->second;
+    seat.away_until.reset();
+    seat.accepted = std::max(seat.accepted, std::min(accepted, proposed_));
+    if (phase_ == Phase::proposing && !seat.ranks.empty()) {
+        if (seat.accepted < proposed_)
+            orders_.proposals.emplace_back(id, Propose{proposed_, "a new generation is coming"});
+    } else if (phase_ == Phase::running || phase_ == Phase::finishing) {
+        if (!seat.ranks.empty() && generation != generation_)
+            orders_.assignments.emplace_back(id, assignment(id));
+    }
+}
+
+void Membership::accept(MemberId id, std::uint64_t generation, Deadline now) {
+    const auto at = seats_.find(id);
+    if (at == seats_.end() || phase_ != Phase::proposing || generation != proposed_) return;
+    at->second.accepted = generation;
+    if (all_accepted()) gather(now);
+}
+
+void Membership::leave(MemberId id, bool finished, const std::string& why, Deadline now) {
+    const auto at = seats_.find(id);
+    if (at == seats_.end()) return;
+    const bool running = phase_ == Phase::running || phase_ == Phase::finishing;
+    if (!finished || !running || at->second.ranks.empty())
+        return remove(id, why, !finished, now);
+    phase_ = Phase::finishing;
+    last_call_until_.reset();
+    seats_.erase(at);
+    const bool others = std::ranges::any_of(
+        seats_, [](const auto& seat) { return !seat.second.ranks.empty(); });
+    if (!others) end(true, "");
+}
+
+void Membership::lost(MemberId id, const std::string& why, Deadline now) {
+    if (seats_.contains(id)) remove(id, why, true, now);
+}
+
+void Membership::away(MemberId id, Deadline now) {
+    const auto at = seats_.find(id);
+    if (at != seats_.end()) at->second.away_until = now + options_.return_limit;
+}
+
+void Membership::remove(MemberId id, const std::string& why, bool failed, Deadline now) {
+    const auto at = seats_.find(id);
+    const bool had_ranks = !at->second.ranks.empty();
+    const std::string cause = fmt::format("{}: {}", at->second.member.name, why);
+    seats_.erase(at);
+    switch (phase_) {
+        case Phase::gathering:
+            if (slots() < options_.ranks_min) last_call_until_.reset();
+            if (seats_.empty() && generation_ > 0) end(false, cause);
+            return;
+        case Phase::running:
+            if (!had_ranks) return;
+            if (failed && options_.ranks_min == options_.ranks_max) return end(false, cause);
+            return propose(cause, now);
+        case Phase::proposing:
+            if (seats_.empty()) return end(false, cause);
+            if (all_accepted()) gather(now);
+            return;
+        case Phase::finishing:
+            if (had_ranks) end(false, cause);
+            return;
+        case Phase::ended:
+            return;
+    }
+}
+
+void Membership::propose(const std::string& why, Deadline now) {
+    if (seats_.empty()) return end(false, why);
+    phase_ = Phase::proposing;
+    last_call_until_.reset();
+    proposed_ = generation_ + 1;
+    for (const auto& [id, seat] : seats_)
+        if (!seat.ranks.empty()) orders_.proposals.emplace_back(id, Propose{proposed_, why});
+    if (all_accepted()) gather(now);
+}
+
+bool Membership::all_accepted() const {
+    return std::ranges::all_of(seats_, [this](const auto& seat) {
+        return seat.second.ranks.empty() || seat.second.accepted == proposed_;
+    });
+}
+
+/// No rank runs: another generation may begin, at once if there are enough.
+void Membership::gather(Deadline now) {
+    phase_ = Phase::gathering;
+    join_until_.reset();
+    if (slots() >= options_.ranks_min) return begin();
+    look(now);
+}
+
+void Membership::look(Deadline now) {
+    if (phase_ != Phase::gathering) return;
+    if (!join_until_) join_until_ = now + options_.join_timeout;
+    const std::uint32_t have = slots();
+    const bool planned = options_.plan.empty() || seats_.size() == options_.plan.size();
+    if (have >= options_.ranks_max && planned) return begin();
+    if (have >= options_.ranks_min && !last_call_until_)
+        last_call_until_ = now + options_.last_call;
+}
+
+void Membership::tick(Deadline now) {
+    std::vector<MemberId> gone;
+    for (const auto& [id, seat] : seats_)
+        if (seat.away_until && *seat.away_until <= now) gone.push_back(id);
+    for (const MemberId id : gone) lost(id, "its connection broke and it did not come back", now);
+    if (phase_ == Phase::gathering && last_call_until_ && *last_call_until_ <= now &&
+        slots() >= options_.ranks_min)
+        return begin();
+    if (phase_ == Phase::running && last_call_until_ && *last_call_until_ <= now)
+        return propose("more hosts have come", now);
+    if (phase_ == Phase::gathering && join_until_ && *join_until_ <= now)
+        end(false, fmt::format("{} of {} ranks came within {} (--start-timeout)", slots(),
+                               options_.ranks_min, seconds(options_.join_timeout)));
+}
+
+Deadline Membership::next_deadline() const {
+    Deadline next = Deadline::max();
+    if (phase_ == Phase::ended) return next;
+    for (const auto& [id, seat] : seats_)
+        if (seat.away_until) next = std::min(next, *seat.away_until);
+    if (last_call_until_) next = std::min(next, *last_call_until_);
+    if (phase_ == Phase::gathering && join_until_) next = std::min(next, *join_until_);
+    return next;
+}
+
+void Membership::begin() {
     ++generation_;
-    return Verdict::complete;
+    phase_ = Phase::running;
+    join_until_.reset();
+    last_call_until_.reset();
+    seat_ranks(in_order());
+    describe_generation();
+    orders_.proposals.clear();
+    orders_.begun = world_size_;
+    for (const auto& [id, seat] : seats_)
+        if (!seat.ranks.empty()) orders_.assignments.emplace_back(id, assignment(id));
 }
 
-bool Membership::lost(std::uint32_t host) {
-    if (host >= arrivals_.size() || !arrivals_[host]) return false;
-    arrivals_[host].reset();
-    gone_[host] = true;
-    --joined_;
-    return true;
+void Membership::seat_ranks(const std::vector<MemberId>& order) {
+    world_size_ = 0;
+    if (!options_.plan.empty()) {
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            seats_.at(order[i]).ranks = options_.plan[i];
+            world_size_ += static_cast<std::uint32_t>(options_.plan[i].size());
+        }
+        return;
+    }
+    std::vector<std::uint32_t> cross_sizes;  // [local_rank] hosts that have it
+    for (const MemberId id : order) {
+        Seat& seat = seats_.at(id);
+        seat.ranks.clear();
+        const std::uint32_t count = std::min(seat.member.slots, options_.ranks_max - world_size_);
+        for (std::uint32_t local = 0; local < count; ++local) {
+            if (local == cross_sizes.size()) cross_sizes.push_back(0);
+            seat.ranks.push_back({world_size_++, local, cross_sizes[local]++, 0, local});
+        }
+    }
+    for (auto& [id, seat] : seats_)
+        for (RankSlot& slot : seat.ranks) slot.cross_size = cross_sizes[slot.local_rank];
 }
 
-std::vector<std::uint32_t> Membership::missing() const {
-    std::vector<std::uint32_t> hosts;
-    for (std::uint32_t host = 0; host < arrivals_.size(); ++host)
-        if (!arrivals_[host]) hosts.push_back(host);
-    return hosts;
+Assign Membership::assignment(MemberId id) const {
+    const Seat& seat = seats_.at(id);
+    Assign assign = common_;
+    assign.ranks = seat.ranks;
+    assign.ranks_below = static_cast<std::uint32_t>(assign.ranks.size());
+    assign.node_rank = seat.node_rank;
+    return assign;
+}
+
+void Membership::describe_generation() {
+    common_ = Assign{};
+    common_.generation = generation_;
+    common_.world_size = world_size_;
+    for (const MemberId id : in_order()) {
+        Seat& seat = seats_.at(id);
+        if (seat.ranks.empty()) continue;
+        seat.node_rank = common_.node_count++;
+        if (seat.ranks.front().rank != 0) continue;
+        common_.master_address = master_address(seat.member);
+        common_.master_port = seat.member.free_port;
+    }
 }
 
 /// Rank 0's host, by an address that its peers can use: the one its connection came from; if that
 /// never left the machine, the server's address that a host elsewhere has reached.
-std::string Membership::master_address() const {
-    const std::string& own = arrivals_.front()->peer_address;
-    if (!is_loopback(own)) return own;
-    for (const auto& arrival : arrivals_)
-        if (!is_loopback(arrival->peer_address)) return arrival->server_address;
-    return own;
+std::string Membership::master_address(const Member& first) const {
+    if (!is_loopback(first.peer_address)) return first.peer_address;
+    for (const auto& [id, seat] : seats_)
+        if (!is_loopback(seat.member.peer_address)) return seat.member.server_address;
+    return first.peer_address;
 }
 
-std::vector<Assign> Membership::assignments() const {
-    assert(generation_ > 0 && joined_ == arrivals_.size());
-    const std::string master = master_address();
-    std::vector<Assign> all;
-    for (std::uint32_t host = 0; host < plan_.hosts.size(); ++host) {
-        Assign& assign = all.emplace_back();
-        assign.generation = generation_;
-        assign.world_size = plan_.world_size;
-        assign.node_rank = host;
-        assign.node_count = static_cast<std::uint32_t>(plan_.hosts.size());
-        assign.master_address = master;
-        assign.master_port = arrivals_.front()->join.free_port;
-        assign.ranks = plan_.hosts[host];
+void Membership::end(bool finished, std::string why) {
+    phase_ = Phase::ended;
+    orders_.ended = Ended{finished, std::move(why)};
+}
+
+void Membership::restore(Phase phase, std::uint64_t generation, std::map<MemberId, Seat> seats,
+                         Deadline now, std::chrono::milliseconds limit) {
+    phase_ = phase;
+    generation_ = generation;
+    proposed_ = phase == Phase::proposing ? generation + 1 : 0;
+    seats_ = std::move(seats);
+    world_size_ = 0;
+    for (auto& [id, seat] : seats_) {
+        seat.away_until = now + limit;
+        world_size_ += static_cast<std::uint32_t>(seat.ranks.size());
+        arrivals_ = std::max(arrivals_, seat.order);
     }
-    return all;
+    describe_generation();
+    if (phase_ == Phase::gathering) look(now);
 }
 
 }  // namespace dtrun

@@ -1,61 +1,130 @@
 #pragma once
 
+#include "base/deadline.h"
 #include "rendezvous/messages.h"
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrun {
 
-/// What is fixed about a static job before any host has joined.
-struct JobPlan {
-    std::vector<std::vector<RankSlot>> hosts;  ///< [host] its ranks, in order of local_rank
-    std::uint32_t world_size = 0;
-};
+/// Names a member for as long as it takes part, over reconnects; never 0.
+using MemberId = std::uint64_t;
 
-/// A host's answer, and the connection that it came over.
-struct Arrival {
-    Join join;
-    std::string peer_address;  ///< the host's end of the connection, as the server sees it; numeric
+/// Slots on one host that take part in a job together.
+struct Member {
+    std::string name;  ///< of the host, for people
+    std::uint32_t slots = 0;
+    std::string peer_address;    ///< its end of the connection, as the server sees it; numeric
     std::string server_address;  ///< the server's end
+    std::uint16_t free_port = 0;  ///< for MASTER_PORT, should it get rank 0
 };
 
-/// Who belongs to a job: a pure state machine, events in, decisions out. No sockets, no clock.
+struct MembershipOptions {
+    std::uint32_t ranks_min = 1;  ///< at least 1
+    std::uint32_t ranks_max = 1;  ///< at least ranks_min; the same: a static job
+    std::chrono::milliseconds join_timeout{600'000};  ///< for ranks_min ranks to come together
+    std::chrono::milliseconds last_call{2'000};       ///< for more, once there are ranks_min
+    std::chrono::milliseconds return_limit{3'000};    ///< for a member whose connection broke
+    /// Fixed ranks, by member in order of their ids; empty: as many as slots, one member after the
+    /// other.
+    std::vector<std::vector<RankSlot>> plan;
+};
+
+/// Who belongs to a job, and which generation it is: a pure state machine, events in, orders out. No
+/// sockets, no clock.
 ///
-/// A static job is one whose smallest and largest size are the same: its first generation begins
-/// when every host has joined, and a host that is lost afterwards cannot come back.
+/// Survivors of a generation keep their order in the next. A job that is static ends when a member
+/// is lost; an elastic one begins a new generation, once there are enough ranks for it.
 class Membership {
 public:
-    enum class Verdict {
-        accepted,   ///< joined; others are missing
-        complete,   ///< joined as the last one: a generation begins, see assignments()
-        duplicate,  ///< this host has joined already, or had and was lost
-        unknown,    ///< no such host in this job
+    explicit Membership(MembershipOptions options);
+
+    // What happened.
+    void enter(MemberId id, Member member, Deadline now);
+    /// The connection of a member was made anew; what it may have missed is ordered again.
+    /// \param generation  whose ranks it runs
+    /// \param accepted    proposal that it has accepted
+    void come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted);
+    void accept(MemberId id, std::uint64_t generation, Deadline now);
+    void leave(MemberId id, bool finished, const std::string& why, Deadline now);
+    void lost(MemberId id, const std::string& why, Deadline now);
+    void away(MemberId id, Deadline now);  ///< its connection broke: it may come back
+    void tick(Deadline now);               ///< at next_deadline(), or any time
+
+    // What to do.
+    struct Ended {
+        bool finished = false;
+        std::string why;
     };
+    struct Orders {  ///< to be carried out in this order
+        std::vector<std::pair<MemberId, Assign>> assignments;
+        std::vector<std::pair<MemberId, Propose>> proposals;
+        std::optional<std::uint32_t> begun;  ///< a generation, with so many ranks
+        std::optional<Ended> ended;          ///< the job
+    };
+    Orders take_orders() { return std::exchange(orders_, {}); }
+    Deadline next_deadline() const;
 
-    explicit Membership(JobPlan plan);
-
-    Verdict join(Arrival arrival);
-    /// \return whether the host was a member
-    bool lost(std::uint32_t host);
-
+    // What is.
+    enum class Phase : std::uint8_t {
+        gathering,  ///< no generation: members are missing
+        running,    ///< a generation
+        proposing,  ///< members are ending its ranks
+        finishing,  ///< some members have finished: no generation will follow
+        ended,
+    };
+    Phase phase() const { return phase_; }
     std::uint64_t generation() const { return generation_; }  ///< 0 until the first one begins
-    std::vector<std::uint32_t> missing() const;               ///< hosts that have not joined yet
-    const std::optional<Arrival>& arrival(std::uint32_t host) const { return arrivals_[host]; }
+    std::uint32_t world_size() const { return world_size_; }  ///< of the generation
+    bool has(MemberId id) const { return seats_.contains(id); }
+    const MembershipOptions& options() const { return options_; }
 
-    /// [host] what its ranks are told; only once a generation has begun.
-    std::vector<Assign> assignments() const;
+    struct Seat {
+        Member member;
+        std::uint64_t order = 0;  ///< of arrival; survivors are in front of newcomers by it
+        std::vector<RankSlot> ranks;  ///< of the current generation; empty: a spare
+        std::uint32_t node_rank = 0;  ///< among the members with ranks
+        std::uint64_t accepted = 0;   ///< proposal
+        std::optional<Deadline> away_until;
+    };
+    const std::map<MemberId, Seat>& seats() const { return seats_; }
+
+    /// Goes on where a state was kept: everybody is away, for `limit`.
+    void restore(Phase phase, std::uint64_t generation, std::map<MemberId, Seat> seats,
+                 Deadline now, std::chrono::milliseconds limit);
 
 private:
-    std::string master_address() const;
+    std::uint32_t slots() const;
+    std::vector<MemberId> in_order() const;
+    void remove(MemberId id, const std::string& why, bool failed, Deadline now);
+    void propose(const std::string& why, Deadline now);
+    void gather(Deadline now);
+    void look(Deadline now);
+    void begin();
+    void end(bool finished, std::string why);
+    bool all_accepted() const;
+    void seat_ranks(const std::vector<MemberId>& order);
+    Assign assignment(MemberId id) const;
+    void describe_generation();
+    std::string master_address(const Member& first) const;
 
-    JobPlan plan_;
-    std::vector<std::optional<Arrival>> arrivals_;
-    std::vector<bool> gone_;
-    std::uint32_t joined_ = 0;
+    MembershipOptions options_;
+    std::map<MemberId, Seat> seats_;
+    Phase phase_ = Phase::gathering;
     std::uint64_t generation_ = 0;
+    std::uint32_t world_size_ = 0;
+    std::uint64_t arrivals_ = 0;
+    std::uint64_t proposed_ = 0;
+    Assign common_;  ///< what all members are told of the generation
+    std::optional<Deadline> join_until_;
+    std::optional<Deadline> last_call_until_;
+    Orders orders_;
 };
 
 }  // namespace dtrun

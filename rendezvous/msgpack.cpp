@@ -192,6 +192,17 @@ std::string_view PackReader::bin() {
     return {};
 }
 
+std::string_view PackReader::bytes() {
+    const auto tag = static_cast<std::uint8_t>(in_.empty() ? 0xc1 : in_.front());
+    return tag >= 0xc4 && tag <= 0xc6 ? bin() : str();
+}
+
+bool PackReader::nil() {
+    if (in_.empty() || static_cast<std::uint8_t>(in_.front()) != 0xc0) return false;
+    in_.remove_prefix(1);
+    return true;
+}
+
 void PackReader::skip() {
     skip(0);
 }

@@ -22,6 +22,7 @@ public:
     void uint(std::uint64_t value);
     void integer(std::int64_t value);
     void boolean(bool value) { out_ += static_cast<char>(value ? 0xc3 : 0xc2); }
+    void nil() { out_ += static_cast<char>(0xc0); }
     void str(std::string_view text);
     void bin(std::string_view bytes);
     void bin(std::span<const std::uint8_t> bytes);
@@ -49,6 +50,8 @@ public:
     bool boolean();
     std::string_view str();
     std::string_view bin();
+    std::string_view bytes();  ///< either of str and bin
+    bool nil();                ///< whether the next value is nil; takes it only then
     void skip();  ///< any one value, with everything inside it; at most kDepthMax levels
 
     bool ok() const { return ok_; }

@@ -37,10 +37,42 @@ Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses,
             return fail(code, "listen on {} port {}: {}", text, port, error.message());
         }
         port = acceptor->local_endpoint().port();
-        tasks_.spawn(accept_loop(*acceptor));
-        acceptors_.push_back(std::move(acceptor));
+        serve(std::move(acceptor));
     }
     return port;
+}
+
+Result<std::uint16_t> Server::adopt(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        (address.ss_family != AF_INET && address.ss_family != AF_INET6))
+        return fail(Errc::invalid_input, "descriptor {} is no TCP socket that listens", fd);
+    const tcp protocol = address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4();
+    auto acceptor = std::make_unique<tcp::acceptor>(executor_);
+    boost::system::error_code error;
+    acceptor->assign(protocol, fd, error);
+    if (error) return fail(Errc::invalid_input, "descriptor {}: {}", fd, error.message());
+    close_on_exec(fd);
+    const std::uint16_t port = acceptor->local_endpoint().port();
+    serve(std::move(acceptor));
+    return port;
+}
+
+void Server::serve(std::unique_ptr<tcp::acceptor> acceptor) {
+    tasks_.spawn(accept_loop(*acceptor));
+    acceptors_.push_back(std::move(acceptor));
+}
+
+/// A flood must not fill the log.
+void Server::refuse_one() {
+    constexpr std::chrono::seconds kPause{1};
+    ++refused_;
+    const Deadline now = Clock::now();
+    if (now < refusals_told_ + kPause) return;
+    refusals_told_ = now;
+    log::warn("{} connections are not authenticated yet: refused {} more", strangers_,
+              std::exchange(refused_, 0));
 }
 
 asio::awaitable<void> Server::accept_loop(tcp::acceptor& acceptor) {
@@ -56,7 +88,7 @@ asio::awaitable<void> Server::accept_loop(tcp::acceptor& acceptor) {
             continue;
         }
         if (strangers_ >= options_.strangers_max) {
-            log::warn("too many unauthenticated connections ({}): refused one", strangers_);
+            refuse_one();
             continue;
         }
         close_on_exec(socket.native_handle());
@@ -70,14 +102,14 @@ asio::awaitable<void> Server::greet(tcp::socket socket) {
     const auto peer = socket.remote_endpoint(ignored);
     socket.set_option(tcp::no_delay(true), ignored);
     const Deadline deadline = after(options_.authentication_timeout);
-    const auto job = co_await authenticate_client(socket, secret_of_, deadline);
+    auto known = co_await authenticate_client(socket, secret_of_, options_.encrypt, deadline);
     --strangers_;
-    if (!job) {
+    if (!known) {
         log::info("refused connection from {}: {}", peer.address().to_string(),
-                  job.error().message);
+                  known.error().message);
         co_return;
     }
-    admit_(*job, std::move(socket));
+    admit_(known->job, Connection{std::move(socket), std::move(known->sealing)});
 }
 
 void Server::stop() noexcept {

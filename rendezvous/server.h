@@ -1,10 +1,12 @@
 #pragma once
 
 #include "base/asio.h"
+#include "base/deadline.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/task_group.h"
 #include "rendezvous/handshake.h"
+#include "rendezvous/link.h"
 
 #include <chrono>
 #include <functional>
@@ -16,6 +18,7 @@ namespace dtrun {
 struct ServerOptions {
     std::chrono::milliseconds authentication_timeout{5'000};
     std::size_t strangers_max = 4'096;  ///< connections not yet authenticated; more are closed
+    bool encrypt = false;               ///< clients must want the same
 };
 
 /// The TCP rendezvous server: accepts connections, lets only those in that prove to know a job's
@@ -25,7 +28,7 @@ struct ServerOptions {
 class Server {
 public:
     /// Called with each authenticated connection.
-    using Admit = std::function<void(const JobId&, tcp::socket)>;
+    using Admit = std::function<void(const JobId&, Connection)>;
 
     Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit,
            ServerOptions options = {});
@@ -33,12 +36,16 @@ public:
     /// Listens on `addresses` (numeric), all on one port; repeatable. Port 0: any free one.
     /// \return the port. Errc: invalid_input, denied (a privileged port), internal (taken)
     Result<std::uint16_t> listen(const std::vector<std::string>& addresses, std::uint16_t port);
+    /// Serves a socket that listens already, e.g. one of systemd's. Errc: invalid_input
+    Result<std::uint16_t> adopt(int fd);
 
     void stop() noexcept;  ///< idempotent
     asio::awaitable<void> join();
 
 private:
+    void serve(std::unique_ptr<tcp::acceptor> acceptor);
     asio::awaitable<void> accept_loop(tcp::acceptor& acceptor);
+    void refuse_one();
     asio::awaitable<void> greet(tcp::socket socket);
 
     asio::any_io_executor executor_;
@@ -47,6 +54,8 @@ private:
     ServerOptions options_;
     std::vector<std::unique_ptr<tcp::acceptor>> acceptors_;
     std::size_t strangers_ = 0;
+    std::size_t refused_ = 0;  ///< since the last line in the log
+    Deadline refusals_told_{};
     TaskGroup tasks_;
 };
 

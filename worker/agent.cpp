@@ -31,11 +31,7 @@ Agent::Agent(asio::io_context& io, char** host_env)
       host_env_(host_env),
       lifeline_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
       supervisor_(io.get_executor(),
-                  [this](const Exited& exited) {
-                      feeds_.erase(exited.rank);
-                      if (link_) link_->send(encode(exited));
-                      if (pump_) pump_->hurry();
-                  }),
+                  [this](const Exited& exited) { rank_exited(exited); }),
       tasks_(io.get_executor()),
       finished_(io, asio::steady_timer::time_point::max()),
       head_gone_(io, asio::steady_timer::time_point::max()) {}
@@ -61,10 +57,13 @@ asio::awaitable<int> Agent::run() {
     tasks_.spawn(watch_lifeline());
     tasks_.spawn(watch_signals());
     tasks_.spawn(serve_head());
+    tasks_.spawn(pulse_->run([this] { beat(); }));
     while (!done_) co_await finished_.async_wait(use_tuple);
     if (!leaving_) co_await say_goodbye();
+    ports_->stop();
     tasks_.stop();
     link_->close();
+    co_await ports_->join();
     co_await tasks_.join();
     co_return 0;
 }
@@ -73,8 +72,7 @@ asio::awaitable<int> Agent::run() {
 /// it closes.
 asio::awaitable<void> Agent::say_goodbye() {
     co_await link_->flush();
-    boost::system::error_code ignored;
-    link_->socket().shutdown(tcp::socket::shutdown_send, ignored);
+    link_->shut_down_sending();
     DeadlineGuard guard(head_gone_, after(kGoodbyeLimit));
     if (!leaving_) co_await head_gone_.async_wait(use_tuple);
 }
@@ -132,18 +130,18 @@ asio::awaitable<Result<void>> Agent::join_head() {
     const Secret secret(std::span<const std::uint8_t, Secret::kBytes>(
         reinterpret_cast<const std::uint8_t*>(bootstrap_.secret.data()), Secret::kBytes));
     ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
+    const Credentials credentials{job, secret, bootstrap_.encrypt};
     const auto limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms);
-    auto socket = co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, job, secret,
-                                             after(limit));
-    if (!socket) co_return std::unexpected(socket.error());
-    // A rank that held it open would hide our death from the head.
-    ::fcntl(socket->native_handle(), F_SETFD, FD_CLOEXEC);
+    auto connection = co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, credentials,
+                                                 after(limit));
+    if (!connection) co_return std::unexpected(connection.error());
+    const tcp::socket& socket = connection->socket;
 
     Join join;
     join.host = bootstrap_.host;
     join.hostname = host_name();
     join.agent_pid = ::getpid();
-    join.address = numeric(socket->local_endpoint().address());
+    join.address = numeric(socket.local_endpoint().address());
     for (const InterfaceAddress& address : interface_addresses())
         if (address.address == join.address) join.interface = address.interface;
     join.free_port = reserved_port_number_;
@@ -153,11 +151,22 @@ asio::awaitable<Result<void>> Agent::join_head() {
 
     facts_.job = hex(job);
     facts_.host_name = bootstrap_.host_name;
-    facts_.store_address =
-        fmt::format("{}:{}", numeric(socket->remote_endpoint().address()), bootstrap_.port);
     facts_.interface = preflight_.interface.empty() ? join.interface : preflight_.interface;
 
-    link_ = std::make_unique<Link>(std::move(*socket));
+    link_ = std::make_unique<Link>(std::move(*connection));
+    pulse_ = std::make_unique<Pulse>(io_.get_executor(),
+                                     std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
+    ports_ = std::make_unique<Ports>(
+        io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
+        [this] { finish_if_done(); });
+    auto rank_socket = ports_->open_for_ranks();
+    if (!rank_socket) co_return std::unexpected(rank_socket.error());
+    facts_.rank_socket = std::move(*rank_socket);
+    if (bootstrap_.relay) {
+        const auto port = ports_->open_for_agents(credentials);
+        if (!port) co_return std::unexpected(port.error());
+        join.relay_port = *port;
+    }
     pump_ = std::make_unique<OutputPump>(io_.get_executor(), *link_, bootstrap_.output_window_bytes,
                                          [this](std::uint32_t rank, Stream stream) {
                                              link_->send(encode(OutputEnd{rank, stream}));
@@ -166,6 +175,46 @@ asio::awaitable<Result<void>> Agent::join_head() {
     tasks_.spawn(link_->run_writer());
     link_->send(encode(join));
     co_return Result<void>{};
+}
+
+/// The place of a rank of this host, or of a helper of one.
+Result<Welcome> Agent::welcome(const Hello& hello) const {
+    if (assign_.generation == 0) return fail(Errc::denied, "no rank has been started yet");
+    if (hello.generation != 0 && hello.generation != assign_.generation)
+        return fail(Errc::denied, "generation {} is over, this is {}", hello.generation,
+                    assign_.generation);
+    Welcome welcome;
+    welcome.job = facts_.job;
+    welcome.generation = assign_.generation;
+    welcome.world_size = assign_.world_size;
+    welcome.local_size = static_cast<std::uint32_t>(assign_.ranks.size());
+    welcome.node_rank = assign_.node_rank;
+    welcome.node_count = assign_.node_count;
+    welcome.host_name = facts_.host_name;
+    if (hello.rank == kNoRank) return welcome;
+    const auto slot = std::ranges::find(assign_.ranks, hello.rank, &RankSlot::rank);
+    if (slot == assign_.ranks.end())
+        return fail(Errc::denied, "rank {} is not on this host", hello.rank);
+    welcome.rank = slot->rank;
+    welcome.local_rank = slot->local_rank;
+    welcome.cross_rank = slot->cross_rank;
+    welcome.cross_size = slot->cross_size;
+    return welcome;
+}
+
+void Agent::beat() {
+    ports_->beat(*pulse_);
+    const auto silence = pulse_->lost(link_->last_heard());
+    if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
+}
+
+void Agent::rank_exited(const Exited& exited) {
+    feeds_.erase(exited.rank);
+    if (!link_) return;
+    link_->send(encode(exited));
+    ports_->relay().fail_fences(
+        fmt::format("rank {} on {} has ended", exited.rank, bootstrap_.host_name));
+    pump_->hurry();
 }
 
 asio::awaitable<void> Agent::watch_lifeline() {
@@ -201,11 +250,15 @@ asio::awaitable<void> Agent::serve_head() {
 }
 
 Result<void> Agent::handle(const FrameView& frame) {
+    if (is_exchanged(frame.type) || frame.type == FrameType::relayed)
+        return ports_->from_head(frame);
     switch (frame.type) {
         case FrameType::assign:
             return on_assign(frame.payload);
         case FrameType::input:
             return on_input(frame.payload);
+        case FrameType::pause:
+            return on_pause(frame.payload);
         case FrameType::stop:
             return on_stop(frame.payload);
         case FrameType::credit: {
@@ -232,7 +285,7 @@ Result<void> Agent::handle(const FrameView& frame) {
 }
 
 Result<void> Agent::on_assign(std::string_view payload) {
-    const auto assign = decode<Assign>(payload);
+    auto assign = decode<Assign>(payload);
     if (!assign) return std::unexpected(assign.error());
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
@@ -240,6 +293,8 @@ Result<void> Agent::on_assign(std::string_view payload) {
     for (const RankSlot& slot : assign->ranks)
         requests.push_back({assign->generation, slot.rank, command_for(*assign, slot)});
     reserved_port_.reset();
+    ports_->relay().begin(assign->generation, assign->ranks_below);
+    assign_ = *assign;
     Started started{assign->generation, {}};
     for (Supervisor::Start& start : supervisor_.start(std::move(requests)))
         rank_started(std::move(start), assign->generation, started);
@@ -297,9 +352,24 @@ Result<void> Agent::on_input(std::string_view payload) {
     return {};
 }
 
+Result<void> Agent::on_pause(std::string_view payload) {
+    const auto pause = decode<Pause>(payload);
+    if (!pause) return std::unexpected(pause.error());
+    const std::uint64_t generation = pause->generation;
+    ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
+    supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
+                         [this, generation](int) {
+                             pump_->hurry();
+                             link_->send(encode(Paused{generation}));
+                         });
+    return {};
+}
+
 Result<void> Agent::on_stop(std::string_view payload) {
     const auto stop = decode<Stop>(payload);
     if (!stop) return std::unexpected(stop.error());
+    ports_->relay().announce(
+        {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
     end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
     return {};
 }
@@ -321,9 +391,10 @@ void Agent::end_job(int signal, std::chrono::milliseconds grace) {
     });
 }
 
-/// With no process left every pipe has its end, and the pump sees it once the head has room.
+/// With no process left every pipe has its end, and the pump sees it once the head has room. Hosts
+/// behind this one need it until they are done.
 void Agent::finish_if_done() {
-    if (done_ || !strays_ || (!leaving_ && !pump_->all_ended())) return;
+    if (done_ || !strays_ || (!leaving_ && (!pump_->all_ended() || ports_->has_agents()))) return;
     done_ = true;
     if (!leaving_) link_->send(encode(Done{static_cast<std::uint32_t>(*strays_)}));
     finished_.cancel();

@@ -6,9 +6,11 @@
 #include "base/task_group.h"
 #include "rendezvous/link.h"
 #include "rendezvous/messages.h"
+#include "rendezvous/pulse.h"
 #include "worker/contract.h"
 #include "worker/input_feed.h"
 #include "worker/output_pump.h"
+#include "worker/ports.h"
 #include "worker/preflight.h"
 #include "worker/supervisor.h"
 
@@ -46,7 +48,11 @@ private:
 
     Result<void> on_assign(std::string_view payload);
     Result<void> on_input(std::string_view payload);
+    Result<void> on_pause(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
+    Result<Welcome> welcome(const Hello& hello) const;
+    void beat();
+    void rank_exited(const Exited& exited);
     RankCommand command_for(const Assign& assign, const RankSlot& slot) const;
     void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
     bool wants_input(std::uint32_t rank) const;
@@ -64,6 +70,9 @@ private:
     Fd reserved_port_;
     std::uint16_t reserved_port_number_ = 0;
     std::unique_ptr<Link> link_;
+    std::unique_ptr<Ports> ports_;
+    std::unique_ptr<Pulse> pulse_;
+    Assign assign_;  ///< of the current generation
     std::unique_ptr<OutputPump> pump_;
     std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank
     Supervisor supervisor_;

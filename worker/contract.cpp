@@ -19,7 +19,7 @@ void add_dtrun(Variables& set, const Assign& assign, const RankSlot& slot,
                            {"DTRUN_CROSS_SIZE", text(slot.cross_size)},
                            {"DTRUN_SLOT", text(slot.slot)},
                            {"DTRUN_HOST", facts.host_name},
-                           {"DTRUN_STORE_ADDR", facts.store_address}});
+                           {"DTRUN_SOCKET", facts.rank_socket}});
 }
 
 /// What hvd.init() reads (Horovod 0.28, common/gloo/gloo_context.cc and utils/env_parser.cc).

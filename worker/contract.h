@@ -14,9 +14,8 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 struct ContractFacts {
     std::string job;        ///< hexadecimal id
     std::string host_name;  ///< what the user calls this host
-    std::string
-        store_address;      ///< "address:port" of the rendezvous server, as this host reached it
-    std::string interface;  ///< that the ranks should use; may be empty
+    std::string rank_socket;  ///< of the agent, for ranks; DTRUN_SOCKET
+    std::string interface;    ///< that the ranks should use; may be empty
 };
 
 /// A variable is the launcher's word, or a default that the user's own value beats.

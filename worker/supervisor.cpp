@@ -131,9 +131,10 @@ void Supervisor::report(pid_t pid, const Rank& rank, int status) {
 void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
                           std::function<void(int)> gone) {
     if (!stopping_) {
-        stopping_ = Stopping{signal, std::move(gone)};
+        stopping_ = Stopping{signal, {}};
         grace_timer_.expires_at(asio::steady_timer::time_point::max());
     }
+    stopping_->gone = std::move(gone);
     const auto until = std::chrono::steady_clock::now() + grace;
     if (until < grace_timer_.expiry()) {
         grace_timer_.expires_at(until);

@@ -14,27 +14,28 @@ constexpr std::chrono::milliseconds kShort{300};
 struct TestServer {
     explicit TestServer(asio::io_context& io, ServerOptions options = {})
         : server(
-              io.get_executor(), [this](const JobId& id) { return id == job ? &secret : nullptr; },
-              [this](const JobId&, tcp::socket socket) { admitted.push_back(std::move(socket)); },
+              io.get_executor(), [this](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; },
+              [this](const JobId&, Connection peer) { admitted.push_back(std::move(peer)); },
               options) {
         port = server.listen({"127.0.0.1"}, 0).value();
     }
     JobId job = random_job_id();
     Secret secret = Secret::random();
-    std::vector<tcp::socket> admitted;
+    std::vector<Connection> admitted;
     Server server;
     std::uint16_t port = 0;
 };
 
-Result<tcp::socket> connect(asio::io_context& io, TestServer& server, JobId job, Secret secret,
-                            std::vector<std::string> addresses = {"127.0.0.1"}) {
-    return run_to_end(
-        io, connect_to_server(std::move(addresses), server.port, job, secret, after(kShort)));
+Result<Connection> connect(asio::io_context& io, TestServer& server, JobId job, Secret secret,
+                           std::vector<std::string> addresses = {"127.0.0.1"},
+                           bool encrypt = false) {
+    return run_to_end(io, connect_to_server(std::move(addresses), server.port,
+                                            Credentials{job, secret, encrypt}, after(kShort)));
 }
 
 asio::awaitable<Result<void>> as_server(tcp::socket& socket, const Secret& secret) {
-    auto secret_of = [&secret](const JobId&) { return &secret; };
-    const auto done = co_await authenticate_client(socket, secret_of, after(kShort));
+    auto secret_of = [&secret](const JobId&) { return std::optional(secret); };
+    const auto done = co_await authenticate_client(socket, secret_of, false, after(kShort));
     if (!done) co_return std::unexpected(done.error());
     co_return Result<void>{};
 }
@@ -122,8 +123,8 @@ TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {
     auto [to_server, server_end] = socket_pair(io);
     std::string recorded;
     asio::co_spawn(io, as_server(server_end, secret), [](std::exception_ptr, Result<void>) {});
-    asio::co_spawn(io, authenticate_to_server(client, job, secret, after(kShort)),
-                   [](std::exception_ptr, Result<void>) {});
+    asio::co_spawn(io, authenticate_to_server(client, {job, secret}, after(kShort)),
+                   [](std::exception_ptr, Result<std::optional<Sealing>>) {});
     const auto relay = [&io](tcp::socket& from, tcp::socket& to, std::size_t bytes,
                              std::string* keep) {
         std::string buffer(bytes, '\0');
@@ -151,7 +152,7 @@ TEST_CASE("a server that does not know the secret, or speaks another protocol, i
     const std::string nonsense(72, 'x');
     asio::write(impostor, asio::buffer(nonsense));
     auto done = run_to_end(
-        io, authenticate_to_server(client, random_job_id(), Secret::random(), after(kShort)));
+        io, authenticate_to_server(client, {random_job_id(), Secret::random()}, after(kShort)));
     REQUIRE_FALSE(done.has_value());
     CHECK(done.error().message == "the other side does not speak dtrun's protocol");
 
@@ -160,15 +161,99 @@ TEST_CASE("a server that does not know the secret, or speaks another protocol, i
     downgrade.replace(0, 6, std::string("dtrn\0\0", 6));
     asio::write(other_impostor, asio::buffer(downgrade));
     done = run_to_end(
-        io, authenticate_to_server(other_client, random_job_id(), Secret::random(), after(kShort)));
+        io, authenticate_to_server(other_client, {random_job_id(), Secret::random()}, after(kShort)));
     REQUIRE_FALSE(done.has_value());
-    CHECK(done.error().message == "the other side speaks protocol 0, this is 1");
+    CHECK(done.error().message == "the other side speaks protocol 0, this is 2");
+}
+
+TEST_CASE("encryption is had by both sides or by none", "[handshake]") {
+    for (const bool server_wants : {false, true}) {
+        for (const bool client_wants : {false, true}) {
+            CAPTURE(server_wants, client_wants);
+            asio::io_context io;
+            TestServer server(io, {.encrypt = server_wants});
+            const auto met =
+                connect(io, server, server.job, server.secret, {"127.0.0.1"}, client_wants);
+            io.restart();
+            io.poll();
+            CHECK(met.has_value() == (server_wants == client_wants));
+            CHECK(server.admitted.size() == (met.has_value() ? 1 : 0));
+            if (met) CHECK(met->sealing.has_value() == client_wants);
+            if (!met) CHECK(met.error().message.find("(--encrypt)") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("an encrypted connection carries frames of any size, and not in the clear",
+          "[handshake]") {
+    asio::io_context io;
+    TestServer server(io, {.encrypt = true});
+    auto met = connect(io, server, server.job, server.secret, {"127.0.0.1"}, true);
+    REQUIRE(met.has_value());
+    io.restart();
+    io.poll();
+    REQUIRE(server.admitted.size() == 1);
+    Link client(std::move(*met)), peer(std::move(server.admitted[0]));
+    TaskGroup tasks(io.get_executor());
+    tasks.spawn(client.run_writer());
+    tasks.spawn(peer.run_writer());
+    const std::string large(100'000, 'x');
+    client.send(encode_frame(FrameType::join, "hello"));
+    client.send_soon(FrameType::request, large);
+    for (const std::string& expected : {std::string("hello"), large}) {
+        Result<std::optional<FrameView>> frame = std::nullopt;
+        while (frame && !*frame) {
+            REQUIRE(run_to_end(io, peer.receive()).has_value());
+            frame = peer.next();
+        }
+        REQUIRE(frame.has_value());
+        CHECK((*frame)->payload == expected);
+    }
+    client.close();
+    peer.close();
+    run_to_end(io, [](TaskGroup& group) -> asio::awaitable<bool> {
+        co_await group.join();
+        co_return true;
+    }(tasks));
+}
+
+TEST_CASE("an encrypted record that is changed, repeated or left out is refused", "[handshake]") {
+    Key key{};
+    random_bytes(key);
+    const auto records = [&key] {
+        Seal seal(key);
+        std::vector<Bytes> made(3);
+        for (Bytes& record : made) seal.seal("the frame's bytes", record);
+        CHECK(made[0].find("frame") == std::string::npos);
+        return made;
+    };
+    const auto opens = [&key](const Bytes& bytes) {
+        Seal seal(key);
+        Bytes plain;
+        std::string_view sealed(bytes);
+        return seal.open(sealed, plain).has_value();
+    };
+    auto made = records();
+    CHECK(opens(made[0] + made[1] + made[2]));
+    CHECK_FALSE(opens(made[0] + made[0]));
+    CHECK_FALSE(opens(made[0] + made[2]));
+    for (std::size_t at : {std::size_t(1), std::size_t(2), made[0].size() - 1}) {
+        Bytes changed = made[0];
+        changed[at] = static_cast<char>(changed[at] ^ 1);
+        changed += made[1];
+        CHECK_FALSE(opens(changed));
+    }
+    CHECK_FALSE(opens(Bytes(2, '\0') + made[0]));
+    CHECK_FALSE(opens("\xff\xff" + made[0]));
 }
 
 TEST_CASE("a hello that is not ours is refused before anything else is looked at", "[handshake]") {
-    ClientHello hello{1, random_job_id(), {}};
+    const ClientHello hello{1, 0, random_job_id(), {}};
     auto bytes = encode_hello(hello);
     CHECK(decode_hello(bytes).has_value());
+    bytes[7] = 2;  // a flag of the future
+    CHECK_FALSE(decode_hello(bytes).has_value());
+    bytes[7] = 0;
     bytes[0] = 'G';
     CHECK(decode_hello(bytes).error().code == Errc::invalid_input);
 }

@@ -29,8 +29,8 @@ asio::awaitable<std::vector<std::string>> collect(Link& link, std::size_t count)
 struct LinkPair {
     explicit LinkPair(asio::io_context& io_)
         : io(io_), sockets(socket_pair(io_)), tasks(io_.get_executor()) {
-        a = std::make_unique<Link>(std::move(sockets.first));
-        b = std::make_unique<Link>(std::move(sockets.second));
+        a = std::make_unique<Link>(Connection{std::move(sockets.first), std::nullopt});
+        b = std::make_unique<Link>(Connection{std::move(sockets.second), std::nullopt});
         tasks.spawn(a->run_writer());
         tasks.spawn(b->run_writer());
     }
@@ -83,6 +83,32 @@ TEST_CASE("bytes go from a pipe to the socket between other frames, and the send
     const auto got = run_to_end(io, collect(*links.b, 3));
     CHECK(got == std::vector<std::string>{"before", data, "after"});
     CHECK(told);
+}
+
+TEST_CASE("what is sent soon goes out in one piece, in order with what is sent now", "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    for (int i = 0; i < 50; ++i) {
+        links.a->send_soon(FrameType::request, std::to_string(2 * i));
+        if (i % 10 == 9) links.a->send(encode_frame(FrameType::request, std::to_string(2 * i + 1)));
+    }
+    const auto got = run_to_end(io, collect(*links.b, 55));
+    REQUIRE(got.size() == 55);
+    CHECK(got[9] == "18");
+    CHECK(got[10] == "19");
+    CHECK(got[11] == "20");
+}
+
+TEST_CASE("a peer that does not read is cut off once too much waits for it", "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    const std::string large(8u << 20, 'x');
+    for (std::size_t sent = 0; sent <= Link::kQueuedBytesMax + (16u << 20); sent += large.size())
+        links.a->send(encode_frame(FrameType::reply, large));
+    CHECK(links.a->queued_bytes() == 0);
+    const auto received = run_to_end(io, links.a->receive());
+    REQUIRE_FALSE(received.has_value());
+    CHECK(received.error().message == "cut off: it has not read 128 MiB that wait for it");
 }
 
 TEST_CASE("a closed link ends who waits for it", "[link]") {

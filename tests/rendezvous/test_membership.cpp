@@ -1,88 +1,391 @@
 #include "rendezvous/membership.h"
 
 #include <catch2/catch.hpp>
+#include <algorithm>
+#include <random>
+#include <set>
 
 namespace dtrun {
 namespace {
 
-/// `hosts` hosts with two ranks each.
-JobPlan plan_of(std::uint32_t hosts) {
-    JobPlan plan;
-    plan.world_size = hosts * 2;
-    for (std::uint32_t host = 0; host < hosts; ++host)
-        plan.hosts.push_back({{host * 2, 0, host, hosts, 0}, {host * 2 + 1, 1, host, hosts, 1}});
-    return plan;
+using std::chrono::milliseconds;
+using Phase = Membership::Phase;
+
+const Deadline kStart{};
+
+Member host(std::uint32_t number, std::uint32_t slots) {
+    return {"s" + std::to_string(number), slots, "10.0.0." + std::to_string(number), "10.0.0.100",
+            static_cast<std::uint16_t>(20'000 + number)};
 }
 
-Arrival arrival(std::uint32_t host, std::string from, std::string to = "10.0.0.100") {
-    Arrival made;
-    made.join.host = host;
-    made.join.free_port = static_cast<std::uint16_t>(20'000 + host);
-    made.peer_address = std::move(from);
-    made.server_address = std::move(to);
-    return made;
+MembershipOptions sizes(std::uint32_t min, std::uint32_t max) {
+    MembershipOptions options;
+    options.ranks_min = min;
+    options.ranks_max = max;
+    return options;
+}
+
+/// Ranks of each member, in the order of `assignments`.
+std::vector<std::vector<std::uint32_t>> ranks_of(const Membership::Orders& orders) {
+    std::vector<std::vector<std::uint32_t>> all;
+    for (const auto& [id, assign] : orders.assignments) {
+        all.emplace_back();
+        for (const RankSlot& slot : assign.ranks) all.back().push_back(slot.rank);
+    }
+    return all;
 }
 
 }  // namespace
 
-TEST_CASE("the first generation begins when the last host has joined, in whatever order",
-          "[membership]") {
-    Membership membership(plan_of(3));
+TEST_CASE("a static job begins when its slots have come, and not before", "[membership]") {
+    Membership membership(sizes(4, 4));
+    membership.enter(11, host(1, 2), kStart);
+    CHECK(membership.take_orders().assignments.empty());
     CHECK(membership.generation() == 0);
-    CHECK(membership.join(arrival(2, "10.0.0.3")) == Membership::Verdict::accepted);
-    CHECK(membership.join(arrival(0, "10.0.0.1")) == Membership::Verdict::accepted);
-    CHECK(membership.missing() == std::vector<std::uint32_t>{1});
-    CHECK(membership.generation() == 0);
-    CHECK(membership.join(arrival(1, "10.0.0.2")) == Membership::Verdict::complete);
+    membership.enter(12, host(2, 2), kStart);
+    const auto orders = membership.take_orders();
     CHECK(membership.generation() == 1);
-    CHECK(membership.missing().empty());
+    CHECK(orders.begun == 4);
+    CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2, 3}});
+    const Assign& second = orders.assignments[1].second;
+    CHECK(second.node_rank == 1);
+    CHECK(second.node_count == 2);
+    CHECK(second.master_address == "10.0.0.1");
+    CHECK(second.master_port == 20'001);
+    CHECK(second.ranks[0].cross_rank == 1);
+    CHECK(second.ranks[0].cross_size == 2);
 }
 
-TEST_CASE("every rank is told once where it is, and all are told the same about the rest",
+TEST_CASE("ranks of a planned job are those of the plan, in whatever order its hosts come",
           "[membership]") {
-    Membership membership(plan_of(3));
-    for (const std::uint32_t host : {0u, 1u, 2u})
-        membership.join(arrival(host, "10.0.0." + std::to_string(host + 1)));
-    const auto assignments = membership.assignments();
-    REQUIRE(assignments.size() == 3);
-    std::vector<bool> seen(6);
-    for (std::uint32_t host = 0; host < 3; ++host) {
-        const Assign& assign = assignments[host];
-        CHECK(assign.generation == 1);
-        CHECK(assign.world_size == 6);
-        CHECK(assign.node_rank == host);
-        CHECK(assign.node_count == 3);
-        CHECK(assign.master_address == "10.0.0.1");
-        CHECK(assign.master_port == 20'000);
-        for (const RankSlot& slot : assign.ranks) {
-            CHECK_FALSE(seen[slot.rank]);
-            seen[slot.rank] = true;
+    MembershipOptions options = sizes(3, 3);
+    options.plan = {{{0, 0, 0, 2, 0}, {2, 1, 0, 1, 1}}, {{1, 0, 1, 2, 0}}};
+    Membership membership(options);
+    membership.enter(2, host(2, 1), kStart);
+    membership.enter(1, host(1, 2), kStart);
+    const auto orders = membership.take_orders();
+    CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 2}, {1}});
+    CHECK(orders.assignments[0].second.master_address == "10.0.0.1");
+}
+
+TEST_CASE("rank 0's host on the server's machine is named by an address that others have reached",
+          "[membership]") {
+    Membership membership(sizes(2, 2));
+    Member here = host(1, 1);
+    here.peer_address = "127.0.0.1";
+    membership.enter(1, here, kStart);
+    membership.enter(2, host(2, 1), kStart);
+    CHECK(membership.take_orders().assignments[0].second.master_address == "10.0.0.100");
+}
+
+TEST_CASE("an elastic job begins with fewer ranks after the last call", "[membership]") {
+    Membership membership(sizes(2, 8));
+    membership.enter(1, host(1, 2), kStart);
+    CHECK(membership.take_orders().assignments.empty());
+    CHECK(membership.next_deadline() == kStart + milliseconds(2'000));
+    membership.enter(2, host(2, 2), kStart + milliseconds(500));
+    membership.tick(kStart + milliseconds(1'999));
+    CHECK(membership.generation() == 0);
+    membership.tick(kStart + milliseconds(2'000));
+    CHECK(membership.take_orders().begun == 4);
+}
+
+TEST_CASE("a job whose ranks do not come together ends, and says how many there were",
+          "[membership]") {
+    Membership membership(sizes(4, 4));
+    membership.enter(1, host(1, 2), kStart);
+    membership.tick(kStart + milliseconds(600'000));
+    const auto orders = membership.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK_FALSE(orders.ended->finished);
+    CHECK(orders.ended->why == "2 of 4 ranks came within 600 s (--start-timeout)");
+}
+
+TEST_CASE("survivors of a lost host keep their order, once all have ended their ranks",
+          "[membership]") {
+    Membership membership(sizes(2, 6));
+    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(i, host(i, 2), kStart);
+    REQUIRE(membership.take_orders().begun == 6);
+    membership.lost(1, "gone", kStart);
+    auto orders = membership.take_orders();
+    REQUIRE(orders.proposals.size() == 2);
+    CHECK(orders.proposals[0].second.generation == 2);
+    CHECK(orders.proposals[0].second.why == "s1: gone");
+    membership.accept(3, 2, kStart);
+    CHECK(membership.take_orders().assignments.empty());
+    membership.accept(2, 2, kStart);
+    orders = membership.take_orders();
+    CHECK(membership.generation() == 2);
+    REQUIRE(orders.assignments.size() == 2);
+    CHECK(orders.assignments[0].first == 2);
+    CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2, 3}});
+}
+
+TEST_CASE("newcomers are let in together after the last call, behind the survivors",
+          "[membership]") {
+    Membership membership(sizes(2, 8));
+    membership.enter(9, host(9, 2), kStart);
+    membership.tick(kStart + milliseconds(2'000));
+    REQUIRE(membership.take_orders().begun == 2);
+    membership.enter(1, host(1, 2), kStart + milliseconds(5'000));
+    membership.enter(2, host(2, 2), kStart + milliseconds(6'000));
+    CHECK(membership.take_orders().proposals.empty());
+    membership.tick(kStart + milliseconds(7'000));
+    REQUIRE(membership.take_orders().proposals.size() == 1);
+    membership.accept(9, 2, kStart + milliseconds(7'100));
+    const auto orders = membership.take_orders();
+    CHECK(orders.begun == 6);
+    for (const auto& [id, assign] : orders.assignments)
+        if (id == 9) CHECK(assign.ranks.front().rank == 0);
+}
+
+TEST_CASE("slots beyond the maximum are spares, and take a lost host's place", "[membership]") {
+    Membership membership(sizes(2, 3));
+    membership.enter(1, host(1, 2), kStart);
+    membership.enter(2, host(2, 2), kStart);
+    CHECK(membership.take_orders().begun == 3);
+    membership.enter(3, host(3, 2), kStart);
+    CHECK(membership.take_orders().proposals.empty());
+    membership.lost(1, "gone", kStart);
+    membership.accept(2, 2, kStart);
+    const auto orders = membership.take_orders();
+    CHECK(orders.begun == 3);
+    CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2}});
+}
+
+TEST_CASE("a static job ends with the host that it loses", "[membership]") {
+    Membership membership(sizes(4, 4));
+    membership.enter(1, host(1, 2), kStart);
+    membership.enter(2, host(2, 2), kStart);
+    membership.take_orders();
+    membership.lost(2, "last heard 3.0 s ago", kStart);
+    const auto orders = membership.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK(orders.ended->why == "s2: last heard 3.0 s ago");
+}
+
+TEST_CASE("a member that comes back in time is asked for nothing, one that does not is lost",
+          "[membership]") {
+    Membership membership(sizes(2, 4));
+    membership.enter(1, host(1, 2), kStart);
+    membership.enter(2, host(2, 2), kStart);
+    membership.take_orders();
+    membership.away(1, kStart);
+    CHECK(membership.next_deadline() == kStart + milliseconds(3'000));
+    membership.come_back(1, 1, 0);
+    membership.tick(kStart + milliseconds(4'000));
+    auto orders = membership.take_orders();
+    CHECK(orders.proposals.empty());
+    CHECK(orders.assignments.empty());
+
+    membership.away(1, kStart + milliseconds(5'000));
+    membership.tick(kStart + milliseconds(8'000));
+    CHECK(membership.take_orders().proposals.size() == 1);
+}
+
+TEST_CASE("a member that was away while a generation began is told again", "[membership]") {
+    Membership membership(sizes(2, 6));
+    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(i, host(i, 2), kStart);
+    membership.take_orders();
+    membership.lost(3, "gone", kStart);
+    membership.take_orders();
+    membership.away(1, kStart);
+    membership.come_back(1, 1, 0);
+    auto orders = membership.take_orders();
+    REQUIRE(orders.proposals.size() == 1);
+    CHECK(orders.proposals[0].second.generation == 2);
+    membership.away(1, kStart);
+    membership.come_back(1, 1, 2);
+    membership.accept(2, 2, kStart);
+    membership.accept(1, 2, kStart);
+    membership.take_orders();
+    membership.away(2, kStart);
+    membership.come_back(2, 1, 2);
+    orders = membership.take_orders();
+    REQUIRE(orders.assignments.size() == 1);
+    CHECK(orders.assignments[0].second.generation == 2);
+}
+
+TEST_CASE("a job ends well when all members have finished, and badly when one fails after another "
+          "has finished",
+          "[membership]") {
+    for (const bool well : {true, false}) {
+        Membership membership(sizes(2, 4));
+        membership.enter(1, host(1, 2), kStart);
+        membership.enter(2, host(2, 2), kStart);
+        membership.take_orders();
+        membership.leave(1, true, "", kStart);
+        CHECK(membership.phase() == Phase::finishing);
+        CHECK_FALSE(membership.take_orders().ended.has_value());
+        membership.leave(2, well, "rank 3 failed", kStart);
+        const auto orders = membership.take_orders();
+        REQUIRE(orders.ended.has_value());
+        CHECK(orders.ended->finished == well);
+        if (!well) CHECK(orders.ended->why == "s2: rank 3 failed");
+    }
+}
+
+// Members that come, are lost, break off, come back and finish at random, with every message late by
+// a random time and those of broken connections lost.
+namespace {
+
+struct SimulatedMember {
+    std::uint64_t running = 0;   ///< generation
+    std::uint64_t accepted = 0;
+    std::set<std::uint32_t> ranks;
+    bool connected = true;
+    bool dead = false;
+};
+
+class MembershipSimulation {
+public:
+    explicit MembershipSimulation(unsigned seed, std::uint32_t min, std::uint32_t max)
+        : random_(seed), max_(max), membership_(sizes(min, max)) {}
+
+    void run(int steps) {
+        for (int i = 0; i < steps && membership_.phase() != Phase::ended; ++i) {
+            step();
+            check();
         }
     }
-    CHECK(std::find(seen.begin(), seen.end(), false) == seen.end());
-}
+    std::uint64_t generation() const { return last_generation_; }
 
-TEST_CASE("a host cannot join twice, nor come back after it was lost, nor from nowhere",
-          "[membership]") {
-    Membership membership(plan_of(2));
-    CHECK(membership.join(arrival(0, "10.0.0.1")) == Membership::Verdict::accepted);
-    CHECK(membership.join(arrival(0, "10.0.0.9")) == Membership::Verdict::duplicate);
-    CHECK(membership.join(arrival(7, "10.0.0.9")) == Membership::Verdict::unknown);
-    CHECK(membership.lost(0));
-    CHECK_FALSE(membership.lost(0));
-    CHECK(membership.join(arrival(0, "10.0.0.1")) == Membership::Verdict::duplicate);
-}
+private:
+    struct Message {
+        MemberId to = 0;
+        std::optional<Propose> propose;
+        std::optional<Assign> assign;
+    };
 
-TEST_CASE("rank 0 on the head's own machine is announced by the address that others reached",
-          "[membership]") {
-    Membership mixed(plan_of(2));
-    mixed.join(arrival(0, "127.0.0.1", "127.0.0.1"));
-    mixed.join(arrival(1, "10.0.0.2", "10.0.0.100"));
-    CHECK(mixed.assignments().front().master_address == "10.0.0.100");
+    std::uint32_t up_to(std::uint32_t n) {
+        return std::uniform_int_distribution<std::uint32_t>(0, n)(random_);
+    }
 
-    Membership alone(plan_of(1));
-    alone.join(arrival(0, "127.0.0.1", "127.0.0.1"));
-    CHECK(alone.assignments().front().master_address == "127.0.0.1");
+    void step() {
+        now_ += milliseconds(up_to(400));
+        switch (up_to(9)) {
+            case 0:
+                if (members_.size() < 40) {
+                    members_[++last_id_];
+                    membership_.enter(last_id_, host(static_cast<std::uint32_t>(last_id_ % 200), 1 + up_to(7)),
+                                      now_);
+                }
+                break;
+            case 1:
+                if (SimulatedMember* member = any(); member != nullptr && up_to(5) == 0) {
+                    member->dead = true;
+                    member->ranks.clear();
+                    membership_.lost(any_id_, "gone", now_);
+                }
+                break;
+            case 2:
+                if (SimulatedMember* member = any(); member != nullptr && member->connected) {
+                    member->connected = false;
+                    std::erase_if(wire_, [this](const Message& m) { return m.to == any_id_; });
+                    membership_.away(any_id_, now_);
+                }
+                break;
+            case 3:
+                if (SimulatedMember* member = any(); member != nullptr && !member->connected &&
+                                                     membership_.has(any_id_)) {
+                    member->connected = true;
+                    membership_.come_back(any_id_, member->running, member->accepted);
+                    if (member->accepted > member->running)
+                        membership_.accept(any_id_, member->accepted, now_);
+                }
+                break;
+            default:
+                deliver();
+        }
+        membership_.tick(now_);
+        take();
+    }
+
+    SimulatedMember* any() {
+        std::vector<MemberId> alive;
+        for (const auto& [id, member] : members_)
+            if (!member.dead) alive.push_back(id);
+        if (alive.empty()) return nullptr;
+        any_id_ = alive[up_to(static_cast<std::uint32_t>(alive.size()) - 1)];
+        return &members_[any_id_];
+    }
+
+    void take() {
+        auto orders = membership_.take_orders();
+        for (auto& [id, assign] : orders.assignments)
+            if (members_[id].connected) wire_.push_back({id, {}, assign});
+        for (auto& [id, propose] : orders.proposals)
+            if (members_[id].connected) wire_.push_back({id, propose, {}});
+        for (auto& [id, member] : members_)  // those that stayed away too long end their ranks
+            if (!membership_.has(id)) member.dead = true, member.ranks.clear();
+    }
+
+    /// The oldest message of some member.
+    void deliver() {
+        if (wire_.empty()) return;
+        const MemberId to = wire_[up_to(static_cast<std::uint32_t>(wire_.size()) - 1)].to;
+        const auto first = std::ranges::find(wire_, to, &Message::to);
+        const Message message = *first;
+        wire_.erase(first);
+        SimulatedMember& member = members_[to];
+        if (member.dead) return;
+        if (message.propose) {
+            member.ranks.clear();
+            member.accepted = message.propose->generation;
+            membership_.accept(to, member.accepted, now_);
+        } else {
+            // Only generations that are newer than what it runs are begun.
+            REQUIRE(message.assign->generation >= member.running);
+            member.running = message.assign->generation;
+            member.ranks.clear();
+            for (const RankSlot& slot : message.assign->ranks) member.ranks.insert(slot.rank);
+        }
+    }
+
+    void check() {
+        REQUIRE(membership_.generation() >= last_generation_);
+        last_generation_ = membership_.generation();
+        // One rank once: nobody runs a rank of two generations at the same time, no rank runs twice.
+        std::map<std::uint32_t, MemberId> owners;
+        for (const auto& [id, member] : members_) {
+            if (member.dead || member.ranks.empty() || !membership_.has(id)) continue;
+            REQUIRE(member.running == membership_.generation());
+            for (const std::uint32_t rank : member.ranks) {
+                REQUIRE(rank < membership_.world_size());
+                REQUIRE(owners.emplace(rank, id).second);
+            }
+        }
+        if (membership_.phase() != Phase::running) return;
+        std::set<std::uint32_t> seated;
+        for (const auto& [id, seat] : membership_.seats())
+            for (const RankSlot& slot : seat.ranks) REQUIRE(seated.insert(slot.rank).second);
+        REQUIRE(seated.size() <= max_);
+    }
+
+    std::mt19937 random_;
+    std::uint32_t max_;
+    Membership membership_;
+    Deadline now_{};
+    std::map<MemberId, SimulatedMember> members_;
+    MemberId last_id_ = 0;
+    MemberId any_id_ = 0;
+    std::vector<Message> wire_;
+    std::uint64_t last_generation_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("whatever members do, a rank runs once and generations only grow", "[membership]") {
+    const unsigned seed = std::random_device{}();
+    std::uint64_t generations = 0;
+    for (unsigned i = 0; i < 60; ++i) {
+        CAPTURE(seed, i);
+        MembershipSimulation simulation(seed + i, 1 + i % 5, 12 + i % 30);
+        simulation.run(1'500);
+        generations += simulation.generation();
+    }
+    WARN("seed " << seed << ": " << generations << " generations in 60 jobs");
+    CHECK(generations > 300);
 }
 
 }  // namespace dtrun

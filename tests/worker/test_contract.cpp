@@ -17,7 +17,7 @@ ContractVariables sample() {
     assign.master_address = "10.0.0.1";
     assign.master_port = 20'123;
     assign.ranks = {{4, 0, 1, 2, 0}, {5, 1, 1, 2, 3}, {6, 2, 0, 1, 4}};
-    return contract_variables(assign, assign.ranks[1], {"cafe", "s2", "10.0.0.100:4000", "eth1"});
+    return contract_variables(assign, assign.ranks[1], {"cafe", "s2", "@dtrun-1", "eth1"});
 }
 
 std::map<std::string, std::string> as_map(const Variables& variables) {
@@ -43,7 +43,7 @@ TEST_CASE("a rank finds its place in the words of each launcher", "[contract]") 
                                                       {"DTRUN_CROSS_SIZE", "2"},
                                                       {"DTRUN_SLOT", "3"},
                                                       {"DTRUN_HOST", "s2"},
-                                                      {"DTRUN_STORE_ADDR", "10.0.0.100:4000"},
+                                                      {"DTRUN_SOCKET", "@dtrun-1"},
                                                       {"HOROVOD_HOSTNAME", "s2"},
                                                       {"HOROVOD_RANK", "5"},
                                                       {"HOROVOD_SIZE", "7"},

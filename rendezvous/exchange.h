@@ -1,0 +1,78 @@
+#pragma once
+
+#include "base/deadline.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/messages.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace dtrun {
+
+/// A connection, by whoever owns it: of a rank, an agent, a member.
+using PortId = std::uint32_t;
+
+/// Where frames leave an Exchange. Calls must not come back into the Exchange.
+class Outbox {
+public:
+    virtual ~Outbox() = default;
+    virtual void to_port(PortId port, FrameType type, std::string_view payload) = 0;
+    /// Towards the root; never called by a Hub.
+    virtual void to_root(FrameType type, std::string_view payload) = 0;
+};
+
+/// What stands behind a port.
+enum class PortKind : std::uint8_t {
+    rank,    ///< one rank, or a helper of one
+    subtree  ///< an agent, a relay or a member
+};
+
+/// The part of a tree's node that deals with requests, fences and progress: a Relay passes
+/// them on towards the root, the Hub at the root answers. Pure: no sockets, no clock.
+class Exchange {
+public:
+    virtual ~Exchange() = default;
+
+    virtual void add_port(PortId port, PortKind kind, std::uint32_t rank) = 0;
+    /// The connection has ended: nobody behind it waits any more.
+    virtual void remove_port(PortId port) = 0;
+    /// A frame of one of the kinds for which is_exchanged() holds.
+    /// Errc: invalid_input (the port is to be closed)
+    virtual Result<void> from_port(PortId port, const FrameView& frame, Deadline now) = 0;
+
+    /// A generation begins: the one before is over, for its fences and its store.
+    /// \param ranks  below this node
+    virtual void begin(std::uint64_t generation, std::uint32_t ranks) = 0;
+    /// Ends every fence of the current generation, now and to come, because a rank has ended.
+    virtual void fail_fences(std::string why) = 0;
+};
+
+/// Whether a frame is dealt with by an Exchange.
+constexpr bool is_exchanged(FrameType type) {
+    switch (type) {
+        case FrameType::request:
+        case FrameType::reply:
+        case FrameType::gone:
+        case FrameType::fence:
+        case FrameType::unfence:
+        case FrameType::fenced:
+        case FrameType::progress:
+        case FrameType::heartbeat:
+            return true;
+        default:
+            return false;
+    }
+}
+
+/// Progress of ranks, summed.
+class ProgressSum {
+public:
+    void add(const RankProgress& progress);
+    void add(const Heartbeat& summary);
+    const Heartbeat& summary() const { return summary_; }
+
+private:
+    Heartbeat summary_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,86 @@
+#include "rendezvous/fence_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace dtrun {
+namespace {
+
+/// A rank that comes to a failed fence later than this many other failures waits for its deadline.
+constexpr std::size_t kFailuresMax = 4'096;
+
+Fence sum_of(std::map<PortId, Fence> parts) {
+    Fence sum = std::move(parts.begin()->second);
+    for (auto part = std::next(parts.begin()); part != parts.end(); ++part) {
+        sum.ranks += part->second.ranks;
+        std::ranges::move(part->second.entries, std::back_inserter(sum.entries));
+    }
+    return sum;
+}
+
+}  // namespace
+
+void FenceTable::begin(std::uint64_t generation, std::uint32_t ranks) {
+    *this = FenceTable();
+    generation_ = generation;
+    ranks_ = ranks;
+}
+
+Fenced FenceTable::failed(const Key& key, std::string why) const {
+    return {generation_, key.first, key.second, false, std::move(why), {}};
+}
+
+FenceTable::Outcome FenceTable::arrive(PortId port, Fence fence) {
+    const Key key{fence.name, fence.round};
+    if (all_failed_) return {Outcome::Kind::failed, {}, failed(key, *all_failed_)};
+    if (const auto known = failed_.find(key); known != failed_.end())
+        return {Outcome::Kind::failed, {}, failed(key, known->second)};
+
+    Open& open = open_[key];
+    const std::uint32_t room = open.passed ? 0 : ranks_ - open.ranks;
+    if (fence.ranks == 0 || fence.ranks > room || fence.entries.size() > fence.ranks ||
+        open.parts.contains(port)) {
+        if (open.ranks == 0) open_.erase(key);
+        return {Outcome::Kind::twice, {}, {}};
+    }
+    open.ranks += fence.ranks;
+    open.parts.emplace(port, std::move(fence));
+    if (open.ranks < ranks_) return {};
+    open.passed = true;
+    return {Outcome::Kind::complete, sum_of(std::exchange(open.parts, {})), {}};
+}
+
+void FenceTable::retract(PortId port) {
+    for (auto at = open_.begin(); at != open_.end();) {
+        Open& open = at->second;
+        if (const auto part = open.parts.find(port); part != open.parts.end()) {
+            open.ranks -= part->second.ranks;
+            open.parts.erase(part);
+        }
+        at = open.ranks == 0 ? open_.erase(at) : std::next(at);
+    }
+}
+
+std::vector<Fenced> FenceTable::end(const Fenced& fenced) {
+    if (fenced.name.empty()) {
+        if (!all_failed_) all_failed_ = fenced.why;
+        std::vector<Fenced> ended;
+        for (const auto& [key, open] : open_) ended.push_back(failed(key, fenced.why));
+        open_.clear();
+        return ended;
+    }
+    const Key key{fenced.name, fenced.round};
+    if (!fenced.complete) remember_failure(key, fenced.why);
+    if (open_.erase(key) == 0) return {};
+    return {fenced};
+}
+
+void FenceTable::remember_failure(const Key& key, const std::string& why) {
+    if (!failed_.emplace(key, why).second) return;
+    failed_order_.push_back(key);
+    if (failed_order_.size() <= kFailuresMax) return;
+    failed_.erase(failed_order_.front());
+    failed_order_.pop_front();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,41 @@
+#include "rendezvous/pulse.h"
+
+#include "rendezvous/messages.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kLate{250};  // more than a busy machine makes of it
+
+}  // namespace
+
+Pulse::Pulse(asio::any_io_executor executor, std::chrono::milliseconds timeout)
+    : timer_(executor), timeout_(timeout) {}
+
+asio::awaitable<void> Pulse::run(std::function<void()> beat) {
+    Deadline next = Clock::now();
+    for (;;) {
+        next += kHeartbeatInterval;
+        timer_.expires_at(next);
+        const auto [error] = co_await timer_.async_wait(use_tuple);
+        if (error) co_return;
+        const Deadline now = Clock::now();
+        if (now > next + kLate) awake_since_ = next = now;
+        beat();
+    }
+}
+
+std::optional<std::chrono::milliseconds> Pulse::lost(Deadline last_heard) const {
+    const Deadline now = Clock::now();
+    if (now - std::max(last_heard, awake_since_) < timeout_) return std::nullopt;
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard);
+}
+
+std::string describe_silence(std::chrono::milliseconds silence) {
+    return fmt::format("last heard {:.1f} s ago", std::chrono::duration<double>(silence).count());
+}
+
+}  // namespace dtrun

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/deadline.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace dtrun {
+
+/// The heartbeat of a process: calls back every kHeartbeatInterval, and tells whom it has not heard.
+///
+/// A process that was stopped, or starved, has heard nobody meanwhile: it does not blame its peers for
+/// the time during which it did not run itself.
+///
+/// Thread: the executor's. Cancellation: run() ends with its task.
+class Pulse {
+public:
+    /// \param timeout  after so much silence a peer is lost
+    Pulse(asio::any_io_executor executor, std::chrono::milliseconds timeout);
+
+    /// \param beat  send heartbeats, and look who is silent
+    asio::awaitable<void> run(std::function<void()> beat);
+
+    /// How long a peer has been silent, if that is too long.
+    std::optional<std::chrono::milliseconds> lost(Deadline last_heard) const;
+
+    std::chrono::milliseconds timeout() const { return timeout_; }
+
+private:
+    asio::steady_timer timer_;
+    std::chrono::milliseconds timeout_;
+    Deadline awake_since_ = Clock::now();
+};
+
+/// "last heard 3.0 s ago"
+std::string describe_silence(std::chrono::milliseconds silence);
+
+}  // namespace dtrun

@@ -1,0 +1,217 @@
+#include "rendezvous/relay.h"
+
+#include "rendezvous/request.h"
+
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+std::string_view payload_of(const Bytes& frame) {
+    return std::string_view(frame).substr(FrameHeader::kBytes);
+}
+
+}  // namespace
+
+void ProgressSum::add(const RankProgress& progress) {
+    add(Heartbeat{1, progress, progress.step});
+}
+
+void ProgressSum::add(const Heartbeat& other) {
+    if (other.reporting == 0) return;
+    if (summary_.reporting == 0 || other.slowest.step < summary_.slowest.step)
+        summary_.slowest = other.slowest;
+    summary_.reporting += other.reporting;
+    summary_.fastest_step = std::max(summary_.fastest_step, other.fastest_step);
+}
+
+void Relay::add_port(PortId port, PortKind kind, std::uint32_t rank) {
+    ports_[port] = Port{kind, rank, {}, {}};
+}
+
+void Relay::remove_port(PortId port) {
+    const auto found = ports_.find(port);
+    if (found == ports_.end()) return;
+    for (const std::uint64_t client : found->second.clients) {
+        outbox_.to_root(FrameType::gone, payload_of(encode(Gone{client})));
+        client_ports_.erase(client);
+        const auto begin = unanswered_.lower_bound({client, 0});
+        const auto end = unanswered_.upper_bound({client, UINT64_MAX});
+        unanswered_.erase(begin, end);
+    }
+    fences_.retract(port);
+    ports_.erase(found);
+}
+
+Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
+    const auto found = ports_.find(id);
+    if (found == ports_.end()) return {};
+    Port& port = found->second;
+    switch (frame.type) {
+        case FrameType::request:
+            return on_request(id, port, frame.payload);
+        case FrameType::fence:
+            return on_fence(id, port, frame.payload);
+        case FrameType::unfence:
+            outbox_.to_root(frame.type, frame.payload);
+            return {};
+        case FrameType::gone: {
+            const auto gone = decode<Gone>(frame.payload);
+            if (!gone) return std::unexpected(gone.error());
+            if (port.clients.erase(gone->client) > 0) client_ports_.erase(gone->client);
+            outbox_.to_root(frame.type, frame.payload);
+            return {};
+        }
+        case FrameType::progress: {
+            const auto progress = decode<RankProgress>(frame.payload);
+            if (!progress) return std::unexpected(progress.error());
+            if (port.kind == PortKind::rank && port.rank != kNoRank)
+                port.progress = Heartbeat{1, {port.rank, progress->step}, progress->step};
+            return {};
+        }
+        case FrameType::heartbeat: {
+            const auto heartbeat = decode<Heartbeat>(frame.payload);
+            if (!heartbeat) return std::unexpected(heartbeat.error());
+            port.progress = *heartbeat;
+            return {};
+        }
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+Result<void> Relay::on_request(PortId id, Port& port, std::string_view payload) {
+    const auto request = decode_request(payload);
+    if (!request) return std::unexpected(request.error());
+    const RequestHeader& header = request->header;
+    const auto [owner, fresh] = client_ports_.try_emplace(header.client, id);
+    if (fresh)
+        port.clients.insert(header.client);
+    else if (owner->second != id)
+        return fail(Errc::invalid_input, "two connections call themselves the same client");
+    if (resendable_) unanswered_[{header.client, header.id}] = Bytes(payload);
+    outbox_.to_root(FrameType::request, payload);
+    return {};
+}
+
+Result<void> Relay::on_fence(PortId id, const Port& port, std::string_view payload) {
+    auto fence = decode<Fence>(payload);
+    if (!fence) return std::unexpected(fence.error());
+    if (fence->name.empty() || fence->name.size() > Fence::kNameBytesMax)
+        return fail(Errc::invalid_input, "a fence's name has 1 to {} bytes", Fence::kNameBytesMax);
+    if (port.kind == PortKind::rank) {
+        if (port.rank == kNoRank) return fail(Errc::invalid_input, "only ranks come to fences");
+        if (fence->ranks != 1 || fence->entries.size() > 1)
+            return fail(Errc::invalid_input, "a rank comes to a fence for itself only");
+        for (FenceEntry& entry : fence->entries) entry.rank = port.rank;
+    }
+    if (fence->generation != fences_.generation()) {
+        const Fenced stale{fence->generation, fence->name, fence->round, false,
+                           "this generation is over", {}};
+        outbox_.to_port(id, FrameType::fenced, payload_of(encode(stale)));
+        return {};
+    }
+    const auto outcome = fences_.arrive(id, std::move(*fence));
+    switch (outcome.kind) {
+        case FenceTable::Outcome::Kind::pending:
+            return {};
+        case FenceTable::Outcome::Kind::complete: {
+            const Bytes frame = encode(outcome.sum);
+            if (frame.size() > Fence::kBytesMax) {
+                const Unfence too_large{outcome.sum.generation, outcome.sum.name, outcome.sum.round,
+                                        "the ranks brought too many bytes; use the store"};
+                outbox_.to_root(FrameType::unfence, payload_of(encode(too_large)));
+                return {};
+            }
+            if (resendable_)
+                unanswered_fences_[{outcome.sum.name, outcome.sum.round}] = outcome.sum;
+            outbox_.to_root(FrameType::fence, payload_of(frame));
+            return {};
+        }
+        case FenceTable::Outcome::Kind::failed:
+            outbox_.to_port(id, FrameType::fenced, payload_of(encode(outcome.fenced)));
+            return {};
+        case FenceTable::Outcome::Kind::twice:
+            return fail(Errc::invalid_input, "came to a fence twice");
+    }
+    return {};
+}
+
+void Relay::begin(std::uint64_t generation, std::uint32_t ranks) {
+    if (fences_.generation() != 0)
+        for (const Fenced& fenced :
+             fences_.end({fences_.generation(), "", 0, false, "a new generation began", {}}))
+            tell_ranks(fenced);
+    fences_.begin(generation, ranks);
+    fences_failed_ = false;
+    unanswered_fences_.clear();
+    for (auto& [id, port] : ports_) port.progress = {};
+}
+
+void Relay::fail_fences(std::string why) {
+    if (std::exchange(fences_failed_, true)) return;
+    const Unfence all{fences_.generation(), "", 0, std::move(why)};
+    outbox_.to_root(FrameType::unfence, payload_of(encode(all)));
+}
+
+void Relay::announce(const Event& event) {
+    const Bytes frame = encode(event);
+    for (const auto& [id, port] : ports_)
+        if (port.kind == PortKind::rank)
+            outbox_.to_port(id, FrameType::event, payload_of(frame));
+}
+
+Result<void> Relay::from_root(const FrameView& frame) {
+    switch (frame.type) {
+        case FrameType::reply: {
+            const auto reply = decode_reply(frame.payload);
+            if (!reply) return std::unexpected(reply.error());
+            if (resendable_) unanswered_.erase({reply->header.client, reply->header.id});
+            const auto port = client_ports_.find(reply->header.client);
+            if (port != client_ports_.end())
+                outbox_.to_port(port->second, frame.type, frame.payload);
+            return {};
+        }
+        case FrameType::fenced: {
+            const auto fenced = decode<Fenced>(frame.payload);
+            if (!fenced) return std::unexpected(fenced.error());
+            if (fenced->generation != fences_.generation()) return {};
+            if (fenced->name.empty())
+                unanswered_fences_.clear();
+            else
+                unanswered_fences_.erase({fenced->name, fenced->round});
+            for (const Fenced& ended : fences_.end(*fenced)) tell_ranks(ended);
+            for (const auto& [id, port] : ports_)
+                if (port.kind == PortKind::subtree)
+                    outbox_.to_port(id, frame.type, frame.payload);
+            return {};
+        }
+        case FrameType::heartbeat:
+            return {};
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+Heartbeat Relay::summary() const {
+    ProgressSum sum;
+    for (const auto& [id, port] : ports_) sum.add(port.progress);
+    return sum.summary();
+}
+
+void Relay::resend() {
+    for (const auto& [key, payload] : unanswered_) outbox_.to_root(FrameType::request, payload);
+    for (const auto& [key, fence] : unanswered_fences_)
+        outbox_.to_root(FrameType::fence, payload_of(encode(fence)));
+}
+
+void Relay::tell_ranks(const Fenced& fenced) {
+    const Bytes frame = encode(fenced);
+    for (const auto& [id, port] : ports_)
+        if (port.kind == PortKind::rank && port.rank != kNoRank)
+            outbox_.to_port(id, FrameType::fenced, payload_of(frame));
+}
+
+}  // namespace dtrun

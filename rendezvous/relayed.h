@@ -1,0 +1,20 @@
+#pragma once
+
+#include "rendezvous/frame.h"
+
+#include <cstdint>
+
+namespace dtrun {
+
+/// What a `relayed` frame carries: a frame from or for a host that is not connected to the head itself.
+struct RelayedView {
+    std::uint32_t host = 0;
+    FrameView frame;
+};
+
+/// The payload of a `relayed` frame.
+Bytes encode_relayed(std::uint32_t host, FrameType type, std::string_view payload);
+/// Errc: invalid_input (not one whole frame, or one that is itself relayed)
+Result<RelayedView> decode_relayed(std::string_view payload);
+
+}  // namespace dtrun

@@ -1,0 +1,548 @@
+#include "rendezvous/hub.h"
+#include "rendezvous/msgpack.h"
+#include "rendezvous/relay.h"
+
+#include <catch2/catch.hpp>
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <set>
+
+namespace dtrun {
+namespace {
+
+// Clients behind relays behind a hub, as a state machine of their own: frames are late by a random
+// time, connections to the hub break and lose what is under way, and the hub is killed and goes on
+// from what its journal had kept. Everything a test asserts is asserted at every step.
+
+Bytes arguments(std::uint64_t generation, std::initializer_list<std::string_view> strings,
+                std::optional<std::int64_t> number = {}, std::optional<std::uint64_t> timeout = {}) {
+    Bytes bytes;
+    PackWriter out(bytes);
+    out.array(static_cast<std::uint32_t>(1 + strings.size() + number.has_value() +
+                                         timeout.has_value()));
+    out.uint(generation);
+    for (const std::string_view text : strings) out.bin(text);
+    if (number) out.integer(*number);
+    if (timeout) out.uint(*timeout);
+    return bytes;
+}
+
+/// What survives a hub: applied when the hub's outputs are let go, as a commit would be.
+class MemoryJournal final : public HubJournal {
+public:
+    struct Kept {
+        std::uint64_t generation = 0;
+        std::map<std::string, std::pair<std::string, std::uint64_t>> values;
+        std::map<std::string, std::map<std::uint64_t, std::pair<std::string, std::uint64_t>>> items;
+        std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers;
+        std::map<std::string, Fenced> fences;
+    };
+
+    void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
+        next_.values[std::string(key)] = {std::string(value), revision};
+    }
+    void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
+                     std::uint64_t revision) override {
+        next_.items[std::string(key)][item] = {std::string(value), revision};
+    }
+    void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
+        next_.items[std::string(key)].erase(item);
+    }
+    void erased(std::string_view key) override {
+        next_.values.erase(std::string(key));
+        next_.items.erase(std::string(key));
+    }
+    void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
+        next_.answers[client][id] = std::string(reply);
+    }
+    void answers_seen(std::uint64_t client, std::uint64_t id) override {
+        auto& answers = next_.answers[client];
+        answers.erase(answers.begin(), answers.upper_bound(id));
+    }
+    void fence_completed(const Fenced& fenced) override { next_.fences[fenced.name] = fenced; }
+    void began(std::uint64_t generation) override {
+        next_ = Kept{};
+        next_.generation = generation;
+    }
+
+    void commit() { kept_ = next_; }
+    void roll_back() { next_ = kept_; }
+    const Kept& kept() const { return kept_; }
+
+private:
+    Kept next_;
+    Kept kept_;
+};
+
+class Simulation {
+public:
+    Simulation(unsigned seed, std::uint32_t relays, std::uint32_t ranks_each)
+        : random_(seed), ranks_each_(ranks_each), world_(relays * ranks_each), nodes_(relays) {
+        make_hub();
+        hub_->begin(1, world_);
+        commit();
+        for (std::uint32_t i = 0; i < relays; ++i) {
+            Node& node = nodes_[i];
+            node.box = std::make_unique<NodeBox>(*this, i);
+            node.relay = std::make_unique<Relay>(*node.box);
+            node.relay->set_resendable();
+            node.relay->begin(1, ranks_each);
+            connect(i);
+            for (std::uint32_t local = 0; local < ranks_each; ++local) {
+                const std::uint32_t rank = i * ranks_each + local;
+                node.relay->add_port(local, PortKind::rank, rank);
+                clients_.push_back(Client{i, local, rank, 1'000 + rank});
+            }
+        }
+    }
+
+    void run(int steps) {
+        for (int i = 0; i < steps; ++i) step();
+        settle();
+    }
+
+    std::uint64_t breaks = 0, crashes = 0, acknowledged = 0, fences = 0;
+
+private:
+    struct NodeBox final : Outbox {
+        NodeBox(Simulation& s, std::uint32_t n) : simulation(s), node(n) {}
+        void to_port(PortId port, FrameType type, std::string_view payload) override {
+            simulation.to_client(node, port, {type, payload});
+        }
+        void to_root(FrameType type, std::string_view payload) override {
+            Node& self = simulation.nodes_[node];
+            if (self.connected) self.up.push_back({type, std::string(payload)});
+        }
+        Simulation& simulation;
+        std::uint32_t node;
+    };
+    struct HubBox final : Outbox {
+        explicit HubBox(Simulation& s) : simulation(s) {}
+        void to_port(PortId port, FrameType type, std::string_view payload) override {
+            held.push_back({port, {type, std::string(payload)}});
+        }
+        void to_root(FrameType, std::string_view) override { FAIL("a hub has no root"); }
+        Simulation& simulation;
+        std::vector<std::pair<PortId, std::pair<FrameType, std::string>>> held;  ///< until commit
+    };
+    using Wire = std::deque<std::pair<FrameType, std::string>>;
+    struct Node {
+        std::unique_ptr<NodeBox> box;
+        std::unique_ptr<Relay> relay;
+        bool connected = false;
+        PortId port = 0;
+        Wire up, down;
+    };
+    struct Client {
+        std::uint32_t node = 0;
+        PortId port = 0;
+        std::uint32_t rank = 0;
+        std::uint64_t client = 0;
+        std::uint64_t id = 0;
+        std::optional<Op> asked{};
+        std::uint64_t round = 0;
+        bool fencing = false;
+        std::map<std::string, std::string> written{};  ///< own keys, acknowledged
+        std::string writing{};
+    };
+
+    std::uint32_t up_to(std::uint32_t n) {
+        return std::uniform_int_distribution<std::uint32_t>(0, n)(random_);
+    }
+
+    void make_hub() {
+        hub_box_ = std::make_unique<HubBox>(*this);
+        HubOptions options;
+        options.reconnects = true;
+        hub_ = std::make_unique<Hub>(*hub_box_, options, &journal_);
+    }
+
+    void commit() {
+        journal_.commit();
+        for (auto& [port, frame] : std::exchange(hub_box_->held, {}))
+            for (Node& node : nodes_)
+                if (node.connected && node.port == port) node.down.push_back(frame);
+    }
+
+    void connect(std::uint32_t i) {
+        Node& node = nodes_[i];
+        node.connected = true;
+        node.port = ++last_port_;
+        hub_->add_port(node.port, PortKind::subtree, kNoRank);
+        node.relay->resend();
+    }
+
+    void disconnect(std::uint32_t i) {
+        Node& node = nodes_[i];
+        if (!node.connected) return;
+        node.connected = false;
+        node.up.clear();
+        node.down.clear();
+        hub_->remove_port(node.port);
+        ++breaks;
+    }
+
+    /// SIGKILL: what was not committed is gone, with everything under way.
+    void crash() {
+        ++crashes;
+        for (std::uint32_t i = 0; i < nodes_.size(); ++i) disconnect(i);
+        journal_.roll_back();
+        make_hub();
+        const auto& kept = journal_.kept();
+        hub_->restore_generation(kept.generation, world_);
+        for (const auto& [key, value] : kept.values)
+            hub_->restore_store().restore_value(key, value.first, value.second);
+        for (const auto& [key, items] : kept.items)
+            for (const auto& [item, value] : items)
+                hub_->restore_store().restore_item(key, item, value.first, value.second);
+        for (const auto& [client, answers] : kept.answers)
+            for (const auto& [id, reply] : answers) hub_->restore_answer(client, id, reply);
+        for (const auto& [name, fenced] : kept.fences) hub_->restore_fence(fenced);
+    }
+
+    void step() {
+        const std::uint32_t dice = up_to(999);
+        if (dice < 4) return crash();
+        if (dice < 20) return disconnect(up_to(static_cast<std::uint32_t>(nodes_.size()) - 1));
+        if (dice < 100) return reconnect_one();
+        if (dice < 500) return client_acts();
+        deliver();
+    }
+
+    void reconnect_one() {
+        const std::uint32_t i = up_to(static_cast<std::uint32_t>(nodes_.size()) - 1);
+        if (!nodes_[i].connected) connect(i);
+    }
+
+    void deliver() {
+        const std::uint32_t i = up_to(static_cast<std::uint32_t>(nodes_.size()) - 1);
+        Node& node = nodes_[i];
+        if (!node.up.empty() && up_to(1) == 0) {
+            const auto frame = node.up.front();
+            node.up.pop_front();
+            REQUIRE(hub_->from_port(node.port, {frame.first, frame.second}, Deadline{}));
+            if (up_to(2) == 0) commit();
+        } else if (!node.down.empty()) {
+            const auto frame = node.down.front();
+            node.down.pop_front();
+            REQUIRE(node.relay->from_root({frame.first, frame.second}));
+        } else {
+            commit();
+        }
+    }
+
+    void client_acts() {
+        Client& client = clients_[up_to(static_cast<std::uint32_t>(clients_.size()) - 1)];
+        if (client.asked || client.fencing) return;
+        switch (up_to(5)) {
+            case 0:
+                return fence(client);
+            case 1:
+                ask(client, Op::add, arguments(1, {"sum"}, 1));
+                ++adds_asked_;
+                return;
+            case 2:
+                pushed_.insert(unique(client));
+                return ask(client, Op::push, arguments(1, {"queue", unique(client)}));
+            case 3:
+                return ask(client, Op::pop, arguments(1, {"queue"}, {}, 0));
+            case 4:
+                client.writing = unique(client);
+                return ask(client, Op::set,
+                           arguments(1, {"own/" + std::to_string(client.rank), client.writing}));
+            default:
+                return ask(client, Op::get,
+                           arguments(1, {"own/" + std::to_string(client.rank)}, {}, 0));
+        }
+    }
+
+    static std::string unique(const Client& client) {
+        return std::to_string(client.rank) + "." + std::to_string(client.id + 1);
+    }
+
+    void ask(Client& client, Op op, const Bytes& args) {
+        client.asked = op;
+        const Bytes frame = encode_request({client.client, ++client.id, 0, op}, args);
+        REQUIRE(nodes_[client.node].relay->from_port(
+            client.port, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)},
+            Deadline{}));
+    }
+
+    void fence(Client& client) {
+        client.fencing = true;
+        Fence fence{1, "f", client.round, 1, {{client.rank, std::to_string(client.rank * 7)}}};
+        const Bytes frame = encode(fence);
+        REQUIRE(nodes_[client.node].relay->from_port(
+            client.port, {FrameType::fence, std::string_view(frame).substr(FrameHeader::kBytes)},
+            Deadline{}));
+    }
+
+    void to_client(std::uint32_t node, PortId port, const FrameView& frame) {
+        Client& client = clients_[node * ranks_each_ + port];
+        if (frame.type == FrameType::fenced) return fenced(client, frame);
+        REQUIRE(frame.type == FrameType::reply);
+        const auto reply = decode_reply(frame.payload);
+        REQUIRE(reply);
+        if (!client.asked || reply->header.id != client.id) return;  // answered twice: once counts
+        REQUIRE(reply->header.client == client.client);
+        const Op op = *std::exchange(client.asked, std::nullopt);
+        ++acknowledged;
+        PackReader in(reply->results);
+        in.array();
+        if (op == Op::add) {
+            // Every acknowledged add happened exactly once: no sum is seen twice.
+            REQUIRE(reply->header.status == Status::ok);
+            REQUIRE(sums_.insert(in.integer()).second);
+        } else if (op == Op::push) {
+            REQUIRE(reply->header.status == Status::ok);
+        } else if (op == Op::pop && reply->header.status == Status::ok) {
+            // An item is given to one client only.
+            REQUIRE(popped_.insert(std::string(in.bin())).second);
+        } else if (op == Op::set) {
+            REQUIRE(reply->header.status == Status::ok);
+            client.written["own"] = client.writing;
+        } else if (op == Op::get) {
+            // Every acknowledged write can be read.
+            if (client.written.empty())
+                REQUIRE(reply->header.status == Status::not_found);
+            else
+                REQUIRE(in.bin() == client.written["own"]);
+        }
+    }
+
+    void fenced(Client& client, const FrameView& frame) {
+        const auto fenced = decode<Fenced>(frame.payload);
+        REQUIRE(fenced);
+        if (!client.fencing || fenced->round != client.round) return;
+        REQUIRE(fenced->complete);
+        REQUIRE(fenced->entries.size() == world_);
+        for (std::uint32_t rank = 0; rank < world_; ++rank) {
+            REQUIRE(fenced->entries[rank].rank == rank);
+            REQUIRE(fenced->entries[rank].bytes == std::to_string(rank * 7));
+        }
+        // Nobody leaves a fence before everybody has come to it.
+        for (const Client& other : clients_)
+            REQUIRE((other.round > client.round || (other.round == client.round && other.fencing)));
+        client.fencing = false;
+        ++client.round;
+        ++fences;
+    }
+
+    /// Nothing breaks any more: everybody gets an answer.
+    void settle() {
+        for (int i = 0; i < 20'000; ++i) {
+            for (std::uint32_t node = 0; node < nodes_.size(); ++node)
+                if (!nodes_[node].connected) connect(node);
+            deliver();
+            commit();
+        }
+        for (Client& client : clients_)
+            if (!client.fencing && !client.asked) fence(client);
+        for (int i = 0; i < 40'000; ++i) {
+            deliver();
+            commit();
+            for (Client& client : clients_)
+                if (!client.fencing && client.round < last_round()) fence(client);
+        }
+        for (const Client& client : clients_) {
+            REQUIRE_FALSE(client.asked);
+            REQUIRE_FALSE(client.fencing);
+            REQUIRE(client.round == clients_.front().round);
+        }
+        // What was asked for and acknowledged is all that happened.
+        REQUIRE(sums_.size() == adds_asked_);
+        if (adds_asked_ > 0) REQUIRE(*sums_.rbegin() == static_cast<std::int64_t>(adds_asked_));
+        for (const std::string& item : popped_) REQUIRE(pushed_.contains(item));
+    }
+
+    std::uint64_t last_round() const {
+        std::uint64_t last = 0;
+        for (const Client& client : clients_)
+            last = std::max(last, client.round + (client.fencing ? 1 : 0));
+        return last;
+    }
+
+    std::mt19937 random_;
+    std::uint32_t ranks_each_;
+    std::uint32_t world_;
+    MemoryJournal journal_;
+    std::unique_ptr<HubBox> hub_box_;
+    std::unique_ptr<Hub> hub_;
+    std::vector<Node> nodes_;
+    std::vector<Client> clients_;
+    PortId last_port_ = 0;
+    std::set<std::int64_t> sums_;
+    std::uint64_t adds_asked_ = 0;
+    std::set<std::string> pushed_, popped_;
+};
+
+/// Keeps what an Exchange sends.
+struct Kept final : Outbox {
+    void to_port(PortId port, FrameType type, std::string_view payload) override {
+        ports.push_back({port, {type, std::string(payload)}});
+    }
+    void to_root(FrameType type, std::string_view payload) override {
+        root.push_back({type, std::string(payload)});
+    }
+    std::vector<std::pair<PortId, std::pair<FrameType, std::string>>> ports;
+    std::vector<std::pair<FrameType, std::string>> root;
+};
+
+template <class Message>
+Result<void> give(Exchange& exchange, PortId port, const Message& message) {
+    const Bytes frame = encode(message);
+    return exchange.from_port(
+        port, {Message::kType, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{});
+}
+
+}  // namespace
+
+TEST_CASE("whatever breaks, acknowledged writes stay, nothing is done twice, and fences hold for "
+          "all",
+          "[exchange]") {
+    const unsigned seed = std::random_device{}();
+    std::uint64_t breaks = 0, crashes = 0, acknowledged = 0, fences = 0;
+    for (unsigned i = 0; i < 25; ++i) {
+        CAPTURE(seed, i);
+        Simulation simulation(seed + i, 1 + i % 6, 1 + i % 4);
+        simulation.run(4'000);
+        breaks += simulation.breaks;
+        crashes += simulation.crashes;
+        acknowledged += simulation.acknowledged;
+        fences += simulation.fences;
+    }
+    WARN("seed " << seed << ": " << breaks << " broken connections, " << crashes
+                 << " killed hubs, " << acknowledged << " requests and " << fences
+                 << " arrivals at fences acknowledged");
+    CHECK(crashes > 20);
+}
+
+TEST_CASE("a fence of thousands of agents is one frame for each", "[exchange]") {
+    constexpr std::uint32_t kAgents = 4'096, kRanksEach = 8;
+    Kept out;
+    Hub hub(out, {});
+    hub.begin(1, kAgents * kRanksEach);
+    for (PortId agent = 0; agent < kAgents; ++agent)
+        hub.add_port(agent, PortKind::subtree, kNoRank);
+    for (PortId agent = 0; agent < kAgents; ++agent) {
+        CHECK(out.ports.empty());
+        REQUIRE(give(hub, agent, Fence{1, "barrier", 0, kRanksEach, {}}));
+    }
+    REQUIRE(out.ports.size() == kAgents);
+    const auto fenced = decode<Fenced>(out.ports.back().second.second);
+    REQUIRE(fenced);
+    CHECK(fenced->complete);
+    CHECK(fenced->entries.empty());
+}
+
+TEST_CASE("a fence that one rank gives up fails for all, also for those who come later",
+          "[exchange]") {
+    Kept out;
+    Hub hub(out, {});
+    hub.begin(1, 3);
+    for (PortId port = 0; port < 3; ++port) hub.add_port(port, PortKind::rank, port);
+    REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
+    REQUIRE(give(hub, 1, Fence{1, "f", 0, 1, {}}));
+    REQUIRE(give(hub, 1, Unfence{1, "f", 0, "rank 1 waited 5 s"}));
+    REQUIRE(give(hub, 2, Fence{1, "f", 0, 1, {}}));
+    std::set<PortId> told;
+    for (const auto& [port, frame] : out.ports) {
+        const auto fenced = decode<Fenced>(frame.second);
+        REQUIRE(fenced);
+        CHECK_FALSE(fenced->complete);
+        CHECK(fenced->why == "rank 1 waited 5 s");
+        told.insert(port);
+    }
+    CHECK(told.size() == 3);
+}
+
+TEST_CASE("giving up a fence that is complete changes nothing", "[exchange]") {
+    Kept out;
+    Hub hub(out, {});
+    hub.begin(1, 2);
+    for (PortId port = 0; port < 2; ++port) hub.add_port(port, PortKind::rank, port);
+    for (PortId port = 0; port < 2; ++port) REQUIRE(give(hub, port, Fence{1, "f", 0, 1, {}}));
+    const std::size_t sent = out.ports.size();
+    REQUIRE(give(hub, 0, Unfence{1, "f", 0, "too late"}));
+    CHECK(out.ports.size() == sent);
+}
+
+TEST_CASE("the end of a rank fails the fences that wait for it, now and later", "[exchange]") {
+    Kept out;
+    Hub hub(out, {});
+    hub.begin(1, 2);
+    hub.add_port(0, PortKind::rank, 0);
+    REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
+    hub.fail_fences("rank 1 on s2 has ended");
+    REQUIRE(give(hub, 0, Fence{1, "g", 0, 1, {}}));
+    REQUIRE(out.ports.size() == 2);
+    for (const auto& [port, frame] : out.ports)
+        CHECK(decode<Fenced>(frame.second)->why == "rank 1 on s2 has ended");
+}
+
+TEST_CASE("what an old generation asks for is answered with the current one", "[exchange]") {
+    Kept out;
+    Hub hub(out, {});
+    hub.begin(1, 1);
+    hub.add_port(0, PortKind::rank, 0);
+    const auto ask = [&](std::uint64_t id, Op op, const Bytes& args) {
+        const Bytes frame = encode_request({7, id, 0, op}, args);
+        REQUIRE(hub.from_port(
+            0, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)},
+            Deadline{}));
+    };
+    ask(1, Op::set, arguments(1, {"k", "v"}));
+    ask(2, Op::get, arguments(1, {"other"}, {}, kForeverMs));
+    REQUIRE(out.ports.size() == 1);
+    hub.begin(2, 1);
+    ask(3, Op::get, arguments(1, {"k"}, {}, 0));
+    ask(4, Op::get, arguments(2, {"k"}, {}, 0));
+    ask(5, Op::get, arguments(0, {"k"}, {}, 0));
+    std::map<std::uint64_t, Status> statuses;
+    for (const auto& [port, frame] : out.ports)
+        if (frame.first == FrameType::reply) {
+            const auto reply = decode_reply(frame.second);
+            statuses[reply->header.id] = reply->header.status;
+        }
+    CHECK(statuses[1] == Status::ok);
+    CHECK(statuses[2] == Status::stale);
+    CHECK(statuses[3] == Status::stale);
+    CHECK(statuses[4] == Status::not_found);
+    CHECK(statuses[5] == Status::not_found);
+}
+
+TEST_CASE("a relay sums the progress of its ranks and of relays behind it", "[exchange]") {
+    Kept out;
+    Relay relay(out);
+    relay.begin(1, 4);
+    relay.add_port(0, PortKind::rank, 4);
+    relay.add_port(1, PortKind::rank, 5);
+    relay.add_port(2, PortKind::subtree, kNoRank);
+    REQUIRE(give(relay, 0, RankProgress{99, 20}));  // a rank speaks for itself only
+    REQUIRE(give(relay, 1, RankProgress{5, 12}));
+    REQUIRE(give(relay, 2, Heartbeat{2, {8, 30}, 31}));
+    const Heartbeat sum = relay.summary();
+    CHECK(sum.reporting == 4);
+    CHECK(sum.slowest == RankProgress{5, 12});
+    CHECK(sum.fastest_step == 31);
+}
+
+TEST_CASE("a relay turns away who pretends to be another rank or client", "[exchange]") {
+    Kept out;
+    Relay relay(out);
+    relay.begin(1, 2);
+    relay.add_port(0, PortKind::rank, 0);
+    relay.add_port(1, PortKind::rank, kNoRank);
+    CHECK_FALSE(give(relay, 0, Fence{1, "f", 0, 2, {}}));
+    CHECK_FALSE(give(relay, 1, Fence{1, "f", 0, 1, {}}));
+    CHECK_FALSE(give(relay, 0, Fence{1, "", 0, 1, {}}));
+    REQUIRE(give(relay, 0, Fence{1, "f", 0, 1, {}}));
+    CHECK_FALSE(give(relay, 0, Fence{1, "f", 0, 1, {}}));
+    const Bytes frame = encode_request({7, 1, 0, Op::count}, arguments(0, {}));
+    const FrameView request{FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)};
+    CHECK(relay.from_port(0, request, Deadline{}));
+    CHECK_FALSE(relay.from_port(1, request, Deadline{}));
+}
+
+}  // namespace dtrun

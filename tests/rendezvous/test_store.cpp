@@ -1,0 +1,275 @@
+#include "rendezvous/store.h"
+
+#include "rendezvous/msgpack.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Deadline kStart{};
+
+/// Asks a store in words, and shows replies as text: "ok 5", "not_found", "waits".
+class Asker {
+public:
+    explicit Asker(Store::Limits limits = {})
+        : store_([this](Store::Token token, const StoreReply& reply) {
+              late.push_back(std::to_string(token.second) + ": " + show(reply));
+          }, nullptr, limits) {}
+
+    std::string ask(StoreRequest request, Deadline now = kStart) {
+        const auto reply = store_.ask({1, ++id_}, request, now);
+        return reply ? show(*reply) : "waits";
+    }
+    std::string set(std::string_view key, std::string_view value) {
+        return ask({Op::set, {key}, {value}});
+    }
+    std::string get(std::string_view key, std::uint64_t timeout_ms = 0, Deadline now = kStart) {
+        StoreRequest request{Op::get, {key}};
+        request.timeout_ms = timeout_ms;
+        return ask(request, now);
+    }
+    std::string add(std::string_view key, std::int64_t delta) {
+        StoreRequest request{Op::add, {key}};
+        request.delta = delta;
+        return ask(request);
+    }
+    std::string compare_set(std::string_view key, std::optional<std::string_view> expected,
+                            std::string_view desired) {
+        return ask({Op::compare_set, {key}, {desired}, expected});
+    }
+    std::string pop(std::string_view key, std::uint64_t timeout_ms = 0) {
+        StoreRequest request{Op::pop, {key}};
+        request.timeout_ms = timeout_ms;
+        return ask(request);
+    }
+    std::string push(std::string_view key, std::string_view value) {
+        return ask({Op::push, {key}, {value}});
+    }
+    std::string watch(std::string_view key, std::uint64_t revision) {
+        StoreRequest request{Op::watch, {key}};
+        request.number = revision;
+        request.timeout_ms = kForeverMs;
+        return ask(request);
+    }
+    Store& store() { return store_; }
+    std::vector<std::string> late;
+
+private:
+    static std::string show(const StoreReply& reply) {
+        static const char* names[] = {"ok",        "not_found", "timed_out", "stale",
+                                      "cancelled", "refused",   "wrong_type"};
+        std::string text = names[static_cast<int>(reply.status)];
+        PackReader in(reply.results);
+        const std::uint32_t items = in.array();
+        for (std::uint32_t i = 0; i < items; ++i) text += " " + item(in);
+        CHECK(in.at_end());
+        return text;
+    }
+    static std::string item(PackReader& in) {
+        PackReader probe = in;
+        if (probe.nil()) return in.nil() ? "nil" : "";
+        if (const bool value = probe.boolean(); probe.ok()) return in.boolean(), value ? "true" : "false";
+        if (probe = in; probe.uint(), probe.ok()) return std::to_string(in.uint());
+        if (probe = in; probe.integer(), probe.ok()) return std::to_string(in.integer());
+        if (probe = in; probe.bytes(), probe.ok()) return std::string(in.bytes());
+        std::string list = "[";
+        const std::uint32_t items = in.array();
+        for (std::uint32_t i = 0; i < items; ++i) list += (i > 0 ? " " : "") + item(in);
+        return list + "]";
+    }
+
+    Store store_;
+    std::uint64_t id_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a store gives back what was set, byte for byte", "[store]") {
+    Asker asker;
+    CHECK(asker.get("key") == "not_found");
+    CHECK(asker.set("key", std::string_view("a\0b\xff", 4)) == "ok");
+    CHECK(asker.get("key") == "ok " + std::string("a\0b\xff", 4));
+    CHECK(asker.set("key", "") == "ok");
+    CHECK(asker.get("key") == "ok ");
+    CHECK(asker.ask({Op::erase, {"key"}}) == "ok true");
+    CHECK(asker.ask({Op::erase, {"key"}}) == "ok false");
+    CHECK(asker.store().bytes() == 0);
+}
+
+TEST_CASE("add counts from zero, keeps decimal text, and refuses what is no number", "[store]") {
+    Asker asker;
+    CHECK(asker.add("n", 5) == "ok 5");
+    CHECK(asker.add("n", -7) == "ok -2");
+    CHECK(asker.get("n") == "ok -2");
+    asker.set("text", "five");
+    CHECK(asker.add("text", 1) == "wrong_type");
+    asker.set("n", "9223372036854775807");
+    CHECK(asker.add("n", 1) == "refused the sum does not fit 64 bits");
+    CHECK(asker.get("n") == "ok 9223372036854775807");
+}
+
+TEST_CASE("compare_set sets only what is as expected, and tells what is there", "[store]") {
+    Asker asker;
+    CHECK(asker.compare_set("k", "old", "new") == "ok false nil");
+    CHECK(asker.compare_set("k", std::nullopt, "first") == "ok true first");
+    CHECK(asker.compare_set("k", std::nullopt, "second") == "ok false first");
+    CHECK(asker.compare_set("k", "first", "second") == "ok true second");
+}
+
+TEST_CASE("append grows a value, up to what a frame can carry", "[store]") {
+    Asker asker;
+    CHECK(asker.ask({Op::append, {"k"}, {"ab"}}) == "ok 2");
+    CHECK(asker.ask({Op::append, {"k"}, {"c"}}) == "ok 3");
+    CHECK(asker.get("k") == "ok abc");
+    const std::string large(kValueBytesMax - 2, 'x');
+    CHECK(asker.ask({Op::append, {"k"}, {large}}) == "refused the value would be too large");
+}
+
+TEST_CASE("several keys are set at once and waited for together", "[store]") {
+    Asker asker;
+    StoreRequest both{Op::multi_get, {"a", "b"}};
+    both.timeout_ms = 1'000;
+    CHECK(asker.ask(both) == "waits");
+    asker.set("b", "2");
+    CHECK(asker.late.empty());
+    CHECK(asker.ask({Op::multi_set, {"a", "c"}, {"1", "3"}}) == "ok");
+    CHECK(asker.late == std::vector<std::string>{"1: ok [1 2]"});
+    CHECK(asker.ask({Op::check, {"a", "b", "c"}}) == "ok true");
+    CHECK(asker.ask({Op::check, {"a", "d"}}) == "ok false");
+    CHECK(asker.ask({Op::count}) == "ok 3");
+}
+
+TEST_CASE("a key that is erased again before the others come is still waited for", "[store]") {
+    Asker asker;
+    StoreRequest both{Op::wait, {"a", "b"}};
+    both.timeout_ms = 1'000;
+    CHECK(asker.ask(both) == "waits");
+    asker.set("a", "1");
+    asker.ask({Op::erase, {"a"}});
+    asker.set("b", "2");
+    CHECK(asker.late.empty());
+    asker.set("a", "1");
+    CHECK(asker.late == std::vector<std::string>{"1: ok"});
+}
+
+TEST_CASE("who waits is answered at its deadline, when it is cancelled, or never if it is gone",
+          "[store]") {
+    Asker asker;
+    CHECK(asker.get("k", 100) == "waits");
+    CHECK(asker.get("k", 50) == "waits");
+    CHECK(asker.get("k", kForeverMs) == "waits");
+    CHECK(asker.get("k", 10) == "waits");
+    CHECK(asker.store().next_deadline() == kStart + milliseconds(10));
+    asker.store().forget({1, 4});
+    CHECK(asker.store().next_deadline() == kStart + milliseconds(50));
+    asker.store().expire(kStart + milliseconds(99));
+    CHECK(asker.late == std::vector<std::string>{"2: timed_out"});
+    CHECK(asker.store().cancel({1, 3}));
+    CHECK_FALSE(asker.store().cancel({1, 3}));
+    CHECK(asker.late.back() == "3: cancelled");
+    asker.set("k", "v");
+    CHECK(asker.late.back() == "1: ok v");
+    CHECK(asker.store().waiting() == 0);
+    CHECK(asker.store().next_deadline() == Deadline::max());
+}
+
+TEST_CASE("a queue gives each item once, in order, to who has waited longest", "[store]") {
+    Asker asker;
+    CHECK(asker.pop("q", 1'000) == "waits");
+    CHECK(asker.pop("q", 1'000) == "waits");
+    CHECK(asker.push("q", "a") == "ok 1");
+    CHECK(asker.late == std::vector<std::string>{"1: ok a"});
+    asker.push("q", "b");
+    CHECK(asker.late.back() == "2: ok b");
+    CHECK(asker.push("q", "c") == "ok 1");
+    CHECK(asker.push("q", "d") == "ok 2");
+    CHECK(asker.ask({Op::length, {"q"}}) == "ok 2");
+    CHECK(asker.pop("q") == "ok c");
+    CHECK(asker.pop("q") == "ok d");
+    CHECK(asker.pop("q") == "not_found");
+    CHECK(asker.ask({Op::check, {"q"}}) == "ok false");
+    CHECK(asker.store().bytes() == 0);
+}
+
+TEST_CASE("queues and values are not taken for each other", "[store]") {
+    Asker asker;
+    asker.push("q", "a");
+    asker.set("v", "a");
+    CHECK(asker.get("q") == "wrong_type");
+    CHECK(asker.set("q", "x") == "wrong_type");
+    CHECK(asker.add("q", 1) == "wrong_type");
+    CHECK(asker.push("v", "x") == "wrong_type");
+    CHECK(asker.pop("v") == "wrong_type");
+    CHECK(asker.ask({Op::length, {"v"}}) == "wrong_type");
+}
+
+TEST_CASE("a watch sees every last state of its key, erased ones too", "[store]") {
+    Asker asker;
+    CHECK(asker.watch("k", 0) == "waits");
+    asker.set("other", "x");
+    CHECK(asker.late.empty());
+    asker.set("k", "1");
+    CHECK(asker.late == std::vector<std::string>{"1: ok 2 1"});
+    CHECK(asker.watch("k", 1) == "ok 2 1");
+    CHECK(asker.watch("k", 2) == "waits");
+    asker.ask({Op::erase, {"k"}});
+    CHECK(asker.late.back() == "5: ok 0 nil");
+    asker.set("k", "1");
+    CHECK(asker.watch("k", 2) == "ok 4 1");
+}
+
+TEST_CASE("keys are listed by prefix, in order and in pages", "[store]") {
+    Asker asker;
+    for (const char* key : {"b/2", "a/1", "b/1", "b/3", "c"}) asker.set(key, "");
+    StoreRequest list{Op::list, {"b/"}};
+    list.number = 2;
+    CHECK(asker.ask(list) == "ok [b/1 b/2] true");
+    list.after = "b/2";
+    CHECK(asker.ask(list) == "ok [b/3] false");
+    StoreRequest all{Op::list, {""}};
+    all.number = 100;
+    CHECK(asker.ask(all) == "ok [a/1 b/1 b/2 b/3 c] false");
+}
+
+TEST_CASE("a full store refuses what would make it larger, and takes what makes it smaller",
+          "[store]") {
+    Store::Limits limits;
+    limits.bytes_max = 1'000;
+    limits.waiters_max = 1;
+    Asker asker(limits);
+    const std::string value(700, 'x');
+    CHECK(asker.set("a", value) == "ok");
+    CHECK(asker.set("b", value) == "refused the store is full");
+    CHECK(asker.push("q", value) == "refused the store is full");
+    CHECK(asker.ask({Op::multi_set, {"a", "b"}, {value, value}}) == "refused the store is full");
+    CHECK(asker.set("a", "small") == "ok");
+    CHECK(asker.set("b", "small") == "ok");
+    CHECK(asker.get("x", 10) == "waits");
+    CHECK(asker.get("x", 10) == "refused too many requests wait");
+}
+
+TEST_CASE("arguments that are malformed or too large are refused", "[store]") {
+    const auto decode = [](Op op, auto write) {
+        Bytes bytes;
+        PackWriter out(bytes);
+        write(out);
+        PackReader in(bytes);
+        const auto request = StoreRequest::decode(op, in);
+        return request ? "ok" : request.error().message;
+    };
+    CHECK(decode(Op::set, [](PackWriter& out) { out.str("k"), out.bin("v"); }) == "ok");
+    CHECK(decode(Op::set, [](PackWriter& out) { out.str("k"); }) == "malformed arguments");
+    CHECK(decode(Op::add, [](PackWriter& out) { out.str("k"), out.str("1"); }) ==
+          "malformed arguments");
+    CHECK(decode(Op::multi_set, [](PackWriter& out) { out.array(1), out.str("k"); }) ==
+          "malformed arguments");
+    CHECK(decode(static_cast<Op>(99), [](PackWriter&) {}) == "unknown operation 99");
+    const std::string key(kKeyBytesMax + 1, 'k');
+    CHECK(decode(Op::erase, [&](PackWriter& out) { out.str(key); }) ==
+          "a key of 65537 bytes, more than 65536");
+}
+
+}  // namespace dtrun

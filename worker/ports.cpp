@@ -1,0 +1,223 @@
+#include "worker/ports.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "rendezvous/relayed.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace dtrun {
+namespace {
+
+/// Errc: denied (it runs as somebody else)
+Result<void> check_user(const Unix::socket& socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    auto& writable = const_cast<Unix::socket&>(socket);
+    if (::getsockopt(writable.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return fail(Errc::denied, "its user is not known");
+    if (peer.uid != ::geteuid() && peer.uid != 0)
+        return fail(Errc::denied, "it runs as user {}", peer.uid);
+    return {};
+}
+
+}  // namespace
+
+Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
+             std::function<void()> agents_gone)
+    : executor_(executor),
+      head_(head),
+      greet_(std::move(greet)),
+      agents_gone_(std::move(agents_gone)),
+      relay_(*this),
+      rank_acceptor_(executor),
+      tasks_(executor) {}
+
+Result<std::string> Ports::open_for_ranks() {
+    // An abstract name is gone with us, whatever happens; who may connect is checked by user.
+    std::array<std::uint8_t, 12> random{};
+    random_bytes(random);
+    const std::string name = "dtrun-" + hex(random);
+    boost::system::error_code error;
+    rank_acceptor_.open(Unix(), error);
+    if (!error) close_on_exec(rank_acceptor_.native_handle());
+    if (!error) rank_acceptor_.bind(Unix::endpoint(std::string(1, '\0') + name), error);
+    if (!error) rank_acceptor_.listen(SOMAXCONN, error);
+    if (error) return fail(Errc::internal, "socket for ranks: {}", error.message());
+    tasks_.spawn(accept_ranks());
+    return "@" + name;
+}
+
+Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials) {
+    const auto secret_of = [credentials](const JobId& job) {
+        return job == credentials.job ? std::optional(credentials.secret) : std::nullopt;
+    };
+    const auto admit = [this](const JobId&, Connection connection) {
+        auto port = std::make_unique<Port>(std::move(connection), ++last_port_);
+        port->is_agent = true;
+        start(std::move(port));
+    };
+    ServerOptions options;
+    options.encrypt = credentials.encrypt;
+    agent_server_ = std::make_unique<Server>(executor_, secret_of, admit, options);
+    auto port = agent_server_->listen({"::"}, 0);
+    if (!port) port = agent_server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
+    return port;
+}
+
+asio::awaitable<void> Ports::accept_ranks() {
+    while (rank_acceptor_.is_open()) {
+        auto [error, socket] = co_await rank_acceptor_.async_accept(use_tuple);
+        if (error == asio::error::operation_aborted) co_return;
+        if (error) {
+            log::warn("accept a rank: {}", error.message());
+            asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
+            co_await pause.async_wait(use_tuple);
+            continue;
+        }
+        if (const auto known = check_user(socket); !known)
+            log::warn("refused a process at the socket for ranks: {}", known.error().message);
+        else
+            start(std::make_unique<Port>(std::move(socket), ++last_port_));
+    }
+}
+
+void Ports::start(std::unique_ptr<Port> port) {
+    const PortId id = port->id;
+    ports_.emplace(id, std::move(port));
+    tasks_.spawn(run_port(id));
+}
+
+asio::awaitable<void> Ports::run_port(PortId id) {
+    Port& port = *ports_.at(id);
+    TaskGroup writer(executor_);
+    writer.spawn(port.link.run_writer());
+    const auto served = co_await serve_port(port);
+    const Error& why = served.error();
+    if (!port.is_agent && why.code == Errc::invalid_input)
+        log::warn("cut off a process at the socket for ranks: {}", why.message);
+    if (why.code != Errc::cancelled) {
+        agent_lost(port, why.message);
+        co_await port.link.flush();
+    }
+    relay_.remove_port(id);
+    port.link.close();
+    co_await writer.join();
+    ports_.erase(id);
+}
+
+/// \return why it ended, always an error
+asio::awaitable<Result<void>> Ports::serve_port(Port& port) {
+    bool greeted = false;
+    for (;;) {
+        const auto received = co_await port.link.receive();
+        if (!received) co_return received;
+        for (;;) {
+            const auto frame = port.link.next();
+            if (!port.link.is_open()) co_return fail(Errc::cancelled, "link closed");
+            if (!frame) co_return std::unexpected(frame.error());
+            if (!*frame) break;
+            const auto handled = !greeted          ? first_frame(port, **frame)
+                                 : port.is_agent   ? from_agent(port, **frame)
+                                                   : relay_.from_port(port.id, **frame, {});
+            if (!handled) co_return handled;
+            greeted = true;
+        }
+    }
+}
+
+Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
+    if (port.is_agent) {
+        const auto join = decode<Join>(frame.payload);
+        if (frame.type != FrameType::join || !join)
+            return fail(Errc::invalid_input, "an agent's first frame is join");
+        if (!agents_.emplace(join->host, port.id).second)
+            return fail(Errc::invalid_input, "host {} is connected already", join->host);
+        port.host = join->host;
+        relay_.add_port(port.id, PortKind::subtree, kNoRank);
+        return from_agent(port, frame);
+    }
+    const auto hello = decode<Hello>(frame.payload);
+    if (frame.type != FrameType::hello || !hello)
+        return fail(Errc::invalid_input, "a rank's first frame is hello");
+    const auto welcome = hello->protocol == kProtocolVersion
+                             ? greet_(*hello)
+                             : fail(Errc::denied, "it speaks protocol {}, this is {}",
+                                    hello->protocol, kProtocolVersion);
+    if (!welcome) {
+        port.link.send(encode(Refuse{welcome.error().message}));
+        return std::unexpected(welcome.error());
+    }
+    relay_.add_port(port.id, PortKind::rank, hello->rank);
+    port.link.send(encode(*welcome));
+    return {};
+}
+
+Result<void> Ports::from_agent(Port& port, const FrameView& frame) {
+    if (is_exchanged(frame.type)) return relay_.from_port(port.id, frame, {});
+    head_.send_soon(FrameType::relayed, encode_relayed(*port.host, frame.type, frame.payload));
+    if (frame.type == FrameType::done) {
+        forget_agent(port);
+        port.link.close();  // it waits for this
+    }
+    return {};
+}
+
+void Ports::agent_lost(Port& port, const std::string& why) {
+    if (!port.host) return;
+    head_.send(encode(RelayLost{*port.host, why}));
+    forget_agent(port);
+}
+
+void Ports::forget_agent(Port& port) {
+    agents_.erase(*port.host);
+    port.host.reset();
+    if (agents_.empty()) agents_gone_();
+}
+
+Result<void> Ports::from_head(const FrameView& frame) {
+    if (frame.type != FrameType::relayed) return relay_.from_root(frame);
+    const auto inner = decode_relayed(frame.payload);
+    if (!inner) return std::unexpected(inner.error());
+    const auto agent = agents_.find(inner->host);
+    if (agent != agents_.end()) to_port(agent->second, inner->frame.type, inner->frame.payload);
+    return {};
+}
+
+void Ports::beat(const Pulse& pulse) {
+    const Bytes up = encode(relay_.summary());
+    to_root(FrameType::heartbeat, std::string_view(up).substr(FrameHeader::kBytes));
+    const Bytes down = encode(Heartbeat{});
+    for (const auto& [host, id] : std::map(agents_)) {
+        Port& port = *ports_.at(id);
+        to_port(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
+        const auto silence = pulse.lost(port.link.last_heard());
+        if (!silence) continue;
+        agent_lost(port, describe_silence(*silence));
+        port.link.close();
+    }
+}
+
+void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
+    const auto found = ports_.find(port);
+    if (found != ports_.end()) found->second->link.send_soon(type, payload);
+}
+
+void Ports::to_root(FrameType type, std::string_view payload) {
+    head_.send_soon(type, payload);
+}
+
+void Ports::stop() noexcept {
+    boost::system::error_code ignored;
+    rank_acceptor_.close(ignored);
+    if (agent_server_) agent_server_->stop();
+    for (const auto& [id, port] : ports_) port->link.close();
+}
+
+asio::awaitable<void> Ports::join() {
+    if (agent_server_) co_await agent_server_->join();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun

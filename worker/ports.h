@@ -1,0 +1,82 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/task_group.h"
+#include "rendezvous/link.h"
+#include "rendezvous/pulse.h"
+#include "rendezvous/relay.h"
+#include "rendezvous/server.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace dtrun {
+
+/// Everybody who is connected to an agent from below, the ranks of its host and the agents behind it
+/// in the tree, and the Relay between these and the head.
+///
+/// Thread: the executor's. Lifetime: `head` outlives it; the owner calls stop() and awaits join().
+class Ports final : private Outbox {
+public:
+    /// What a rank that says hello is answered; an error refuses it.
+    using Greet = std::function<Result<Welcome>(const Hello&)>;
+
+    /// \param agents_gone  called when the last agent behind this one has gone
+    Ports(asio::any_io_executor executor, Link& head, Greet greet,
+          std::function<void()> agents_gone);
+
+    /// Waits for ranks on a Unix socket.
+    /// \return the value of DTRUN_SOCKET. Errc: internal
+    Result<std::string> open_for_ranks();
+    /// Waits for agents of other hosts, on every interface. \return the port
+    Result<std::uint16_t> open_for_agents(const Credentials& credentials);
+
+    Relay& relay() { return relay_; }
+    /// A frame of the head that is_exchanged(), or is relayed. Errc: invalid_input
+    Result<void> from_head(const FrameView& frame);
+    /// Heartbeats to everybody; agents that are silent are lost.
+    void beat(const Pulse& pulse);
+    bool has_agents() const { return !agents_.empty(); }
+
+    void stop() noexcept;
+    asio::awaitable<void> join();
+
+private:
+    struct Port {
+        Port(Unix::socket socket, PortId number) : link(std::move(socket)), id(number) {}
+        Port(Connection connection, PortId number) : link(std::move(connection)), id(number) {}
+        Link link;
+        PortId id = 0;
+        std::optional<std::uint32_t> host;  ///< of an agent that has joined
+        bool is_agent = false;
+    };
+
+    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_root(FrameType type, std::string_view payload) override;
+
+    asio::awaitable<void> accept_ranks();
+    void start(std::unique_ptr<Port> port);
+    asio::awaitable<void> run_port(PortId id);
+    asio::awaitable<Result<void>> serve_port(Port& port);
+    Result<void> first_frame(Port& port, const FrameView& frame);
+    Result<void> from_agent(Port& port, const FrameView& frame);
+    void agent_lost(Port& port, const std::string& why);
+    void forget_agent(Port& port);
+
+    asio::any_io_executor executor_;
+    Link& head_;
+    Greet greet_;
+    std::function<void()> agents_gone_;
+    Relay relay_;
+    Unix::acceptor rank_acceptor_;
+    std::unique_ptr<Server> agent_server_;
+    std::map<PortId, std::unique_ptr<Port>> ports_;
+    std::map<std::uint32_t, PortId> agents_;  ///< by host
+    PortId last_port_ = 0;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun
