@@ -10,6 +10,7 @@ find_package(spdlog REQUIRED)  # headers only
 find_package(yaml-cpp REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(libssh REQUIRED IMPORTED_TARGET libssh)
+pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
 
 find_program(CCACHE ccache)
 if(CCACHE)

@@ -34,68 +34,28 @@ bool looks_like_host_slots(string_view word) {
 /// Reads the words of one `dtrun run` from left to right.
 class RunReader {
 public:
-    explicit RunReader(Words words) : words_(words) {}
+    RunReader(Words words, const Flags& flags, string_view usage)
+        : words_(words), flags_(flags), usage_(usage) {}
 
     /// Stops early at --help and its like.
     Result<Draft> read() {
-        bool ended = false;
-        while (at_ < words_.size() && is_option(words_[at_]) && !ended) {
-            ended = words_[at_] == "--";
-            if (ended)
-                ++at_;
-            else if (const auto done = option(); !done)
-                return std::unexpected(done.error());
-            if (draft_.kind != CommandLine::Kind::run) return std::move(draft_);
-        }
-        if (!ended)
+        OptionReader options(words_, flags_);
+        if (const auto done = options.read(draft_); !done) return std::unexpected(done.error());
+        if (draft_.kind != CommandLine::Kind::run) return std::move(draft_);
+        at_ = options.at();
+        if (!options.ended())
             if (const auto done = hosts_apart(); !done) return std::unexpected(done.error());
-        if (const auto done = assignments(ended); !done) return std::unexpected(done.error());
+        if (const auto done = assignments(options.ended()); !done)
+            return std::unexpected(done.error());
         if (at_ == words_.size())
             return fail(Errc::invalid_input, "no program to run; {} (dtrun --help tells more)",
-                        usage_line());
-        draft_.options.program.assign(words_.begin() + at_, words_.end());
+                        usage_);
+        draft_.options.program.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                      words_.end());
         return std::move(draft_);
     }
 
 private:
-    Result<void> option() {
-        const auto found = find_flag(words_[at_++]);
-        if (!found) return std::unexpected(found.error());
-        const Flag& flag = *found->flag;
-        if (!flag.refused.empty())
-            return fail(Errc::invalid_input, "{} is refused: {}", found->name, flag.refused);
-        const auto value = option_value(*found);
-        if (!value) return std::unexpected(value.error());
-        const auto applied = flag.apply(draft_, *value);
-        if (!applied) return fail(applied.error(), "{}", found->name);
-        return {};
-    }
-
-    Result<string_view> option_value(const FoundFlag& found) {
-        const Flag::Value kind = found.flag->value();
-        if (found.attached) {
-            if (kind == Flag::Value::none)
-                return fail(Errc::invalid_input, "{} takes no value", found.name);
-            if (found.attached->empty())
-                return fail(Errc::invalid_input, "{}: the value is empty", found.name);
-            return *found.attached;
-        }
-        if (kind != Flag::Value::required) return string_view{};
-        if (at_ == words_.size())
-            return fail(Errc::invalid_input, "{} needs a value: {} {}", found.name, found.name,
-                        found.flag->metavar);
-        const string_view next = words_[at_];
-        const bool is_number =
-            next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
-        if (is_option(next) && !is_number)
-            return fail(Errc::invalid_input,
-                        "{} needs a value: {} {} (with '=' if it begins with a dash)", found.name,
-                        found.name, found.flag->metavar);
-        if (next.empty()) return fail(Errc::invalid_input, "{}: the value is empty", found.name);
-        ++at_;
-        return next;
-    }
-
     /// `-H a:1 b:1 prog`: the second host would be taken for the program.
     Result<void> hosts_apart() const {
         if (draft_.options.hosts.empty() || at_ == words_.size()) return {};
@@ -131,6 +91,8 @@ private:
     }
 
     Words words_;
+    const Flags& flags_;
+    string_view usage_;
     std::size_t at_ = 0;
     Draft draft_;
 };
@@ -199,17 +161,17 @@ std::string check_build_text() {
            "Frameworks are the program's own: none is compiled in, and none is needed.\n";
 }
 
-CommandLine text_command(CommandLine::Kind kind) {
+CommandLine text_command(CommandLine::Kind kind, std::string (*help)() = run_help) {
     CommandLine command;
     command.kind = kind;
-    command.text = kind == CommandLine::Kind::help      ? run_help()
+    command.text = kind == CommandLine::Kind::help      ? help()
                    : kind == CommandLine::Kind::version ? version_text()
                                                         : check_build_text();
     return command;
 }
 
 Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
-    auto draft = RunReader(words).read();
+    auto draft = RunReader(words, run_flags(), usage_line()).read();
     if (!draft) return std::unexpected(draft.error());
     if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind);
     if (const auto done = check_conflicts(draft->options); !done)
@@ -223,27 +185,139 @@ Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
     return command;
 }
 
-Result<CommandLine> parse_help(Words words, EnvironmentView) {
-    CommandLine command = text_command(CommandLine::Kind::help);
-    if (words.empty() || words[0] == "run") return command;
-    if (words[0] != "environment" && words[0] != "man")
-        return fail(
-            Errc::invalid_input,
-            "no help on '{}'; there is: dtrun help run, dtrun help environment, dtrun help man",
-            words[0]);
-    command.text = words[0] == "man" ? man_page() : environment_help();
+Result<CommandLine> parse_join(Words words, EnvironmentView environment) {
+    std::string address;
+    if (!words.empty() && !is_option(words[0])) {
+        address = words[0];
+        words = words.subspan(1);
+    }
+    constexpr string_view kUsage =
+        "usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]";
+    auto draft = RunReader(words, join_flags(), kUsage).read();
+    if (!draft) return std::unexpected(draft.error());
+    if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, join_help);
+    if (const auto done = add_start_timeout(draft->options, environment); !done)
+        return std::unexpected(done.error());
+    JoinOptions& join = draft->join;
+    if (join.ranks_max && join.ranks_max < join.ranks_min.value_or(1))
+        return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *join.ranks_max,
+                    join.ranks_min.value_or(1));
+    if (join.ranks_max && !join.ranks_min)
+        return fail(Errc::invalid_input, "--max-np needs --min-np");
+    join.daemon = draft->daemon;
+    join.daemon.address = address;
+    CommandLine command;
+    command.options = std::move(draft->options);
+    command.options.encrypt = join.daemon.encrypt;
+    command.options.join = std::move(join);
+    return command;
+}
+
+Result<CommandLine> parse_serve(Words words, EnvironmentView) {
+    Draft draft;
+    OptionReader options(words, serve_flags());
+    if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
+    if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, serve_help);
+    if (options.at() < words.size())
+        return fail(Errc::invalid_input, "'{}': dtrun serve takes options only",
+                    words[options.at()]);
+    CommandLine command;
+    command.kind = CommandLine::Kind::serve;
+    command.serve = std::move(draft.serve);
+    command.serve.daemon = std::move(draft.daemon);
+    return command;
+}
+
+struct StoreVerb {
+    string_view name;
+    StoreCommand::Verb verb;
+    string_view operands;
+    std::size_t min, max;
+};
+constexpr StoreVerb kStoreVerbs[] = {
+    {"get", StoreCommand::Verb::get, "KEY", 1, 1},
+    {"set", StoreCommand::Verb::set, "KEY VALUE|-", 2, 2},
+    {"add", StoreCommand::Verb::add, "KEY NUMBER", 2, 2},
+    {"wait", StoreCommand::Verb::wait, "KEY...", 1, 10'000},
+    {"watch", StoreCommand::Verb::watch, "KEY", 1, 1},
+    {"ls", StoreCommand::Verb::list, "[PREFIX]", 0, 1},
+    {"rm", StoreCommand::Verb::erase, "KEY", 1, 1},
+};
+
+/// Options and operands in any order, but for operands that begin with a dash: these stand behind
+/// "--".
+Result<CommandLine> parse_store_words(Words words, const Flags& flags, std::string (*help)(),
+                                      const StoreVerb& verb) {
+    Draft draft;
+    while (!words.empty()) {
+        OptionReader options(words, flags);
+        if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
+        if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, help);
+        words = words.subspan(options.at());
+        while (!words.empty() && (options.ended() || !is_option(words[0]))) {
+            draft.store.operands.push_back(words[0]);
+            words = words.subspan(1);
+        }
+    }
+    const std::size_t count = draft.store.operands.size();
+    if (count < verb.min || count > verb.max)
+        return fail(Errc::invalid_input, "usage: dtrun {}{} [options] {}",
+                    verb.verb == StoreCommand::Verb::status ? "" : "store ", verb.name,
+                    verb.operands);
+    CommandLine command;
+    command.kind = CommandLine::Kind::store;
+    command.store = std::move(draft.store);
+    command.store.verb = verb.verb;
+    command.store.daemon = std::move(draft.daemon);
+    return command;
+}
+
+Result<CommandLine> parse_store(Words words, EnvironmentView) {
+    if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+        if (words.empty())
+            return fail(Errc::invalid_input, "dtrun store what? get, set, add, wait, watch, ls or rm");
+        return text_command(CommandLine::Kind::help, store_help);
+    }
+    const auto verb = std::ranges::find(kStoreVerbs, words[0], &StoreVerb::name);
+    if (verb == std::end(kStoreVerbs))
+        return fail(Errc::invalid_input,
+                    "'{}' is none of get, set, add, wait, watch, ls and rm; see dtrun store --help",
+                    words[0]);
+    return parse_store_words(words.subspan(1), store_flags(), store_help, *verb);
+}
+
+Result<CommandLine> parse_status(Words words, EnvironmentView) {
+    constexpr StoreVerb kStatus{"status", StoreCommand::Verb::status, "[HOST[:PORT]]", 0, 1};
+    auto command = parse_store_words(words, status_flags(), status_help, kStatus);
+    if (command && !command->store.operands.empty())
+        command->store.daemon.address = std::exchange(command->store.operands, {}).front();
     return command;
 }
 
 struct SubCommand {
     string_view name;
     Result<CommandLine> (*parse)(Words words, EnvironmentView environment);
+    std::string (*help)();
 };
 
+Result<CommandLine> parse_help(Words words, EnvironmentView environment);
+
 constexpr SubCommand kSubCommands[] = {
-    {"run", parse_run},
-    {"help", parse_help},
+    {"run", parse_run, run_help},          {"join", parse_join, join_help},
+    {"serve", parse_serve, serve_help},    {"store", parse_store, store_help},
+    {"status", parse_status, status_help}, {"help", parse_help, run_help},
+    {"environment", nullptr, environment_help}, {"man", nullptr, man_page},
 };
+
+Result<CommandLine> parse_help(Words words, EnvironmentView) {
+    if (words.empty()) return text_command(CommandLine::Kind::help);
+    const auto found = std::ranges::find(kSubCommands, words[0], &SubCommand::name);
+    if (found != std::end(kSubCommands)) return text_command(CommandLine::Kind::help, found->help);
+    std::vector<std::string> names;
+    for (const SubCommand& command : kSubCommands) names.emplace_back(command.name);
+    return fail(Errc::invalid_input, "no help on '{}'; there is help on {}", words[0],
+                join_names(names));
+}
 
 }  // namespace
 
@@ -251,7 +325,7 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& args,
                                        EnvironmentView environment) {
     const Words words(args);
     for (const SubCommand& candidate : kSubCommands)
-        if (!words.empty() && words[0] == candidate.name)
+        if (!words.empty() && words[0] == candidate.name && candidate.parse != nullptr)
             return candidate.parse(words.subspan(1), environment);
     return parse_run(words, environment);
 }

@@ -9,11 +9,32 @@
 
 namespace dtrun {
 
+/// `dtrun serve`.
+struct ServeOptions {
+    std::string listen;              ///< --listen ADDRESS[:PORT]; empty: every interface
+    DaemonWords daemon;              ///< the secret, and whether to encrypt
+    std::string state_directory;     ///< --state; empty: nothing is kept
+    std::chrono::milliseconds heartbeat_timeout{3'000};
+    log::Level verbosity = log::Level::verbose;
+};
+
+/// `dtrun store` and `dtrun status`.
+struct StoreCommand {
+    enum class Verb { get, set, wait, watch, list, add, erase, status };
+    Verb verb = Verb::status;
+    DaemonWords daemon;
+    std::vector<std::string> operands;  ///< as many as the verb takes
+    std::optional<std::chrono::milliseconds> timeout;
+    bool json = false;  ///< status
+};
+
 /// What the user wants of this process.
 struct CommandLine {
-    enum class Kind { run, help, version, check_build };
+    enum class Kind { run, serve, store, help, version, check_build };
     Kind kind = Kind::run;
     Options options;                    ///< with Kind::run
+    ServeOptions serve;                 ///< with Kind::serve
+    StoreCommand store;                 ///< with Kind::store
     std::string text;                   ///< otherwise: for standard output, whole lines
     std::vector<std::string> warnings;  ///< for standard error, one line each, without '\n'
 };

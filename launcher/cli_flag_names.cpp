@@ -12,9 +12,10 @@ namespace {
 
 using std::string_view;
 
-std::vector<FoundFlag> flags_that(const std::function<bool(string_view name)>& condition) {
+std::vector<FoundFlag> flags_that(const Flags& flags,
+                                  const std::function<bool(string_view name)>& condition) {
     std::vector<FoundFlag> found;
-    for (const Flag& flag : run_flags()) {
+    for (const Flag& flag : flags) {
         const std::vector<string_view> names = split(flag.names, ' ');
         const auto name = std::ranges::find_if(names, condition);
         if (name != names.end()) found.push_back({&flag, *name, {}});
@@ -22,21 +23,21 @@ std::vector<FoundFlag> flags_that(const std::function<bool(string_view name)>& c
     return found;
 }
 
-std::vector<FoundFlag> flags_named(string_view name) {
-    return flags_that([name](string_view candidate) { return candidate == name; });
+std::vector<FoundFlag> flags_named(const Flags& flags, string_view name) {
+    return flags_that(flags, [name](string_view candidate) { return candidate == name; });
 }
 
 /// Names that begin with `name` and have as many dashes.
-std::vector<FoundFlag> flags_beginning(string_view name) {
+std::vector<FoundFlag> flags_beginning(const Flags& flags, string_view name) {
     const auto is_long = [](string_view text) { return text.starts_with("--"); };
-    return flags_that([=](string_view candidate) {
+    return flags_that(flags, [=](string_view candidate) {
         return candidate.starts_with(name) && is_long(candidate) == is_long(name);
     });
 }
 
-std::unexpected<Error> unknown(string_view name) {
+std::unexpected<Error> unknown(const Flags& flags, string_view name) {
     std::vector<std::string> names;
-    for (const Flag& flag : run_flags())
+    for (const Flag& flag : flags)
         for (const string_view candidate : split(flag.names, ' ')) names.emplace_back(candidate);
     std::string hint = did_you_mean(name, names);
     if (hint.empty()) hint = "; see dtrun --help";
@@ -51,24 +52,24 @@ std::unexpected<Error> ambiguous(string_view name, const std::vector<FoundFlag>&
 }
 
 /// A long name, whole or shortened.
-Result<FoundFlag> find_long(string_view name) {
-    const auto exact = flags_named(name);
+Result<FoundFlag> find_long(const Flags& flags, string_view name) {
+    const auto exact = flags_named(flags, name);
     if (!exact.empty()) return exact.front();
-    const auto found = name.size() > 2 ? flags_beginning(name) : std::vector<FoundFlag>{};
-    if (found.empty()) return unknown(name);
+    const auto found = name.size() > 2 ? flags_beginning(flags, name) : std::vector<FoundFlag>{};
+    if (found.empty()) return unknown(flags, name);
     if (found.size() > 1) return ambiguous(name, found);
     return found.front();
 }
 
 /// "-hostfile", "-Ha:1", "-p=22": `word` up to its '=' is `name`.
-Result<FoundFlag> find_short(string_view word, string_view name) {
-    for (const auto& spelled : {flags_named(name), flags_named("-" + std::string(name))})
+Result<FoundFlag> find_short(const Flags& flags, string_view word, string_view name) {
+    for (const auto& spelled : {flags_named(flags, name), flags_named(flags, "-" + std::string(name))})
         if (!spelled.empty()) return spelled.front();
     if (name.size() > 3)
-        if (const auto found = flags_beginning(name); found.size() == 1) return found.front();
-    const auto letter = flags_named(word.substr(0, 2));
+        if (const auto found = flags_beginning(flags, name); found.size() == 1) return found.front();
+    const auto letter = flags_named(flags, word.substr(0, 2));
     if (word.size() == 2 || letter.empty() || letter.front().flag->value() == Flag::Value::none)
-        return unknown(name);
+        return unknown(flags, name);
     FoundFlag found = letter.front();
     found.attached = word.substr(2);
     return found;
@@ -76,15 +77,68 @@ Result<FoundFlag> find_short(string_view word, string_view name) {
 
 }  // namespace
 
-Result<FoundFlag> find_flag(string_view word) {
+Result<FoundFlag> find_flag(const Flags& flags, string_view word) {
     const std::size_t equals = word.find('=');
     std::string name(word.substr(0, equals));
     const bool is_long = name.starts_with("--");
     if (is_long) std::ranges::replace(name, '_', '-');
-    auto found = is_long ? find_long(name) : find_short(word, name);
+    auto found = is_long ? find_long(flags, name) : find_short(flags, word, name);
     if (found && !found->attached && equals != string_view::npos)
         found->attached = word.substr(equals + 1);
     return found;
+}
+
+Result<void> OptionReader::read(Draft& draft) {
+    const auto is_option = [](string_view word) { return word.size() > 1 && word.front() == '-'; };
+    while (at_ < words_.size() && is_option(words_[at_]) && !ended_) {
+        ended_ = words_[at_] == "--";
+        if (ended_)
+            ++at_;
+        else if (const auto done = option(draft); !done)
+            return done;
+        if (draft.kind == CommandLine::Kind::help || draft.kind == CommandLine::Kind::version ||
+            draft.kind == CommandLine::Kind::check_build)
+            return {};
+    }
+    return {};
+}
+
+Result<void> OptionReader::option(Draft& draft) {
+    const auto found = find_flag(flags_, words_[at_++]);
+    if (!found) return std::unexpected(found.error());
+    const Flag& flag = *found->flag;
+    if (!flag.refused.empty())
+        return fail(Errc::invalid_input, "{} is refused: {}", found->name, flag.refused);
+    const auto value = option_value(*found);
+    if (!value) return std::unexpected(value.error());
+    const auto applied = flag.apply(draft, *value);
+    if (!applied) return fail(applied.error(), "{}", found->name);
+    return {};
+}
+
+Result<string_view> OptionReader::option_value(const FoundFlag& found) {
+    const Flag::Value kind = found.flag->value();
+    if (found.attached) {
+        if (kind == Flag::Value::none)
+            return fail(Errc::invalid_input, "{} takes no value", found.name);
+        if (found.attached->empty())
+            return fail(Errc::invalid_input, "{}: the value is empty", found.name);
+        return *found.attached;
+    }
+    if (kind != Flag::Value::required) return string_view{};
+    if (at_ == words_.size())
+        return fail(Errc::invalid_input, "{} needs a value: {} {}", found.name, found.name,
+                    found.flag->metavar);
+    const string_view next = words_[at_];
+    const bool is_number =
+        next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
+    if (next.size() > 1 && next.front() == '-' && !is_number)
+        return fail(Errc::invalid_input,
+                    "{} needs a value: {} {} (with '=' if it begins with a dash)", found.name,
+                    found.name, found.flag->metavar);
+    if (next.empty()) return fail(Errc::invalid_input, "{}: the value is empty", found.name);
+    ++at_;
+    return next;
 }
 
 }  // namespace dtrun

@@ -22,9 +22,13 @@ struct Draft {
     bool tcp = false;
     std::string config_file;
     CommandLine::Kind kind = CommandLine::Kind::run;  ///< another one ends the reading
+    DaemonWords daemon;                               ///< join, store, status
+    JoinOptions join;
+    ServeOptions serve;
+    StoreCommand store;
 };
 
-enum class FlagGroup { hosts, environment, reaching, output, ending, other, horovod };
+enum class FlagGroup { daemon, hosts, environment, reaching, output, ending, other, horovod };
 
 /// One option: its names and what it does.
 struct Flag {
@@ -48,8 +52,14 @@ Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
 inline constexpr std::chrono::milliseconds kTimeoutMin{1};
 inline constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24);
 
-/// All flags, in the order of --help.
-const std::vector<Flag>& run_flags();
+using Flags = std::vector<Flag>;
+
+/// Flags of each sub-command, in the order of its --help.
+const Flags& run_flags();
+const Flags& join_flags();
+const Flags& serve_flags();
+const Flags& store_flags();
+const Flags& status_flags();
 
 /// An option as the user wrote it.
 struct FoundFlag {
@@ -60,10 +70,37 @@ struct FoundFlag {
 
 /// Finds the flag that `word` (which begins with '-') means.
 /// \return invalid_input: unknown ("did you mean"), or short for several (names them)
-Result<FoundFlag> find_flag(std::string_view word);
+Result<FoundFlag> find_flag(const Flags& flags, std::string_view word);
 
-/// `dtrun --help`, in at most kHelpColumns columns.
+/// Reads options from the left; stops behind "--", at the first word that is none, or at --help.
+class OptionReader {
+public:
+    OptionReader(std::span<const std::string> words, const Flags& flags)
+        : words_(words), flags_(flags) {}
+
+    Result<void> read(Draft& draft);
+    std::size_t at() const { return at_; }  ///< of the first word behind the options
+    bool ended() const { return ended_; }   ///< by "--"
+
+private:
+    Result<void> option(Draft& draft);
+    Result<std::string_view> option_value(const FoundFlag& found);
+
+    std::span<const std::string> words_;
+    const Flags& flags_;
+    std::size_t at_ = 0;
+    bool ended_ = false;
+};
+
+/// One row for each flag of a group, for --help.
+std::string flag_rows(const Flags& flags, FlagGroup group);
+
+/// `dtrun --help` and `dtrun COMMAND --help`, in at most kHelpColumns columns.
 std::string run_help();
+std::string join_help();
+std::string serve_help();
+std::string store_help();
+std::string status_help();
 /// The same as a manual page, in roff: `dtrun help man`.
 std::string man_page();
 std::string_view usage_line();

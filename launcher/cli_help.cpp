@@ -72,9 +72,10 @@ std::string left_column(const Flag& flag) {
     return comma_separated(flag.names) + blank + std::string(flag.metavar);
 }
 
-/// Every flag of a group that does something; one without help shares the row of the one before.
-std::string rows(FlagGroup group) {
-    const std::vector<Flag>& flags = run_flags();
+}  // namespace
+
+/// One without help shares the row of the one before.
+std::string flag_rows(const Flags& flags, FlagGroup group) {
     std::string text;
     for (auto flag = flags.begin(); flag != flags.end(); ++flag) {
         if (flag->group != group || flag->help.empty()) continue;
@@ -86,6 +87,8 @@ std::string rows(FlagGroup group) {
     }
     return text;
 }
+
+namespace {
 
 /// Flags that are refused, each reason once.
 std::string refusals() {
@@ -114,7 +117,7 @@ std::string_view usage_line() {
 
 std::string run_help() {
     std::string text = std::string(usage_line()) + "\n" + std::string(kIntroduction);
-    for (const auto& [group, title] : kTitles) text += fmt::format("\n{}:\n{}", title, rows(group));
+    for (const auto& [group, title] : kTitles) text += fmt::format("\n{}:\n{}", title, flag_rows(run_flags(), group));
     return text + "\nRefused flags of horovodrun:\n" + refusals() + std::string(kExitCodes);
 }
 

@@ -90,15 +90,23 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
       tree_(static_cast<std::uint32_t>(spec.hosts.size()),
             static_cast<std::uint32_t>(spec.options.tree_threshold)),
       membership_(membership_options(spec.placement)),
-      hub_(*this, HubOptions{}),
-      hub_timer_(io.get_executor(), hub_),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
       job_(ranks_on_host(spec), {spec.options.keep_going, spec.options.grace}),
       signals_(io),
       over_(io, asio::steady_timer::time_point::max()),
       output_idle_(io, asio::steady_timer::time_point::max()),
       login_slot_(io, asio::steady_timer::time_point::max()),
-      relay_ready_(io, asio::steady_timer::time_point::max()) {}
+      relay_ready_(io, asio::steady_timer::time_point::max()) {
+    if (spec.daemon) {
+        relay_ = std::make_unique<Relay>(static_cast<Outbox&>(*this));
+        relay_->set_resendable();
+        exchange_ = relay_.get();
+    } else {
+        hub_ = std::make_unique<Hub>(static_cast<Outbox&>(*this), HubOptions{});
+        hub_timer_ = std::make_unique<HubTimer>(io.get_executor(), *hub_);
+        exchange_ = hub_.get();
+    }
+}
 
 Head::~Head() = default;
 
@@ -151,6 +159,7 @@ asio::awaitable<int> Head::run() {
     tasks_.spawn(start_hosts());
     while (!(job_.over() && sweeps_ == 0) && !hurry_) co_await over_.async_wait(use_tuple);
 
+    if (uplink_) co_await leave_daemon();
     progress_->finish();
     stdin_->stop();
     server_->stop();
@@ -160,7 +169,7 @@ asio::awaitable<int> Head::run() {
 
 /// Carries out what the state machine has decided.
 void Head::step() {
-    if (job_.take_start()) start_ranks();
+    if (job_.take_start()) spec_.daemon ? join_daemon() : start_ranks();
     if (const auto order = job_.take_stop()) {
         starting_ = false;
         login_slot_.cancel();
@@ -169,6 +178,7 @@ void Head::step() {
         const auto grace =
             static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
         send_to_all(encode(Stop{order->signal, grace, ""}));
+        if (uplink_) tasks_.spawn(leave_daemon());
         tasks_.spawn(watch_end(after(order->grace + kEndLimit)));
     }
     if (job_.over()) over_.cancel();
@@ -181,7 +191,7 @@ void Head::start_ranks() {
         log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
                   directory);
     auto orders = membership_.take_orders();
-    hub_.begin(membership_.generation(), membership_.world_size());
+    hub_->begin(membership_.generation(), membership_.world_size());
     std::vector<std::uint32_t> ranks_below(hosts_.size());
     for (const auto& [member, assign] : orders.assignments) {
         const auto host = static_cast<std::uint32_t>(member - 1);
@@ -219,7 +229,9 @@ void Head::to_port(PortId port, FrameType type, std::string_view payload) {
     if (session != ports_.end()) session->second->link().send_soon(type, payload);
 }
 
-void Head::to_root(FrameType, std::string_view) {}  // it is here
+void Head::to_root(FrameType type, std::string_view payload) {
+    if (uplink_) uplink_->send(type, payload);  // else it is here
+}
 
 void Head::beat() {
     const Bytes frame = encode(Heartbeat{});
@@ -247,29 +259,34 @@ bool Head::runs_on(std::uint32_t rank, std::uint32_t host) const {
     return rank < ranks.size() && static_cast<std::uint32_t>(ranks[rank].host) == host;
 }
 
-void Head::agent_exited(std::uint32_t host, const Exited& exited) {
+void Head::agent_exited(std::uint32_t host, const Exited& told) {
+    Exited exited = told;
+    exited.rank -= first_rank_;  // from here on ranks of this launcher are counted
     if (!runs_on(exited.rank, host)) return;
-    log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
+    log::info("rank {} ended: code {} signal {}", told.rank, exited.code, exited.signal);
+    if (may_be_collateral(exited)) {
+        tasks_.spawn(believe_later(host, std::move(exited)));
+        return;
+    }
     job_.rank_exited(host, exited);
     step();
 }
 
 void Head::agent_output(std::uint32_t host, const OutputView& output) {
-    if (!runs_on(output.header.rank, host)) return;
-    output_->add(static_cast<int>(output.header.rank), output.header.stream, output.header.time_ns,
-                 output.data);
+    const std::uint32_t rank = output.header.rank - first_rank_;
+    if (!runs_on(rank, host)) return;
+    output_->add(static_cast<int>(rank), output.header.stream, output.header.time_ns, output.data);
 }
 
 void Head::agent_output_end(std::uint32_t host, const OutputEnd& end) {
+    const std::uint32_t rank = end.rank - first_rank_;
     const bool known = end.stream == Stream::out || end.stream == Stream::err;
-    if (known && runs_on(end.rank, host)) output_->finish(static_cast<int>(end.rank), end.stream);
+    if (known && runs_on(rank, host)) output_->finish(static_cast<int>(rank), end.stream);
 }
 
 void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {
     stdin_->credit(host, bytes);
 }
-
-void Head::agent_paused(std::uint32_t, const Paused&) {}
 
 void Head::agent_done(std::uint32_t host, const Done& done) {
     HostState& state = hosts_[host];
@@ -278,7 +295,7 @@ void Head::agent_done(std::uint32_t host, const Done& done) {
     stdin_->host_gone(host);
     AgentSession* session = std::exchange(state.session, nullptr);
     if (session != nullptr && !state.relayed) {
-        hub_.remove_port(session->port());
+        exchange_->remove_port(session->port());
         ports_.erase(session->port());
         session->link().close();
     }
@@ -287,8 +304,8 @@ void Head::agent_done(std::uint32_t host, const Done& done) {
 }
 
 Result<void> Head::agent_exchanged(AgentSession& agent, const FrameView& frame) {
-    const auto done = hub_.from_port(agent.port(), frame, Clock::now());
-    hub_timer_.look();
+    const auto done = exchange_->from_port(agent.port(), frame, Clock::now());
+    if (hub_timer_) hub_timer_->look();
     return done;
 }
 
@@ -302,7 +319,7 @@ void Head::agent_lost(std::uint32_t host, const std::string& why) {
 }
 
 void Head::agent_closed(AgentSession& agent, const Error& why) {
-    hub_.remove_port(agent.port());
+    exchange_->remove_port(agent.port());
     ports_.erase(agent.port());
     if (!agent.host()) return;
     agent_lost(*agent.host(), why.message);
@@ -317,6 +334,7 @@ void Head::lost(std::uint32_t host, const std::string& why) {
     stdin_->host_gone(host);
     membership_.lost(host + 1, why, Clock::now());
     tasks_.spawn(sweep(host));
+    if (job_.ending()) log::warn("host {} lost: {}", spec_.hosts[host].host.name, why);
     job_.host_lost(host, why);
     step();
 }

@@ -11,10 +11,12 @@
 #include "launcher/progress.h"
 #include "launcher/ssh_channel.h"
 #include "launcher/stdin_pump.h"
+#include "launcher/uplink.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/pulse.h"
+#include "rendezvous/relay.h"
 #include "rendezvous/server.h"
 #include "rendezvous/tree.h"
 
@@ -31,7 +33,7 @@ namespace dtrun {
 /// events to them and orders from them.
 ///
 /// Thread: the io_context's, the only one. Lifetime: `spec` outlives it; run() once.
-class Head final : private AgentEvents, private Outbox {
+class Head final : private AgentEvents, private Outbox, private UplinkEvents {
 public:
     Head(asio::io_context& io, const JobSpec& spec);
     ~Head() override;
@@ -89,6 +91,19 @@ private:
     void to_port(PortId port, FrameType type, std::string_view payload) override;
     void to_root(FrameType type, std::string_view payload) override;
 
+    // What a daemon says, for `dtrun join` (head_join.cpp).
+    void join_daemon();
+    void daemon_assigned(const Assign& assign) override;
+    void daemon_proposed(const Propose& propose) override;
+    void daemon_stopped(const Stop& stop) override;
+    Result<void> daemon_exchanged(const FrameView& frame) override;
+    void daemon_is_back() override;
+    Heartbeat progress() override;
+    void daemon_lost(const Error& why) override;
+    bool may_be_collateral(const Exited& exited) const;
+    asio::awaitable<void> believe_later(std::uint32_t host, Exited exited);
+    asio::awaitable<void> leave_daemon();
+
     // What follows.
     void step();
     void start_ranks();
@@ -118,8 +133,15 @@ private:
     PortId last_port_ = 0;
     Tree tree_;
     Membership membership_;
-    Hub hub_;
-    HubTimer hub_timer_;
+    std::unique_ptr<Hub> hub_;  ///< of a job of our own
+    std::unique_ptr<HubTimer> hub_timer_;
+    std::unique_ptr<Relay> relay_;  ///< towards the hub of a daemon's job
+    Exchange* exchange_ = nullptr;  ///< either
+    std::unique_ptr<Uplink> uplink_;
+    std::uint64_t generation_ = 0;    ///< of a daemon's job, that runs here
+    std::uint64_t proposed_ = 0;      ///< that is coming
+    std::uint32_t first_rank_ = 0;    ///< of ours, in a daemon's job
+    Join local_join_;                 ///< of the agent, in a daemon's job
     Pulse pulse_;
     Job job_;
     std::unique_ptr<Server> server_;

@@ -310,7 +310,7 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
               relayed ? join.address : agent.peer_address());
     if (!known || hosts_[host].done || membership_.has(host + 1)) {
         const Bytes refuse =
-            encode(Refuse{"this host has joined already, or is not part of the job"});
+            encode(Refuse{"this host has joined already, or is not part of the job", false});
         if (relayed) return;  // its relay has refused it
         agent.link().send(refuse);
         return agent.link().close();
@@ -320,9 +320,10 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     state.relayed = relayed;
     state.address = relayed ? join.address : agent.peer_address();
     state.relay_port = join.relay_port;
+    local_join_ = join;
     if (!relayed) {
         agent.set_host(host);
-        hub_.add_port(agent.port(), PortKind::subtree, kNoRank);
+        exchange_->add_port(agent.port(), PortKind::subtree, kNoRank);
     }
     relay_ready_.cancel();
     Member member;

@@ -47,6 +47,8 @@ int exit_code(const Outcome& outcome) {
             return kExitSignalBase + outcome.signal;
         case Outcome::Cause::start_timeout:
             return kExitTimeout;
+        case Outcome::Cause::ended_elsewhere:
+            return kExitLost;
     }
     return kExitInternal;
 }
@@ -112,7 +114,8 @@ void Job::host_done(std::uint32_t host, std::uint32_t strays) {
 }
 
 void Job::rank_exited(std::uint32_t host, const Exited& exited) {
-    if (live_on_host_[host] == 0) return;  // the host was given up meanwhile
+    // The host was given up meanwhile, or its ranks are ended for another generation.
+    if (live_on_host_[host] == 0 || paused_) return;
     --live_on_host_[host];
     --live_;
     const bool failed = exited.code != 0 || exited.signal != 0;
@@ -153,6 +156,25 @@ void Job::start_timed_out() {
     std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
     cause(Outcome::Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
+}
+
+void Job::generation_began(std::uint32_t ranks, std::uint32_t first_rank) {
+    paused_ = false;
+    live_on_host_.front() = live_ = ranks;
+    outcome_.first_rank = first_rank;
+}
+
+void Job::pausing() {
+    paused_ = true;
+}
+
+void Job::ended_elsewhere(bool finished, std::string why) {
+    paused_ = false;
+    if (!finished && outcome_.cause == Outcome::Cause::success) {
+        outcome_.ended_text = std::move(why);
+        cause(Outcome::Cause::ended_elsewhere);
+    }
+    stop(SIGTERM, options_.grace);
 }
 
 void Job::cause(Outcome::Cause cause) {

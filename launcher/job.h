@@ -38,12 +38,15 @@ struct Outcome {
         host_lost,     ///< see lost_host, lost_text
         interrupted,   ///< by a signal to dtrun, see signal
         start_timeout,
+        ended_elsewhere,  ///< by the daemon, or because there is none; see ended_text
     };
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;  ///< by host
     std::optional<Exited> first;             ///< the first rank that failed, by arrival
     std::uint32_t lost_host = 0;
     std::string lost_text;
+    std::string ended_text;
+    std::uint32_t first_rank = 0;  ///< of this launcher's; ranks here count from it
     int signal = 0;
     std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
     std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
@@ -75,6 +78,10 @@ public:
     void interrupt(int signal);  ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
+    /// A generation of a daemon's job: this many ranks run here, on one host.
+    void generation_began(std::uint32_t ranks, std::uint32_t first_rank);
+    void pausing();  ///< what ranks do until the next generation does not count
+    void ended_elsewhere(bool finished, std::string why);
 
     // What to do.
     struct Order {
@@ -106,6 +113,7 @@ private:
     std::uint32_t live_ = 0;
     bool started_ = false;
     bool start_wanted_ = false;
+    bool paused_ = false;
     bool stopping_ = false;
     bool interrupted_ = false;
     std::optional<Order> stop_order_;

@@ -85,6 +85,13 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         spec.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(
             static_cast<std::uint32_t>(place.rank));
     spec.env_added = std::move(environment->added);
+    if (options.join) {
+        auto daemon = find_daemon(options.join->daemon, caller);
+        if (!daemon) return std::unexpected(daemon.error());
+        if (daemon->job.empty())
+            return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
+        spec.daemon = std::move(*daemon);
+    }
     spec.directory_required = !options.wdir.empty();
     const bool relative = spec.directory_required && !options.wdir.starts_with('/');
     spec.directory = !spec.directory_required ? directory

@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "hostfiles/placement.h"
+#include "launcher/daemon_target.h"
 #include "launcher/environment.h"
 #include "launcher/host_target.h"
 #include "launcher/options.h"
@@ -32,6 +33,7 @@ struct JobSpec {
     std::vector<JobHost> hosts;                ///< as placement.hosts
     std::string directory;                     ///< for the ranks
     bool directory_required = false;           ///< --wdir: else home will do where it is missing
+    std::optional<DaemonTarget> daemon;        ///< dtrun join: whose job it is
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
 
     const std::string& host_of(std::uint32_t rank) const {

@@ -124,8 +124,14 @@ std::string_view Timestamp::text(std::int64_t time_ns) {
 
 LinePrefixer::LinePrefixer(std::string_view prefix, bool stamped, PartBudget& budget)
     : prefix_(std::string(stamped ? Timestamp::kChars : 0, ' ').append(prefix)),
+      stamp_chars_(stamped ? Timestamp::kChars : 0),
       cut_(prefix_.empty() ? "" : "\n"),
       budget_(budget) {}
+
+void LinePrefixer::set_prefix(std::string_view prefix) {
+    prefix_.resize(stamp_chars_);
+    prefix_ += prefix;
+}
 
 void LinePrefixer::add(std::string_view bytes, std::string_view stamp, BufferQueue::Filler& out) {
     if (bytes.empty()) return;

@@ -52,6 +52,9 @@ public:
     /// \param stamped  add() gets a stamp
     LinePrefixer(std::string_view prefix, bool stamped, PartBudget& budget);
 
+    /// Of lines that begin from now on.
+    void set_prefix(std::string_view prefix);
+
     /// \param stamp  Timestamp::kChars, before the prefix of lines that begin in `bytes`; or empty
     void add(std::string_view bytes, std::string_view stamp, BufferQueue::Filler& out);
 
@@ -66,6 +69,7 @@ private:
     void count_part();
 
     std::string prefix_;       // of lines that begin now, after its stamp
+    std::size_t stamp_chars_;  // of prefix_, for the stamp
     std::string_view cut_;     // what ends a line that has no end of its own
     std::string part_;         // unfinished line after its prefix; empty: there is none
     bool after_cr_ = false;    // the unfinished line ended with '\r', perhaps a '\n' follows

@@ -3,6 +3,8 @@
 #include "launcher/exit_code.h"
 #include "launcher/head.h"
 #include "launcher/plan.h"
+#include "launcher/serve.h"
+#include "launcher/store_command.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -70,6 +72,12 @@ int main(int argc, char** argv) {
     for (const std::string& warning : command->warnings) log::warn("{}", warning);
     if (command->kind == CommandLine::Kind::run)
         return run(std::move(command->options), environment);
+    if (command->kind == CommandLine::Kind::serve) {
+        log::init("dtrun serve", command->serve.verbosity);
+        return run_serve(command->serve, environment);
+    }
+    if (command->kind == CommandLine::Kind::store)
+        return run_store_command(command->store, environment);
     std::fputs(command->text.c_str(), stdout);
     return std::fflush(stdout) == 0 ? 0 : kExitInternal;
 }

@@ -26,6 +26,24 @@ struct StdinTarget {
     bool operator==(const StdinTarget&) const = default;
 };
 
+/// How a daemon and a job of it are named on the command line.
+struct DaemonWords {
+    std::string address;           ///< HOST[:PORT]; empty: $DTRUN_SERVE, else this machine
+    std::string job;               ///< --job; empty: $DTRUN_JOB_NAME
+    std::string secret_file;       ///< --secret-file; empty: $DTRUN_SECRET_FILE, else the default
+    std::optional<int> secret_fd;  ///< --secret-fd
+    bool encrypt = false;          ///< --encrypt
+};
+
+/// What `dtrun join` asks for besides.
+struct JoinOptions {
+    DaemonWords daemon;
+    std::optional<int> ranks_min;  ///< --min-np; unset: as many as the first member has
+    std::optional<int> ranks_max;  ///< --max-np; unset: as ranks_min
+    std::chrono::milliseconds last_call{2'000};       ///< --last-call
+    std::chrono::milliseconds server_timeout{60'000};  ///< --server-timeout
+};
+
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
 /// not against the hosts: the world size is not known yet.
 struct Options {
@@ -88,6 +106,8 @@ struct Options {
     std::chrono::milliseconds grace{
         5'000};               ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
     bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
+
+    std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine
 };
 
 }  // namespace dtrun

@@ -203,6 +203,14 @@ OutputMux::~OutputMux() {
     stop(Clock::now());
 }
 
+void OutputMux::set_first_rank(int first) {
+    for (std::size_t rank = 0; rank < impl_->hosts.size(); ++rank)
+        for (const Stream stream : {Stream::out, Stream::err})
+            impl_->streams[stream_index(static_cast<int>(rank), stream)].lines.set_prefix(
+                prefix_text(impl_->options.tag, first + static_cast<int>(rank), stream,
+                            impl_->hosts[rank]));
+}
+
 void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::string_view bytes) {
     if (bytes.empty()) return;
     const std::size_t index = stream_index(rank, stream);

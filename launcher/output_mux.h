@@ -64,6 +64,9 @@ public:
     OutputMux(const OutputMux&) = delete;
     OutputMux& operator=(const OutputMux&) = delete;
 
+    /// Ranks are shown with numbers from `first` up, from now on; 0 until then.
+    void set_first_rank(int first);
+
     /// \param host_time_ns  since 1970, by the rank's host; unused without timestamps
     /// \param bytes         copied; every one of them is credited once
     void add(int rank, Stream stream, std::int64_t host_time_ns, std::string_view bytes);

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 namespace dtrun {
 namespace {

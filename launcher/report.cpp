@@ -28,14 +28,15 @@ std::string plural(std::uint64_t count, std::string_view one) {
 std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
     const Exited& first = *outcome.first;
     const std::string& host = spec.host_of(first.rank);
+    const std::uint32_t rank = outcome.first_rank + first.rank;
     if (first.pid == 0)
-        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
+        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", rank, host,
                            spec.options.program.front(), first.error);
     std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
                                         : fmt::format("exited with code {}", first.code);
     if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
     if (first.core_dumped) how += ", core dumped";
-    std::string text = fmt::format("dtrun: rank {} on {} (pid {}) {} after {}\n", first.rank, host,
+    std::string text = fmt::format("dtrun: rank {} on {} (pid {}) {} after {}\n", rank, host,
                                    first.pid, how, duration_text(first.ran_ns));
     const std::vector<std::string> lines = tail(first.rank);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
@@ -87,6 +88,9 @@ std::string failure_report(const Outcome& outcome, const JobSpec& spec, const Ta
         case Outcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +
+                   victims_text(outcome);
+        case Outcome::Cause::ended_elsewhere:
+            return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);
         case Outcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +

@@ -254,10 +254,11 @@ struct Done {
 
 struct Refuse {
     std::string reason;
+    bool later = false;  ///< the same may be tried again in a while
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("reason", m.reason);
+        f("reason", m.reason), f("later", m.later);
     }
     static constexpr FrameType kType = FrameType::refuse;
 };

@@ -3,6 +3,7 @@
 #include "base/deadline.h"
 #include "rendezvous/request.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -86,6 +87,8 @@ public:
     void restore_value(std::string key, std::string value, std::uint64_t revision);
     void restore_item(std::string key, std::uint64_t item, std::string value,
                       std::uint64_t revision);
+    /// Revisions to come are larger: erased keys may have had some that were not kept.
+    void restore_revision(std::uint64_t revision) { revision_ = std::max(revision_, revision); }
 
 private:
     struct Entry {

@@ -146,7 +146,7 @@ Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
                              : fail(Errc::denied, "it speaks protocol {}, this is {}",
                                     hello->protocol, kProtocolVersion);
     if (!welcome) {
-        port.link.send(encode(Refuse{welcome.error().message}));
+        port.link.send(encode(Refuse{welcome.error().message, false}));
         return std::unexpected(welcome.error());
     }
     relay_.add_port(port.id, PortKind::rank, hello->rank);

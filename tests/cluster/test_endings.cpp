@@ -486,22 +486,6 @@ TEST_CASE("a host that is cut off, loudly or silently, or crashes is lost: the j
     CHECK(gone);
 }
 
-// Hidden: dtrun asks no host for signs of life yet, and the kernel of a hung one acknowledges
-// packets.
-TEST_CASE("a host that hangs is lost: the job ends with 204", "[.][cluster][endings]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    Running job = cluster.start_dtrun(job_words(tree_program(cluster), {"--grace", "1"}));
-    REQUIRE(wait_for_count(job, "ready", kRanks));
-    cluster.freeze("s2");
-    const Finished done = job.wait(milliseconds(25'000));
-    INFO(done.err);
-    CHECK_FALSE(done.timed_out);
-    CHECK(done.exit_code == 204);
-    CHECK_THAT(done.err, Contains("dtrun: host s2 lost: "));
-    cluster.thaw("s2");
-    check_nothing_left(cluster);
-}
-
 TEST_CASE("an agent that stops answering does not keep the job from ending", "[cluster][endings]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Running job = cluster.start_dtrun(job_words(tree_program(cluster), {"--grace", "0.5"}));

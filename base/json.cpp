@@ -1,0 +1,3 @@
+// Boost.JSON, compiled once.
+
+#include <boost/json/src.hpp>

@@ -1,0 +1,355 @@
+"""The servers that are compared: what each is called, whether it can be had, and how it is run."""
+import http.client
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+
+from launch_peers import find, first_match
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+BUILD = f"{os.path.dirname(HERE)}/build"
+VENV = f"{BUILD}/bench-venv"
+HOROVOD = "horovod-0.28.1"
+INSTALL_LIMIT_S = 1200
+START_LIMIT_S = 60
+STOP_LIMIT_S = 10
+IN_FLIGHT = 256  # connects at a time
+AGENTS_MAX = 256
+RANKS_PER_AGENT = 8  # until there are AGENTS_MAX
+
+# Given a listening socket, the store sees IPv4 addresses. On one of its own, which takes IPv6 too,
+# it asks the name server for the name of ::ffff:127.0.0.1 at each connection, which can take long.
+TCPSTORE = """
+import socket, sys, torch.distributed
+listener = socket.create_server(("127.0.0.1", 0), backlog=16384)
+port = listener.getsockname()[1]
+store = torch.distributed.TCPStore("127.0.0.1", port, None, True, wait_for_workers=False,
+                                   use_libuv=True, master_listen_fd=listener.detach())
+print("port", port, flush=True)
+sys.stdin.read()
+"""
+
+HOROVOD_SERVER = """
+import sys
+from horovod.runner.http.http_server import RendezvousServer
+server = RendezvousServer()
+port = server.start()
+server.init([])
+print("port", port, flush=True)
+sys.stdin.read()
+"""
+
+
+class Unavailable(Exception):
+    """Why a server cannot be run here."""
+
+
+def raise_descriptor_limit():
+    """To the hard limit, for the servers and the load; returns it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def is_listening(port):
+    with socket.create_connection(("127.0.0.1", port)):
+        return True
+
+
+def is_healthy(port):
+    """As etcd says it of itself: it listens before it has a leader."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except http.client.HTTPException:
+        return False
+    finally:
+        connection.close()
+
+
+def run_or_give_up(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_LIMIT_S,
+                              check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(str(error)) from error
+    if done.returncode != 0:
+        raise Unavailable((done.stderr.strip().splitlines() or ["failed"])[-1])
+
+
+def python_environment():
+    """The interpreter of a virtual environment with requirements.txt, made once."""
+    with open(f"{HERE}/requirements.txt", encoding="utf-8") as file:
+        wanted = file.read()
+    done = f"{VENV}/requirements.txt"
+    try:
+        with open(done, encoding="utf-8") as file:
+            if file.read() == wanted:
+                return f"{VENV}/bin/python"
+    except OSError:
+        pass
+    print("rendezvous.py: installing PyTorch and others in build/bench-venv", file=sys.stderr)
+    run_or_give_up("/usr/bin/python3", "-m", "venv", VENV)
+    run_or_give_up(f"{VENV}/bin/pip", "install", "-q", "-r", f"{HERE}/requirements.txt")
+    with open(done, "w", encoding="utf-8") as file:
+        file.write(wanted)
+    return f"{VENV}/bin/python"
+
+
+class Server:
+    """A running server, in a directory of its own, until stop().
+
+    command    of the directory
+    talks      says on its standard output when it is ready, and ends at the end of its input
+    arguments  of rendezvous_load: where to connect
+    pids       of its processes, by name
+    """
+
+    def __init__(self, command, talks, parent=None, **environment):
+        self.directory = tempfile.mkdtemp(prefix="dtrun-bench.", dir=parent)
+        self.talks, self.arguments, self.lines = talks, [], []
+        with open(f"{self.directory}/errors", "w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(
+                command(self.directory), stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else errors, stderr=errors, text=True,
+                env={**os.environ, **environment})
+        self.pids = {"head": self.process.pid}
+
+    def read_until(self, pattern):
+        """Lines of its output up to one that matches; the match."""
+        alarm = threading.Timer(START_LIMIT_S, self.process.kill)
+        alarm.start()
+        try:
+            for line in self.process.stdout:
+                self.lines.append(line.rstrip("\n"))
+                if found := re.match(pattern, line):
+                    return found
+        finally:
+            alarm.cancel()
+        raise self.failure()
+
+    def wait_until(self, is_ready, port):
+        """Asks again and again; an OSError is a no."""
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if is_ready(port):
+                    return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        raise self.failure()
+
+    def failure(self):
+        with open(f"{self.directory}/errors", encoding="utf-8", errors="replace") as file:
+            said = (file.read().strip().splitlines() or self.lines or ["it said nothing"])[-1]
+        self.stop()
+        return Unavailable(f"does not start: {said}")
+
+    def stop(self):
+        if self.talks:
+            self.process.stdin.close()
+        else:
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.talks:
+            self.process.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Peer:
+    """One row of the table.
+
+    key       for --only
+    label     for the table
+    protocol  of rendezvous_load
+    version   after prepare()
+    in_flight connects at a time that suit it best
+    """
+    key = label = protocol = ""
+    version = "?"
+    in_flight = IN_FLIGHT
+
+    def prepare(self):
+        """Finds or installs the server; Unavailable if that cannot be."""
+        raise NotImplementedError
+
+    def start(self, clients):
+        """A server that is ready for so many clients; Unavailable."""
+        raise NotImplementedError
+
+
+class Dtrun(Peer):
+    """The head, and all agents in a second process."""
+    key, label, protocol = "dtrun", "dtrun", "dtrun"
+    options = []
+
+    def __init__(self, options):
+        self.program = f"{options.bin}/rendezvous_host"
+        self.dtrun = f"{options.bin}/dtrun"
+        self.ranks_per_agent = options.ranks_per_agent
+
+    def prepare(self):
+        if not os.access(self.program, os.X_OK):
+            raise Unavailable(f"{self.program} is missing")
+        self.version = first_match(r"(\d[\w.]*)", self.dtrun, "--version")
+
+    def shape(self, clients):
+        """(agents, ranks of each), as many ranks as clients."""
+        each = self.ranks_per_agent or max(RANKS_PER_AGENT, -(-clients // AGENTS_MAX))
+        each = min(each, clients)
+        return clients // each, each
+
+    def start(self, clients):
+        agents, each = self.shape(clients)
+        if agents * each != clients:
+            raise Unavailable(f"{clients} ranks are not agents of {each} ranks each")
+        command = [self.program, "--agents", str(agents), "--ranks-per-agent", str(each)]
+        server = Server(lambda _: command + self.options, talks=True)
+        server.read_until(r"^ready$")
+        names = {"root": "head"}
+        for line in server.lines:
+            if found := re.match(r"(\w+)-pid (\d+)$", line):
+                server.pids[names.get(found[1], found[1])] = int(found[2])
+            elif found := re.match(r"socket (\S+) (\d+) \d+$", line):
+                server.arguments += ["--unix", f"{found[1]}={found[2]}"]
+        return server
+
+
+class DtrunTree(Dtrun):
+    """With relays between head and agents."""
+    key, label = "dtrun-tree", "dtrun --tree"
+    options = ["--tree"]
+
+
+class TcpStore(Peer):
+    """PyTorch's, on its libuv server."""
+    key, label, protocol = "tcpstore", "TCPStore", "tcpstore"
+
+    def __init__(self, _):
+        self.python = None
+
+    def prepare(self):
+        self.python = python_environment()
+        self.version = first_match(r"(\d\S*)", self.python, "-c",
+                                   "import torch; print(torch.__version__)")
+
+    def start(self, clients):
+        server = Server(lambda _: [self.python, "-c", TCPSTORE], talks=True)
+        port = server.read_until(r"^port (\d+)$")[1]
+        server.arguments = ["--tcp", f"127.0.0.1:{port}"]
+        return server
+
+
+class Redis(Peer):
+    """Without persistence."""
+    key, label, protocol = "redis", "Redis", "redis"
+
+    def __init__(self, _):
+        self.program = None
+
+    def prepare(self):
+        self.program = find("redis-server")
+        if not self.program:
+            raise Unavailable("redis-server is not installed")
+        self.version = first_match(r"v=(\S+)", self.program, "--version")
+
+    def start(self, clients):
+        port = free_port()
+        server = Server(lambda directory: [
+            self.program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+            "no", "--tcp-backlog", "4096", "--maxclients", str(clients + 100), "--dir", directory,
+            "--unixsocket", f"{directory}/socket"], talks=False)
+        server.wait_until(is_listening, port)
+        server.arguments = self.endpoint(port, server.directory)
+        return server
+
+    def endpoint(self, port, _):
+        return ["--tcp", f"127.0.0.1:{port}"]
+
+
+class RedisUnix(Redis):
+    """The same over its Unix socket: what dtrun's ranks use."""
+    key, label = "redis-unix", "Redis, Unix"
+
+    def endpoint(self, _, directory):
+        return ["--unix", f"{directory}/socket"]
+
+
+class Etcd(Peer):
+    """One member, its data in memory, by its JSON gateway."""
+    key, label, protocol = "etcd", "etcd, JSON", "etcd"
+
+    def __init__(self, _):
+        self.program = None
+
+    def prepare(self):
+        self.program = find("etcd")
+        if not self.program:
+            raise Unavailable("etcd is not installed")
+        self.version = first_match(r"etcd Version: (\S+)", self.program, "--version")
+
+    def start(self, clients):
+        port, peers = free_port(), f"http://127.0.0.1:{free_port()}"
+        url = f"http://127.0.0.1:{port}"
+        server = Server(lambda directory: [
+            self.program, "--data-dir", f"{directory}/data", "--listen-client-urls", url,
+            "--advertise-client-urls", url, "--listen-peer-urls", peers,
+            "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}",
+            "--log-level", "error"], talks=False, parent="/dev/shm")
+        server.wait_until(is_healthy, port)
+        server.arguments = ["--tcp", f"127.0.0.1:{port}"]
+        return server
+
+
+class Horovod(Peer):
+    """Its rendezvous server, out of the source package, of which nothing is built."""
+    key, label, protocol = "horovod", "Horovod", "horovod"
+    in_flight = 4  # its backlog is 5
+
+    def __init__(self, _):
+        self.python = None
+        self.source = f"{BUILD}/{HOROVOD}"
+
+    def prepare(self):
+        self.python = python_environment()
+        self.version = HOROVOD.split("-")[1]
+        if os.path.isdir(self.source):
+            return
+        name, version = HOROVOD.split("-")
+        with tempfile.TemporaryDirectory() as directory:
+            run_or_give_up(self.python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary",
+                           name, "--no-build-isolation", "-d", directory, f"{name}=={version}")
+            with tarfile.open(f"{directory}/{HOROVOD}.tar.gz") as archive:
+                archive.extractall(BUILD)
+
+    def start(self, clients):
+        server = Server(lambda _: [self.python, "-c", HOROVOD_SERVER], talks=True,
+                        PYTHONPATH=self.source)
+        port = server.read_until(r"^port (\d+)$")[1]
+        server.arguments = ["--tcp", f"127.0.0.1:{port}"]
+        return server
+
+
+def all_peers(options):
+    """In the order of the table."""
+    return [kind(options)
+            for kind in (Dtrun, DtrunTree, TcpStore, Redis, RedisUnix, Etcd, Horovod)]

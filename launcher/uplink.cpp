@@ -1,0 +1,177 @@
+#include "launcher/uplink.h"
+
+#include "base/log.h"
+#include "rendezvous/client.h"
+
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kPauseMin{50};
+constexpr std::chrono::milliseconds kPauseMax{500};
+constexpr std::chrono::seconds kAttemptLimit{2};  // a daemon that is being started may be slow
+constexpr std::chrono::seconds kGoodbyeLimit{1};
+
+std::string_view payload_of(const Bytes& frame) {
+    return std::string_view(frame).substr(FrameHeader::kBytes);
+}
+
+}  // namespace
+
+Uplink::Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
+               UplinkEvents& events)
+    : executor_(executor),
+      target_(std::move(target)),
+      options_(options),
+      events_(events),
+      pulse_(executor, options.heartbeat_timeout),
+      over_(executor, asio::steady_timer::time_point::max()) {}
+
+asio::awaitable<void> Uplink::run(Enter enter) {
+    enter_ = std::move(enter);
+    running_ = true;
+    TaskGroup pulse(executor_);
+    pulse.spawn(pulse_.run([this] { beat(); }));
+    co_await keep_connected();
+    pulse.stop();
+    co_await pulse.join();
+    running_ = false;
+    over_.cancel();
+}
+
+asio::awaitable<void> Uplink::keep_connected() {
+    auto connection = co_await connect_to_server(target_.addresses, target_.port,
+                                                 target_.credentials,
+                                                 after(options_.connect_timeout));
+    Result<void> served;
+    while (connection) {
+        link_ = std::make_unique<Link>(std::move(*connection));
+        TaskGroup writer(executor_);
+        writer.spawn(link_->run_writer());
+        link_->send(encode(enter_));
+        events_.daemon_is_back();
+        served = co_await serve();
+        link_->close();
+        co_await writer.join();
+        if (leaving_ || ended_) break;
+        if (silent_ || served.error().code == Errc::denied) break;
+        log::info("dtrun serve at {}: {}; connecting again", target_.text,
+                  served.error().message);
+        connection = co_await connect(after(options_.return_limit));
+        if (connection) log::info("dtrun serve at {} is back", target_.text);
+    }
+    if (leaving_ || ended_) co_return;
+    give_up(connection ? served.error() : connection.error());
+}
+
+void Uplink::give_up(const Error& why) {
+    events_.daemon_lost({why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
+}
+
+/// Tries again and again.
+asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
+    std::chrono::milliseconds pause = kPauseMin;
+    for (;;) {
+        const Deadline attempt = std::min(limit, after(kAttemptLimit));
+        auto connection = co_await connect_to_server(target_.addresses, target_.port,
+                                                     target_.credentials, attempt);
+        if (connection || connection.error().code == Errc::denied || leaving_)
+            co_return connection;
+        if (Clock::now() + pause > limit)
+            co_return fail(connection.error(), "did not come back within {:.3g} s",
+                           std::chrono::duration<double>(options_.return_limit).count());
+        asio::steady_timer timer(executor_, pause);
+        co_await timer.async_wait(use_tuple);
+        pause = std::min(pause * 2, kPauseMax);
+    }
+}
+
+/// \return why it ended, always an error
+asio::awaitable<Result<void>> Uplink::serve() {
+    for (;;) {
+        const auto received = co_await link_->receive();
+        if (silent_)
+            co_return fail(Errc::timed_out, "{}",
+                           describe_silence(std::chrono::duration_cast<std::chrono::milliseconds>(
+                               Clock::now() - link_->last_heard())));
+        if (!received) co_return received;
+        for (;;) {
+            const auto frame = link_->next();
+            if (!frame) co_return std::unexpected(frame.error());
+            if (!*frame) break;
+            const auto handled = handle(**frame);
+            if (!handled) co_return handled;
+        }
+    }
+}
+
+Result<void> Uplink::handle(const FrameView& frame) {
+    if (is_exchanged(frame.type)) return events_.daemon_exchanged(frame);
+    switch (frame.type) {
+        case FrameType::assign: {
+            const auto assign = decode<Assign>(frame.payload);
+            if (!assign) return std::unexpected(assign.error());
+            if (assign->generation <= enter_.generation) return {};  // sent twice
+            enter_.generation = assign->generation;
+            events_.daemon_assigned(*assign);
+            return {};
+        }
+        case FrameType::propose: {
+            const auto propose = decode<Propose>(frame.payload);
+            if (!propose) return std::unexpected(propose.error());
+            if (propose->generation <= enter_.paused) {
+                accept(propose->generation);
+            } else {
+                events_.daemon_proposed(*propose);
+            }
+            return {};
+        }
+        case FrameType::stop: {
+            const auto stop = decode<Stop>(frame.payload);
+            if (!stop) return std::unexpected(stop.error());
+            ended_ = true;
+            events_.daemon_stopped(*stop);
+            return fail(Errc::closed, "the job has ended");
+        }
+        case FrameType::refuse: {
+            const auto refuse = decode<Refuse>(frame.payload);
+            if (!refuse) return std::unexpected(refuse.error());
+            return fail(refuse->later ? Errc::closed : Errc::denied, "{}", refuse->reason);
+        }
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+void Uplink::beat() {
+    if (!link_ || !link_->is_open()) return;
+    send(FrameType::heartbeat, payload_of(encode(events_.progress())));
+    if (!pulse_.lost(link_->last_heard())) return;
+    silent_ = true;
+    link_->close();
+}
+
+void Uplink::send(FrameType type, std::string_view payload) {
+    if (link_ && link_->is_open()) link_->send_soon(type, payload);
+}
+
+void Uplink::accept(std::uint64_t generation) {
+    enter_.paused = std::max(enter_.paused, generation);
+    send(FrameType::accept, payload_of(encode(Accept{generation})));
+}
+
+void Uplink::say_goodbye(bool finished, std::string why) {
+    link_->send(encode(Leave{finished, std::move(why)}));
+}
+
+asio::awaitable<void> Uplink::leave(bool finished, std::string why) {
+    const bool first = !std::exchange(leaving_, true);
+    if (!running_ || !link_ || !link_->is_open()) co_return;
+    if (first) say_goodbye(finished, std::move(why));
+    DeadlineGuard limit(over_, after(kGoodbyeLimit));
+    co_await over_.async_wait(use_tuple);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,274 @@
+#include "rendezvous/daemon.h"
+
+#include "base/log.h"
+#include "base/net.h"
+#include "rendezvous/job_key.h"
+
+#include <unistd.h>
+#include <boost/json.hpp>
+
+namespace dtrun {
+namespace {
+
+/// For members to come back to a daemon that was started again.
+constexpr std::chrono::seconds kReturnLimit{15};
+constexpr std::chrono::seconds kGoodbyeLimit{2};
+
+std::string_view payload_of(const Bytes& frame) {
+    return std::string_view(frame).substr(FrameHeader::kBytes);
+}
+
+}  // namespace
+
+Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
+    : executor_(executor),
+      options_(std::move(options)),
+      pulse_(executor, options_.heartbeat_timeout),
+      timer_(executor),
+      flush_timer_(executor),
+      tasks_(executor) {
+    const auto secret_of = [this](const JobId& job) {
+        return std::optional(job_secret_of(options_.secret, job));
+    };
+    const auto admit = [this](const JobId& job, Connection connection) {
+        this->admit(job, std::move(connection));
+    };
+    ServerOptions server;
+    server.encrypt = options_.encrypt;
+    server_ = std::make_unique<Server>(executor, secret_of, admit, server);
+    tasks_.spawn(pulse_.run([this] { beat(); }));
+}
+
+Result<void> Daemon::restore() {
+    if (options_.state_directory.empty()) return {};
+    auto db = StateDb::open(options_.state_directory);
+    if (!db) return fail(db.error(), "--state");
+    db_ = std::move(*db);
+    const Deadline now = Clock::now();
+    for (const JobRecord& record : db_->jobs()) {
+        jobs_[record.id] =
+            std::make_unique<ServedJob>(record, job_options(record.name),
+                                        static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
+        log::info("job {}: goes on in generation {} with {} members", record.name,
+                  record.generation, record.seats.size());
+    }
+    arm_timer();
+    return {};
+}
+
+Result<std::uint16_t> Daemon::listen(const std::vector<std::string>& addresses,
+                                     std::uint16_t port) {
+    return server_->listen(addresses, port);
+}
+
+Result<std::uint16_t> Daemon::adopt(int fd) {
+    return server_->adopt(fd);
+}
+
+void Daemon::admit(const JobId& job, Connection connection) {
+    const PortId id = ++last_port_;
+    const std::string peer = remote_address(connection.socket);
+    const std::string local = local_address(connection.socket);
+    auto port = std::make_unique<Port>(std::move(connection), job);
+    port->peer = peer;
+    port->local = local;
+    ports_[id] = std::move(port);
+    tasks_.spawn(run_port(id));
+}
+
+asio::awaitable<void> Daemon::run_port(PortId id) {
+    Port& port = *ports_.at(id);
+    TaskGroup writer(executor_);
+    writer.spawn(port.link.run_writer());
+    const auto served = co_await serve_port(id, port);
+    const Error& why = served.error();
+    log::info("connection from {}: {}", port.peer, why.message);
+    if (why.code == Errc::invalid_input || why.code == Errc::denied) refuse(port, why.message);
+    if (ServedJob* job = find_job(port.job); job != nullptr && port.entered && !stopping_)
+        job->closed(id, Clock::now());
+    port.link.close();
+    co_await writer.join();
+    const JobId job = port.job;
+    ports_.erase(id);
+    if (!stopping_) changed(job);
+}
+
+void Daemon::refuse(Port& port, const std::string& why) {
+    flush();
+    port.link.send(encode(Refuse{why, false}));
+    port.link.shut_down_sending();
+}
+
+/// \return why it ended, always an error
+asio::awaitable<Result<void>> Daemon::serve_port(PortId id, Port& port) {
+    for (;;) {
+        const auto received = co_await port.link.receive();
+        if (!received) co_return received;
+        for (;;) {
+            const auto frame = port.link.next();
+            if (!port.link.is_open()) co_return fail(Errc::cancelled, "link closed");
+            if (!frame) co_return std::unexpected(frame.error());
+            if (!*frame) break;
+            ServedJob* job = find_job(port.job);
+            if (port.entered && job == nullptr) co_return fail(Errc::denied, "the job is over");
+            const auto handled = port.entered ? job->frame(id, **frame, Clock::now())
+                                              : first_frame(id, port, **frame);
+            if (!handled) co_return handled;
+        }
+        changed(port.job);
+    }
+}
+
+Result<void> Daemon::first_frame(PortId id, Port& port, const FrameView& frame) {
+    const auto enter = decode<Enter>(frame.payload);
+    if (frame.type != FrameType::enter || !enter)
+        return fail(Errc::invalid_input, "a connection's first frame is enter");
+    if (job_id_of(enter->job_name) != port.job)
+        return fail(Errc::denied, "the job's name is not the one that was authenticated");
+    ServedJob& job = job_for(port.job, enter->job_name);
+    port.entered = true;
+    return job.enter(id, *enter, port.peer, port.local, Clock::now());
+}
+
+ServedJob* Daemon::find_job(const JobId& id) {
+    const auto found = jobs_.find(id);
+    return found != jobs_.end() ? found->second.get() : nullptr;
+}
+
+ServedJob::Options Daemon::job_options(const std::string& name) {
+    ServedJob::Options options;
+    options.name = name;
+    options.return_limit = options_.heartbeat_timeout;
+    options.status = [this, name] { return status(name); };
+    return options;
+}
+
+ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
+    auto& job = jobs_[id];
+    // A job that has ended gives its name free.
+    if (!job || job->idle())
+        job = std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
+                                          db_.get());
+    return *job;
+}
+
+/// After anything that a job was told.
+void Daemon::changed(const JobId& id) {
+    const auto job = jobs_.find(id);
+    if (job != jobs_.end() && job->second->idle()) {
+        if (db_) db_->drop_job(id);
+        jobs_.erase(job);
+    }
+    arm_timer();
+    if (!db_ || std::exchange(flush_soon_, true)) return;
+    flush_timer_.expires_at(Deadline::min());
+    flush_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) flush();
+    });
+}
+
+/// Everything that was decided is on disk; now it may be said.
+void Daemon::flush() {
+    flush_soon_ = false;
+    if (db_) db_->commit();
+    for (const Held& held : std::exchange(held_, {})) {
+        const auto port = ports_.find(held.port);
+        if (port != ports_.end()) port->second->link.send_soon(held.type, held.payload);
+    }
+}
+
+void Daemon::to_port(PortId id, FrameType type, std::string_view payload) {
+    if (db_) {
+        held_.push_back({id, type, Bytes(payload)});
+        return;
+    }
+    const auto port = ports_.find(id);
+    if (port != ports_.end()) port->second->link.send_soon(type, payload);
+}
+
+void Daemon::to_root(FrameType, std::string_view) {}  // it is here
+
+void Daemon::arm_timer() {
+    Deadline next = Deadline::max();
+    for (const auto& [id, job] : jobs_) next = std::min(next, job->next_deadline());
+    if (next == Deadline::max() || timer_.expiry() == next) return;
+    timer_.expires_at(next);
+    timer_.async_wait([this](boost::system::error_code error) {
+        if (error) return;
+        timer_.expires_at(Deadline::min());
+        const Deadline now = Clock::now();
+        std::vector<JobId> due;
+        for (const auto& [id, job] : jobs_)
+            if (job->next_deadline() <= now) due.push_back(id);
+        for (const JobId& id : due) {
+            jobs_.at(id)->tick(now);
+            changed(id);
+        }
+        arm_timer();
+    });
+}
+
+void Daemon::beat() {
+    const Bytes frame = encode(Heartbeat{});
+    std::vector<PortId> silent;
+    for (const auto& [id, port] : ports_) {
+        port->link.send_soon(FrameType::heartbeat, payload_of(frame));
+        if (pulse_.lost(port->link.last_heard())) silent.push_back(id);
+    }
+    for (const PortId id : silent) {
+        Port& port = *ports_.at(id);
+        const std::string why = describe_silence(*pulse_.lost(port.link.last_heard()));
+        log::info("connection from {}: {}", port.peer, why);
+        if (ServedJob* job = find_job(port.job); job != nullptr && port.entered)
+            job->silent(id, why, Clock::now());
+        port.link.close();
+        changed(port.job);
+    }
+}
+
+std::string Daemon::status(const std::string& job_name) const {
+    boost::json::object status;
+    status["version"] = DTRUN_VERSION;
+    status["pid"] = ::getpid();
+    status["uptime_s"] = std::chrono::duration_cast<std::chrono::seconds>(
+                             std::chrono::system_clock::now() - started_)
+                             .count();
+    status["connections"] = ports_.size();
+    boost::json::array jobs;
+    for (const auto& [id, job] : jobs_)
+        if (!job->name().empty() && (job_name.empty() || job->name() == job_name))
+            jobs.push_back(job->describe());
+    status["jobs"] = std::move(jobs);
+    return boost::json::serialize(status);
+}
+
+asio::awaitable<void> Daemon::stop() {
+    server_->stop();
+    if (!db_)
+        for (const auto& [id, job] : jobs_) job->end("dtrun serve was stopped");
+    flush();
+    const Refuse kept{"dtrun serve was stopped; its jobs are kept", true};
+    const Bytes goodbye = encode(kept);
+    TaskGroup flushes(executor_);
+    for (const auto& [id, port] : ports_) {
+        if (db_) port->link.send(goodbye);
+        flushes.spawn(port->link.flush());
+    }
+    {
+        asio::steady_timer limit(executor_, kGoodbyeLimit);
+        limit.async_wait([&flushes](boost::system::error_code error) {
+            if (!error) flushes.stop();
+        });
+        co_await flushes.join();
+    }
+    stopping_ = true;  // what follows is not what happened to the jobs
+    for (const auto& [id, port] : ports_) {
+        port->link.shut_down_sending();
+        port->link.close();
+    }
+    tasks_.stop();
+    co_await server_->join();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun

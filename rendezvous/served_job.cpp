@@ -1,0 +1,272 @@
+#include "rendezvous/served_job.h"
+
+#include "base/log.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace dtrun {
+namespace {
+
+constexpr std::uint32_t kSlotsMax = 65'536;  // of one member
+constexpr std::uint32_t kGraceMs = 5'000;
+
+std::string_view payload_of(const Bytes& frame) {
+    return std::string_view(frame).substr(FrameHeader::kBytes);
+}
+
+const char* phase_name(Membership::Phase phase) {
+    switch (phase) {
+        case Membership::Phase::gathering:
+            return "gathering";
+        case Membership::Phase::running:
+            return "running";
+        case Membership::Phase::proposing:
+            return "changing";
+        case Membership::Phase::finishing:
+            return "finishing";
+        case Membership::Phase::ended:
+            return "ended";
+    }
+    return "?";
+}
+
+}  // namespace
+
+ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db)
+    : id_(id),
+      options_(std::move(options)),
+      outbox_(outbox),
+      db_(db),
+      journal_(db != nullptr ? db->journal(id) : nullptr),
+      hub_(outbox, HubOptions{true, {}, options_.status}, journal_.get()) {
+    save();
+}
+
+ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db,
+                     Deadline now, std::chrono::milliseconds limit)
+    : id_(record.id),
+      options_(std::move(options)),
+      outbox_(outbox),
+      db_(&db),
+      journal_(db.journal(record.id)),
+      hub_(outbox, HubOptions{true, {}, options_.status}, journal_.get()) {
+    std::uint32_t world_size = 0;
+    if (record.has_members) {
+        membership_.emplace(record.options);
+        membership_->restore(record.phase, record.generation, record.seats, now, limit);
+        world_size = membership_->world_size();
+        if (record.phase == Membership::Phase::ended) ended_.emplace();
+    }
+    hub_.restore_generation(record.generation, world_size);
+    db.restore(record.id, hub_);
+    // Microseconds since 1970 are more than a store makes changes.
+    const auto epoch = std::chrono::system_clock::now().time_since_epoch();
+    hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
+}
+
+Result<void> ServedJob::enter(PortId port, const Enter& enter, std::string peer, std::string local,
+                              Deadline now) {
+    if (enter.member == 0 || enter.slots > kSlotsMax)
+        return fail(Errc::invalid_input, "malformed enter");
+    if (enter.slots > 0) {
+        auto done = enter_member(port, enter, std::move(peer), std::move(local), now);
+        if (!done) return done;
+    } else {
+        ports_[port] = Port{};
+        hub_.add_port(port, PortKind::subtree, kNoRank);
+    }
+    carry_out();
+    return {};
+}
+
+Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::string peer,
+                                     std::string local, Deadline now) {
+    if (ended_) return fail(Errc::denied, "job {} has ended", options_.name);
+    if (!membership_) {
+        MembershipOptions options;
+        options.ranks_min = enter.ranks_min != 0 ? enter.ranks_min : enter.slots;
+        options.ranks_max = std::max(options.ranks_min, enter.ranks_max);
+        options.join_timeout = std::chrono::milliseconds(enter.join_timeout_ms);
+        options.last_call = std::chrono::milliseconds(enter.last_call_ms);
+        options.return_limit = options_.return_limit;
+        membership_.emplace(options);
+    }
+    const MembershipOptions& options = membership_->options();
+    if (membership_->has(enter.member)) {
+        // The same member again: whatever it had before is dead.
+        if (const auto old = member_ports_.find(enter.member); old != member_ports_.end()) {
+            hub_.remove_port(old->second);
+            ports_.erase(old->second);
+        }
+    } else if (enter.generation != 0) {
+        return fail(Errc::denied, "this host was taken for lost meanwhile");
+    } else if (enter.ranks_min != 0 && (enter.ranks_min != options.ranks_min ||
+                                        std::max(enter.ranks_min, enter.ranks_max) !=
+                                            options.ranks_max)) {
+        return fail(Errc::denied,
+                    "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
+                    options_.name, options.ranks_min, options.ranks_max);
+    }
+    ports_[port] = Port{enter.member};
+    member_ports_[enter.member] = port;
+    hub_.add_port(port, PortKind::subtree, kNoRank);
+    if (membership_->has(enter.member)) {
+        log::info("job {}: {} is back", options_.name, enter.name);
+        membership_->come_back(enter.member, enter.generation, enter.paused);
+        if (enter.paused > enter.generation) membership_->accept(enter.member, enter.paused, now);
+        return {};
+    }
+    log::info("job {}: {} enters with {} slots", options_.name, enter.name, enter.slots);
+    Member member{enter.name, enter.slots, std::move(peer), std::move(local), enter.free_port};
+    membership_->enter(enter.member, std::move(member), now);
+    return {};
+}
+
+Result<void> ServedJob::frame(PortId id, const FrameView& frame, Deadline now) {
+    const auto port = ports_.find(id);
+    if (port == ports_.end()) return fail(Errc::invalid_input, "another connection took its place");
+    if (is_exchanged(frame.type)) return hub_.from_port(id, frame, now);
+    const MemberId member = port->second.member;
+    if (member == 0 || (frame.type != FrameType::accept && frame.type != FrameType::leave))
+        return fail(Errc::invalid_input, "unexpected frame of type {}",
+                    static_cast<int>(frame.type));
+    if (frame.type == FrameType::accept) {
+        const auto accept = decode<Accept>(frame.payload);
+        if (!accept) return std::unexpected(accept.error());
+        membership_->accept(member, accept->generation, now);
+    } else {
+        const auto leave = decode<Leave>(frame.payload);
+        if (!leave) return std::unexpected(leave.error());
+        membership_->leave(member, leave->finished, leave->why, now);
+        carry_out();
+        return fail(Errc::closed, "left");
+    }
+    carry_out();
+    return {};
+}
+
+void ServedJob::closed(PortId id, Deadline now) {
+    const auto port = ports_.find(id);
+    if (port == ports_.end()) return;
+    const MemberId member = port->second.member;
+    hub_.remove_port(id);
+    ports_.erase(port);
+    if (member == 0) return;
+    member_ports_.erase(member);
+    membership_->away(member, now);
+}
+
+void ServedJob::silent(PortId id, const std::string& why, Deadline now) {
+    const auto port = ports_.find(id);
+    if (port == ports_.end()) return;
+    const MemberId member = port->second.member;
+    closed(id, now);
+    if (member == 0) return;
+    membership_->lost(member, why, now);
+    carry_out();
+}
+
+void ServedJob::tick(Deadline now) {
+    hub_.expire(now);
+    if (!membership_ || membership_->next_deadline() > now) return;
+    membership_->tick(now);
+    carry_out();
+}
+
+Deadline ServedJob::next_deadline() const {
+    const Deadline store = hub_.next_deadline();
+    return membership_ ? std::min(store, membership_->next_deadline()) : store;
+}
+
+/// Does what the membership has decided.
+void ServedJob::carry_out() {
+    if (!membership_) return;
+    const Membership::Orders orders = membership_->take_orders();
+    if (orders.begun) {
+        log::info("job {}: generation {} begins with {} ranks", options_.name,
+                  membership_->generation(), *orders.begun);
+        hub_.begin(membership_->generation(), *orders.begun);
+    }
+    for (const auto& [member, assign] : orders.assignments) send(member, encode(assign));
+    for (const auto& [member, propose] : orders.proposals) {
+        log::info("job {}: generation {} is coming: {}", options_.name, propose.generation,
+                  propose.why);
+        send(member, encode(propose));
+    }
+    if (orders.ended) {
+        ended_ = orders.ended;
+        log::info("job {}: {}", options_.name,
+                  orders.ended->finished ? "finished" : orders.ended->why);
+        for (const auto& [member, port] : member_ports_)
+            send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));
+    }
+    save();
+}
+
+void ServedJob::end(const std::string& why) {
+    for (const auto& [member, port] : member_ports_)
+        send(member, encode(Stop{SIGTERM, kGraceMs, why}));
+}
+
+void ServedJob::send(MemberId member, const Bytes& frame) {
+    const auto port = member_ports_.find(member);
+    if (port == member_ports_.end()) return;
+    outbox_.to_port(port->second, static_cast<FrameType>(frame[4]), payload_of(frame));
+}
+
+void ServedJob::save() {
+    if (db_ == nullptr) return;
+    JobRecord record;
+    record.id = id_;
+    record.name = options_.name;
+    record.has_members = membership_.has_value();
+    if (membership_) {
+        record.options = membership_->options();
+        record.phase = membership_->phase();
+        record.generation = membership_->generation();
+        record.seats = membership_->seats();
+    }
+    db_->save_job(record);
+}
+
+bool ServedJob::idle() const {
+    if (!ports_.empty()) return false;
+    if (membership_) return ended_.has_value() || membership_->seats().empty();
+    return hub_.store().size() == 0;
+}
+
+boost::json::object ServedJob::describe() const {
+    boost::json::object job;
+    job["name"] = options_.name;
+    job["phase"] = membership_ ? phase_name(membership_->phase()) : "store";
+    job["generation"] = hub_.generation();
+    job["keys"] = hub_.store().size();
+    job["store_bytes"] = hub_.store().bytes();
+    job["waiting"] = hub_.store().waiting();
+    const Heartbeat progress = hub_.progress();
+    if (progress.reporting > 0) {
+        job["slowest_rank"] = progress.slowest.rank;
+        job["slowest_step"] = progress.slowest.step;
+        job["fastest_step"] = progress.fastest_step;
+    }
+    if (!membership_) return job;
+    job["ranks"] = membership_->world_size();
+    job["ranks_min"] = membership_->options().ranks_min;
+    job["ranks_max"] = membership_->options().ranks_max;
+    boost::json::array members;
+    for (const auto& [id, seat] : membership_->seats()) {
+        boost::json::object member;
+        member["host"] = seat.member.name;
+        member["slots"] = seat.member.slots;
+        member["ranks"] = seat.ranks.size();
+        if (!seat.ranks.empty()) member["first_rank"] = seat.ranks.front().rank;
+        member["connected"] = !seat.away_until.has_value();
+        members.push_back(std::move(member));
+    }
+    job["members"] = std::move(members);
+    return job;
+}
+
+}  // namespace dtrun

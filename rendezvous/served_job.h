@@ -1,0 +1,76 @@
+#pragma once
+
+#include "rendezvous/hub.h"
+#include "rendezvous/membership.h"
+#include "rendezvous/state_db.h"
+
+#include <boost/json/object.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// One job of a daemon: its members and its hub. Pure but for the journal: frames in, frames out, time
+/// comes in.
+///
+/// What it sends is to be held until the journal was committed.
+class ServedJob final {
+public:
+    struct Options {
+        std::string name;
+        std::chrono::milliseconds return_limit{3'000};  ///< for a connection that broke
+        std::function<std::string()> status;            ///< answers `status`
+    };
+    /// \param db  nullptr: nothing is kept
+    ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db);
+    /// Goes on from what was kept; members have `limit` to come back.
+    ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db, Deadline now,
+              std::chrono::milliseconds limit);
+
+    /// The first frame of a connection.
+    /// \param local, peer  the connection's ends, numeric
+    /// Errc: denied, invalid_input: the port is refused with this text
+    Result<void> enter(PortId port, const Enter& enter, std::string peer, std::string local,
+                       Deadline now);
+    /// Any other frame. Errc: invalid_input (the port is to be closed)
+    Result<void> frame(PortId port, const FrameView& frame, Deadline now);
+    void closed(PortId port, Deadline now);                          ///< may come back
+    void silent(PortId port, const std::string& why, Deadline now);  ///< lost
+    void tick(Deadline now);
+    Deadline next_deadline() const;
+    /// Ends the job for all, because the daemon ends.
+    void end(const std::string& why);
+
+    /// Nobody is connected and nothing is kept for anybody.
+    bool idle() const;
+    const std::string& name() const { return options_.name; }
+    boost::json::object describe() const;
+
+private:
+    struct Port {
+        MemberId member = 0;  ///< 0: a client of the store only
+    };
+
+    Result<void> enter_member(PortId port, const Enter& enter, std::string peer,
+                              std::string local, Deadline now);
+    void carry_out();
+    void send(MemberId member, const Bytes& frame);
+    void save();
+
+    JobId id_;
+    Options options_;
+    Outbox& outbox_;
+    StateDb* db_;
+    std::unique_ptr<HubJournal> journal_;
+    std::optional<Membership> membership_;  ///< once a member has entered
+    Hub hub_;
+    std::map<PortId, Port> ports_;
+    std::map<MemberId, PortId> member_ports_;
+    std::optional<Membership::Ended> ended_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,283 @@
+#include "rendezvous/state_db.h"
+
+#include "base/log.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+constexpr int kSchemaVersion = 1;
+
+constexpr const char* kSchema = R"(
+CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
+                 last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);
+CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT, port INT,
+                    ord INT, accepted INT, assignment BLOB, PRIMARY KEY(job, member));
+CREATE TABLE value(job BLOB, key BLOB, value BLOB, revision INT, PRIMARY KEY(job, key));
+CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
+                  PRIMARY KEY(job, key, item));
+CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
+CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
+)";
+
+void bind(sqlite3_stmt* statement, int at, std::uint64_t value) {
+    sqlite3_bind_int64(statement, at, static_cast<sqlite3_int64>(value));
+}
+void bind(sqlite3_stmt* statement, int at, std::string_view value) {
+    // An empty blob is not NULL.
+    sqlite3_bind_blob64(statement, at, value.data() != nullptr ? value.data() : "", value.size(),
+                        SQLITE_STATIC);
+}
+void bind(sqlite3_stmt* statement, int at, const JobId& value) {
+    sqlite3_bind_blob(statement, at, value.data(), static_cast<int>(value.size()), SQLITE_STATIC);
+}
+
+std::uint64_t number(sqlite3_stmt* row, int column) {
+    return static_cast<std::uint64_t>(sqlite3_column_int64(row, column));
+}
+std::string text(sqlite3_stmt* row, int column) {
+    const void* bytes = sqlite3_column_blob(row, column);
+    const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, column));
+    return bytes != nullptr ? std::string(static_cast<const char*>(bytes), size) : std::string();
+}
+std::chrono::milliseconds milliseconds(sqlite3_stmt* row, int column) {
+    return std::chrono::milliseconds(sqlite3_column_int64(row, column));
+}
+
+std::string_view payload_of(const Bytes& frame) {
+    return std::string_view(frame).substr(FrameHeader::kBytes);
+}
+
+}  // namespace
+
+/// One job's part of the database.
+class StateJournal final : public HubJournal {
+public:
+    StateJournal(StateDb& db, const JobId& job) : db_(db), job_(job) {}
+
+    void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
+        db_.run("INSERT OR REPLACE INTO value VALUES(?,?,?,?)", job_, key, value, revision);
+    }
+    void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
+                     std::uint64_t revision) override {
+        db_.run("INSERT OR REPLACE INTO item VALUES(?,?,?,?,?)", job_, key, item, value, revision);
+    }
+    void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
+        db_.run("DELETE FROM item WHERE job=? AND key=? AND item=?", job_, key, item);
+    }
+    void erased(std::string_view key) override {
+        db_.run("DELETE FROM value WHERE job=? AND key=?", job_, key);
+        db_.run("DELETE FROM item WHERE job=? AND key=?", job_, key);
+    }
+    void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
+        db_.run("INSERT OR REPLACE INTO answer VALUES(?,?,?,?)", job_, client, id, reply);
+    }
+    void answers_seen(std::uint64_t client, std::uint64_t id) override {
+        const std::uint64_t last = std::min<std::uint64_t>(id, INT64_MAX);
+        db_.run("DELETE FROM answer WHERE job=? AND client=? AND id<=?", job_, client, last);
+    }
+    void fence_completed(const Fenced& fenced) override {
+        const Bytes frame = encode(fenced);
+        db_.run("INSERT OR REPLACE INTO fence VALUES(?,?,?)", job_, std::string_view(fenced.name),
+                payload_of(frame));
+    }
+    void began(std::uint64_t) override { db_.forget_generation(job_); }
+
+private:
+    StateDb& db_;
+    JobId job_;
+};
+
+Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
+    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+        return fail(Errc::denied, "{}: {}", directory, strerror(errno));
+    const std::string path = directory + "/state.db";
+    sqlite3* db = nullptr;
+    const mode_t before = ::umask(0077);
+    const int opened = sqlite3_open_v2(path.c_str(), &db,
+                                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
+                                           SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                                       nullptr);
+    ::umask(before);
+    std::unique_ptr<StateDb> state(new StateDb(db));
+    if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
+    if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
+    return state;
+}
+
+StateDb::StateDb(sqlite3* db) : db_(db) {}
+
+StateDb::~StateDb() {
+    for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+    sqlite3_close(db_);
+}
+
+Result<void> StateDb::prepare_schema() {
+    const auto execute = [this](const char* sql) {
+        return sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK;
+    };
+    // The lock is taken by the first read and kept: a second daemon must not write here.
+    const bool ours = execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+                              "PRAGMA synchronous=FULL; BEGIN IMMEDIATE; COMMIT;");
+    if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
+        return fail(Errc::denied, "another dtrun serve uses it");
+    if (!ours) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    int version = 0;
+    query("PRAGMA user_version", [&](sqlite3_stmt* row) { version = static_cast<int>(number(row, 0)); });
+    if (version == kSchemaVersion) return {};
+    if (version != 0)
+        return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
+                    kSchemaVersion);
+    const std::string make = fmt::format("BEGIN; {} PRAGMA user_version={}; COMMIT;", kSchema,
+                                         kSchemaVersion);
+    if (!execute(make.c_str())) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    return {};
+}
+
+void StateDb::die(const char* what) {
+    log::error("--state: {}: {}; ending, so that nothing is promised that is not kept", what,
+               sqlite3_errmsg(db_));
+    ::_exit(1);
+}
+
+sqlite3_stmt* StateDb::statement(const char* sql) {
+    const auto known = statements_.find(sql);
+    if (known != statements_.end()) return known->second;
+    sqlite3_stmt* made = nullptr;
+    if (sqlite3_prepare_v3(db_, sql, -1, SQLITE_PREPARE_PERSISTENT, &made, nullptr) != SQLITE_OK)
+        die(sql);
+    return statements_[sql] = made;
+}
+
+template <class Row, class... Values>
+void StateDb::query(const char* sql, Row row, const Values&... values) {
+    sqlite3_stmt* prepared = statement(sql);
+    [[maybe_unused]] int at = 0;
+    (bind(prepared, ++at, values), ...);
+    int result = 0;
+    while ((result = sqlite3_step(prepared)) == SQLITE_ROW) row(prepared);
+    if (result != SQLITE_DONE) die(sql);
+    sqlite3_reset(prepared);
+    sqlite3_clear_bindings(prepared);
+}
+
+template <class... Values>
+void StateDb::run(const char* sql, const Values&... values) {
+    begin();
+    query(sql, [](sqlite3_stmt*) {}, values...);
+}
+
+void StateDb::begin() {
+    if (std::exchange(dirty_, true)) return;
+    query("BEGIN", [](sqlite3_stmt*) {});
+}
+
+void StateDb::commit() {
+    if (!std::exchange(dirty_, false)) return;
+    query("COMMIT", [](sqlite3_stmt*) {});
+}
+
+std::unique_ptr<HubJournal> StateDb::journal(const JobId& job) {
+    return std::make_unique<StateJournal>(*this, job);
+}
+
+void StateDb::save_job(const JobRecord& record) {
+    const MembershipOptions& options = record.options;
+    const auto ms = [](std::chrono::milliseconds span) {
+        return static_cast<std::uint64_t>(span.count());
+    };
+    run("INSERT OR REPLACE INTO job VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
+        std::string_view(record.name), std::uint64_t(options.ranks_min),
+        std::uint64_t(options.ranks_max), ms(options.join_timeout), ms(options.last_call),
+        ms(options.return_limit), std::uint64_t(record.has_members),
+        static_cast<std::uint64_t>(record.phase), record.generation);
+    run("DELETE FROM member WHERE job=?", record.id);
+    for (const auto& [id, seat] : record.seats) {
+        Assign assignment;
+        assignment.ranks = seat.ranks;
+        const Bytes ranks = encode(assignment);
+        const Member& member = seat.member;
+        run("INSERT INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id, id,
+            std::string_view(member.name), std::uint64_t(member.slots),
+            std::string_view(member.peer_address), std::string_view(member.server_address),
+            std::uint64_t(member.free_port), seat.order, seat.accepted, payload_of(ranks));
+    }
+}
+
+void StateDb::forget_generation(const JobId& job) {
+    run("DELETE FROM value WHERE job=?", job);
+    run("DELETE FROM item WHERE job=?", job);
+    run("DELETE FROM answer WHERE job=?", job);
+    run("DELETE FROM fence WHERE job=?", job);
+}
+
+void StateDb::drop_job(const JobId& job) {
+    forget_generation(job);
+    run("DELETE FROM member WHERE job=?", job);
+    run("DELETE FROM job WHERE id=?", job);
+}
+
+std::vector<JobRecord> StateDb::jobs() {
+    std::vector<JobRecord> records;
+    query("SELECT * FROM job", [&](sqlite3_stmt* row) {
+        JobRecord& record = records.emplace_back();
+        const std::string id = text(row, 0);
+        std::copy_n(id.begin(), std::min(id.size(), record.id.size()), record.id.begin());
+        record.name = text(row, 1);
+        record.options.ranks_min = static_cast<std::uint32_t>(number(row, 2));
+        record.options.ranks_max = static_cast<std::uint32_t>(number(row, 3));
+        record.options.join_timeout = milliseconds(row, 4);
+        record.options.last_call = milliseconds(row, 5);
+        record.options.return_limit = milliseconds(row, 6);
+        record.has_members = number(row, 7) != 0;
+        record.phase = static_cast<Membership::Phase>(number(row, 8));
+        record.generation = number(row, 9);
+    });
+    for (JobRecord& record : records) {
+        query("SELECT member,name,slots,peer,server,port,ord,accepted,assignment FROM member "
+              "WHERE job=?",
+              [&](sqlite3_stmt* row) {
+                  Membership::Seat& seat = record.seats[number(row, 0)];
+                  seat.member = {text(row, 1), static_cast<std::uint32_t>(number(row, 2)),
+                                 text(row, 3), text(row, 4),
+                                 static_cast<std::uint16_t>(number(row, 5))};
+                  seat.order = number(row, 6);
+                  seat.accepted = number(row, 7);
+                  if (const auto assignment = decode<Assign>(text(row, 8)))
+                      seat.ranks = assignment->ranks;
+              },
+              record.id);
+    }
+    return records;
+}
+
+void StateDb::restore(const JobId& job, Hub& hub) {
+    query("SELECT key,value,revision FROM value WHERE job=?",
+          [&](sqlite3_stmt* row) {
+              hub.restore_store().restore_value(text(row, 0), text(row, 1), number(row, 2));
+          },
+          job);
+    query("SELECT key,item,value,revision FROM item WHERE job=? ORDER BY key,item",
+          [&](sqlite3_stmt* row) {
+              hub.restore_store().restore_item(text(row, 0), number(row, 1), text(row, 2),
+                                               number(row, 3));
+          },
+          job);
+    query("SELECT client,id,reply FROM answer WHERE job=?",
+          [&](sqlite3_stmt* row) {
+              hub.restore_answer(number(row, 0), number(row, 1), text(row, 2));
+          },
+          job);
+    query("SELECT frame FROM fence WHERE job=?",
+          [&](sqlite3_stmt* row) {
+              if (auto fenced = decode<Fenced>(text(row, 0))) hub.restore_fence(std::move(*fenced));
+          },
+          job);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,254 @@
+// `dtrun serve`, and jobs whose ranks join it from several hosts.
+#include "tests/cluster/support/ranks.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <list>
+#include <thread>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr int kHosts = 4;
+constexpr const char* kServer = "10.99.0.254:29400";
+
+/// A daemon on head, with a secret that all hosts can read.
+class Service {
+public:
+    explicit Service(Cluster& cluster, Lines options = {}) : cluster_(cluster) {
+        secret_ = (cluster.scratch() / "secret").string();
+        cluster.run("head", {"sh", "-c",
+                             "umask 077; echo 0123456789abcdef0123456789abcdef > " + secret_});
+        options_ = {Cluster::program(), "serve", "--secret-file", secret_};
+        options_.insert(options_.end(), options.begin(), options.end());
+        start();
+    }
+
+    void start() {
+        daemons_.emplace_back(new Running(cluster_.start("head", options_)));
+        INFO(daemon().err_so_far());
+        REQUIRE(daemon().wait_for_output("serving on port"));
+    }
+    void kill() {
+        daemon().signal(SIGKILL);
+        daemon().wait();
+    }
+    Running& daemon() { return *daemons_.back(); }
+    std::string log() const {
+        std::string all;
+        for (const auto& daemon : daemons_) all += daemon->err_so_far();
+        return all;
+    }
+
+    std::unique_ptr<Running> join(const std::string& host, Lines words) {
+        Lines all{Cluster::program(), "join", kServer, "--secret-file", secret_, "--grace", "1",
+                  "--tag", "rank"};
+        all.insert(all.end(), words.begin(), words.end());
+        return std::unique_ptr<Running>(new Running(cluster_.start(host, all)));
+    }
+    Finished command(const std::string& host, Lines words) {
+        words.insert(words.begin(), Cluster::program());
+        RunOptions options;
+        options.env = {{"DTRUN_SERVE", kServer}, {"DTRUN_SECRET_FILE", secret_}};
+        return cluster_.run(host, words, options);
+    }
+
+private:
+    Cluster& cluster_;
+    std::string secret_;
+    Lines options_;
+    std::list<std::unique_ptr<Running>> daemons_;
+};
+
+const char* kCount =
+    "echo rank $DTRUN_RANK of $DTRUN_SIZE generation $DTRUN_GENERATION; "
+    "while ! [ -e stop ]; do sleep 0.1; done";
+
+}  // namespace
+
+TEST_CASE("ranks that join from several hosts are one job, with one store", "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster);
+    const std::string program = fmt::format(
+        "echo rank $DTRUN_RANK of $DTRUN_SIZE; {0} store add n 1 >/dev/null; {0} store set "
+        "k$DTRUN_RANK v; {0} store wait k0 k1 k2 k3; {0} store get n",
+        Cluster::program());
+    auto one = service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
+                                   program});
+    auto two = service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
+                                   program});
+    std::string out;
+    for (Running* job : {one.get(), two.get()}) {
+        const Finished done = job->wait();
+        INFO(done.err << service.log());
+        CHECK(done.exit_code == 0);
+        out += done.out;
+    }
+    for (int rank = 0; rank < 4; ++rank)
+        CHECK_THAT(out, Contains(fmt::format("[{0}] rank {0} of 4\n[{0}] 4\n", rank)) ||
+                            Contains(fmt::format("[{0}] rank {0} of 4\n", rank)));
+    CHECK(count_of(out, "] 4\n") >= 1);
+    CHECK_THAT(service.command("s3", {"status"}).out, Contains("no jobs"));
+    CHECK(cluster.wait_gone("s1", {}, milliseconds(5'000)));
+}
+
+TEST_CASE("a daemon that is killed and started again goes on, and ranks notice nothing",
+          "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const auto state = fresh_directory(cluster, "state");
+    Service service(cluster, {"--state", state.string()});
+    CHECK(service.command("s3", {"store", "set", "--job", "keep", "k", "kept"}).exit_code == 0);
+    // Each rank adds one a hundred times; one waits all the time for what comes at the end.
+    const std::string program = fmt::format(
+        "echo ready; i=0; while [ $i -lt 60 ]; do {0} store add n 1 >/dev/null || exit 9; "
+        "i=$((i+1)); done; [ $DTRUN_RANK = 3 ] && {0} store set done yes; {0} store wait done || "
+        "exit 8; echo through",
+        Cluster::program());
+    auto one = service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--verbose", "--",
+                                   "sh", "-c", program});
+    auto two = service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--verbose", "--",
+                                   "sh", "-c", program});
+    REQUIRE(wait_for_count(*one, "ready", 2));
+    for (int i = 0; i < 3; ++i) {
+        service.kill();
+        std::this_thread::sleep_for(milliseconds(200 * i));
+        service.start();
+        std::this_thread::sleep_for(milliseconds(1'000));
+        CHECK(service.command("s3", {"store", "get", "--job", "keep", "k"}).out == "kept");
+    }
+    for (Running* job : {one.get(), two.get()}) {
+        const Finished done = job->wait(milliseconds(120'000));
+        INFO(done.err << service.log());
+        CHECK(done.exit_code == 0);
+        CHECK(count_of(done.out, "through") == 2);
+        CHECK_THAT(done.err, Contains("is back"));
+    }
+    CHECK(count_of(service.log(), "is back") >= 2);
+    CHECK(count_of(service.log(), "generation 2") == 0);
+}
+
+TEST_CASE("an elastic job goes on without a host, and takes in another", "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster);
+    cluster.run("head", {"rm", "-f", (cluster.scratch() / "stop").string()});
+    const Lines words{"--job", "e", "-np", "2", "--min-np", "2", "--max-np", "6", "--last-call",
+                      "0.5", "--", "sh", "-c", kCount};
+    auto one = service.join("s1", words);
+    auto two = service.join("s2", words);
+    REQUIRE(one->wait_for_output("of 4 generation 1"));
+    REQUIRE(two->wait_for_output("of 4 generation 1"));
+    SECTION("the host's agent and launcher are gone") {
+        two->signal(SIGKILL);
+    }
+    SECTION("the host hangs") {
+        cluster.freeze("s2");
+    }
+    REQUIRE(one->wait_for_output("of 2 generation 2", milliseconds(15'000)));
+    auto three = service.join("s3", words);
+    REQUIRE(three->wait_for_output("of 4 generation 3", milliseconds(15'000)));
+    REQUIRE(one->wait_for_output("rank 0 of 4 generation 3", milliseconds(15'000)));
+    cluster.run("head", {"touch", (cluster.scratch() / "stop").string()});
+    for (Running* job : {one.get(), three.get()}) {
+        const Finished done = job->wait(milliseconds(20'000));
+        INFO(done.err << service.log());
+        CHECK(done.exit_code == 0);
+    }
+    cluster.reset();
+}
+
+TEST_CASE("a static job ends everywhere when a rank fails, with its code where it failed",
+          "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster);
+    const Lines words{"--job", "f", "-np", "1", "--min-np", "2", "--", "sh", "-c",
+                      "echo ready; sleep 1; [ $DTRUN_RANK = 1 ] && exit 7; sleep 60"};
+    auto one = service.join("s1", words);
+    REQUIRE(one->wait_for_output("dtrun", milliseconds(1)) == false);
+    std::this_thread::sleep_for(milliseconds(500));
+    auto two = service.join("s2", words);
+    const Finished failed = two->wait(milliseconds(15'000));
+    const Finished ended = one->wait(milliseconds(15'000));
+    INFO(failed.err << ended.err);
+    CHECK(failed.exit_code == 7);
+    CHECK_THAT(failed.err, Contains("dtrun: rank 1 on "));
+    CHECK(ended.exit_code == 204);
+    CHECK_THAT(ended.err, Contains("the job was ended: s2: rank 1 exited with code 7"));
+    CHECK(cluster.wait_gone("s1", {}, milliseconds(5'000)));
+}
+
+TEST_CASE("a daemon that is stopped ends its jobs, or keeps them", "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const bool keeps = GENERATE(false, true);
+    CAPTURE(keeps);
+    cluster.run("head", {"rm", "-f", (cluster.scratch() / "stop").string()});
+    const auto state = fresh_directory(cluster, "stopped");
+    Service service(cluster, keeps ? Lines{"--state", state.string()} : Lines{});
+    auto job = service.join("s1", {"--job", "j", "--", "sh", "-c", kCount});
+    REQUIRE(job->wait_for_output("of 1 generation 1"));
+    service.daemon().signal(SIGTERM);
+    CHECK(service.daemon().wait().exit_code == 0);
+    if (keeps) {
+        service.start();
+        cluster.run("head", {"touch", (cluster.scratch() / "stop").string()});
+    }
+    const Finished done = job->wait(milliseconds(15'000));
+    INFO(done.err << service.log());
+    CHECK(done.exit_code == (keeps ? 0 : 204));
+    if (!keeps) CHECK_THAT(done.err, Contains("dtrun serve was stopped"));
+}
+
+TEST_CASE("who does not know the secret, or wants other encryption, is told so",
+          "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster, {"--encrypt"});
+    const std::string other = (cluster.scratch() / "other").string();
+    cluster.run("head", {"sh", "-c", "umask 077; echo another-secret-of-32-bytes-length > " + other});
+    const Finished wrong =
+        service.command("s1", {"store", "get", "--encrypt", "--secret-file", other, "--job", "j",
+                               "k"});
+    CHECK(wrong.exit_code == 202);
+    CHECK_THAT(wrong.err, Contains("does not know the job's secret"));
+    const Finished clear = service.command("s1", {"store", "get", "--job", "j", "k"});
+    CHECK(clear.exit_code == 202);
+    CHECK_THAT(clear.err, Contains("wants an encrypted connection (--encrypt)"));
+    CHECK(service.command("s1", {"store", "set", "--encrypt", "--job", "j", "k", "v"}).exit_code ==
+          0);
+    CHECK(service.command("s2", {"store", "get", "--encrypt", "--job", "j", "k"}).out == "v");
+    cluster.run("head", {"chmod", "644", other});
+    CHECK_THAT(service.command("s1", {"status", "--secret-file", other}).err,
+               Contains("others can read it; chmod 600"));
+}
+
+TEST_CASE("a live daemon under garbage, floods and wrong secrets serves a job undisturbed",
+          "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster);
+    const std::string program = fmt::format(
+        "echo ready; i=0; while [ $i -lt 40 ]; do {0} store add n 1 >/dev/null || exit 9; "
+        "i=$((i+1)); done",
+        Cluster::program());
+    auto one = service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
+                                   program});
+    auto two = service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
+                                   program});
+    REQUIRE(wait_for_count(*one, "ready", 2));
+    const Finished attack = cluster.run(
+        "s3", {"/usr/bin/python3", std::string(DTRUN_CLUSTER_DIR) + "/support/attack.py",
+               "10.99.0.254", "29400"},
+        {.timeout = milliseconds(90'000)});
+    INFO(attack.err);
+    CHECK(attack.exit_code == 0);
+    for (Running* job : {one.get(), two.get()}) {
+        const Finished done = job->wait(milliseconds(60'000));
+        INFO(done.err << service.log());
+        CHECK(done.exit_code == 0);
+    }
+    CHECK_THAT(service.log(), Contains("connections are not authenticated yet: refused"));
+    CHECK(count_of(service.log(), "refused connection from") > 100);
+    CHECK(service.command("s1", {"status"}).exit_code == 0);
+}

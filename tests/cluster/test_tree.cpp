@@ -1,0 +1,129 @@
+// Hosts behind relays, and what ranks ask of the store through their agents.
+#include "tests/cluster/support/ranks.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <csignal>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr int kHosts = 6;
+constexpr const char* kOnSix = "s1:2,s2:2,s3:2,s4:2,s5:2,s6:2";
+
+Lines in_tree(Lines words) {
+    words.insert(words.begin(), {"--tree-threshold", "2", "-H", kOnSix});
+    return words;
+}
+
+}  // namespace
+
+TEST_CASE("ranks of hosts behind relays start, print and end like others", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done = cluster.dtrun(in_tree(
+        {"--verbose", "sh", "-c", "echo rank $DTRUN_RANK of $DTRUN_SIZE on $DTRUN_HOST; cat"}));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    const auto ranks = by_rank(done.out);
+    REQUIRE(ranks.size() == 12);
+    for (const auto& [rank, text] : ranks)
+        CHECK(text == fmt::format("rank {} of 12 on s{}\n", rank, rank / 2 + 1));
+    CHECK(count_of(done.err, "joined a relay from") == 3);  // sqrt(6) of them are relays
+    CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
+}
+
+TEST_CASE("much output comes through relays unharmed", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done =
+        cluster.dtrun(in_tree({"--tag", "none", "sh", "-c", "seq -f '%.0f of a line' 1 20000"}));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    const Lines lines = sorted_lines(done.out);
+    REQUIRE(lines.size() == 12 * 20'000);
+    CHECK(std::ranges::count(lines, "20000 of a line") == 12);
+}
+
+TEST_CASE("a rank behind a relay that fails ends the job with its code", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done = cluster.dtrun(
+        in_tree({"--grace", "1", "sh", "-c", "[ $DTRUN_RANK = 11 ] && exit 33; sleep 60"}));
+    INFO(done.err);
+    CHECK(done.exit_code == 33);
+    CHECK_THAT(done.err, Contains("rank 11 on s6"));
+    CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
+}
+
+TEST_CASE("a host behind a relay, and a relay with those behind it, are lost by name",
+          "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const char* host : {"s6", "s1"}) {
+        for (const bool silent : {false, true}) {
+            INFO(host << (silent ? " silent" : ""));
+            Running job = cluster.start_dtrun(
+                in_tree({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
+            REQUIRE(wait_for_count(job, "ready", 12));
+            if (silent)
+                cluster.freeze(host);
+            else
+                ::kill(find_process(cluster, host, is_agent).pid_outside, SIGKILL);
+            const Finished done = job.wait(milliseconds(20'000));
+            INFO(done.err);
+            CHECK(done.exit_code == 204);
+            CHECK_THAT(done.err, Contains(fmt::format("dtrun: host {} lost: ", host)));
+            if (silent) cluster.thaw(host);
+            CHECK(cluster.wait_all_gone({}, milliseconds(8'000)));
+        }
+    }
+}
+
+TEST_CASE("Ctrl-C ends ranks behind relays", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Running job =
+        cluster.start_dtrun(in_tree({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
+    REQUIRE(wait_for_count(job, "ready", 12));
+    job.signal(SIGINT);
+    const Finished done = job.wait(milliseconds(10'000));
+    CHECK(done.exit_code == 130);
+    CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
+}
+
+TEST_CASE("a relay that cannot be started is reported, and not those behind it",
+          "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    cluster.sshd_stop("s1");
+    const Finished done = cluster.dtrun(in_tree({"--connect-timeout", "5", "true"}));
+    INFO(done.err);
+    CHECK(done.exit_code == 201);
+    CHECK_THAT(done.err, Contains("1 of 6 hosts failed") && Contains("s1: "));
+    cluster.sshd_start("s1");
+}
+
+TEST_CASE("ranks share a store, through agents and relays, encrypted or not", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string program = write_program(
+        cluster, "store",
+        "#!/bin/sh\n"
+        "set -e\n"
+        "dtrun=" + Cluster::program() + "\n"
+        "$dtrun store set from/$DTRUN_RANK \"rank $DTRUN_RANK\"\n"
+        "$dtrun store wait from/0 from/3 from/7 from/11\n"
+        "echo sees $($dtrun store get from/11)\n"
+        "$dtrun store add sum 1 >/dev/null\n"
+        "while [ $($dtrun store get sum) != 12 ]; do sleep 0.1; done\n"
+        "$dtrun store ls from/ | wc -l\n");
+    for (const Lines& options : {Lines{}, Lines{"--encrypt"}}) {
+        Lines words = in_tree({});
+        words.insert(words.end(), options.begin(), options.end());
+        words.push_back(program);
+        const Finished done = cluster.dtrun(words);
+        INFO(done.err);
+        CHECK(done.exit_code == 0);
+        const auto ranks = by_rank(done.out);
+        REQUIRE(ranks.size() == 12);
+        for (const auto& [rank, text] : ranks) CHECK(text == "sees rank 11\n12\n");
+    }
+}
