@@ -140,7 +140,8 @@ asio::awaitable<void> Head::believe_later(std::uint32_t host, Exited exited) {
 asio::awaitable<void> Head::leave_daemon() {
     const Outcome& outcome = job_.outcome();
     const bool finished = outcome.cause == Outcome::Cause::success;
-    co_await uplink_->leave(finished, finished ? "" : cause_text(outcome));
+    const std::string why = finished ? std::string() : cause_text(outcome);
+    co_await uplink_->leave(finished, why);
 }
 
 }  // namespace dtrun

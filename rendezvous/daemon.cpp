@@ -26,6 +26,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
       pulse_(executor, options_.heartbeat_timeout),
       timer_(executor),
       flush_timer_(executor),
+      heart_(executor),
       tasks_(executor) {
     const auto secret_of = [this](const JobId& job) {
         return std::optional(job_secret_of(options_.secret, job));
@@ -36,7 +37,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
     ServerOptions server;
     server.encrypt = options_.encrypt;
     server_ = std::make_unique<Server>(executor, secret_of, admit, server);
-    tasks_.spawn(pulse_.run([this] { beat(); }));
+    heart_.spawn(pulse_.run([this] { beat(); }));
 }
 
 Result<void> Daemon::restore() {
@@ -266,9 +267,12 @@ asio::awaitable<void> Daemon::stop() {
         port->link.shut_down_sending();
         port->link.close();
     }
-    tasks_.stop();
+    heart_.stop();
+    timer_.cancel();
+    flush_timer_.cancel();
+    co_await heart_.join();
     co_await server_->join();
-    co_await tasks_.join();
+    co_await tasks_.join();  // connections end because they were closed
 }
 
 }  // namespace dtrun

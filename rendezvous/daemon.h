@@ -88,7 +88,8 @@ private:
     Pulse pulse_;
     asio::steady_timer timer_;  ///< of the jobs' deadlines
     asio::steady_timer flush_timer_;
-    TaskGroup tasks_;
+    TaskGroup heart_;
+    TaskGroup tasks_;  ///< one for each connection
 };
 
 }  // namespace dtrun

@@ -244,8 +244,8 @@ Link::Progress Link::write_pipe(Item& item) {
 
 asio::awaitable<void> Link::run_writer() {
     while (socket_.is_open()) {
-        woken_ = false;
         const Progress progress = write_queue();
+        woken_ = false;  // what woke us while we wrote was written
         if (progress == Progress::broken) co_return;
         if (progress == Progress::blocked) {
             co_await socket_.async_wait(StreamSocket::wait_write, use_tuple);

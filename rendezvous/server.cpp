@@ -2,10 +2,17 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/net.h"
 
 #include <sys/socket.h>
 
 namespace dtrun {
+namespace {
+
+constexpr std::chrono::seconds kLogPause{1};
+constexpr std::size_t kDenialsLogged = 20;  // in each pause
+
+}  // namespace
 
 Server::Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit,
                ServerOptions options)
@@ -66,13 +73,23 @@ void Server::serve(std::unique_ptr<tcp::acceptor> acceptor) {
 
 /// A flood must not fill the log.
 void Server::refuse_one() {
-    constexpr std::chrono::seconds kPause{1};
     ++refused_;
     const Deadline now = Clock::now();
-    if (now < refusals_told_ + kPause) return;
+    if (now < refusals_told_ + kLogPause) return;
     refusals_told_ = now;
     log::warn("{} connections are not authenticated yet: refused {} more", strangers_,
               std::exchange(refused_, 0));
+}
+
+void Server::denied(const std::string& peer, const Error& why) {
+    const Deadline now = Clock::now();
+    if (now > denials_since_ + kLogPause) {
+        if (denied_ > kDenialsLogged)
+            log::info("and {} more connections like that", denied_ - kDenialsLogged);
+        denials_since_ = now;
+        denied_ = 0;
+    }
+    if (++denied_ <= kDenialsLogged) log::info("refused connection from {}: {}", peer, why.message);
 }
 
 asio::awaitable<void> Server::accept_loop(tcp::acceptor& acceptor) {
@@ -105,8 +122,7 @@ asio::awaitable<void> Server::greet(tcp::socket socket) {
     auto known = co_await authenticate_client(socket, secret_of_, options_.encrypt, deadline);
     --strangers_;
     if (!known) {
-        log::info("refused connection from {}: {}", peer.address().to_string(),
-                  known.error().message);
+        denied(numeric(peer.address()), known.error());
         co_return;
     }
     admit_(known->job, Connection{std::move(socket), std::move(known->sealing)});

@@ -46,6 +46,7 @@ private:
     void serve(std::unique_ptr<tcp::acceptor> acceptor);
     asio::awaitable<void> accept_loop(tcp::acceptor& acceptor);
     void refuse_one();
+    void denied(const std::string& peer, const Error& why);
     asio::awaitable<void> greet(tcp::socket socket);
 
     asio::any_io_executor executor_;
@@ -56,6 +57,8 @@ private:
     std::size_t strangers_ = 0;
     std::size_t refused_ = 0;  ///< since the last line in the log
     Deadline refusals_told_{};
+    std::size_t denied_ = 0;  ///< since denials_since_
+    Deadline denials_since_{};
     TaskGroup tasks_;
 };
 

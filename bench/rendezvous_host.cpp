@@ -1,0 +1,237 @@
+// rendezvous_host --agents A --ranks-per-agent K [--tree]
+//
+// What ranks of a job of A hosts meet, for `./dev bench rendezvous`: the hub of a head in one process,
+// and in another A agents, each with its own connection to the hub (or, with --tree, to one of sqrt(A)
+// relays) and its own socket for K ranks. The code is the product's; only the ranks are missing.
+
+#include "base/log.h"
+#include "base/task_group.h"
+#include "rendezvous/client.h"
+#include "rendezvous/hub.h"
+#include "rendezvous/hub_timer.h"
+#include "rendezvous/server.h"
+#include "rendezvous/tree.h"
+#include "worker/ports.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+using namespace dtrun;
+
+struct Shape {
+    std::uint32_t agents = 1;
+    std::uint32_t ranks_each = 1;
+    bool tree = false;
+};
+
+/// The hub and its connections, as the head has them.
+class Root final : Outbox {
+public:
+    Root(asio::io_context& io, const Credentials& credentials, const Shape& shape)
+        : executor_(io.get_executor()),
+          hub_(static_cast<Outbox&>(*this), HubOptions{}),
+          timer_(executor_, hub_),
+          server_(
+              executor_, [credentials](const JobId&) { return std::optional(credentials.secret); },
+              [this](const JobId&, Connection connection) { admit(std::move(connection)); }),
+          tasks_(executor_) {
+        hub_.begin(1, shape.agents * shape.ranks_each);
+    }
+
+    std::uint16_t listen() { return server_.listen({"127.0.0.1"}, 0).value(); }
+
+private:
+    void admit(Connection connection) {
+        const PortId id = ++last_port_;
+        ports_[id] = std::make_unique<Link>(std::move(connection));
+        hub_.add_port(id, PortKind::subtree, kNoRank);
+        tasks_.spawn(ports_[id]->run_writer());
+        tasks_.spawn(run_port(id));
+    }
+
+    asio::awaitable<void> run_port(PortId id) {
+        Link& link = *ports_.at(id);
+        for (;;) {
+            const auto received = co_await link.receive();
+            if (!received) co_return;
+            for (;;) {
+                const auto frame = link.next();
+                if (!frame || !*frame) break;
+                if (!is_exchanged((*frame)->type)) continue;
+                if (!hub_.from_port(id, **frame, Clock::now())) co_return;
+            }
+            timer_.look();
+        }
+    }
+
+    void to_port(PortId port, FrameType type, std::string_view payload) override {
+        ports_.at(port)->send_soon(type, payload);
+    }
+    void to_root(FrameType, std::string_view) override {}
+
+    asio::any_io_executor executor_;
+    Hub hub_;
+    HubTimer timer_;
+    std::map<PortId, std::unique_ptr<Link>> ports_;
+    PortId last_port_ = 0;
+    Server server_;
+    TaskGroup tasks_;
+};
+
+/// One agent's connections.
+class SimulatedAgent {
+public:
+    SimulatedAgent(asio::io_context& io, std::uint32_t host, const Shape& shape)
+        : executor_(io.get_executor()), host_(host), shape_(shape), tasks_(executor_) {}
+
+    asio::awaitable<void> start(std::uint16_t port, Credentials credentials, bool relay,
+                                std::uint32_t ranks_below) {
+        auto connection = co_await connect_to_server({"127.0.0.1"}, port, credentials,
+                                                     after(std::chrono::seconds(30)));
+        if (!connection) {
+            std::fprintf(stderr, "agent %u: %s\n", host_, connection.error().message.c_str());
+            std::_Exit(1);
+        }
+        link_ = std::make_unique<Link>(std::move(*connection));
+        const auto greet = [this](const Hello& hello) { return welcome(hello); };
+        ports_ = std::make_unique<Ports>(executor_, *link_, greet, [] {});
+        socket_ = ports_->open_for_ranks().value();
+        if (relay) relay_port_ = ports_->open_for_agents(credentials).value();
+        ports_->relay().begin(1, ranks_below);
+        tasks_.spawn(link_->run_writer());
+        tasks_.spawn(serve());
+        Join join;
+        join.host = host_;
+        link_->send(encode(join));
+    }
+
+    std::uint16_t relay_port() const { return relay_port_; }
+    const std::string& socket() const { return socket_; }
+
+private:
+    Result<Welcome> welcome(const Hello& hello) const {
+        Welcome welcome;
+        welcome.generation = 1;
+        welcome.rank = hello.rank;
+        welcome.world_size = shape_.agents * shape_.ranks_each;
+        return welcome;
+    }
+
+    asio::awaitable<void> serve() {
+        for (;;) {
+            const auto received = co_await link_->receive();
+            if (!received) co_return;
+            for (;;) {
+                const auto frame = link_->next();
+                if (!frame || !*frame) break;
+                if (!ports_->from_head(**frame)) co_return;
+            }
+        }
+    }
+
+    asio::any_io_executor executor_;
+    std::uint32_t host_;
+    Shape shape_;
+    std::unique_ptr<Link> link_;
+    std::unique_ptr<Ports> ports_;
+    std::string socket_;
+    std::uint16_t relay_port_ = 0;
+    TaskGroup tasks_;
+};
+
+asio::awaitable<void> start_agents(std::vector<std::unique_ptr<SimulatedAgent>>& agents,
+                                   std::uint16_t port, Credentials credentials, Shape shape) {
+    const Tree tree(shape.agents, shape.tree ? 2 : shape.agents);
+    std::vector<std::uint32_t> below(shape.agents, shape.ranks_each);
+    for (std::uint32_t host = 0; host < shape.agents; ++host)
+        if (const auto parent = tree.parent(host)) below[*parent] += shape.ranks_each;
+    for (std::uint32_t host = 0; host < shape.agents; ++host) {
+        const auto parent = tree.parent(host);
+        const std::uint16_t to = parent ? agents[*parent]->relay_port() : port;
+        co_await agents[host]->start(to, credentials, tree.is_relay(host), below[host]);
+    }
+    for (std::uint32_t host = 0; host < shape.agents; ++host)
+        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(),
+                    host * shape.ranks_each, shape.ranks_each);
+    std::printf("ready\n");
+    std::fflush(stdout);
+}
+
+/// Ends the process when whoever started us has gone.
+asio::awaitable<void> end_with(asio::posix::stream_descriptor& input) {
+    char byte = 0;
+    const auto buffer = asio::buffer(&byte, 1);
+    for (;;) {
+        const auto [error, bytes] = co_await input.async_read_some(buffer, use_tuple);
+        if (error) std::_Exit(0);
+    }
+}
+
+void raise_descriptor_limit() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+[[noreturn]] void run_root(const Credentials& credentials, const Shape& shape, int tell_port,
+                           int lifeline) {
+    asio::io_context io(1);
+    Root root(io, credentials, shape);
+    const std::uint16_t port = root.listen();
+    if (::write(tell_port, &port, sizeof port) != sizeof port) std::_Exit(1);
+    asio::posix::stream_descriptor input(io, lifeline);
+    TaskGroup tasks(io.get_executor());
+    tasks.spawn(end_with(input));
+    io.run();
+    std::_Exit(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Shape shape;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--tree")
+            shape.tree = true;
+        else if (word == "--agents" && i + 1 < argc)
+            shape.agents = static_cast<std::uint32_t>(std::atoi(argv[++i]));
+        else if (word == "--ranks-per-agent" && i + 1 < argc)
+            shape.ranks_each = static_cast<std::uint32_t>(std::atoi(argv[++i]));
+    }
+    if (shape.agents == 0 || shape.ranks_each == 0) {
+        std::fputs("usage: rendezvous_host --agents A --ranks-per-agent K [--tree]\n", stderr);
+        return 2;
+    }
+    raise_descriptor_limit();
+    log::init("rendezvous_host", log::Level::normal);
+    const Credentials credentials{random_job_id(), Secret::random(), false};
+    int port_pipe[2], life_pipe[2];
+    if (::pipe(port_pipe) != 0 || ::pipe(life_pipe) != 0) return 1;
+    const pid_t root = ::fork();
+    if (root == 0) {
+        ::close(life_pipe[1]);
+        run_root(credentials, shape, port_pipe[1], life_pipe[0]);
+    }
+    std::uint16_t port = 0;
+    if (::read(port_pipe[0], &port, sizeof port) != sizeof port) return 1;
+    std::printf("root-pid %d\nagents-pid %d\n", root, ::getpid());
+    asio::io_context io(1);
+    std::vector<std::unique_ptr<SimulatedAgent>> agents;
+    for (std::uint32_t host = 0; host < shape.agents; ++host)
+        agents.push_back(std::make_unique<SimulatedAgent>(io, host, shape));
+    asio::posix::stream_descriptor input(io, ::dup(STDIN_FILENO));
+    TaskGroup tasks(io.get_executor());
+    tasks.spawn(end_with(input));
+    tasks.spawn(start_agents(agents, port, credentials, shape));
+    io.run();
+    return 0;
+}
