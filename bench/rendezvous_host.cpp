@@ -93,7 +93,8 @@ public:
 
     asio::awaitable<void> start(std::uint16_t port, Credentials credentials, bool relay,
                                 std::uint32_t ranks_below) {
-        auto connection = co_await connect_to_server({"127.0.0.1"}, port, credentials,
+        const std::vector<std::string> addresses(1, "127.0.0.1");
+        auto connection = co_await connect_to_server(addresses, port, credentials,
                                                      after(std::chrono::seconds(30)));
         if (!connection) {
             std::fprintf(stderr, "agent %u: %s\n", host_, connection.error().message.c_str());

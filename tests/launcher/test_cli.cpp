@@ -255,8 +255,20 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
          "'u@b:1,' is a host, not a program: -H takes one word without blanks; write -H "
          "a:1,u@b:1,c:2"},
         {"help me",
-         "no help on 'me'; there is: dtrun help run, dtrun help environment, dtrun help "
-         "man"},
+         "no help on 'me'; there is help on run, join, serve, store, status, help, environment "
+         "and man"},
+        {"join h --job j --hosts a p", "unknown option --hosts; see dtrun --help"},
+        {"join h --min-np 4 --max-np 2 p", "--max-np 2 is less than --min-np 4"},
+        {"join h --max-np 2 p", "--max-np needs --min-np"},
+        {"join h --min-np 0 p", "--min-np: '0' is not a whole number from 1 to 16777216"},
+        {"serve now", "'now': dtrun serve takes options only"},
+        {"serve --heartbeat-timeout 0.5",
+         "--heartbeat-timeout: '0.5' is not a number of seconds from 1 to 86400"},
+        {"store", "dtrun store what? get, set, add, wait, watch, ls or rm"},
+        {"store put k",
+         "'put' is none of get, set, add, wait, watch, ls and rm; see dtrun store --help"},
+        {"store set k", "usage: dtrun store set [options] KEY VALUE|-"},
+        {"status a b", "usage: dtrun status [options] [HOST[:PORT]]"},
     }));
     CAPTURE(typed);
     CHECK(error_of(typed) == message);
@@ -268,6 +280,44 @@ TEST_CASE("a missing program is answered with the usage", "[launcher][cli]") {
     CHECK(error_of(typed) ==
           "no program to run; usage: dtrun [run] [options] [VAR=VALUE...] program [args...] "
           "(dtrun --help tells more)");
+}
+
+TEST_CASE("ranks of a daemon's job are asked for with the daemon first", "[launcher][cli]") {
+    const Options options = options_of(
+        "join s1:99 --job train -np 4 --min-np 8 --max-np 16 --encrypt --last-call 1.5 "
+        "--heartbeat-timeout 5 A=1 prog --job x");
+    REQUIRE(options.join.has_value());
+    CHECK(options.join->daemon.address == "s1:99");
+    CHECK(options.join->daemon.job == "train");
+    CHECK(options.join->ranks_min == 8);
+    CHECK(options.join->ranks_max == 16);
+    CHECK(options.join->last_call == std::chrono::milliseconds(1'500));
+    CHECK(options.encrypt);
+    CHECK(options.heartbeat_timeout == std::chrono::seconds(5));
+    CHECK(options.world_size == 4);
+    CHECK(options.program == Words{"prog", "--job", "x"});
+    CHECK(options_of("join --job j prog").join->daemon.address.empty());
+    CHECK_FALSE(options_of("prog").join.has_value());
+}
+
+TEST_CASE("store commands take options and operands in any order", "[launcher][cli]") {
+    const auto command = [](const std::string& typed) {
+        const auto line = parse_typed(typed);
+        REQUIRE(line.has_value());
+        REQUIRE(line->kind == CommandLine::Kind::store);
+        return line->store;
+    };
+    const StoreCommand set = command("store set --job j k v --server h:1");
+    CHECK(set.verb == StoreCommand::Verb::set);
+    CHECK(set.daemon.job == "j");
+    CHECK(set.daemon.address == "h:1");
+    CHECK(set.operands == Words{"k", "v"});
+    CHECK(command("store add k -- -5").operands == Words{"k", "-5"});
+    CHECK(command("store wait a b c --timeout 2").timeout == std::chrono::seconds(2));
+    CHECK(command("store ls").operands.empty());
+    const StoreCommand status = command("status h --json");
+    CHECK(status.daemon.address == "h");
+    CHECK(status.json);
 }
 
 TEST_CASE("words that only resemble hosts are programs", "[launcher][cli]") {

@@ -99,6 +99,22 @@ TEST_CASE("what is sent soon goes out in one piece, in order with what is sent n
     CHECK(got[11] == "20");
 }
 
+TEST_CASE("what is sent when a pipe's bytes have gone does not keep later frames waiting",
+          "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    Pipe pipe = make_pipe().value();
+    REQUIRE(write_all(pipe.write.get(), "bytes").has_value());
+    const auto header = encode_header({FrameType::output, 5});
+    // Something is queued already, so that the writer sends all of it, and what follows from it.
+    links.a->send_soon(FrameType::request, "first");
+    links.a->send_from_pipe(Bytes(header.data(), header.size()), pipe.read.get(), 5,
+                            [&] { links.a->send_soon(FrameType::request, "from the callback"); });
+    CHECK(run_to_end(io, collect(*links.b, 3)).size() == 3);
+    links.a->send_soon(FrameType::request, "later");
+    CHECK(run_to_end(io, collect(*links.b, 1)) == std::vector<std::string>{"later"});
+}
+
 TEST_CASE("a peer that does not read is cut off once too much waits for it", "[link]") {
     asio::io_context io;
     LinkPair links(io);

@@ -2,6 +2,8 @@
 
 #include "rendezvous/handshake.h"
 #include "rendezvous/messages.h"
+#include "rendezvous/relayed.h"
+#include "rendezvous/request.h"
 
 #include <cstdlib>
 
@@ -31,6 +33,25 @@ void try_all(const FrameView& frame) {
     round_trip<Stop>(frame.payload);
     round_trip<Done>(frame.payload);
     round_trip<Refuse>(frame.payload);
+    round_trip<Hello>(frame.payload);
+    round_trip<Welcome>(frame.payload);
+    round_trip<Gone>(frame.payload);
+    round_trip<Fence>(frame.payload);
+    round_trip<Unfence>(frame.payload);
+    round_trip<Fenced>(frame.payload);
+    round_trip<RankProgress>(frame.payload);
+    round_trip<Event>(frame.payload);
+    round_trip<Heartbeat>(frame.payload);
+    round_trip<RelayLost>(frame.payload);
+    round_trip<Pause>(frame.payload);
+    round_trip<Paused>(frame.payload);
+    round_trip<Enter>(frame.payload);
+    round_trip<Propose>(frame.payload);
+    round_trip<Accept>(frame.payload);
+    round_trip<Leave>(frame.payload);
+    static_cast<void>(decode_request(frame.payload));
+    static_cast<void>(decode_reply(frame.payload));
+    static_cast<void>(decode_relayed(frame.payload));
     if (const auto output = decode_output(frame.payload))
         if (output->data.size() + OutputHeader::kBytes != frame.payload.size()) std::abort();
 }

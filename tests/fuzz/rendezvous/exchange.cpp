@@ -1,0 +1,70 @@
+// What authenticated peers and ranks may send to a hub and through a relay: it may be refused, but
+// nothing else may come of it.
+
+#include "rendezvous/hub.h"
+#include "rendezvous/msgpack.h"
+#include "rendezvous/relay.h"
+
+#include <cstdlib>
+
+namespace dtrun {
+namespace {
+
+/// Everything that leaves must be a frame that the other side would take.
+struct Checked final : Outbox {
+    void to_port(PortId port, FrameType type, std::string_view payload) override {
+        if (port > 1) std::abort();
+        check(type, payload);
+    }
+    void to_root(FrameType type, std::string_view payload) override { check(type, payload); }
+    static void check(FrameType type, std::string_view payload) {
+        if (type == FrameType::reply && !decode_reply(payload)) std::abort();
+        if (type == FrameType::fenced && !decode<Fenced>(payload)) std::abort();
+    }
+};
+
+/// The bytes as a request: the first is the operation, the rest its arguments.
+Bytes as_request(std::string_view bytes) {
+    Bytes arguments;
+    PackWriter out(arguments);
+    out.array(4);
+    out.uint(0);
+    arguments += bytes.substr(1);
+    const Bytes frame =
+        encode_request({7, 1, 0, static_cast<Op>(bytes.front())}, arguments);
+    return frame.substr(FrameHeader::kBytes);
+}
+
+}  // namespace
+}  // namespace dtrun
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace dtrun;
+    std::string_view bytes(reinterpret_cast<const char*>(data), size);
+    Checked out;
+    HubOptions options;
+    options.reconnects = true;
+    Hub hub(out, options);
+    Relay relay(out);
+    hub.begin(1, 2);
+    relay.begin(1, 2);
+    for (const PortId port : {0u, 1u}) {
+        hub.add_port(port, PortKind::subtree, kNoRank);
+        relay.add_port(port, PortKind::rank, port);
+    }
+    if (size > 0) {
+        const Bytes request = as_request(bytes);
+        static_cast<void>(hub.from_port(0, {FrameType::request, request}, Deadline{}));
+    }
+    for (;;) {
+        const auto frame = next_frame(bytes);
+        if (!frame || !*frame) break;
+        static_cast<void>(hub.from_port(0, **frame, Deadline{}));
+        static_cast<void>(relay.from_port(1, **frame, Deadline{}));
+        static_cast<void>(relay.from_root(**frame));
+    }
+    hub.expire(Deadline::max());
+    hub.remove_port(0);
+    relay.remove_port(1);
+    return 0;
+}

@@ -1,0 +1,136 @@
+// What a daemon keeps on disk, and how it is found again.
+
+#include "rendezvous/job_key.h"
+#include "rendezvous/msgpack.h"
+#include "rendezvous/request.h"
+#include "rendezvous/served_job.h"
+#include "tests/support/temp_dir.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+namespace dtrun {
+namespace {
+
+struct Sink final : Outbox {
+    void to_port(PortId, FrameType type, std::string_view payload) override {
+        sent.push_back({type, std::string(payload)});
+    }
+    void to_root(FrameType, std::string_view) override {}
+    std::vector<std::pair<FrameType, std::string>> sent;
+};
+
+Bytes set_arguments(std::string_view key, std::string_view value) {
+    Bytes bytes;
+    PackWriter out(bytes);
+    out.array(3);
+    out.uint(0);
+    out.bin(key);
+    out.bin(value);
+    return bytes;
+}
+
+void ask(Hub& hub, std::uint64_t id, Op op, const Bytes& arguments) {
+    const Bytes frame = encode_request({5, id, 0, op}, arguments);
+    REQUIRE(hub.from_port(
+        1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{}));
+}
+
+}  // namespace
+
+TEST_CASE("what was committed is there again, what was not has not happened", "[daemon]") {
+    const TempDir directory;
+    const JobId id = job_id_of("job");
+    HubOptions options;
+    options.reconnects = true;
+    {
+        auto db = StateDb::open(directory.path() + "/state");
+        REQUIRE(db.has_value());
+        const auto journal = (*db)->journal(id);
+        Sink out;
+        Hub hub(out, options, journal.get());
+        hub.add_port(1, PortKind::subtree, kNoRank);
+        ask(hub, 1, Op::set, set_arguments("key", std::string("a\0b", 3)));
+        ask(hub, 2, Op::push, set_arguments("queue", "first"));
+        ask(hub, 3, Op::push, set_arguments("queue", "second"));
+        ask(hub, 4, Op::set, set_arguments("empty", ""));
+        JobRecord record;
+        record.id = id;
+        record.name = "job";
+        record.has_members = true;
+        record.generation = 3;
+        record.phase = Membership::Phase::running;
+        record.options.ranks_max = 9;
+        record.seats[77].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
+        record.seats[77].ranks = {{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
+        (*db)->save_job(record);
+        CHECK((*db)->dirty());
+        (*db)->commit();
+        ask(hub, 5, Op::set, set_arguments("late", "lost"));
+        // No commit: as if it were killed here.
+    }
+    auto db = StateDb::open(directory.path() + "/state");
+    REQUIRE(db.has_value());
+    const auto jobs = (*db)->jobs();
+    REQUIRE(jobs.size() == 1);
+    CHECK(jobs[0].id == id);
+    CHECK(jobs[0].name == "job");
+    CHECK(jobs[0].generation == 3);
+    CHECK(jobs[0].options.ranks_max == 9);
+    REQUIRE(jobs[0].seats.size() == 1);
+    const auto& seat = jobs[0].seats.at(77);
+    CHECK(seat.member.name == "s1");
+    CHECK(seat.ranks == std::vector<RankSlot>{{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}});
+
+    Sink out;
+    Hub hub(out, options, nullptr);
+    (*db)->restore(id, hub);
+    CHECK(hub.store().size() == 3);
+    hub.add_port(1, PortKind::subtree, kNoRank);
+    // Sent again: answered again, and not done again.
+    ask(hub, 3, Op::push, set_arguments("queue", "second"));
+    Bytes key;
+    PackWriter writer(key);
+    writer.array(2), writer.uint(0), writer.str("queue");
+    ask(hub, 6, Op::length, key);
+    const auto reply = decode_reply(out.sent.back().second);
+    PackReader in(reply->results);
+    in.array();
+    CHECK(in.uint() == 2);
+    (*db)->drop_job(id);
+    (*db)->commit();
+    CHECK((*db)->jobs().empty());
+}
+
+TEST_CASE("a state directory serves one daemon at a time, and none of another format",
+          "[daemon]") {
+    const TempDir directory;
+    {
+        const auto first = StateDb::open(directory.path() + "/state");
+        REQUIRE(first.has_value());
+        const auto second = StateDb::open(directory.path() + "/state");
+        REQUIRE_FALSE(second.has_value());
+        CHECK(second.error().message.find("another dtrun serve uses it") != std::string::npos);
+    }
+    CHECK(StateDb::open(directory.path() + "/state").has_value());
+    std::filesystem::create_directories(directory.path() + "/text");
+    directory.write("text/state.db", "this is no database, but long enough to be taken for one");
+    CHECK_FALSE(StateDb::open(directory.path() + "/text").has_value());
+}
+
+TEST_CASE("the key of a job follows from its name and the daemon's secret", "[daemon]") {
+    const Secret one{std::array<std::uint8_t, 32>{1}}, two{std::array<std::uint8_t, 32>{2}};
+    CHECK(job_id_of("a") == job_id_of("a"));
+    CHECK(job_id_of("a") != job_id_of("b"));
+    const auto key = [](const Secret& secret, const char* name) {
+        return hex(job_secret_of(secret, job_id_of(name)).bytes());
+    };
+    CHECK(key(one, "a") == key(one, "a"));
+    CHECK(key(one, "a") != key(one, "b"));
+    CHECK(key(one, "a") != key(two, "a"));
+    // Other languages must come to the same.
+    CHECK(hex(job_id_of("train")) == "6a464a8dce78c9d7e4aac5f647750b03");
+    CHECK(key(one, "train") == "47a57b498c4953e0a72e321e56a2b6fc8da8f9e31c60f916ed9c4606cd3706d4");
+}
+
+}  // namespace dtrun

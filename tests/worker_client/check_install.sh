@@ -1,0 +1,40 @@
+#!/bin/sh
+# check_install.sh BUILD SOURCE SANITIZERS: installs the client to a fresh prefix, and builds and runs the
+# examples against it, by find_package and by pkg-config.
+set -eu
+build=$1 source=$2 flags=${3:+-fsanitize=$3}
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+prefix=$directory/prefix
+cmake --install "$build" --prefix "$prefix" --component client >/dev/null
+library=$(find "$prefix" -name libdtrun.so.0)
+libdir=$(dirname "$library")
+strict="-Wall -Wextra -Wpedantic -Werror $flags"
+
+check() { # check PROGRAM: runs it without a launcher
+    said=$(env -u DTRUN_SOCKET -u DTRUN_SERVE -u RANK -u WORLD_SIZE -u PMI_RANK -u PMI_SIZE \
+               -u OMPI_COMM_WORLD_RANK -u SLURM_STEP_ID LD_LIBRARY_PATH="$libdir" "$@")
+    case $said in
+        "rank 0 of 1"*) ;;
+        *) echo "$*: $said"; exit 1 ;;
+    esac
+}
+
+for language in c cpp; do
+    cmake -S "$source/examples/$language" -B "$directory/$language" -DCMAKE_PREFIX_PATH="$prefix" \
+          -DCMAKE_C_FLAGS="$strict" -DCMAKE_CXX_FLAGS="$strict" >/dev/null
+    cmake --build "$directory/$language" >/dev/null
+    check "$directory/$language/ranks"
+done
+
+export PKG_CONFIG_PATH="$libdir/pkgconfig"
+pc_flags=$(pkg-config --cflags --libs dtrun)
+# shellcheck disable=SC2086  # flags are words
+c++ -std=c++17 $strict "$source/examples/cpp/ranks.cpp" -o "$directory/cpp_pc" $pc_flags
+check "$directory/cpp_pc"
+# shellcheck disable=SC2086
+cc -std=c99 $strict "$source/examples/c/ranks.c" -o "$directory/c_pc" $pc_flags
+check "$directory/c_pc"
+
+# Python finds the library that was installed with its package.
+[ -n "$flags" ] || check env PYTHONPATH="$libdir/dtrun/python" python3 "$source/examples/python/ranks.py"

@@ -1,0 +1,383 @@
+#include "tests/worker_client/fake_server.h"
+
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "rendezvous/hub.h"
+#include "rendezvous/messages.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+namespace dtrun::testing {
+namespace {
+
+std::span<const std::uint8_t> as_bytes(std::string_view text) {
+    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+void send_all(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (n <= 0) return;
+        bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+}
+
+}  // namespace
+
+class FakeServer::State final : public Outbox {
+public:
+    State(std::uint32_t ranks, bool is_daemon) : ranks_(ranks), is_daemon_(is_daemon) {
+        HubOptions options;
+        options.reconnects = is_daemon;
+        hub_ = std::make_unique<Hub>(*this, options);
+        if (!is_daemon) hub_->begin(1, ranks);
+        wake_ = Fd(::eventfd(0, EFD_CLOEXEC));
+    }
+    ~State() override {
+        stopping_ = true;
+        wake();
+        thread_.join();
+    }
+
+    void listen_unix() {
+        static std::atomic<int> count{0};
+        const std::string name =
+            "dtrun-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path + 1, name.data(), name.size());
+        const auto size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+        listen(AF_UNIX, reinterpret_cast<sockaddr*>(&address), size);
+        address_ = "@" + name;
+    }
+    void listen_tcp(std::uint16_t port, std::string_view secret, std::string_view job_name) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(port);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        listen(AF_INET, reinterpret_cast<sockaddr*>(&address), sizeof address);
+        socklen_t size = sizeof address;
+        ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+        address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+        const Sha256 id = sha256("dtrun job " + std::string(job_name));
+        job_ = std::string(reinterpret_cast<const char*>(id.data()), 16);
+        job_secret_ = hmac_sha256(sha256(secret), {as_bytes("dtrun job secret"), as_bytes(job_)});
+    }
+    void run() { thread_ = std::thread(&State::loop, this); }
+
+    void wake() { ::eventfd_write(wake_.get(), 1); }
+
+    // Outbox
+    void to_port(PortId port, FrameType type, std::string_view payload) override {
+        const auto found = connections_.find(port);
+        if (found != connections_.end())
+            send_all(found->second.fd.get(), encode_frame(type, payload));
+    }
+    void to_root(FrameType, std::string_view) override {}
+
+    template <class Message>
+    void send_to_all(const Message& message) {
+        const std::lock_guard lock(mutex_);
+        for (auto& [port, connection] : connections_)
+            send_all(connection.fd.get(), encode(message));
+    }
+
+    mutable std::mutex mutex_;
+    mutable std::condition_variable logged_;
+    std::vector<std::string> log_;
+    std::string address_;
+    std::unique_ptr<Hub> hub_;
+    bool frozen_ = false;
+    std::uint64_t proposed_ = 0;
+
+    void drop() {
+        const std::lock_guard lock(mutex_);
+        for (auto& [port, connection] : connections_) {
+            hub_->remove_port(port);
+            // A reset, as from a host that has restarted.
+            const linger hard{1, 0};
+            ::setsockopt(connection.fd.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+        }
+        connections_.clear();
+    }
+
+private:
+    struct Connection {
+        Fd fd;
+        std::string buffer;
+    };
+
+    void listen(int family, const sockaddr* address, std::size_t size) {
+        listener_ = Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int on = 1;
+        ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (::bind(listener_.get(), address, static_cast<socklen_t>(size)) != 0 ||
+            ::listen(listener_.get(), 64) != 0)
+            throw std::runtime_error(strerror(errno));
+    }
+
+    void loop() {
+        while (!stopping_) {
+            std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+            std::vector<PortId> ports;
+            int timeout_ms = -1;
+            {
+                const std::lock_guard lock(mutex_);
+                if (frozen_) fds.resize(1);
+                for (auto& [port, connection] : connections_) {
+                    if (frozen_) break;
+                    fds.push_back({connection.fd.get(), POLLIN, 0});
+                    ports.push_back(port);
+                }
+                if (hub_->next_deadline() != Deadline::max()) {
+                    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+                        hub_->next_deadline() - Clock::now());
+                    timeout_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+                }
+            }
+            ::poll(fds.data(), fds.size(), timeout_ms);
+            const std::lock_guard lock(mutex_);
+            eventfd_t value = 0;
+            if (fds[0].revents != 0) ::eventfd_read(wake_.get(), &value);
+            if (frozen_) continue;
+            hub_->expire(Clock::now());
+            if (fds.size() > 1 && fds[1].revents != 0) accept();
+            for (std::size_t i = 0; i < ports.size(); ++i)
+                if (fds[i + 2].revents != 0) read(ports[i]);
+        }
+    }
+
+    void accept() {
+        Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (!fd) return;
+        if (is_daemon_ && !authenticate(fd.get())) return note("stranger");
+        connections_[++last_port_] = {std::move(fd), {}};
+    }
+
+    bool authenticate(int fd) {
+        std::string hello(56, '\0');
+        if (::recv(fd, hello.data(), hello.size(), MSG_WAITALL) != 56) return false;
+        std::string ours = hello.substr(0, 8) + std::string(32, 'n');
+        const auto proof = [&](std::string_view role) {
+            const Sha256 mac =
+                hmac_sha256(job_secret_, {as_bytes(role), as_bytes(hello), as_bytes(ours)});
+            return std::string(reinterpret_cast<const char*>(mac.data()), mac.size());
+        };
+        send_all(fd, ours + proof("dtrun server"));
+        std::string theirs(32, '\0');
+        return ::recv(fd, theirs.data(), theirs.size(), MSG_WAITALL) == 32 &&
+               theirs == proof("dtrun client") && hello.substr(8, 16) == job_;
+    }
+
+    void read(PortId port) {
+        const auto found = connections_.find(port);
+        if (found == connections_.end()) return;
+        char bytes[64 << 10];
+        const ssize_t n = ::recv(found->second.fd.get(), bytes, sizeof bytes, 0);
+        if (n <= 0) return end(port);
+        std::string& buffer = found->second.buffer;
+        buffer.append(bytes, static_cast<std::size_t>(n));
+        std::string_view rest = buffer;
+        for (;;) {
+            const auto frame = next_frame(rest);
+            if (frame && !*frame) break;
+            if (!frame || !on_frame(port, **frame)) return end(port);
+        }
+        buffer.erase(0, buffer.size() - rest.size());
+    }
+    void end(PortId port) {
+        hub_->remove_port(port);
+        connections_.erase(port);
+        note("end");
+    }
+
+    bool on_frame(PortId port, const FrameView& frame) {
+        switch (frame.type) {
+            case FrameType::hello:
+                return on_hello(port, *decode<Hello>(frame.payload));
+            case FrameType::enter:
+                return on_enter(port, *decode<Enter>(frame.payload));
+            case FrameType::accept:
+                accepted_.insert(port);
+                note("accept " + std::to_string(decode<Accept>(frame.payload)->generation));
+                if (accepted_.size() == members_.size()) begin(proposed_);
+                return true;
+            case FrameType::leave: {
+                const auto leave = decode<Leave>(frame.payload);
+                note(leave->finished ? "leave finished" : "leave " + leave->why);
+                return true;
+            }
+            case FrameType::progress: {
+                const auto progress = decode<RankProgress>(frame.payload);
+                note("progress " + std::to_string(progress->rank) + " " +
+                     std::to_string(progress->step));
+                break;
+            }
+            case FrameType::heartbeat: {
+                const auto beat = decode<Heartbeat>(frame.payload);
+                note("heartbeat " + std::to_string(beat->fastest_step));
+                send_all(connections_[port].fd.get(), encode(Heartbeat{}));
+                return true;
+            }
+            case FrameType::unfence:
+                note("unfence " + decode<Unfence>(frame.payload)->name);
+                break;
+            default:
+                break;
+        }
+        return hub_->from_port(port, frame, Clock::now()).has_value();
+    }
+
+    bool on_hello(PortId port, const Hello& hello) {
+        note("hello " + (hello.rank == kNoRank ? "helper" : std::to_string(hello.rank)));
+        hub_->add_port(port, PortKind::rank, hello.rank);
+        Welcome welcome;
+        welcome.job = "0123456789abcdef0123456789abcdef";
+        welcome.generation = hub_->generation();
+        welcome.rank = welcome.local_rank = hello.rank;
+        welcome.world_size = welcome.local_size = ranks_;
+        welcome.cross_size = welcome.node_count = 1;
+        welcome.host_name = "fake";
+        send_all(connections_[port].fd.get(), encode(welcome));
+        return true;
+    }
+
+    bool on_enter(PortId port, const Enter& enter) {
+        note("enter " + std::to_string(enter.slots));
+        const auto known = std::ranges::find(members_, enter.member);
+        const bool is_new = enter.slots > 0 && known == members_.end();
+        const auto rank = static_cast<std::uint32_t>(known - members_.begin());
+        hub_->add_port(port, PortKind::rank, enter.slots > 0 ? rank : kNoRank);
+        if (!is_new) {
+            ports_[enter.member] = port;
+            return true;
+        }
+        members_.push_back(enter.member);
+        ports_[enter.member] = port;
+        if (members_.size() == ranks_) begin(hub_->generation() + 1);
+        return true;
+    }
+
+    void begin(std::uint64_t generation) {
+        hub_->begin(generation, static_cast<std::uint32_t>(members_.size()));
+        accepted_.clear();
+        for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
+            Assign assign;
+            assign.generation = generation;
+            assign.world_size = assign.node_count = static_cast<std::uint32_t>(members_.size());
+            assign.node_rank = rank;
+            assign.ranks = {{rank, 0, rank, assign.world_size, 0}};
+            assign.ranks_below = 1;
+            send_all(connections_[ports_[members_[rank]]].fd.get(), encode(assign));
+        }
+    }
+
+    void note(std::string line) {
+        log_.push_back(std::move(line));
+        logged_.notify_all();
+    }
+
+    const std::uint32_t ranks_;
+    const bool is_daemon_;
+    Fd listener_;
+    Fd wake_;
+    std::string job_;
+    Sha256 job_secret_{};
+    std::map<PortId, Connection> connections_;
+    PortId last_port_ = 0;
+    std::vector<std::uint64_t> members_;  ///< by rank
+    std::map<std::uint64_t, PortId> ports_;
+    std::set<PortId> accepted_;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
+FakeServer FakeServer::agent(std::uint32_t ranks) {
+    auto state = std::make_unique<State>(ranks, false);
+    state->listen_unix();
+    state->run();
+    return FakeServer(std::move(state));
+}
+
+FakeServer FakeServer::daemon(std::uint32_t ranks, const std::string& secret,
+                              const std::string& job_name, std::uint16_t port) {
+    auto state = std::make_unique<State>(ranks, true);
+    state->listen_tcp(port, secret, job_name);
+    state->run();
+    return FakeServer(std::move(state));
+}
+
+FakeServer::FakeServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FakeServer::FakeServer(FakeServer&&) noexcept = default;
+FakeServer::~FakeServer() = default;
+
+const std::string& FakeServer::address() const {
+    return state_->address_;
+}
+
+void FakeServer::announce(std::uint8_t kind, std::uint64_t generation, std::uint32_t grace_ms,
+                          const std::string& why) {
+    state_->send_to_all(Event{static_cast<Event::Kind>(kind), generation, grace_ms, why});
+}
+
+void FakeServer::propose(std::uint64_t generation, const std::string& why) {
+    {
+        const std::lock_guard lock(state_->mutex_);
+        state_->proposed_ = generation;
+    }
+    state_->send_to_all(Propose{generation, why});
+}
+
+void FakeServer::stop_job(std::uint32_t grace_ms, const std::string& why) {
+    state_->send_to_all(Stop{15, grace_ms, why});
+}
+
+void FakeServer::fail_fences(const std::string& why) {
+    const std::lock_guard lock(state_->mutex_);
+    state_->hub_->fail_fences(why);
+}
+
+void FakeServer::drop_connections() {
+    state_->drop();
+    state_->wake();
+}
+
+void FakeServer::freeze() {
+    const std::lock_guard lock(state_->mutex_);
+    state_->frozen_ = true;
+    state_->wake();
+}
+
+void FakeServer::thaw() {
+    const std::lock_guard lock(state_->mutex_);
+    state_->frozen_ = false;
+    state_->wake();
+}
+
+std::vector<std::string> FakeServer::log() const {
+    const std::lock_guard lock(state_->mutex_);
+    return state_->log_;
+}
+
+bool FakeServer::saw(const std::string& line) const {
+    std::unique_lock lock(state_->mutex_);
+    return state_->logged_.wait_for(lock, std::chrono::seconds(5), [&] {
+        return std::ranges::find(state_->log_, line) != state_->log_.end();
+    });
+}
+
+}  // namespace dtrun::testing

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+// Without the headers of rendezvous/, so that it goes together with <dtrun/worker.h>.
+
+namespace dtrun::testing {
+
+/// In a thread of the test: what an agent is to its ranks, or a daemon to its members. Requests and
+/// fences are dealt with by rendezvous/'s Hub; every other frame that comes is written down.
+class FakeServer {
+public:
+    /// Serves `ranks` ranks over an abstract Unix socket.
+    static FakeServer agent(std::uint32_t ranks);
+    /// Serves a job of a daemon over TCP; a generation begins when `ranks` members have entered.
+    /// \param port  0: any
+    static FakeServer daemon(std::uint32_t ranks, const std::string& secret,
+                             const std::string& job_name = "test", std::uint16_t port = 0);
+    FakeServer(FakeServer&&) noexcept;
+    ~FakeServer();
+
+    /// Value of DTRUN_SOCKET or DTRUN_SERVE.
+    const std::string& address() const;
+
+    /// To all ranks.
+    void announce(std::uint8_t kind, std::uint64_t generation, std::uint32_t grace_ms,
+                  const std::string& why);
+    void propose(std::uint64_t generation, const std::string& why);
+    void stop_job(std::uint32_t grace_ms, const std::string& why);
+    /// A rank has ended.
+    void fail_fences(const std::string& why);
+
+    void drop_connections();
+    /// Keeps connections, but neither reads nor writes.
+    void freeze();
+    void thaw();
+
+    /// What has come: "hello 0", "progress 0 7", "enter 1", "unfence name", "leave finished", ….
+    std::vector<std::string> log() const;
+    /// Whether that line comes within five seconds, or has come.
+    bool saw(const std::string& line) const;
+
+private:
+    class State;
+    explicit FakeServer(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace dtrun::testing

@@ -1,0 +1,200 @@
+"""Tests of the Python module. FAKE_LAUNCH names the program fake_launch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import dtrun
+
+FAKE_LAUNCH = os.environ["FAKE_LAUNCH"]
+
+
+def launch(ranks: int, program: str) -> str:
+    """Runs `program` as that many ranks; returns what they print."""
+    done = subprocess.run([FAKE_LAUNCH, str(ranks), sys.executable, "-c", program], timeout=60,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"status {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+class WithoutLauncher(unittest.TestCase):
+    def test_a_process_alone_is_rank_0_of_1(self):
+        with dtrun.Worker() as worker:
+            self.assertEqual((worker.rank, worker.world_size, worker.local_rank), (0, 1, 0))
+            self.assertEqual(worker.launcher, "none")
+            self.assertEqual(worker.fence("f", "mine"), [b"mine"])
+            worker.barrier("b")
+            with self.assertRaises(dtrun.Error) as caught:
+                worker.set("a", "b")
+            self.assertEqual(caught.exception.code, dtrun.Code.NO_LAUNCHER)
+            self.assertIn("dtrun serve", str(caught.exception))
+
+    def test_a_closed_worker_says_so(self):
+        worker = dtrun.Worker()
+        worker.close()
+        worker.close()
+        with self.assertRaisesRegex(dtrun.Error, "closed"):
+            worker.rank
+
+    def test_facts_that_the_launcher_does_not_tell_are_none(self):
+        os.environ.update(RANK="1", WORLD_SIZE="2")
+        try:
+            with dtrun.Worker() as worker:
+                self.assertEqual((worker.launcher, worker.rank), ("torchrun", 1))
+                self.assertIsNone(worker.local_rank)
+        finally:
+            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+    def test_a_wrong_variable_is_named(self):
+        os.environ["RANK"] = "1"
+        try:
+            with self.assertRaisesRegex(dtrun.Error, "WORLD_SIZE is not set"):
+                dtrun.Worker()
+        finally:
+            del os.environ["RANK"]
+
+
+class Ranks(unittest.TestCase):
+    def test_ranks_meet_at_fences_and_in_the_store(self):
+        said = launch(3, """if True:
+            import dtrun, sys
+            with dtrun.Worker() as w:
+                assert w.fence("f", f"bytes of {w.rank}", 10) == [
+                    b"bytes of 0", b"bytes of 1", b"bytes of 2"]
+                w.set(f"key{w.rank}", b"\\0\\xff")
+                w.barrier("b", timeout=10)
+                assert w.multi_get(["key0", "key2"]) == [b"\\0\\xff"] * 2
+                w.progress(3)
+                sys.stdout.write(f"{w.add('n', 1)}\\n")
+            """)
+        self.assertEqual(sorted(said.split()), ["1", "2", "3"])
+
+    def test_every_operation_has_its_python_form(self):
+        launch(1, """if True:
+            import dtrun
+            with dtrun.Worker() as w:
+                w.set("a", bytearray(b"1"))
+                assert (w.get("a"), w.find("a"), w.find("missing")) == (b"1", b"1", None)
+                w.wait(["a"], 1)
+                assert w.compare_set("c", None, "x") == (True, b"x")
+                assert w.compare_set("c", "y", "z") == (False, b"x")
+                assert w.compare_set("none", "y", "z") == (False, None)
+                assert w.append("c", "yz") == 3
+                assert w.all_exist(["a", "c"]) and not w.all_exist(["a", "none"])
+                w.multi_set({"m1": "one", "m2": b""})
+                assert w.multi_get(["m2", "m1"]) == [b"", b"one"]
+                assert w.list_keys("m", limit=1) == ([b"m1"], True)
+                assert w.list_keys("m", after="m1") == ([b"m2"], False)
+                assert (w.push("q", "1"), w.push("q", "2"), w.length("q")) == (1, 2, 2)
+                assert (w.pop("q"), w.pop("q")) == (b"1", b"2")
+                revision, value = w.watch("a", 0)
+                assert revision > 0 and value == b"1"
+                assert w.erase("a") and not w.erase("a")
+                assert w.watch("a", revision)[1] is None
+                assert w.count() == 3
+                assert w.next_event(0) is None and w.event_fd() > 2
+                for call in (lambda: w.get("never", 0.02), lambda: w.pop("never", 0.02)):
+                    try:
+                        call()
+                        assert False
+                    except TimeoutError as error:
+                        assert error.code == dtrun.Code.TIMED_OUT
+                try:
+                    w.rejoin()
+                    assert False
+                except dtrun.Error as error:
+                    assert error.code == dtrun.Code.REFUSED
+            """)
+
+    def test_a_thread_that_waits_lets_others_run(self):
+        launch(1, """if True:
+            import dtrun, threading
+            with dtrun.Worker() as w:
+                got = []
+                thread = threading.Thread(target=lambda: got.append(w.get("late")))
+                thread.start()
+                for i in range(100):
+                    w.set("key", str(i))
+                w.set("late", "value")
+                thread.join(10)
+                assert got == [b"value"]
+            """)
+
+    def test_a_forked_child_uses_the_store_and_leaves_the_fences_alone(self):
+        launch(1, """if True:
+            import dtrun, os
+            with dtrun.Worker() as w:
+                child = os.fork()
+                if child == 0:
+                    code = None
+                    try:
+                        w.barrier("b")
+                    except dtrun.Error as error:
+                        code = error.code
+                    w.set("child", "alive")
+                    w.close()
+                    os._exit(code != dtrun.Code.FORKED)
+                assert w.get("child", 10) == b"alive"
+                assert os.waitpid(child, 0)[1] == 0
+            """)
+
+
+class Interrupts(unittest.TestCase):
+    WAITS = {
+        "get": 'w.get("never")',
+        "fence": 'w.fence("never", "x")',
+        "event": "w.next_event()",
+        "a follower": 'threading.Thread(target=lambda: w.get("never"), daemon=True).start(); '
+                      'time.sleep(0.1); w.get("never too")',
+    }
+
+    def test_ctrl_c_ends_every_wait(self):
+        for name, wait in self.WAITS.items():
+            with self.subTest(name):
+                program = f"""if True:
+                    import dtrun, os, threading, time
+                    w = dtrun.Worker()
+                    if w.rank == 1:  # never comes to the fence
+                        w.get("interrupted", 10)
+                        os._exit(0)
+                    print(os.getpid(), flush=True)
+                    try:
+                        {wait}
+                    except KeyboardInterrupt:
+                        print("interrupted", flush=True)
+                    w.set("interrupted", "")
+                    os._exit(0)
+                    """
+                ranks = subprocess.Popen([FAKE_LAUNCH, "2", sys.executable, "-c", program],
+                                         stdout=subprocess.PIPE, text=True)
+                pid = int(ranks.stdout.readline())
+                time.sleep(0.3)
+                before = time.monotonic()
+                os.kill(pid, signal.SIGINT)
+                said, _ = ranks.communicate(timeout=20)
+                self.assertEqual(said, "interrupted\n")
+                self.assertLess(time.monotonic() - before, 5)
+
+    def test_a_handler_that_returns_does_not_end_the_wait(self):
+        launch(1, """if True:
+            import dtrun, os, signal, threading
+            with dtrun.Worker() as w:
+                seen = []
+                signal.signal(signal.SIGUSR1, lambda *_: seen.append(w.add("signals", 1)))
+                def later():
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                    while not seen:
+                        pass
+                    w.set("late", "value")
+                threading.Timer(0.1, later).start()
+                assert w.get("late", 10) == b"value"
+                assert seen == [1]
+            """)
+
+
+if __name__ == "__main__":
+    unittest.main()

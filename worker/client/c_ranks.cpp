@@ -1,0 +1,105 @@
+#include "worker/client/c_worker.h"
+#include "worker/client/store_fence.h"
+
+namespace dtrun::embedded {
+namespace {
+
+/// What every rank brought, at its rank.
+Outcome<std::vector<FenceEntry>> fence_by_any_means(Client& client, std::string_view name,
+                                                    std::optional<std::string_view> bytes,
+                                                    std::int64_t timeout_ms,
+                                                    const std::function<bool()>& give_up) {
+    if (client.role() == Client::Role::helper)
+        return failure(DTRUN_FORKED, "fence '{}': only the rank's own process can take part", name);
+    if (name.empty() || name.size() > Fence::kNameBytesMax)
+        return failure(DTRUN_INVALID, "a fence's name of {} bytes, not 1 to {}", name.size(),
+                       Fence::kNameBytesMax);
+    if (bytes && bytes->size() > Fence::kBytesMax)
+        return failure(DTRUN_INVALID, "{} bytes for a fence, more than {}", bytes->size(),
+                       Fence::kBytesMax);
+    if (client.launcher() == Launcher::agent || client.is_member())
+        return client.fence(name, bytes, timeout_ms, give_up);
+    if (client.place().world_size == 1)
+        return std::vector<FenceEntry>{{0, Bytes(bytes.value_or(""))}};
+    if (!client.is_served())
+        return failure(DTRUN_NO_LAUNCHER,
+                       "fence '{}': ranks of '{}' meet through a daemon: run `dtrun serve` and set "
+                       "DTRUN_SERVE, DTRUN_JOB_NAME and DTRUN_SECRET_FILE",
+                       name, launcher_name(client.launcher()));
+    return store_fence(client, name, client.next_round(name), bytes, timeout_ms, give_up);
+}
+
+Outcome<dtrun_list> list_by_rank(const std::vector<FenceEntry>& entries, std::uint32_t ranks) {
+    std::vector<std::string_view> items(ranks);
+    for (const FenceEntry& entry : entries) {
+        if (entry.rank >= ranks)
+            return failure(DTRUN_INTERNAL, "bytes of rank {} of {}", entry.rank, ranks);
+        items[entry.rank] = entry.bytes;
+    }
+    return copy_out(items);
+}
+
+}  // namespace
+}  // namespace dtrun::embedded
+
+using namespace dtrun::embedded;
+
+extern "C" {
+
+int dtrun_barrier(dtrun_worker* worker, dtrun_view name, int64_t timeout_ms) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
+        const auto met = fence_by_any_means(client, text_of(name), {}, timeout_ms, give_up);
+        if (!met) return std::unexpected(met.error());
+        return {};
+    });
+}
+
+int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes, int64_t timeout_ms,
+                dtrun_list* all) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
+        if (all == nullptr) return failure(DTRUN_INVALID, "all is NULL");
+        const std::uint32_t ranks = client.place().world_size;
+        const auto met =
+            fence_by_any_means(client, text_of(name), text_of(bytes), timeout_ms, give_up);
+        if (!met) return std::unexpected(met.error());
+        const auto list = list_by_rank(*met, ranks);
+        if (!list) return std::unexpected(list.error());
+        *all = *list;
+        return {};
+    });
+}
+
+int dtrun_progress(dtrun_worker* worker, uint64_t step) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) {
+        return client.progress(step);
+    });
+}
+
+int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_event* event) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
+        if (event == nullptr) return failure(DTRUN_INVALID, "event is NULL");
+        const auto next = client.next_event({moment_after(timeout_ms), std::move(give_up)});
+        if (!next) return std::unexpected(next.error());
+        *event = {static_cast<int>(next->kind), next->generation, next->grace_ms,
+                  static_cast<char*>(copy_out(next->why).data)};
+        return {};
+    });
+}
+
+int dtrun_event_fd(dtrun_worker* worker, int* fd) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
+        if (fd == nullptr) return failure(DTRUN_INVALID, "fd is NULL");
+        const auto found = client.event_fd();
+        if (!found) return std::unexpected(found.error());
+        *fd = *found;
+        return {};
+    });
+}
+
+int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) {
+        return client.rejoin({moment_after(timeout_ms), std::move(give_up)});
+    });
+}
+
+}  // extern "C"

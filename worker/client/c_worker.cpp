@@ -1,0 +1,260 @@
+#include "worker/client/c_worker.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+extern char** environ;
+
+namespace dtrun::embedded {
+namespace {
+
+constexpr std::int64_t kAgentTimeoutMs = 60'000;
+/// What Enter grants a job's ranks to come together, and a little more to hear of it.
+constexpr std::int64_t kDaemonTimeoutMs = 610'000;
+
+/// Not a std::string: a thread that ends must not run our destructors, nor can this one fail.
+thread_local char error_text[1'024];
+
+Environment read_environment() {
+    Environment environment;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text(*entry);
+        const std::size_t equals = text.find('=');
+        if (equals != text.npos)
+            environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+    return environment;
+}
+
+std::string own_host_name() {
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    return name;
+}
+
+Outcome<std::unique_ptr<Client>> start_client(std::int64_t timeout_ms,
+                                              std::function<bool()> give_up) {
+    auto surroundings = find_launcher(read_environment());
+    if (!surroundings) return std::unexpected(surroundings.error());
+    if (surroundings->place.host_name.empty()) surroundings->place.host_name = own_host_name();
+    std::optional<Credentials> credentials;
+    if (surroundings->daemon) {
+        auto read = read_credentials(*surroundings->daemon);
+        if (!read) return std::unexpected(read.error());
+        credentials = *read;
+    }
+    const std::int64_t usual =
+        surroundings->launcher == Launcher::agent ? kAgentTimeoutMs : kDaemonTimeoutMs;
+    const Patience patience{moment_after(timeout_ms < 0 ? usual : timeout_ms), std::move(give_up)};
+    auto client = std::make_unique<Client>(std::move(*surroundings), std::move(credentials),
+                                           Client::Role::rank);
+    if (auto started = client->start(patience); !started)
+        return failure(started.error().code, "no place among the ranks: {}", started.error().text);
+    return client;
+}
+
+}  // namespace
+
+int keep_error(int code, std::string_view text) noexcept {
+    const std::size_t size = std::min(text.size(), sizeof error_text - 1);
+    std::memcpy(error_text, text.data(), size);
+    error_text[size] = '\0';
+    return code;
+}
+
+Client& client_of(dtrun_worker* worker) {
+    Client* client = worker->client.load();
+    if (client->pid() == ::getpid()) return *client;
+    // Forked. The parent's client stays as it is: its threads, and what they held, are not here.
+    client->close_inherited();
+    auto helper =
+        std::make_unique<Client>(client->inherited(), client->credentials(), Client::Role::helper);
+    if (worker->client.compare_exchange_strong(client, helper.get())) return *helper.release();
+    return *client;
+}
+
+Unlocked::Unlocked(const dtrun_options& options) : options_(options) {
+    if (options_.unlock != nullptr) state_ = options_.unlock();
+}
+
+Unlocked::~Unlocked() {
+    lock();
+}
+
+void Unlocked::lock() {
+    if (options_.lock != nullptr) options_.lock(state_);
+}
+
+std::function<bool()> Unlocked::give_up() {
+    if (options_.interrupted == nullptr) return {};
+    return [this] {
+        lock();
+        const bool stop = options_.interrupted() != 0;
+        if (options_.unlock != nullptr) state_ = options_.unlock();
+        return stop;
+    };
+}
+
+dtrun_bytes copy_out(std::string_view bytes) {
+    char* data = static_cast<char*>(std::malloc(bytes.size() + 1));
+    if (data == nullptr) throw std::bad_alloc();
+    *std::copy(bytes.begin(), bytes.end(), data) = '\0';
+    return {data, bytes.size()};
+}
+
+dtrun_list copy_out(const std::vector<std::string_view>& items) {
+    std::size_t size = std::max<std::size_t>(items.size(), 1) * sizeof(dtrun_bytes);
+    for (const std::string_view item : items) size += item.size() + 1;
+    char* block = static_cast<char*>(std::malloc(size));
+    if (block == nullptr) throw std::bad_alloc();
+    const dtrun_list list{reinterpret_cast<dtrun_bytes*>(block), items.size()};
+    char* next = block + items.size() * sizeof(dtrun_bytes);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        list.items[i] = {next, items[i].size()};
+        next = std::copy(items[i].begin(), items[i].end(), next);
+        *next++ = '\0';
+    }
+    return list;
+}
+
+}  // namespace dtrun::embedded
+
+using dtrun::embedded::Client;
+using dtrun::embedded::keep_error;
+using dtrun::embedded::Unlocked;
+
+extern "C" {
+
+int dtrun_init(const dtrun_options* options, dtrun_worker** worker) {
+    if (worker == nullptr) return keep_error(DTRUN_INVALID, "worker is NULL");
+    try {
+        auto made = std::make_unique<dtrun_worker>();
+        made->options.timeout_ms = DTRUN_FOREVER;
+        if (options != nullptr)
+            std::memcpy(&made->options, options, std::min(options->size, sizeof *options));
+        const dtrun_options& given = made->options;
+        if ((given.unlock == nullptr) != (given.lock == nullptr))
+            return keep_error(DTRUN_INVALID, "options: unlock and lock go together");
+        Unlocked unlocked(given);
+        auto client = dtrun::embedded::start_client(given.timeout_ms, unlocked.give_up());
+        if (!client) return keep_error(client.error().code, client.error().text);
+        made->client = client->release();
+        *worker = made.release();
+        return DTRUN_OK;
+    } catch (const std::exception& error) {
+        return keep_error(DTRUN_INTERNAL, error.what());
+    }
+}
+
+void dtrun_finalize(dtrun_worker* worker, const char* failure) {
+    if (worker == nullptr) return;
+    Client* client = worker->client;
+    if (client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
+        const Unlocked unlocked(worker->options);
+        client->leave(failure != nullptr ? failure : "");
+        delete client;
+    }
+    delete worker;
+}
+
+const char* dtrun_error_text(void) {
+    return dtrun::embedded::error_text;
+}
+
+const char* dtrun_code_name(int code) {
+    switch (code) {
+        case DTRUN_OK:
+            return "ok";
+        case DTRUN_NOT_FOUND:
+            return "not found";
+        case DTRUN_TIMED_OUT:
+            return "timed out";
+        case DTRUN_STALE:
+            return "stale generation";
+        case DTRUN_CANCELLED:
+            return "cancelled";
+        case DTRUN_REFUSED:
+            return "refused";
+        case DTRUN_WRONG_TYPE:
+            return "wrong type";
+        case DTRUN_CLOSED:
+            return "closed";
+        case DTRUN_INVALID:
+            return "invalid argument";
+        case DTRUN_NO_LAUNCHER:
+            return "no launcher";
+        case DTRUN_FORKED:
+            return "forked";
+        case DTRUN_INTERNAL:
+            return "internal";
+        default:
+            return "unknown";
+    }
+}
+
+void dtrun_free(void* data) {
+    std::free(data);
+}
+
+const char* dtrun_version(void) {
+    return DTRUN_VERSION;
+}
+
+// The worker is const for its user; a forked child's first call changes what is behind it.
+static Client& client_of(const dtrun_worker* worker) {
+    return dtrun::embedded::client_of(const_cast<dtrun_worker*>(worker));
+}
+
+const char* dtrun_launcher(const dtrun_worker* worker) {
+    return dtrun::embedded::launcher_name(client_of(worker).launcher());
+}
+
+const char* dtrun_job(const dtrun_worker* worker) {
+    return client_of(worker).job().c_str();
+}
+
+const char* dtrun_host_name(const dtrun_worker* worker) {
+    return client_of(worker).host_name().c_str();
+}
+
+uint64_t dtrun_generation(const dtrun_worker* worker) {
+    return client_of(worker).generation();
+}
+
+uint32_t dtrun_rank(const dtrun_worker* worker) {
+    return client_of(worker).place().rank;
+}
+
+uint32_t dtrun_world_size(const dtrun_worker* worker) {
+    return client_of(worker).place().world_size;
+}
+
+uint32_t dtrun_local_rank(const dtrun_worker* worker) {
+    return client_of(worker).place().local_rank;
+}
+
+uint32_t dtrun_local_size(const dtrun_worker* worker) {
+    return client_of(worker).place().local_size;
+}
+
+uint32_t dtrun_cross_rank(const dtrun_worker* worker) {
+    return client_of(worker).place().cross_rank;
+}
+
+uint32_t dtrun_cross_size(const dtrun_worker* worker) {
+    return client_of(worker).place().cross_size;
+}
+
+uint32_t dtrun_node_rank(const dtrun_worker* worker) {
+    return client_of(worker).place().node_rank;
+}
+
+uint32_t dtrun_node_count(const dtrun_worker* worker) {
+    return client_of(worker).place().node_count;
+}
+
+}  // extern "C"

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "worker/client/client.h"
+#include "worker/include/dtrun.h"
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <string_view>
+
+// What the files of the C interface share.
+
+struct dtrun_worker {
+    dtrun_options options{};
+    std::atomic<dtrun::embedded::Client*> client{nullptr};
+};
+
+namespace dtrun::embedded {
+
+/// This process's client: in a forked child, the first call makes one.
+Client& client_of(dtrun_worker* worker);
+
+/// Keeps the text for dtrun_error_text().
+/// \return `code`
+int keep_error(int code, std::string_view text) noexcept;
+
+/// A call that may wait, by a program whose language may have a lock: gives it up for the while.
+class Unlocked {
+public:
+    explicit Unlocked(const dtrun_options& options);
+    ~Unlocked();
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+
+    /// Asks the program whether the call is to end; empty if it never wants that. Not for longer
+    /// than this object lives.
+    std::function<bool()> give_up();
+
+private:
+    void lock();
+
+    const dtrun_options& options_;
+    void* state_ = nullptr;
+};
+
+/// Body of a function of the C interface that may wait: no exception leaves it, and what has failed
+/// becomes a code and a text.
+/// \param body  Outcome<void>(Client&, std::function<bool()> give_up)
+template <class Body>
+int call(dtrun_worker* worker, Body body) noexcept {
+    if (worker == nullptr) return keep_error(DTRUN_INVALID, "worker is NULL");
+    try {
+        Client& client = client_of(worker);
+        const Client::InCall in_call(client);  // the worker stays until it ends
+        Unlocked unlocked(worker->options);
+        const Outcome<void> outcome = body(client, unlocked.give_up());
+        return outcome ? DTRUN_OK : keep_error(outcome.error().code, outcome.error().text);
+    } catch (const std::exception& error) {
+        return keep_error(DTRUN_INTERNAL, error.what());
+    }
+}
+
+inline std::string_view text_of(dtrun_view view) {
+    return {static_cast<const char*>(view.data), view.size};
+}
+
+/// By malloc(), with a zero behind them. Throws std::bad_alloc.
+dtrun_bytes copy_out(std::string_view bytes);
+/// Views of them, copied into one block, by malloc(). Throws std::bad_alloc.
+dtrun_list copy_out(const std::vector<std::string_view>& items);
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,359 @@
+#include "worker/client/client.h"
+
+#include "base/ids.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cstring>
+
+namespace dtrun::embedded {
+namespace {
+
+constexpr std::chrono::seconds kLeaveTime{1};
+
+std::uint64_t random_id() {
+    std::uint64_t id = 0;
+    while (id == 0) {
+        std::array<std::uint8_t, sizeof id> bytes;
+        random_bytes(bytes);
+        std::memcpy(&id, bytes.data(), sizeof id);
+    }
+    return id;
+}
+
+}  // namespace
+
+void Client::Waiter::finish() {
+    done = true;
+    wake.notify_one();
+}
+
+Client::Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role)
+    : surroundings_(std::move(surroundings)),
+      credentials_(std::move(credentials)),
+      role_(role),
+      pid_(::getpid()),
+      client_id_(random_id()),
+      member_id_(random_id()),
+      place_(surroundings_.place),
+      generation_(surroundings_.place.generation) {}
+
+Client::~Client() {
+    if (!thread_.joinable()) return;
+    {
+        const Lock lock(mutex_);
+        stopping_ = true;
+        tick_.notify_one();
+    }
+    thread_.join();
+}
+
+bool Client::is_served() const {
+    return has_daemon() || launcher() == Launcher::agent;
+}
+
+bool Client::is_member() const {
+    return surroundings_.launcher == Launcher::daemon && role_ == Role::rank;
+}
+
+Place Client::place() const {
+    const Lock lock(mutex_);
+    return place_;
+}
+
+Surroundings Client::inherited() const {
+    Surroundings surroundings = surroundings_;
+    surroundings.place = place_;
+    return surroundings;
+}
+
+void Client::close_inherited() {
+    if (const int fd = fd_.exchange(-1); fd >= 0) ::close(fd);
+}
+
+Outcome<FrameSocket> Client::dial(const Patience& patience) {
+    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, patience);
+    return FrameSocket::connect_unix(surroundings_.socket);
+}
+
+/// What a connection begins with: who is there.
+Bytes Client::opening_frame() const {
+    if (!has_daemon()) {
+        Hello hello;
+        hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
+        hello.generation = generation_;
+        hello.pid = pid_;
+        return encode(hello);
+    }
+    const DaemonAddress& daemon = *surroundings_.daemon;
+    Enter enter;
+    enter.member = member_id_;
+    enter.job_name = daemon.job_name;
+    enter.name = surroundings_.place.host_name;
+    enter.address = local_address(socket_);
+    if (is_member()) {
+        enter.generation = generation_;
+        enter.paused = accepted_ > generation_ ? accepted_ : 0;
+        enter.slots = 1;
+        enter.ranks_min = daemon.ranks_min;
+        enter.ranks_max = daemon.ranks_max;
+    }
+    return encode(enter);
+}
+
+Outcome<void> Client::start(const Patience& patience) {
+    if (!is_served()) return {};
+    Patience dialling = patience;
+    if (has_daemon())
+        dialling.deadline =
+            std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
+    Outcome<FrameSocket> socket = dial(dialling);
+    if (!socket) return std::unexpected(socket.error());
+    Bytes opening;
+    {
+        const Lock lock(mutex_);
+        socket_ = std::move(*socket);
+        opening = opening_frame();
+        set_connected(true);
+        heard_ = lost_since_ = now();
+    }
+    if (const auto sent = socket_.send(opening); !sent && !has_daemon())
+        return failure(DTRUN_CLOSED, "agent: {}", sent.error().text);
+    if (has_daemon()) {
+        sigset_t all, before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);  // handlers run in the program's threads
+        thread_ = std::thread(&Client::keep_alive, this);
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        if (!is_member()) return {};
+    }
+    Lock lock(mutex_);
+    return wait_until(
+        lock, [this] { return placed_; }, patience);
+}
+
+Outcome<void> Client::ensure_started(const Patience& patience) {
+    if (role_ == Role::rank) return {};
+    const Lock lock(start_mutex_);
+    if (started_) return {};
+    const auto done = start(patience);
+    started_ = done.has_value();
+    return done;
+}
+
+Client::InCall::InCall(Client& client) : client_(client) {
+    const Lock lock(client_.mutex_);
+    ++client_.in_calls_;
+}
+
+Client::InCall::~InCall() {
+    const Lock lock(client_.mutex_);
+    if (--client_.in_calls_ == 0) client_.no_calls_.notify_one();
+}
+
+void Client::leave(std::string_view failure) {
+    if (is_member()) send_leave(failure);
+    Lock lock(mutex_);
+    close({DTRUN_CLOSED, "the worker is finalized"});
+    no_calls_.wait(lock, [this] { return in_calls_ == 0; });
+}
+
+void Client::send_leave(std::string_view failure) {
+    const std::lock_guard sending(send_mutex_);
+    {
+        const Lock lock(mutex_);
+        if (!connected_) return;
+        ending_ = true;
+    }
+    if (!socket_.send(encode(Leave{failure.empty(), std::string(failure)}))) return;
+    // Closed with bytes unread, TCP would take back what the daemon has not read yet.
+    Lock lock(mutex_);
+    if (reading_) return;
+    reading_ = true;
+    lock.unlock();
+    socket_.finish(now() + kLeaveTime);
+}
+
+/// Waits until `waiter` is done. Whoever finds that nobody reads does so, for all; when it leaves,
+/// it wakes another one to take over.
+/// Failures: the waiter's, timed_out, cancelled, and why the connection is closed
+Outcome<void> Client::wait(Lock& lock, Waiter& waiter, const Patience& patience) {
+    waiters_.push_back(&waiter);
+    Outcome<void> outcome;
+    while (!waiter.done && !closed_) {
+        bool ask = false;
+        if (connected_ && !reading_) {
+            ask = read_once(lock, patience.slice());
+        } else if (!patience.over()) {
+            const Moment until = patience.slice();
+            ask = until != Moment::max()
+                      ? waiter.wake.wait_until(lock, until) == std::cv_status::timeout
+                      : (waiter.wake.wait(lock), false);
+        }
+        if (waiter.done || closed_) break;
+        if (ask && patience.give_up) {
+            lock.unlock();
+            const bool stop = patience.give_up();
+            lock.lock();
+            if (stop && !waiter.done) outcome = failure(DTRUN_CANCELLED, "interrupted");
+        }
+        if (outcome && !waiter.done && patience.over())
+            outcome = failure(DTRUN_TIMED_OUT, "timed out");
+        if (!outcome) break;
+    }
+    std::erase(waiters_, &waiter);
+    if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
+    if (waiter.done) {
+        if (waiter.failure) return std::unexpected(*waiter.failure);
+        return {};
+    }
+    if (!outcome) return outcome;
+    return std::unexpected(*closed_);
+}
+
+/// Waits until ready(), which is looked at whenever anything has changed.
+template <class Ready>
+Outcome<void> Client::wait_until(Lock& lock, Ready ready, const Patience& patience) {
+    while (!ready()) {
+        Waiter waiter;
+        listeners_.push_back(&waiter);
+        const auto waited = wait(lock, waiter, patience);
+        std::erase(listeners_, &waiter);
+        if (!waited && !ready()) return waited;
+    }
+    return {};
+}
+
+void Client::wake_listeners() {
+    for (Waiter* listener : listeners_) listener->finish();
+}
+
+/// Reads what comes until then, and hands it out.
+/// \return whether nothing came: a signal, or it is time
+bool Client::read_once(Lock& lock, Moment until) {
+    reading_ = true;
+    lock.unlock();
+    const FrameSocket::Got got = socket_.receive(until);
+    lock.lock();
+    reading_ = false;
+    if (got == FrameSocket::Got::bytes) {
+        heard_ = now();
+        answered_ = true;
+        dispatch();
+    } else if (got == FrameSocket::Got::end) {
+        lose("the other side has closed the connection");
+    }
+    return got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
+}
+
+/// The connection is broken. A daemon's is made anew, by our thread.
+void Client::lose(std::string text) {
+    if (!connected_) return;
+    set_connected(false);
+    if (answered_) lost_since_ = now();
+    if (!has_daemon() || ending_)
+        close({DTRUN_CLOSED, std::move(text)});
+    else
+        tick_.notify_one();
+}
+
+/// For good: everybody who waits, and who comes later, is told why.
+void Client::close(Failure why) {
+    if (closed_) return;
+    closed_ = std::move(why);
+    socket_.shut_down();
+    for (Waiter* waiter : waiters_) waiter->wake.notify_one();
+    tick_.notify_one();
+    show_events();
+}
+
+/// To be called with send_mutex_ only. Without a connection nothing is lost: what waits for an
+/// answer is sent when there is one again, and who receives finds out that it has broken.
+void Client::send_if_connected(const Bytes& frame) {
+    {
+        const Lock lock(mutex_);
+        if (!connected_) return;
+    }
+    (void)socket_.send(frame);
+}
+
+Outcome<Event> Client::next_event(const Patience& patience) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "events are for the rank's own process");
+    if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
+    Lock lock(mutex_);
+    const auto come = [this] { return !events_.empty(); };
+    if (const auto waited = wait_until(lock, come, patience); !waited)
+        return std::unexpected(waited.error());
+    Event event = std::move(events_.front());
+    events_.pop_front();
+    show_events();
+    return event;
+}
+
+Outcome<int> Client::event_fd() {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "events are for the rank's own process");
+    if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
+    const Lock lock(mutex_);
+    if (event_poll_) return event_poll_.get();
+    Fd signal(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    Fd poll(::epoll_create1(EPOLL_CLOEXEC));
+    if (!signal || !poll) return failure(DTRUN_INTERNAL, "{}", strerror(errno));
+    event_signal_ = std::move(signal);
+    event_poll_ = std::move(poll);
+    epoll_event readable{.events = EPOLLIN, .data = {}};
+    ::epoll_ctl(event_poll_.get(), EPOLL_CTL_ADD, event_signal_.get(), &readable);
+    set_connected(connected_);
+    show_events();
+    return event_poll_.get();
+}
+
+void Client::set_connected(bool connected) {
+    connected_ = connected;
+    fd_ = connected ? socket_.fd() : -1;
+    if (!event_poll_) return;
+    epoll_event readable{.events = EPOLLIN, .data = {}};
+    ::epoll_ctl(event_poll_.get(), connected ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.fd(),
+                &readable);
+}
+
+/// Makes event_signal_ readable while there is something to take or to learn.
+void Client::show_events() {
+    if (!event_signal_) return;
+    eventfd_t value = 0;
+    (void)::eventfd_read(event_signal_.get(), &value);
+    if (!events_.empty() || closed_) (void)::eventfd_write(event_signal_.get(), 1);
+}
+
+Outcome<void> Client::rejoin(const Patience& patience) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "only the rank's own process can rejoin");
+    if (!is_member())
+        return failure(DTRUN_REFUSED,
+                       "ranks of '{}' keep their place: only members of a daemon can rejoin",
+                       launcher_name(launcher()));
+    Lock lock(mutex_);
+    const std::uint64_t left = generation_;
+    while (generation_ == left) {
+        const std::uint64_t seen = accepted_;
+        const auto ready = [&] { return generation_ != left || proposed_ > seen; };
+        if (const auto waited = wait_until(lock, ready, patience); !waited) return waited;
+        if (generation_ != left) break;
+        accepted_ = proposed_;
+        const Bytes frame = encode(Accept{accepted_});
+        lock.unlock();
+        {
+            const std::lock_guard sending(send_mutex_);
+            send_if_connected(frame);
+        }
+        lock.lock();
+    }
+    return {};
+}
+
+}  // namespace dtrun::embedded

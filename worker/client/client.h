@@ -1,0 +1,215 @@
+#pragma once
+
+#include "base/fd.h"
+#include "rendezvous/messages.h"
+#include "rendezvous/request.h"
+#include "worker/client/daemon.h"
+#include "worker/client/frame_socket.h"
+#include "worker/client/launchers.h"
+#include "worker/client/outcome.h"
+#include "worker/client/patience.h"
+
+#include <sys/types.h>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace dtrun::embedded {
+
+/// A process's connection to whoever serves its job: an agent, or a daemon, or nobody.
+///
+/// Thread: any number may be in its functions. There is no thread that reads: one of those that
+/// wait reads for all of them, and hands what comes to whom it is for. Only a daemon's client has a
+/// thread, which sends heartbeats and makes lost connections anew; what was under way is then sent
+/// again, and those who wait notice nothing.
+/// Lifetime: nobody is in its functions when it is destroyed, which leave() sees to.
+/// Not for a forked child: its locks may
+/// be held by threads that the child does not have. The child makes a Client for itself.
+class Client {
+public:
+    enum class Role {
+        rank,
+        helper  ///< child of a rank: uses the store and nothing else
+    };
+
+    Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role);
+    ~Client();
+    Client(const Client&) = delete;
+    Client& operator=(const Client&) = delete;
+
+    /// Connects, and takes a rank's place. A helper does so when it is first used.
+    Outcome<void> start(const Patience& patience);
+    /// Says how this member has ended, and ends the calls of others, with DTRUN_CLOSED. Returns
+    /// when nobody is left in a call.
+    void leave(std::string_view failure);
+
+    /// While it lives, leave() waits.
+    class InCall {
+    public:
+        explicit InCall(Client& client);
+        ~InCall();
+        InCall(const InCall&) = delete;
+        InCall& operator=(const InCall&) = delete;
+
+    private:
+        Client& client_;
+    };
+
+    // For a forked child: these take no lock.
+    pid_t pid() const { return pid_; }
+    Surroundings inherited() const;  ///< to make a helper of
+    const std::optional<Credentials>& credentials() const { return credentials_; }
+    void close_inherited();  ///< leaves the connection to the parent
+
+    Role role() const { return role_; }
+    Launcher launcher() const { return surroundings_.launcher; }
+    bool is_served() const;  ///< there is somebody to connect to
+    bool is_member() const;  ///< a daemon hands out our rank
+    /// These do not change once start() has succeeded.
+    const std::string& job() const { return place_.job; }
+    const std::string& host_name() const { return place_.host_name; }
+    Place place() const;
+    std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
+
+    /// A request in the making: PackWriter appends arguments, behind the generation.
+    static Bytes start_request();
+    /// Sends a request of the store and waits for its results, a MessagePack array.
+    /// \param arguments   start_request() and what was appended to it
+    /// \param timeout_ms  that the other side was told; when it does not answer in time, neither
+    ///                    will we; negative: none
+    Outcome<Bytes> request(Op op, Bytes arguments, std::int64_t timeout_ms,
+                           std::function<bool()> give_up);
+
+    /// How often this rank has been at a fence of this name before; counts.
+    std::uint64_t next_round(std::string_view name);
+    /// By frames, which need an agent, or a daemon that we are a member of.
+    /// \param bytes  nothing for a barrier
+    /// \return what ranks brought, by rank; those that brought nothing are missing
+    Outcome<std::vector<FenceEntry>> fence(std::string_view name,
+                                           std::optional<std::string_view> bytes,
+                                           std::int64_t timeout_ms, std::function<bool()> give_up);
+    Outcome<void> progress(std::uint64_t step);
+    Outcome<Event> next_event(const Patience& patience);
+    Outcome<int> event_fd();
+    Outcome<void> rejoin(const Patience& patience);
+
+private:
+    /// Somebody who waits. All is guarded by mutex_.
+    struct Waiter {
+        std::condition_variable wake;
+        bool done = false;
+        std::optional<Failure> failure;
+
+        void finish();
+    };
+    struct Call : Waiter {
+        std::uint64_t id = 0;
+        Bytes frame;  ///< kept to be sent again
+        Status status{};
+        Bytes results;
+    };
+    struct FenceCall : Waiter {
+        Fence fence;
+        Bytes frame;
+        Fenced result;
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    bool has_daemon() const { return surroundings_.daemon.has_value(); }
+    // client.cpp: connection, and who reads
+    void send_leave(std::string_view failure);
+    Outcome<FrameSocket> dial(const Patience& patience);
+    Bytes opening_frame() const;
+    Outcome<void> ensure_started(const Patience& patience);
+    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
+    template <class Ready>
+    Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
+    bool read_once(Lock& lock, Moment until);
+    void lose(std::string text);
+    void close(Failure why);
+    void wake_listeners();
+    void set_connected(bool connected);
+    void show_events();
+    void send_if_connected(const Bytes& frame);
+
+    // client_frames.cpp: what comes in
+    void dispatch();
+    Result<void> dispatch(const FrameView& frame);
+    Result<void> on_welcome(std::string_view payload);
+    Result<void> on_reply(std::string_view payload);
+    Result<void> on_fenced(std::string_view payload);
+    Result<void> on_assign(std::string_view payload);
+    Result<void> on_propose(std::string_view payload);
+    Result<void> on_stop(std::string_view payload);
+    void add_event(Event event);
+
+    // client_calls.cpp: what goes out
+    Outcome<void> take_turn(Lock& lock, const Patience& patience);
+    void give_turn();
+    Outcome<Bytes> results_of(Call& call) const;
+    Outcome<std::vector<FenceEntry>> result_of(FenceCall& call);
+    void send_unfence(const Fence& fence, std::string why);
+    void send_cancel(std::uint64_t id);
+
+    // client_alive.cpp: the daemon's thread
+    void keep_alive();
+    void beat(Lock& lock);
+    void reconnect(Lock& lock);
+
+    static constexpr int kChangesMax = 64;  ///< requests under way that change something
+
+    const Surroundings surroundings_;
+    const std::optional<Credentials> credentials_;
+    const Role role_;
+    const pid_t pid_;
+    const std::uint64_t client_id_;
+    const std::uint64_t member_id_;
+    std::mutex start_mutex_;  ///< taken first; of a helper's first use
+    bool started_ = false;
+
+    std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
+    mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
+    FrameSocket socket_;        ///< replaced only with both mutexes, and while nobody reads
+    std::atomic<int> fd_{-1};   ///< of socket_, for a forked child
+    bool connected_ = false;
+    bool reading_ = false;  ///< somebody is in socket_.receive()
+    std::optional<Failure> closed_;
+    int in_calls_ = 0;
+    std::condition_variable no_calls_;
+    std::vector<Waiter*> waiters_;    ///< in wait()
+    std::vector<Waiter*> listeners_;  ///< in wait_until(): woken when anything has changed
+    std::vector<Call*> calls_;        ///< by id
+    std::vector<FenceCall*> fences_;
+    std::deque<Waiter*> turns_;  ///< calls that change something and are too many
+    int changes_ = 0;            ///< under way
+    std::uint64_t last_id_ = 0;
+    std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name of a fence
+
+    Place place_;
+    bool placed_ = false;
+    std::atomic<std::uint64_t> generation_{0};
+    std::uint64_t proposed_ = 0;  ///< generation that is coming
+    std::uint64_t accepted_ = 0;
+    std::optional<RankProgress> progress_;
+    std::deque<Event> events_;
+    Fd event_poll_;    ///< epoll of the socket and of event_signal_; made when asked for
+    Fd event_signal_;  ///< eventfd: events_ is not empty, or the connection is closed
+
+    std::thread thread_;
+    std::condition_variable tick_;
+    bool stopping_ = false;
+    bool ending_ = false;    ///< the daemon has ended the job
+    Moment heard_{};         ///< last sign of life
+    bool answered_ = false;  ///< the daemon has said something over this connection
+    Moment lost_since_{};    ///< the last connection over which it had
+};
+
+}  // namespace dtrun::embedded

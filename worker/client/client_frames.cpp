@@ -1,0 +1,166 @@
+#include "worker/client/client.h"
+
+#include <algorithm>
+
+namespace dtrun::embedded {
+
+/// Hands out every whole frame that was read.
+void Client::dispatch() {
+    for (;;) {
+        const auto frame = socket_.next();
+        if (frame && !*frame) return;
+        const Result<void> taken =
+            frame ? dispatch(**frame) : Result<void>(std::unexpected(frame.error()));
+        if (taken) continue;
+        return close({DTRUN_CLOSED, fmt::format("protocol: {}", taken.error().message)});
+    }
+}
+
+Result<void> Client::dispatch(const FrameView& frame) {
+    switch (frame.type) {
+        case FrameType::reply:
+            return on_reply(frame.payload);
+        case FrameType::fenced:
+            return on_fenced(frame.payload);
+        case FrameType::heartbeat:
+            return {};
+        case FrameType::welcome:
+            return on_welcome(frame.payload);
+        case FrameType::event: {
+            auto event = decode<Event>(frame.payload);
+            if (!event) return std::unexpected(event.error());
+            add_event(std::move(*event));
+            return {};
+        }
+        case FrameType::assign:
+            return on_assign(frame.payload);
+        case FrameType::propose:
+            return on_propose(frame.payload);
+        case FrameType::stop:
+            return on_stop(frame.payload);
+        case FrameType::refuse: {
+            const auto refuse = decode<Refuse>(frame.payload);
+            if (!refuse) return std::unexpected(refuse.error());
+            if (refuse->later && has_daemon()) {
+                answered_ = false;  // as one that says nothing: try again in a while
+                socket_.shut_down();
+            } else {
+                close({DTRUN_REFUSED, fmt::format("refused: {}", refuse->reason)});
+            }
+            return {};
+        }
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+Result<void> Client::on_reply(std::string_view payload) {
+    const auto reply = decode_reply(payload);
+    if (!reply) return std::unexpected(reply.error());
+    const auto call = std::ranges::lower_bound(calls_, reply->header.id, {}, &Call::id);
+    if (call == calls_.end() || (*call)->id != reply->header.id || (*call)->done)
+        return {};  // nobody waits for it any more
+    (*call)->status = reply->header.status;
+    (*call)->results = reply->results;
+    (*call)->finish();
+    return {};
+}
+
+Result<void> Client::on_fenced(std::string_view payload) {
+    auto fenced = decode<Fenced>(payload);
+    if (!fenced) return std::unexpected(fenced.error());
+    const bool all = fenced->name.empty();  // a rank has ended
+    for (FenceCall* call : fences_) {
+        const Fence& fence = call->fence;
+        if (call->done || fence.generation != fenced->generation) continue;
+        if (!all && (fence.name != fenced->name || fence.round != fenced->round)) continue;
+        if (all)
+            call->result.why = fenced->why;
+        else
+            call->result = std::move(*fenced);
+        call->finish();
+        if (!all) break;
+    }
+    return {};
+}
+
+Result<void> Client::on_welcome(std::string_view payload) {
+    auto welcome = decode<Welcome>(payload);
+    if (!welcome) return std::unexpected(welcome.error());
+    if (role_ == Role::rank && !placed_) {
+        place_ = {.job = std::move(welcome->job),
+                  .host_name = std::move(welcome->host_name),
+                  .generation = welcome->generation,
+                  .rank = welcome->rank,
+                  .world_size = welcome->world_size,
+                  .local_rank = welcome->local_rank,
+                  .local_size = welcome->local_size,
+                  .cross_rank = welcome->cross_rank,
+                  .cross_size = welcome->cross_size,
+                  .node_rank = welcome->node_rank,
+                  .node_count = welcome->node_count};
+        generation_ = place_.generation;
+    }
+    placed_ = true;
+    wake_listeners();
+    return {};
+}
+
+Result<void> Client::on_assign(std::string_view payload) {
+    const auto assign = decode<Assign>(payload);
+    if (!assign) return std::unexpected(assign.error());
+    if (!is_member() || assign->generation <= generation_) return {};  // sent again
+    if (assign->ranks.size() != 1)
+        return fail(Errc::invalid_input, "{} ranks for one process", assign->ranks.size());
+    const RankSlot& slot = assign->ranks.front();
+    place_.generation = assign->generation;
+    place_.rank = slot.rank;
+    place_.world_size = assign->world_size;
+    place_.local_rank = slot.local_rank;
+    place_.local_size = 1;
+    place_.cross_rank = slot.cross_rank;
+    place_.cross_size = slot.cross_size;
+    place_.node_rank = assign->node_rank;
+    place_.node_count = assign->node_count;
+    generation_ = place_.generation;
+    rounds_.clear();
+    std::erase_if(events_, [&](const Event& event) {
+        return event.kind == Event::Kind::membership && event.generation <= generation_;
+    });
+    show_events();
+    for (FenceCall* call : fences_) {
+        if (call->done || call->fence.generation >= generation_) continue;
+        call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
+        call->finish();
+    }
+    placed_ = true;
+    wake_listeners();
+    return {};
+}
+
+Result<void> Client::on_propose(std::string_view payload) {
+    auto propose = decode<Propose>(payload);
+    if (!propose) return std::unexpected(propose.error());
+    if (propose->generation <= proposed_) return {};  // sent again
+    proposed_ = propose->generation;
+    add_event({Event::Kind::membership, proposed_, 0, std::move(propose->why)});
+    return {};
+}
+
+Result<void> Client::on_stop(std::string_view payload) {
+    auto stop = decode<Stop>(payload);
+    if (!stop) return std::unexpected(stop.error());
+    if (ending_) return {};
+    ending_ = true;
+    add_event({Event::Kind::shutdown, generation_, stop->grace_ms, std::move(stop->why)});
+    return {};
+}
+
+void Client::add_event(Event event) {
+    events_.push_back(std::move(event));
+    show_events();
+    wake_listeners();
+}
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "base/ids.h"
+#include "worker/client/frame_socket.h"
+#include "worker/client/launchers.h"
+#include "worker/client/outcome.h"
+
+#include <string>
+
+namespace dtrun::embedded {
+
+/// What proves to a `dtrun serve` daemon that a client belongs to a job.
+struct Credentials {
+    JobId job{};
+    Secret secret;  ///< the job's, made from the daemon's
+};
+
+/// Reads the daemon's secret. A file must be ours or root's and nobody else's to read; a descriptor
+/// is closed.
+/// Failures: invalid
+Outcome<Credentials> read_credentials(const DaemonAddress& address);
+
+/// Connects and proves, both ways, without encryption (docs/PROTOCOL.md). A daemon that is not
+/// there or goes away is tried again until patience ends.
+/// Failures: timed_out, refused (another secret, job or protocol), cancelled
+Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
+                                 const Patience& patience);
+
+/// Numeric address of our end.
+std::string local_address(const FrameSocket& socket);
+
+}  // namespace dtrun::embedded

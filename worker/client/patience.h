@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+namespace dtrun::embedded {
+
+using Moment = std::chrono::steady_clock::time_point;
+
+inline Moment now() {
+    return std::chrono::steady_clock::now();
+}
+
+/// `timeout_ms` from now; negative: never.
+inline Moment moment_after(std::int64_t timeout_ms) {
+    constexpr std::int64_t kYearMs = 366LL * 86'400 * 1'000;
+    if (timeout_ms < 0 || timeout_ms > kYearMs) return Moment::max();
+    return now() + std::chrono::milliseconds(timeout_ms);
+}
+
+/// For poll(): milliseconds until then, rounded up; -1: no limit.
+inline int poll_timeout(Moment moment) {
+    if (moment == Moment::max()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(moment - now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
+}
+
+/// How long a thread is willing to wait.
+struct Patience {
+    static constexpr std::chrono::milliseconds kAskInterval{200};
+
+    Moment deadline = Moment::max();
+    std::function<bool()> give_up;  ///< asked after signals and each kAskInterval; none: never
+
+    bool over() const { return deadline != Moment::max() && now() >= deadline; }
+    /// Until when to wait before asking again.
+    Moment slice() const { return give_up ? std::min(deadline, now() + kAskInterval) : deadline; }
+};
+
+}  // namespace dtrun::embedded

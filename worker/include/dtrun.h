@@ -1,0 +1,275 @@
+/* dtrun's embedded client: who am I among the ranks of a job, what do the others say.
+ *
+ * C99. All functions are thread-safe unless they say otherwise: many threads may wait in calls on
+ * one worker. No function raises SIGPIPE, changes signal handlers, or starts a thread, except that
+ * a client of a `dtrun serve` daemon has one small thread for its heartbeats. After fork() the
+ * child has a connection of its own: it may use the store and read its place, nothing else
+ * (DTRUN_FORKED).
+ *
+ * Timeouts are in milliseconds: 0 does not wait, negative (DTRUN_FOREVER) waits without a limit.
+ * Functions return DTRUN_OK or another dtrun_code; then dtrun_error_text() says what happened and
+ * results are as they were. docs/PROTOCOL.md is the protocol behind them.
+ */
+#ifndef DTRUN_H
+#define DTRUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DTRUN_API __attribute__((visibility("default")))
+#else
+#define DTRUN_API
+#endif
+
+/* Values are part of the ABI: never reused. */
+typedef enum dtrun_code {
+    DTRUN_OK = 0,
+    DTRUN_NOT_FOUND = 1,   /* no such key, and the call did not wait */
+    DTRUN_TIMED_OUT = 2,   /* the timeout of the call has passed */
+    DTRUN_STALE = 3,       /* this generation is over: dtrun_rejoin(), or end the process */
+    DTRUN_CANCELLED = 4,   /* interrupted, or a fence that another rank gave up */
+    DTRUN_REFUSED = 5,     /* by the other side: a limit, a wrong secret, another protocol */
+    DTRUN_WRONG_TYPE = 6,  /* a queue where a value is expected or the other way round; no number */
+    DTRUN_CLOSED = 7,      /* the connection is gone and will not come back */
+    DTRUN_INVALID = 8,     /* an argument or a variable of the environment */
+    DTRUN_NO_LAUNCHER = 9, /* nobody here serves a store */
+    DTRUN_FORKED = 10,     /* not in a child of the rank's process */
+    DTRUN_INTERNAL = 11    /* out of memory, or a bug */
+} dtrun_code;
+
+/* A fact that the launcher does not tell. */
+#define DTRUN_UNKNOWN UINT32_MAX
+#define DTRUN_FOREVER ((int64_t)-1)
+
+/* Bytes of the caller, read during the call only. */
+typedef struct dtrun_view {
+    const void* data; /* may be NULL when size is 0 */
+    size_t size;
+} dtrun_view;
+
+/* Bytes for the caller, who calls dtrun_free(data). `data` is never NULL, unless a function says
+ * that NULL means "missing". A zero byte that `size` does not count stands behind them. */
+typedef struct dtrun_bytes {
+    void* data;
+    size_t size;
+} dtrun_bytes;
+
+/* Several of them in one block: the caller calls dtrun_free(items) once, and nothing else. */
+typedef struct dtrun_list {
+    dtrun_bytes* items;
+    size_t count;
+} dtrun_list;
+
+/* One process's membership of a job. */
+typedef struct dtrun_worker dtrun_worker;
+
+typedef struct dtrun_options {
+    size_t size;        /* sizeof(dtrun_options): what lies behind has its default */
+    int64_t timeout_ms; /* for dtrun_init to get a place; DTRUN_FOREVER (default): what the
+                            launcher grants (an agent answers at once, a daemon collects ranks) */
+    /* For languages with a lock around their interpreter; each may be NULL. A call that waits
+     * calls `unlock` first and `lock` with its result last. While it waits it calls `interrupted`,
+     * locked, after a signal and every 200 ms; non-zero ends the call with DTRUN_CANCELLED. Python
+     * has exactly these: PyEval_SaveThread, PyEval_RestoreThread, PyErr_CheckSignals. */
+    void* (*unlock)(void);
+    void (*lock)(void* unlocked);
+    int (*interrupted)(void);
+} dtrun_options;
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* Finds the launcher and takes this process's place among the ranks. Looks in this order:
+ *   1. DTRUN_SOCKET                      dtrun's agent on this host
+ *   2. SLURM_PROCID in a step            srun
+ *   3. OMPI_COMM_WORLD_RANK              Open MPI's mpirun
+ *   4. PMI_RANK                          MPICH's and Intel's mpiexec
+ *   5. RANK, WORLD_SIZE                  torchrun
+ *   6. nothing                           rank 0 of 1
+ * DTRUN_SERVE=host:port, with DTRUN_JOB_NAME and DTRUN_SECRET_FILE or DTRUN_SECRET_FD, names a
+ * `dtrun serve` daemon. With one of 2 to 5 it is the store of their ranks. Alone, or with
+ * DTRUN_MIN_NP or DTRUN_MAX_NP, it hands out the ranks, and this process is a member with one.
+ * docs/CLIENT.md has the details of every variable.
+ *
+ * options  NULL: all defaults
+ * worker   set on success; end with dtrun_finalize()
+ * Errors: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED, CANCELLED, INTERNAL. */
+DTRUN_API int dtrun_init(const dtrun_options* options, dtrun_worker** worker);
+
+/* Ends the membership and frees the worker. Calls that other threads have under way end with
+ * DTRUN_CLOSED first; none may begin any more. NULL is allowed. A daemon is told that this rank is
+ * done (no new generation begins), or with `failure` that it is lost to the others, and why; one
+ * that hears nothing before the process ends takes the rank for lost.
+ * failure  NULL: all went well */
+DTRUN_API void dtrun_finalize(dtrun_worker* worker, const char* failure);
+
+/* What the last failed call of this thread has to say, ready to be shown; "" if none has failed.
+ * Valid until the next call of this thread. */
+DTRUN_API const char* dtrun_error_text(void);
+
+/* "timed out" and so on; "unknown" for other numbers. */
+DTRUN_API const char* dtrun_code_name(int code);
+
+/* Frees what a function has allocated; NULL is allowed. */
+DTRUN_API void dtrun_free(void* data);
+
+/* Of the library, such as "0.1.0". */
+DTRUN_API const char* dtrun_version(void);
+
+/* ---- place ----------------------------------------------------------------------------------- */
+
+/* "dtrun", "dtrun serve", "slurm", "openmpi", "pmi", "torchrun" or "none". */
+DTRUN_API const char* dtrun_launcher(const dtrun_worker* worker);
+/* Id of the job, by its launcher; "" when it has none. Valid as long as the worker. */
+DTRUN_API const char* dtrun_job(const dtrun_worker* worker);
+/* What the user calls this host, else what it calls itself. Valid as long as the worker. */
+DTRUN_API const char* dtrun_host_name(const dtrun_worker* worker);
+/* Number of the membership, from 1; 0 when the launcher has none. dtrun_rejoin() changes it, and
+ * what follows. */
+DTRUN_API uint64_t dtrun_generation(const dtrun_worker* worker);
+
+/* The words are those of Horovod and MPI. rank and world_size are always known, the others may be
+ * DTRUN_UNKNOWN outside dtrun and Slurm. */
+DTRUN_API uint32_t dtrun_rank(const dtrun_worker* worker);       /* among all */
+DTRUN_API uint32_t dtrun_world_size(const dtrun_worker* worker); /* ranks of the job */
+DTRUN_API uint32_t dtrun_local_rank(const dtrun_worker* worker); /* among those of this host */
+DTRUN_API uint32_t dtrun_local_size(const dtrun_worker* worker); /* ranks on this host */
+DTRUN_API uint32_t dtrun_cross_rank(const dtrun_worker* worker); /* of this host, among hosts that
+                                                                    have this local rank */
+DTRUN_API uint32_t dtrun_cross_size(const dtrun_worker* worker); /* number of those hosts */
+DTRUN_API uint32_t dtrun_node_rank(const dtrun_worker* worker);  /* of this host, among all */
+DTRUN_API uint32_t dtrun_node_count(const dtrun_worker* worker); /* hosts that have ranks */
+
+/* ---- store ----------------------------------------------------------------------------------- */
+
+/* Keys (at most 64 KiB) and values (at most 15.75 MiB) are any bytes. Each operation is done once
+ * and in one piece, and all ranks see the same order. Each generation has its own store, empty at
+ * its beginning. At most 64 operations of one worker that change something are under way at a time;
+ * more of them wait for their turn.
+ * Errors of all: NO_LAUNCHER, CLOSED, STALE, REFUSED, INVALID, CANCELLED, INTERNAL; WRONG_TYPE
+ * where queues and values meet; and those that are named. */
+
+DTRUN_API int dtrun_set(dtrun_worker* worker, dtrun_view key, dtrun_view value);
+
+/* The value, once it exists. NOT_FOUND: missing, and timeout_ms is 0. TIMED_OUT. */
+DTRUN_API int dtrun_get(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms,
+                        dtrun_bytes* value);
+
+/* Returns once all keys exist. TIMED_OUT. */
+DTRUN_API int dtrun_wait(dtrun_worker* worker, const dtrun_view* keys, size_t count,
+                         int64_t timeout_ms);
+
+/* Adds to a decimal number; a missing key counts as 0. WRONG_TYPE: the value is no number.
+ * sum  may be NULL */
+DTRUN_API int dtrun_add(dtrun_worker* worker, dtrun_view key, int64_t delta, int64_t* sum);
+
+/* Sets the value if it is the expected one.
+ * expected  NULL: "missing"
+ * was_set   1 or 0; may be NULL
+ * now       the value after the call, data NULL if missing; may be NULL */
+DTRUN_API int dtrun_compare_set(dtrun_worker* worker, dtrun_view key, const dtrun_view* expected,
+                                dtrun_view desired, int* was_set, dtrun_bytes* now);
+
+/* Appends to a value; a missing one counts as empty.
+ * size  of the value now, in bytes; may be NULL */
+DTRUN_API int dtrun_append(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* size);
+
+/* exist  1 if all keys exist, else 0 */
+DTRUN_API int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist);
+
+/* existed  1 or 0; may be NULL */
+DTRUN_API int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed);
+
+/* All values, in the order of the keys, once all exist. NOT_FOUND, TIMED_OUT as dtrun_get(). */
+DTRUN_API int dtrun_multi_get(dtrun_worker* worker, const dtrun_view* keys, size_t count,
+                              int64_t timeout_ms, dtrun_list* values);
+
+/* Sets keys[i] to values[i], all at once; together at most 15.75 MiB. */
+DTRUN_API int dtrun_multi_set(dtrun_worker* worker, const dtrun_view* keys,
+                              const dtrun_view* values, size_t count);
+
+/* Keys in order of their bytes that begin with `prefix` and come behind `after`.
+ * limit  of their number, at least 1
+ * more   1 if there are others behind them; may be NULL */
+DTRUN_API int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_view after,
+                              uint32_t limit, dtrun_list* keys, int* more);
+
+/* Puts a value at the end of a queue; a queue exists while it is not empty.
+ * length  of the queue now; may be NULL */
+DTRUN_API int dtrun_push(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* length);
+
+/* Takes the oldest value of a queue, once there is one; each value goes to one caller. NOT_FOUND,
+ * TIMED_OUT as dtrun_get(). */
+DTRUN_API int dtrun_pop(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms,
+                        dtrun_bytes* value);
+
+DTRUN_API int dtrun_length(dtrun_worker* worker, dtrun_view key, uint64_t* length);
+
+/* Returns once the key's revision is not *revision; a missing key has revision 0. Sees the last
+ * state of a key, but not every state. TIMED_OUT.
+ * revision  in: the one that is known; out: of `value`
+ * value     data NULL if missing */
+DTRUN_API int dtrun_watch(dtrun_worker* worker, dtrun_view key, uint64_t* revision,
+                          int64_t timeout_ms, dtrun_bytes* value);
+
+/* Number of keys and queues. */
+DTRUN_API int dtrun_count(dtrun_worker* worker, uint64_t* count);
+
+/* ---- all ranks together ---------------------------------------------------------------------- */
+
+/* Returns once every rank has called it with the same name (1 to 1,024 bytes) as often as this
+ * one. It ends in the same way for every rank: when one gives up, all fail. A rank whose timeout
+ * passes learns within ten more seconds how it ended for all.
+ * Errors: TIMED_OUT (this rank's timeout; the text says who was missing, if anybody knows),
+ * CANCELLED (another rank gave up or has ended; the text says who), FORKED, STALE, CLOSED,
+ * NO_LAUNCHER, INVALID. With one rank it needs no launcher. */
+DTRUN_API int dtrun_barrier(dtrun_worker* worker, dtrun_view name, int64_t timeout_ms);
+
+/* As dtrun_barrier(), and every rank gets the bytes of all, in order of rank. Together at most
+ * 12 MiB. A barrier and a fence of one name count as the same. */
+DTRUN_API int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes,
+                          int64_t timeout_ms, dtrun_list* all);
+
+/* Tells whoever watches the job how far this rank is. Cheap: does not wait for an answer.
+ * step  whatever the program counts; grows
+ * Errors: FORKED, CLOSED. Without dtrun nobody listens: DTRUN_OK. */
+DTRUN_API int dtrun_progress(dtrun_worker* worker, uint64_t step);
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+typedef enum dtrun_event_kind {
+    DTRUN_MEMBERSHIP = 1, /* a new generation is coming. A member of a daemon calls dtrun_rejoin();
+                             a rank of an agent will be ended and started anew if it is to go on */
+    DTRUN_SHUTDOWN = 2    /* the job is being ended: save what is to be saved */
+} dtrun_event_kind;
+
+typedef struct dtrun_event {
+    int kind;            /* dtrun_event_kind; ignore others */
+    uint64_t generation; /* that is coming, or that ends */
+    uint32_t grace_ms;   /* time left until the process is killed; 0: not known */
+    char* why;           /* dtrun_free() */
+} dtrun_event;
+
+/* The oldest event that nobody has taken yet. TIMED_OUT, CLOSED, FORKED, CANCELLED, NO_LAUNCHER
+ * (there will be no events). */
+DTRUN_API int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_event* event);
+
+/* A descriptor to poll for reading along with others: when it is readable, call
+ * dtrun_next_event(worker, 0, ...), which may still find nothing. Belongs to the worker; not to be
+ * read. NO_LAUNCHER: there will be no events. */
+DTRUN_API int dtrun_event_fd(dtrun_worker* worker, int* fd);
+
+/* Leaves this generation and takes a place in the next, which all members do; waits for it to be
+ * announced if it is not. Fences and requests of other threads end with DTRUN_STALE. Errors:
+ * TIMED_OUT (may be called again), CLOSED, FORKED, CANCELLED; REFUSED unless the launcher is
+ * "dtrun serve". */
+DTRUN_API int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

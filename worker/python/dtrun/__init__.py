@@ -1,0 +1,486 @@
+"""dtrun's embedded client: who am I among the ranks of a job, and what do the others say.
+
+    import dtrun
+
+    with dtrun.Worker() as worker:
+        addresses = worker.fence("addresses", my_address)
+        worker.set(f"result/{worker.rank}", "42")
+        worker.barrier("done", timeout=60)
+
+Over the library libdtrun.so.0 by ctypes; docs/CLIENT.md and <dtrun.h> say more about each function.
+
+Keys and values are bytes; a str is taken as UTF-8, and what comes back is always bytes. Timeouts are in
+seconds; None waits for ever, 0 not at all. Any number of threads may use one Worker: functions that wait
+let others run, and Ctrl-C and other signal handlers work while they do. After os.fork() the child may use
+the store and read its place, nothing else.
+
+The library is looked for in LIBDTRUN_PATH, then where it was installed with this package, then where
+the system's loader finds it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import pathlib
+from types import TracebackType
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, Union
+
+__all__ = ["Code", "Error", "Event", "EventKind", "TimedOut", "Worker", "version"]
+
+Bytes = Union[str, bytes, bytearray, memoryview]
+
+
+class Code(enum.IntEnum):
+    """Why a call has failed; values are those of dtrun_code in <dtrun.h>."""
+
+    NOT_FOUND = 1
+    TIMED_OUT = 2
+    STALE = 3
+    CANCELLED = 4
+    REFUSED = 5
+    WRONG_TYPE = 6
+    CLOSED = 7
+    INVALID = 8
+    NO_LAUNCHER = 9
+    FORKED = 10
+    INTERNAL = 11
+
+
+class Error(Exception):
+    """What every function here raises."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code  #: what a program can react to
+
+
+class TimedOut(Error, TimeoutError):
+    """The timeout of the call has passed."""
+
+
+class EventKind(enum.IntEnum):
+    MEMBERSHIP = 1  #: a new generation is coming
+    SHUTDOWN = 2  #: the job is being ended
+
+
+class Event(NamedTuple):
+    """Something that a rank may want to know."""
+
+    kind: int  #: an EventKind; ignore others
+    generation: int  #: that is coming, or that ends
+    grace: float  #: seconds until the process is killed; 0: not known
+    why: str
+
+
+class _View(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
+class _List(ctypes.Structure):
+    _fields_ = [("items", ctypes.POINTER(_Bytes)), ("count", ctypes.c_size_t)]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("generation", ctypes.c_uint64),
+        ("grace_ms", ctypes.c_uint32),
+        ("why", ctypes.c_void_p),
+    ]
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("timeout_ms", ctypes.c_int64),
+        ("unlock", ctypes.c_void_p),
+        ("lock", ctypes.c_void_p),
+        ("interrupted", ctypes.c_void_p),
+    ]
+
+
+def _load() -> ctypes.PyDLL:
+    # PyDLL keeps the interpreter's lock and raises what a signal handler has raised. The library gives
+    # the lock up while it waits, by the functions that _options() hands to it.
+    installed = pathlib.Path(__file__).resolve().parents[3] / "libdtrun.so.0"
+    path = os.environ.get("LIBDTRUN_PATH") or (str(installed) if installed.exists() else "libdtrun.so.0")
+    library = ctypes.PyDLL(path)
+    worker, view, ms = ctypes.c_void_p, _View, ctypes.c_int64
+    views, size = ctypes.POINTER(_View), ctypes.c_size_t
+    out, out_list = ctypes.POINTER(_Bytes), ctypes.POINTER(_List)
+    out_int, out_i64 = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)
+    out_u64 = ctypes.POINTER(ctypes.c_uint64)
+    signatures = {
+        "init": [ctypes.POINTER(_Options), ctypes.POINTER(ctypes.c_void_p)],
+        "set": [worker, view, view],
+        "get": [worker, view, ms, out],
+        "wait": [worker, views, size, ms],
+        "add": [worker, view, ctypes.c_int64, out_i64],
+        "compare_set": [worker, view, views, view, out_int, out],
+        "append": [worker, view, view, out_u64],
+        "check": [worker, views, size, out_int],
+        "erase": [worker, view, out_int],
+        "multi_get": [worker, views, size, ms, out_list],
+        "multi_set": [worker, views, views, size],
+        "list_keys": [worker, view, view, ctypes.c_uint32, out_list, out_int],
+        "push": [worker, view, view, out_u64],
+        "pop": [worker, view, ms, out],
+        "length": [worker, view, out_u64],
+        "watch": [worker, view, out_u64, ms, out],
+        "count": [worker, out_u64],
+        "barrier": [worker, view, ms],
+        "fence": [worker, view, view, ms, out_list],
+        "progress": [worker, ctypes.c_uint64],
+        "next_event": [worker, ms, ctypes.POINTER(_Event)],
+        "event_fd": [worker, out_int],
+        "rejoin": [worker, ms],
+    }
+    for name, arguments in signatures.items():
+        function = getattr(library, "dtrun_" + name)
+        function.argtypes = arguments
+        function.restype = ctypes.c_int
+    for name in ("launcher", "job", "host_name"):
+        function = getattr(library, "dtrun_" + name)
+        function.argtypes = [worker]
+        function.restype = ctypes.c_char_p
+    for name in ("rank", "world_size", "local_rank", "local_size", "cross_rank", "cross_size",
+                 "node_rank", "node_count"):
+        function = getattr(library, "dtrun_" + name)
+        function.argtypes = [worker]
+        function.restype = ctypes.c_uint32
+    library.dtrun_generation.argtypes = [worker]
+    library.dtrun_generation.restype = ctypes.c_uint64
+    library.dtrun_finalize.argtypes = [worker, ctypes.c_char_p]
+    library.dtrun_finalize.restype = None
+    library.dtrun_free.argtypes = [ctypes.c_void_p]
+    library.dtrun_free.restype = None
+    library.dtrun_error_text.restype = ctypes.c_char_p
+    library.dtrun_version.restype = ctypes.c_char_p
+    return library
+
+
+_library = _load()
+_UNKNOWN = 0xFFFFFFFF
+
+
+def _check(code: int) -> None:
+    if code == 0:
+        return
+    text = _library.dtrun_error_text().decode(errors="replace")
+    raise (TimedOut if code == Code.TIMED_OUT else Error)(Code(code), text)
+
+
+def _bytes(value: Bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _view(value: Bytes) -> _View:
+    data = _bytes(value)
+    return _View(data, len(data))
+
+
+def _views(values: Iterable[Bytes]) -> Tuple[ctypes.Array, int]:
+    views = [_view(value) for value in values]
+    return (_View * len(views))(*views), len(views)
+
+
+def _ms(timeout: Optional[float]) -> int:
+    return -1 if timeout is None else max(0, round(timeout * 1000))
+
+
+def _take(value: _Bytes) -> Optional[bytes]:
+    if value.data is None:
+        return None
+    taken = ctypes.string_at(value.data, value.size)
+    _library.dtrun_free(value.data)
+    return taken
+
+
+def _take_list(values: _List) -> List[bytes]:
+    taken = [ctypes.string_at(values.items[i].data, values.items[i].size) for i in range(values.count)]
+    _library.dtrun_free(values.items)
+    return taken
+
+
+def _options(timeout: Optional[float]) -> _Options:
+    def pointer(name: str) -> Optional[int]:
+        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+
+    return _Options(ctypes.sizeof(_Options), _ms(timeout), pointer("PyEval_SaveThread"),
+                    pointer("PyEval_RestoreThread"), pointer("PyErr_CheckSignals"))
+
+
+def version() -> str:
+    """Of the library, such as "0.1.0"."""
+    return _library.dtrun_version().decode()
+
+
+class Worker:
+    """One process's membership of a job.
+
+    Use it in a `with` statement, or call close(): a member of a `dtrun serve` daemon that ends without
+    counts as lost.
+    """
+
+    def __init__(self, timeout: Optional[float] = None) -> None:
+        """Finds the launcher and takes this process's place among the ranks.
+
+        :param timeout: for getting a place; None: what the launcher grants
+        :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
+        """
+        self._worker: Optional[ctypes.c_void_p] = None
+        worker = ctypes.c_void_p()
+        options = _options(timeout)
+        _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
+        self._worker = worker
+
+    def close(self, failure: Optional[str] = None) -> None:
+        """Ends the membership; may be called again. Calls of other threads end with CLOSED.
+
+        :param failure: why this rank has failed; None: all went well
+        """
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            _library.dtrun_finalize(worker, None if failure is None else failure.encode())
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close(None if kind is None else f"{kind.__name__}: {error}")
+
+    def _get(self) -> ctypes.c_void_p:
+        if self._worker is None:
+            raise Error(Code.CLOSED, "the worker is closed")
+        return self._worker
+
+    # ---- place ----
+
+    def _fact(self, name: str) -> Optional[int]:
+        value = getattr(_library, "dtrun_" + name)(self._get())
+        return None if value == _UNKNOWN else value
+
+    @property
+    def launcher(self) -> str:
+        """"dtrun", "dtrun serve", "slurm", "openmpi", "pmi", "torchrun" or "none"."""
+        return _library.dtrun_launcher(self._get()).decode()
+
+    @property
+    def job(self) -> str:
+        """Id of the job, by its launcher; "" when it has none."""
+        return _library.dtrun_job(self._get()).decode(errors="replace")
+
+    @property
+    def host_name(self) -> str:
+        """What the user calls this host, else what it calls itself."""
+        return _library.dtrun_host_name(self._get()).decode(errors="replace")
+
+    @property
+    def generation(self) -> int:
+        """Number of the membership, from 1; 0 when the launcher has none."""
+        return _library.dtrun_generation(self._get())
+
+    @property
+    def rank(self) -> int:
+        """Among all ranks."""
+        return _library.dtrun_rank(self._get())
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return _library.dtrun_world_size(self._get())
+
+    @property
+    def local_rank(self) -> Optional[int]:
+        """Among those of this host; None, as for the rest: the launcher does not say."""
+        return self._fact("local_rank")
+
+    @property
+    def local_size(self) -> Optional[int]:
+        """Ranks on this host."""
+        return self._fact("local_size")
+
+    @property
+    def cross_rank(self) -> Optional[int]:
+        """Of this host, among hosts that have this local rank."""
+        return self._fact("cross_rank")
+
+    @property
+    def cross_size(self) -> Optional[int]:
+        """Number of those hosts."""
+        return self._fact("cross_size")
+
+    @property
+    def node_rank(self) -> Optional[int]:
+        """Of this host, among all."""
+        return self._fact("node_rank")
+
+    @property
+    def node_count(self) -> Optional[int]:
+        """Hosts that have ranks."""
+        return self._fact("node_count")
+
+    # ---- store ----
+
+    def set(self, key: Bytes, value: Bytes) -> None:
+        """Sets a value of at most 15.75 MiB; a key has at most 64 KiB."""
+        _check(_library.dtrun_set(self._get(), _view(key), _view(value)))
+
+    def get(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
+        """The value, once it exists. :raises Error: TimedOut, NOT_FOUND (timeout 0)"""
+        value = _Bytes()
+        _check(_library.dtrun_get(self._get(), _view(key), _ms(timeout), ctypes.byref(value)))
+        return _take(value) or b""
+
+    def find(self, key: Bytes) -> Optional[bytes]:
+        """The value if it exists now, else None."""
+        try:
+            return self.get(key, 0)
+        except Error as error:
+            if error.code == Code.NOT_FOUND:
+                return None
+            raise
+
+    def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
+        """Returns once all keys exist. :raises TimedOut:"""
+        views, count = _views(keys)
+        _check(_library.dtrun_wait(self._get(), views, count, _ms(timeout)))
+
+    def add(self, key: Bytes, delta: int) -> int:
+        """Adds to a decimal number and returns the sum; a missing key counts as 0."""
+        total = ctypes.c_int64()
+        _check(_library.dtrun_add(self._get(), _view(key), delta, ctypes.byref(total)))
+        return total.value
+
+    def compare_set(self, key: Bytes, expected: Optional[Bytes],
+                    desired: Bytes) -> Tuple[bool, Optional[bytes]]:
+        """Sets the value if it is the expected one (None: missing).
+
+        :return: whether it was set, and the value after the call (None: missing)
+        """
+        was_set, now = ctypes.c_int(), _Bytes()
+        old = None if expected is None else ctypes.pointer(_view(expected))
+        _check(_library.dtrun_compare_set(self._get(), _view(key), old, _view(desired),
+                                          ctypes.byref(was_set), ctypes.byref(now)))
+        return bool(was_set.value), _take(now)
+
+    def append(self, key: Bytes, value: Bytes) -> int:
+        """Appends to a value and returns its size now; a missing one counts as empty."""
+        size = ctypes.c_uint64()
+        _check(_library.dtrun_append(self._get(), _view(key), _view(value), ctypes.byref(size)))
+        return size.value
+
+    def all_exist(self, keys: Iterable[Bytes]) -> bool:
+        """Whether all keys exist."""
+        views, count = _views(keys)
+        exist = ctypes.c_int()
+        _check(_library.dtrun_check(self._get(), views, count, ctypes.byref(exist)))
+        return bool(exist.value)
+
+    def erase(self, key: Bytes) -> bool:
+        """Erases a value or a queue; returns whether it existed."""
+        existed = ctypes.c_int()
+        _check(_library.dtrun_erase(self._get(), _view(key), ctypes.byref(existed)))
+        return bool(existed.value)
+
+    def multi_get(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> List[bytes]:
+        """All values in the order of the keys, once all exist."""
+        views, count = _views(keys)
+        values = _List()
+        _check(_library.dtrun_multi_get(self._get(), views, count, _ms(timeout), ctypes.byref(values)))
+        return _take_list(values)
+
+    def multi_set(self, values: Dict[Bytes, Bytes]) -> None:
+        """Sets all at once."""
+        keys, count = _views(values.keys())
+        _check(_library.dtrun_multi_set(self._get(), keys, _views(values.values())[0], count))
+
+    def list_keys(self, prefix: Bytes = b"", after: Bytes = b"",
+                  limit: int = 1000) -> Tuple[List[bytes], bool]:
+        """Keys in order that begin with `prefix` and come behind `after`, and whether there are more."""
+        keys, more = _List(), ctypes.c_int()
+        _check(_library.dtrun_list_keys(self._get(), _view(prefix), _view(after), limit,
+                                        ctypes.byref(keys), ctypes.byref(more)))
+        return _take_list(keys), bool(more.value)
+
+    def push(self, key: Bytes, value: Bytes) -> int:
+        """Puts a value at the end of a queue; returns its length now."""
+        length = ctypes.c_uint64()
+        _check(_library.dtrun_push(self._get(), _view(key), _view(value), ctypes.byref(length)))
+        return length.value
+
+    def pop(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
+        """Takes the oldest value of a queue, once there is one; as get()."""
+        value = _Bytes()
+        _check(_library.dtrun_pop(self._get(), _view(key), _ms(timeout), ctypes.byref(value)))
+        return _take(value) or b""
+
+    def length(self, key: Bytes) -> int:
+        """Length of a queue."""
+        length = ctypes.c_uint64()
+        _check(_library.dtrun_length(self._get(), _view(key), ctypes.byref(length)))
+        return length.value
+
+    def watch(self, key: Bytes, revision: int,
+              timeout: Optional[float] = None) -> Tuple[int, Optional[bytes]]:
+        """Returns revision and value (None: missing) once the revision is another one."""
+        now, value = ctypes.c_uint64(revision), _Bytes()
+        _check(_library.dtrun_watch(self._get(), _view(key), ctypes.byref(now), _ms(timeout),
+                                    ctypes.byref(value)))
+        return now.value, _take(value)
+
+    def count(self) -> int:
+        """Number of keys and queues."""
+        count = ctypes.c_uint64()
+        _check(_library.dtrun_count(self._get(), ctypes.byref(count)))
+        return count.value
+
+    # ---- all ranks together ----
+
+    def barrier(self, name: Bytes, timeout: Optional[float] = None) -> None:
+        """Returns once every rank has called it; ends in the same way for all.
+
+        :raises Error: TimedOut, CANCELLED (another rank gave up), STALE, FORKED, NO_LAUNCHER
+        """
+        _check(_library.dtrun_barrier(self._get(), _view(name), _ms(timeout)))
+
+    def fence(self, name: Bytes, value: Bytes, timeout: Optional[float] = None) -> List[bytes]:
+        """As barrier(), and returns the bytes of all, by rank; together at most 12 MiB."""
+        values = _List()
+        _check(_library.dtrun_fence(self._get(), _view(name), _view(value), _ms(timeout),
+                                    ctypes.byref(values)))
+        return _take_list(values)
+
+    def progress(self, step: int) -> None:
+        """Tells whoever watches the job how far this rank is."""
+        _check(_library.dtrun_progress(self._get(), step))
+
+    # ---- events ----
+
+    def next_event(self, timeout: Optional[float] = None) -> Optional[Event]:
+        """The oldest event that nobody has taken; None when the time has passed."""
+        event = _Event()
+        try:
+            _check(_library.dtrun_next_event(self._get(), _ms(timeout), ctypes.byref(event)))
+        except TimedOut:
+            return None
+        why = ctypes.string_at(event.why).decode(errors="replace")
+        _library.dtrun_free(event.why)
+        return Event(event.kind, event.generation, event.grace_ms / 1000, why)
+
+    def event_fd(self) -> int:
+        """A descriptor that is readable when next_event(0) may have one; not to be read or closed."""
+        fd = ctypes.c_int()
+        _check(_library.dtrun_event_fd(self._get(), ctypes.byref(fd)))
+        return fd.value
+
+    def rejoin(self, timeout: Optional[float] = None) -> None:
+        """Leaves this generation and takes a place in the next. :raises Error: TimedOut, REFUSED"""
+        _check(_library.dtrun_rejoin(self._get(), _ms(timeout)))
