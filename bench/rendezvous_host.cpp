@@ -159,8 +159,8 @@ asio::awaitable<void> start_agents(std::vector<std::unique_ptr<SimulatedAgent>>&
         co_await agents[host]->start(to, credentials, tree.is_relay(host), below[host]);
     }
     for (std::uint32_t host = 0; host < shape.agents; ++host)
-        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(),
-                    host * shape.ranks_each, shape.ranks_each);
+        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(), host * shape.ranks_each,
+                    shape.ranks_each);
     std::printf("ready\n");
     std::fflush(stdout);
 }

@@ -192,7 +192,8 @@ Result<CommandLine> parse_join(Words words, EnvironmentView environment) {
         words = words.subspan(1);
     }
     constexpr string_view kUsage =
-        "usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]";
+        "usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program "
+        "[args...]";
     auto draft = RunReader(words, join_flags(), kUsage).read();
     if (!draft) return std::unexpected(draft.error());
     if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, join_help);
@@ -275,7 +276,8 @@ Result<CommandLine> parse_store_words(Words words, const Flags& flags, std::stri
 Result<CommandLine> parse_store(Words words, EnvironmentView) {
     if (words.empty() || words[0] == "--help" || words[0] == "-h") {
         if (words.empty())
-            return fail(Errc::invalid_input, "dtrun store what? get, set, add, wait, watch, ls or rm");
+            return fail(Errc::invalid_input,
+                        "dtrun store what? get, set, add, wait, watch, ls or rm");
         return text_command(CommandLine::Kind::help, store_help);
     }
     const auto verb = std::ranges::find(kStoreVerbs, words[0], &StoreVerb::name);
@@ -303,10 +305,14 @@ struct SubCommand {
 Result<CommandLine> parse_help(Words words, EnvironmentView environment);
 
 constexpr SubCommand kSubCommands[] = {
-    {"run", parse_run, run_help},          {"join", parse_join, join_help},
-    {"serve", parse_serve, serve_help},    {"store", parse_store, store_help},
-    {"status", parse_status, status_help}, {"help", parse_help, run_help},
-    {"environment", nullptr, environment_help}, {"man", nullptr, man_page},
+    {"run", parse_run, run_help},
+    {"join", parse_join, join_help},
+    {"serve", parse_serve, serve_help},
+    {"store", parse_store, store_help},
+    {"status", parse_status, status_help},
+    {"help", parse_help, run_help},
+    {"environment", nullptr, environment_help},
+    {"man", nullptr, man_page},
 };
 
 Result<CommandLine> parse_help(Words words, EnvironmentView) {

@@ -11,9 +11,9 @@ namespace dtrun {
 
 /// `dtrun serve`.
 struct ServeOptions {
-    std::string listen;              ///< --listen ADDRESS[:PORT]; empty: every interface
-    DaemonWords daemon;              ///< the secret, and whether to encrypt
-    std::string state_directory;     ///< --state; empty: nothing is kept
+    std::string listen;           ///< --listen ADDRESS[:PORT]; empty: every interface
+    DaemonWords daemon;           ///< the secret, and whether to encrypt
+    std::string state_directory;  ///< --state; empty: nothing is kept
     std::chrono::milliseconds heartbeat_timeout{3'000};
     log::Level verbosity = log::Level::verbose;
 };

@@ -5,7 +5,8 @@
 namespace dtrun {
 namespace {
 
-constexpr std::string_view kJoin = R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]
+constexpr std::string_view kJoin =
+    R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]
 
 Starts ranks on this machine that belong to a job of `dtrun serve`. The job begins
 when enough ranks have come together, from whatever machines, and ends when they
@@ -62,12 +63,9 @@ What `dtrun serve` does: its jobs, their members and how far their ranks are.
 
 std::string help_of(std::string_view text, const Flags& flags) {
     constexpr std::pair<FlagGroup, std::string_view> kTitles[] = {
-        {FlagGroup::daemon, "Options"},
-        {FlagGroup::environment, "What ranks start with"},
-        {FlagGroup::reaching, "Beginning"},
-        {FlagGroup::output, "Output"},
-        {FlagGroup::ending, "The end"},
-        {FlagGroup::other, "About dtrun"},
+        {FlagGroup::daemon, "Options"},     {FlagGroup::environment, "What ranks start with"},
+        {FlagGroup::reaching, "Beginning"}, {FlagGroup::output, "Output"},
+        {FlagGroup::ending, "The end"},     {FlagGroup::other, "About dtrun"},
     };
     std::string help(text);
     for (const auto& [group, title] : kTitles)

@@ -63,10 +63,12 @@ Result<FoundFlag> find_long(const Flags& flags, string_view name) {
 
 /// "-hostfile", "-Ha:1", "-p=22": `word` up to its '=' is `name`.
 Result<FoundFlag> find_short(const Flags& flags, string_view word, string_view name) {
-    for (const auto& spelled : {flags_named(flags, name), flags_named(flags, "-" + std::string(name))})
+    for (const auto& spelled :
+         {flags_named(flags, name), flags_named(flags, "-" + std::string(name))})
         if (!spelled.empty()) return spelled.front();
     if (name.size() > 3)
-        if (const auto found = flags_beginning(flags, name); found.size() == 1) return found.front();
+        if (const auto found = flags_beginning(flags, name); found.size() == 1)
+            return found.front();
     const auto letter = flags_named(flags, word.substr(0, 2));
     if (word.size() == 2 || letter.empty() || letter.front().flag->value() == Flag::Value::none)
         return unknown(flags, name);

@@ -431,8 +431,12 @@ std::vector<Flag> secret_flags() {
 }
 
 Flag job_flag() {
-    return {"--job", "NAME", daemon, "which job of the daemon (default: DTRUN_JOB_NAME)",
-            set_daemon_text<&DaemonWords::job>, ""};
+    return {"--job",
+            "NAME",
+            daemon,
+            "which job of the daemon (default: DTRUN_JOB_NAME)",
+            set_daemon_text<&DaemonWords::job>,
+            ""};
 }
 
 Flag help_flag() {
@@ -495,8 +499,8 @@ std::vector<Flag> make_serve_flags() {
     std::ranges::move(secret_flags(), std::back_inserter(flags));
     flags.push_back({"--quiet", "", other, "warnings and errors only (default: what jobs do)",
                      set_serve_verbosity<log::Level::normal>, ""});
-    flags.push_back({"--debug", "", other, "every event", set_serve_verbosity<log::Level::debug>,
-                     ""});
+    flags.push_back(
+        {"--debug", "", other, "every event", set_serve_verbosity<log::Level::debug>, ""});
     flags.push_back(help_flag());
     return flags;
 }

@@ -117,7 +117,8 @@ std::string_view usage_line() {
 
 std::string run_help() {
     std::string text = std::string(usage_line()) + "\n" + std::string(kIntroduction);
-    for (const auto& [group, title] : kTitles) text += fmt::format("\n{}:\n{}", title, flag_rows(run_flags(), group));
+    for (const auto& [group, title] : kTitles)
+        text += fmt::format("\n{}:\n{}", title, flag_rows(run_flags(), group));
     return text + "\nRefused flags of horovodrun:\n" + refusals() + std::string(kExitCodes);
 }
 

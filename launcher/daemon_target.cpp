@@ -35,8 +35,10 @@ Result<Secret> secret_from(std::string text, std::string_view source) {
     while (!text.empty() && std::string_view(" \t\r\n").find(text.back()) != std::string_view::npos)
         text.pop_back();
     if (text.size() < kSecretBytesMin)
-        return fail(Errc::invalid_input, "{}: a secret has at least {} bytes, e.g. of `openssl rand "
-                    "-hex 32`", source, kSecretBytesMin);
+        return fail(Errc::invalid_input,
+                    "{}: a secret has at least {} bytes, e.g. of `openssl rand "
+                    "-hex 32`",
+                    source, kSecretBytesMin);
     const Secret secret{sha256(text)};
     ::explicit_bzero(text.data(), text.size());
     return secret;

@@ -138,10 +138,10 @@ Result<void> Head::prepare() {
             (target.kind == StdinTarget::Kind::rank && one))
             readers.push_back(host);
     }
-    stdin_ = std::make_unique<StdinPump>(
-        io_.get_executor(), readers, [this](std::uint32_t host, std::string_view bytes) {
-            send(host, encode(Input{std::string(bytes)}));
-        });
+    stdin_ = std::make_unique<StdinPump>(io_.get_executor(), readers,
+                                         [this](std::uint32_t host, std::string_view bytes) {
+                                             send(host, encode(Input{std::string(bytes)}));
+                                         });
     return listen();
 }
 
@@ -216,8 +216,7 @@ void Head::send(std::uint32_t host, Bytes frame) {
     if (!state.relayed) return link.send(std::move(frame));
     std::string_view bytes(frame);
     const auto view = next_frame(bytes);
-    link.send_soon(FrameType::relayed,
-                   encode_relayed(host, (*view)->type, (*view)->payload));
+    link.send_soon(FrameType::relayed, encode_relayed(host, (*view)->type, (*view)->payload));
 }
 
 void Head::send_to_all(const Bytes& frame) {

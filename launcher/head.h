@@ -138,10 +138,10 @@ private:
     std::unique_ptr<Relay> relay_;  ///< towards the hub of a daemon's job
     Exchange* exchange_ = nullptr;  ///< either
     std::unique_ptr<Uplink> uplink_;
-    std::uint64_t generation_ = 0;    ///< of a daemon's job, that runs here
-    std::uint64_t proposed_ = 0;      ///< that is coming
-    std::uint32_t first_rank_ = 0;    ///< of ours, in a daemon's job
-    Join local_join_;                 ///< of the agent, in a daemon's job
+    std::uint64_t generation_ = 0;  ///< of a daemon's job, that runs here
+    std::uint64_t proposed_ = 0;    ///< that is coming
+    std::uint32_t first_rank_ = 0;  ///< of ours, in a daemon's job
+    Join local_join_;               ///< of the agent, in a daemon's job
     Pulse pulse_;
     Job job_;
     std::unique_ptr<Server> server_;

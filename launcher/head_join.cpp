@@ -34,8 +34,7 @@ std::string cause_text(const Outcome& outcome) {
                                      outcome.first_rank + outcome.first->rank,
                                      outcome.first->signal)
                        : fmt::format("rank {} exited with code {}",
-                                     outcome.first_rank + outcome.first->rank,
-                                     outcome.first->code);
+                                     outcome.first_rank + outcome.first->rank, outcome.first->code);
         case Outcome::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
         case Outcome::Cause::interrupted:

@@ -304,9 +304,8 @@ asio::awaitable<void> Head::run_session(std::list<AgentSession>::iterator sessio
 void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     const std::uint32_t host = join.host;
     const bool known = host < hosts_.size();
-    log::info("{}: agent {} on {} joined {} from {}",
-              known ? spec_.hosts[host].host.name : "?", join.agent_pid, join.hostname,
-              relayed ? "a relay" : agent.local_address(),
+    log::info("{}: agent {} on {} joined {} from {}", known ? spec_.hosts[host].host.name : "?",
+              join.agent_pid, join.hostname, relayed ? "a relay" : agent.local_address(),
               relayed ? join.address : agent.peer_address());
     if (!known || hosts_[host].done || membership_.has(host + 1)) {
         const Bytes refuse =

@@ -1,5 +1,6 @@
 #include "launcher/job_spec.h"
 
+#include "base/net.h"
 #include "base/strings.h"
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
@@ -18,7 +19,7 @@ Result<HostList> read_hosts(const Options& options) {
     if (!options.hosts.empty()) return parse_hosts(options.hosts);
     if (!options.hostfile.empty()) return read_hostfile(options.hostfile);
     Host here;
-    here.name = "localhost";
+    here.name = options.join ? host_name() : "localhost";
     here.slots = options.world_size.value_or(1);
     return HostList{here};
 }
@@ -33,8 +34,8 @@ Result<Placement> place(const Options& options) {
     return place_ranks(*hosts, {options.world_size, options.map_by, options.oversubscribe});
 }
 
-Transport choose_transport(const Host& host, const SshOptions& ssh) {
-    if (is_this_machine(host)) return Transport::local;
+Transport choose_transport(const Host& host, const SshOptions& ssh, bool joins) {
+    if (joins || is_this_machine(host)) return Transport::local;
     if (!ssh.command.empty() || ssh_config_needs_openssh(host)) return Transport::ssh_command;
     return Transport::ssh;
 }
@@ -77,7 +78,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
         JobHost& target = spec.hosts.emplace_back();
         target.host = host;
-        target.transport = choose_transport(host, spec.ssh);
+        target.transport = choose_transport(host, spec.ssh, options.join.has_value());
         target.env =
             target.transport == Transport::local ? environment->local : environment->remote;
     }

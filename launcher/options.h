@@ -40,7 +40,7 @@ struct JoinOptions {
     DaemonWords daemon;
     std::optional<int> ranks_min;  ///< --min-np; unset: as many as the first member has
     std::optional<int> ranks_max;  ///< --max-np; unset: as ranks_min
-    std::chrono::milliseconds last_call{2'000};       ///< --last-call
+    std::chrono::milliseconds last_call{2'000};        ///< --last-call
     std::chrono::milliseconds server_timeout{60'000};  ///< --server-timeout
 };
 

@@ -108,11 +108,12 @@ int run_serve(const ServeOptions& options, EnvironmentView environment) {
     daemon_options.state_directory = options.state_directory;
     Daemon daemon(io.get_executor(), daemon_options);
     int status = kExitInternal;
-    asio::co_spawn(io, serve(daemon, options, environment), [&](std::exception_ptr error, int code) {
-        if (error) std::rethrow_exception(error);
-        status = code;
-        io.stop();
-    });
+    asio::co_spawn(io, serve(daemon, options, environment),
+                   [&](std::exception_ptr error, int code) {
+                       if (error) std::rethrow_exception(error);
+                       status = code;
+                       io.stop();
+                   });
     io.run();
     std::fflush(nullptr);
     ::_exit(status);

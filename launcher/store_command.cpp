@@ -112,8 +112,8 @@ asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_daemon(DaemonTa
     auto connection = co_await connect_to_server(target.addresses, target.port, target.credentials,
                                                  after(kConnectLimit));
     if (!connection) co_return fail(connection.error(), "dtrun serve at {}", target.text);
-    auto client = std::make_unique<StoreClient>(executor,
-                                                std::make_unique<Link>(std::move(*connection)));
+    auto client =
+        std::make_unique<StoreClient>(executor, std::make_unique<Link>(std::move(*connection)));
     Enter enter;
     enter.member = 1;
     enter.job_name = target.job;
@@ -317,27 +317,26 @@ private:
             const json::value* found = object.as_object().if_contains(name);
             return found != nullptr ? found->to_number<std::int64_t>() : 0;
         };
-        std::string out = fmt::format(
-            "dtrun serve {}, pid {}, up {} s, {} connections\n",
-            std::string_view(status.at("version").as_string()), number(status, "pid"),
-            number(status, "uptime_s"), number(status, "connections"));
+        std::string out =
+            fmt::format("dtrun serve {}, pid {}, up {} s, {} connections\n",
+                        std::string_view(status.at("version").as_string()), number(status, "pid"),
+                        number(status, "uptime_s"), number(status, "connections"));
         const json::array& jobs = status.at("jobs").as_array();
         if (jobs.empty()) return out + "no jobs\n";
         out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN",
                            "RANKS", "KEYS", "STEP");
         for (const json::value& job : jobs) {
-            const std::string ranks = fmt::format("{} ({}-{})", number(job, "ranks"),
-                                                  number(job, "ranks_min"),
-                                                  number(job, "ranks_max"));
+            const std::string ranks =
+                fmt::format("{} ({}-{})", number(job, "ranks"), number(job, "ranks_min"),
+                            number(job, "ranks_max"));
             const bool steps = job.as_object().contains("slowest_step");
-            out += fmt::format(
-                "{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n",
-                std::string_view(job.at("name").as_string()),
-                std::string_view(job.at("phase").as_string()), number(job, "generation"), ranks,
-                number(job, "keys"),
-                steps ? fmt::format("{}-{}", number(job, "slowest_step"),
-                                    number(job, "fastest_step"))
-                      : "-");
+            out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n",
+                               std::string_view(job.at("name").as_string()),
+                               std::string_view(job.at("phase").as_string()),
+                               number(job, "generation"), ranks, number(job, "keys"),
+                               steps ? fmt::format("{}-{}", number(job, "slowest_step"),
+                                                   number(job, "fastest_step"))
+                                     : "-");
             const json::value* members = job.as_object().if_contains("members");
             if (members == nullptr) continue;
             for (const json::value& member : members->as_array())
@@ -392,12 +391,11 @@ int run_store_command(const StoreCommand& command, EnvironmentView environment) 
     ::signal(SIGPIPE, SIG_IGN);
     asio::io_context io(1);
     int status = kExitInternal;
-    asio::co_spawn(io, run(command, environment),
-                   [&](std::exception_ptr error, Result<int> done) {
-                       if (error) std::rethrow_exception(error);
-                       if (!done) log::error("{}", done.error().message);
-                       status = done ? *done : exit_code_of(done.error());
-                   });
+    asio::co_spawn(io, run(command, environment), [&](std::exception_ptr error, Result<int> done) {
+        if (error) std::rethrow_exception(error);
+        if (!done) log::error("{}", done.error().message);
+        status = done ? *done : exit_code_of(done.error());
+    });
     io.run();
     return status;
 }

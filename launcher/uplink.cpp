@@ -41,9 +41,8 @@ asio::awaitable<void> Uplink::run(Enter enter) {
 }
 
 asio::awaitable<void> Uplink::keep_connected() {
-    auto connection = co_await connect_to_server(target_.addresses, target_.port,
-                                                 target_.credentials,
-                                                 after(options_.connect_timeout));
+    auto connection = co_await connect_to_server(
+        target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
     Result<void> served;
     while (connection) {
         link_ = std::make_unique<Link>(std::move(*connection));
@@ -56,8 +55,7 @@ asio::awaitable<void> Uplink::keep_connected() {
         co_await writer.join();
         if (leaving_ || ended_) break;
         if (silent_ || served.error().code == Errc::denied) break;
-        log::info("dtrun serve at {}: {}; connecting again", target_.text,
-                  served.error().message);
+        log::info("dtrun serve at {}: {}; connecting again", target_.text, served.error().message);
         connection = co_await connect(after(options_.return_limit));
         if (connection) log::info("dtrun serve at {} is back", target_.text);
     }
@@ -66,7 +64,8 @@ asio::awaitable<void> Uplink::keep_connected() {
 }
 
 void Uplink::give_up(const Error& why) {
-    events_.daemon_lost({why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
+    events_.daemon_lost(
+        {why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
 }
 
 /// Tries again and again.
@@ -76,8 +75,7 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
         const Deadline attempt = std::min(limit, after(kAttemptLimit));
         auto connection = co_await connect_to_server(target_.addresses, target_.port,
                                                      target_.credentials, attempt);
-        if (connection || connection.error().code == Errc::denied || leaving_)
-            co_return connection;
+        if (connection || connection.error().code == Errc::denied || leaving_) co_return connection;
         if (Clock::now() + pause > limit)
             co_return fail(connection.error(), "did not come back within {:.3g} s",
                            std::chrono::duration<double>(options_.return_limit).count());

@@ -47,9 +47,8 @@ Result<void> Daemon::restore() {
     db_ = std::move(*db);
     const Deadline now = Clock::now();
     for (const JobRecord& record : db_->jobs()) {
-        jobs_[record.id] =
-            std::make_unique<ServedJob>(record, job_options(record.name),
-                                        static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
+        jobs_[record.id] = std::make_unique<ServedJob>(
+            record, job_options(record.name), static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
         log::info("job {}: goes on in generation {} with {} members", record.name,
                   record.generation, record.seats.size());
     }

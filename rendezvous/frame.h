@@ -27,16 +27,16 @@ enum class FrameType : std::uint8_t {
     done = 13,          ///< agent -> head: nothing of the job is left on this host
     refuse = 14,        ///< head -> agent, agent -> rank: you are not wanted, and why
 
-    hello = 15,     ///< rank -> agent, first: who is there
-    welcome = 16,   ///< agent -> rank: your place
-    request = 17,   ///< towards the store: one operation
-    reply = 18,     ///< from the store: what came of it
-    gone = 19,      ///< towards the store: this client waits for nothing any more
-    fence = 20,     ///< towards the root: ranks have arrived at a fence, with their bytes
-    unfence = 21,   ///< towards the root: a rank has waited long enough; the fence fails
-    fenced = 22,    ///< from the root: a fence is complete, or has failed, for all
-    progress = 23,  ///< rank -> agent: how far it has come
-    event = 24,     ///< towards ranks: something they may want to know
+    hello = 15,      ///< rank -> agent, first: who is there
+    welcome = 16,    ///< agent -> rank: your place
+    request = 17,    ///< towards the store: one operation
+    reply = 18,      ///< from the store: what came of it
+    gone = 19,       ///< towards the store: this client waits for nothing any more
+    fence = 20,      ///< towards the root: ranks have arrived at a fence, with their bytes
+    unfence = 21,    ///< towards the root: a rank has waited long enough; the fence fails
+    fenced = 22,     ///< from the root: a fence is complete, or has failed, for all
+    progress = 23,   ///< rank -> agent: how far it has come
+    event = 24,      ///< towards ranks: something they may want to know
     heartbeat = 25,  ///< both ways: alive; up, with the progress of everybody below
 
     relayed = 26,     ///< between a host behind a relay and the head: a frame of that host

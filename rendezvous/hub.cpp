@@ -7,7 +7,7 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kAnswersMax = 64;       // of one client, remembered
+constexpr std::size_t kAnswersMax = 64;         // of one client, remembered
 constexpr std::size_t kFenceNamesMax = 65'536;  // of one generation
 
 std::string_view payload_of(const Bytes& frame) {
@@ -255,8 +255,12 @@ Result<void> Hub::on_unfence(std::string_view payload) {
 void Hub::end_fence(const Fenced& fenced) {
     const Bytes frame = encode(fenced);
     if (fenced.complete && frame.size() > Fence::kBytesMax)
-        return end_fence({fenced.generation, fenced.name, fenced.round, false,
-                          "the ranks brought too many bytes; use the store", {}});
+        return end_fence({fenced.generation,
+                          fenced.name,
+                          fenced.round,
+                          false,
+                          "the ranks brought too many bytes; use the store",
+                          {}});
     if (fenced.complete) {
         Fenced& last = completed_[fenced.name];
         last = fenced;

@@ -89,10 +89,10 @@ private:
     HubJournal* journal_;
     std::map<PortId, Port> ports_;
     std::unique_ptr<Store> store_;
-    std::unordered_map<std::uint64_t, Waiting> waiting_;                     ///< by client
+    std::unordered_map<std::uint64_t, Waiting> waiting_;                         ///< by client
     std::unordered_map<std::uint64_t, std::map<std::uint64_t, Bytes>> answers_;  ///< client, id
     FenceTable fences_;
-    bool fences_failed_ = false;  ///< all of this generation
+    bool fences_failed_ = false;               ///< all of this generation
     std::map<std::string, Fenced> completed_;  ///< by name, the last round; without entries unless
                                                ///< connections may be made anew
 };

@@ -74,9 +74,8 @@ asio::awaitable<Result<void>> Link::receive() {
     while (used_ == before) {
         const std::size_t kept = sealed_.size();
         if (sealing_) sealed_.resize(std::max(kBufferBytesMin, buffer_.size()) + kept);
-        const auto room = sealing_
-                              ? asio::buffer(sealed_.data() + kept, sealed_.size() - kept)
-                              : asio::buffer(buffer_.data() + used_, buffer_.size() - used_);
+        const auto room = sealing_ ? asio::buffer(sealed_.data() + kept, sealed_.size() - kept)
+                                   : asio::buffer(buffer_.data() + used_, buffer_.size() - used_);
         const auto [error, bytes] = co_await socket_.async_read_some(room, use_tuple);
         if (cut_off_)
             co_return fail(Errc::closed, "cut off: it has not read {} MiB that wait for it",
@@ -141,6 +140,23 @@ void Link::send(Bytes frame) {
     enqueue(Item{std::move(frame), 0, -1, 0, {}});
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
     wake_writer();
+}
+
+void Link::send(FrameType type, std::string_view payload) {
+    if (broken_) return;
+    if (sealing_ || !queue_.empty()) return send_soon(type, payload);
+    auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
+    iovec parts[2] = {{header.data(), header.size()},
+                      {const_cast<char*>(payload.data()), payload.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const auto sent = static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    if (sent == header.size() + payload.size()) return;
+    Item rest{encode_frame(type, payload), sent, -1, 0, {}};
+    enqueue(std::move(rest));
+    wake_writer();  // it finds out what is wrong, if it is more than a full socket
 }
 
 void Link::send_soon(FrameType type, std::string_view payload) {

@@ -39,6 +39,8 @@ public:
     Result<std::optional<FrameView>> next();
 
     void send(Bytes frame);
+    /// The same for a frame that is not put together yet; cheapest when the socket takes it at once.
+    void send(FrameType type, std::string_view payload);
     /// As send(), together with everything else that is sent before the loop comes round again.
     void send_soon(FrameType type, std::string_view payload);
     /// Sends `header` and then `bytes` bytes straight from a pipe to the socket.

@@ -80,13 +80,12 @@ void Membership::leave(MemberId id, bool finished, const std::string& why, Deadl
     const auto at = seats_.find(id);
     if (at == seats_.end()) return;
     const bool running = phase_ == Phase::running || phase_ == Phase::finishing;
-    if (!finished || !running || at->second.ranks.empty())
-        return remove(id, why, !finished, now);
+    if (!finished || !running || at->second.ranks.empty()) return remove(id, why, !finished, now);
     phase_ = Phase::finishing;
     last_call_until_.reset();
     seats_.erase(at);
-    const bool others = std::ranges::any_of(
-        seats_, [](const auto& seat) { return !seat.second.ranks.empty(); });
+    const bool others =
+        std::ranges::any_of(seats_, [](const auto& seat) { return !seat.second.ranks.empty(); });
     if (!others) end(true, "");
 }
 

@@ -20,8 +20,8 @@ using MemberId = std::uint64_t;
 struct Member {
     std::string name;  ///< of the host, for people
     std::uint32_t slots = 0;
-    std::string peer_address;    ///< its end of the connection, as the server sees it; numeric
-    std::string server_address;  ///< the server's end
+    std::string peer_address;     ///< its end of the connection, as the server sees it; numeric
+    std::string server_address;   ///< the server's end
     std::uint16_t free_port = 0;  ///< for MASTER_PORT, should it get rank 0
 };
 
@@ -87,7 +87,7 @@ public:
 
     struct Seat {
         Member member;
-        std::uint64_t order = 0;  ///< of arrival; survivors are in front of newcomers by it
+        std::uint64_t order = 0;      ///< of arrival; survivors are in front of newcomers by it
         std::vector<RankSlot> ranks;  ///< of the current generation; empty: a spare
         std::uint32_t node_rank = 0;  ///< among the members with ranks
         std::uint64_t accepted = 0;   ///< proposal

@@ -45,10 +45,10 @@ struct Bootstrap {
     bool reserve_port = false;            ///< this host has rank 0: find a free MASTER_PORT
     std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
     InputTarget input = InputTarget::none;
-    std::uint32_t input_rank = 0;  ///< for InputTarget::one
-    std::uint8_t log_level = 1;    ///< log::Level
-    bool encrypt = false;          ///< every connection of the job between hosts
-    bool relay = false;            ///< other hosts' agents will connect to this one
+    std::uint32_t input_rank = 0;                ///< for InputTarget::one
+    std::uint8_t log_level = 1;                  ///< log::Level
+    bool encrypt = false;                        ///< every connection of the job between hosts
+    bool relay = false;                          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
 
     template <class Self, class F>
@@ -79,18 +79,19 @@ struct Join {
     std::uint32_t host = 0;
     std::string hostname;  ///< what the host calls itself
     std::int64_t agent_pid = 0;
-    std::string address;          ///< numeric address by which this host reached the head
-    std::string interface;        ///< network interface that holds `address`
+    std::string address;           ///< numeric address by which this host reached the head
+    std::string interface;         ///< network interface that holds `address`
     std::uint16_t free_port = 0;   ///< reserved for MASTER_PORT, when asked for
     std::uint16_t relay_port = 0;  ///< where it waits for the agents behind it
-    std::string directory;        ///< where the ranks will run
+    std::string directory;         ///< where the ranks will run
     HostProblem problem = HostProblem::none;
     std::string problem_text;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("host", m.host), f("hostname", m.hostname), f("agent_pid", m.agent_pid);
-        f("address", m.address), f("interface", m.interface), f("free_port", m.free_port), f("relay_port", m.relay_port);
+        f("address", m.address), f("interface", m.interface), f("free_port", m.free_port),
+            f("relay_port", m.relay_port);
         f("directory", m.directory), f("problem", m.problem), f("problem_text", m.problem_text);
     }
     static constexpr FrameType kType = FrameType::join;
@@ -120,7 +121,7 @@ struct Assign {
     std::uint32_t node_count = 0;
     std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
     std::uint16_t master_port = 0;
-    std::vector<RankSlot> ranks;  ///< of this host, in order of local_rank
+    std::vector<RankSlot> ranks;    ///< of this host, in order of local_rank
     std::uint32_t ranks_below = 0;  ///< of this host and of all behind it
 
     template <class Self, class F>

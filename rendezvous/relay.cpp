@@ -107,7 +107,7 @@ Result<void> Relay::on_fence(PortId id, const Port& port, std::string_view paylo
         for (FenceEntry& entry : fence->entries) entry.rank = port.rank;
     }
     if (fence->generation != fences_.generation()) {
-        const Fenced stale{fence->generation, fence->name, fence->round, false,
+        const Fenced stale{fence->generation,         fence->name, fence->round, false,
                            "this generation is over", {}};
         outbox_.to_port(id, FrameType::fenced, payload_of(encode(stale)));
         return {};
@@ -158,8 +158,7 @@ void Relay::fail_fences(std::string why) {
 void Relay::announce(const Event& event) {
     const Bytes frame = encode(event);
     for (const auto& [id, port] : ports_)
-        if (port.kind == PortKind::rank)
-            outbox_.to_port(id, FrameType::event, payload_of(frame));
+        if (port.kind == PortKind::rank) outbox_.to_port(id, FrameType::event, payload_of(frame));
 }
 
 Result<void> Relay::from_root(const FrameView& frame) {
@@ -183,8 +182,7 @@ Result<void> Relay::from_root(const FrameView& frame) {
                 unanswered_fences_.erase({fenced->name, fenced->round});
             for (const Fenced& ended : fences_.end(*fenced)) tell_ranks(ended);
             for (const auto& [id, port] : ports_)
-                if (port.kind == PortKind::subtree)
-                    outbox_.to_port(id, frame.type, frame.payload);
+                if (port.kind == PortKind::subtree) outbox_.to_port(id, frame.type, frame.payload);
             return {};
         }
         case FrameType::heartbeat:

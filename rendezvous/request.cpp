@@ -19,7 +19,8 @@ std::uint64_t get(std::string_view bytes, std::size_t at, std::size_t width) {
 
 Bytes start_frame(FrameType type, std::size_t header_bytes, std::size_t body_bytes) {
     assert(header_bytes + body_bytes <= FrameHeader::kPayloadBytesMax);
-    const auto header = encode_header({type, static_cast<std::uint32_t>(header_bytes + body_bytes)});
+    const auto header =
+        encode_header({type, static_cast<std::uint32_t>(header_bytes + body_bytes)});
     Bytes frame;
     frame.reserve(header.size() + header_bytes + body_bytes);
     frame.append(header.data(), header.size());

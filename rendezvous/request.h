@@ -36,10 +36,10 @@ enum class Status : std::uint8_t {
     ok = 0,
     not_found = 1,
     timed_out = 2,
-    stale = 3,      ///< the generation is over; result: the current one
-    cancelled = 4,  ///< by the client
-    refused = 5,    ///< a limit or a mistake; result: text
-    wrong_type = 6, ///< a queue where a value was expected, or the other way round, or no number
+    stale = 3,       ///< the generation is over; result: the current one
+    cancelled = 4,   ///< by the client
+    refused = 5,     ///< a limit or a mistake; result: text
+    wrong_type = 6,  ///< a queue where a value was expected, or the other way round, or no number
 };
 
 inline constexpr std::size_t kKeyBytesMax = 64u << 10;

@@ -108,8 +108,8 @@ void Seal::seal(std::string_view plain, Bytes& out) {
 
 Result<void> Seal::open(std::string_view& sealed, Bytes& plain) {
     while (sealed.size() >= 2) {
-        const std::size_t size = static_cast<std::size_t>(bytes(sealed.data())[0]) << 8 |
-                                 bytes(sealed.data())[1];
+        const std::size_t size =
+            static_cast<std::size_t>(bytes(sealed.data())[0]) << 8 | bytes(sealed.data())[1];
         if (size == 0 || size > kPlainBytesMax)
             return fail(Errc::invalid_input, "encrypted record of {} bytes", size);
         if (sealed.size() < size + kOverheadBytes) return {};

@@ -102,9 +102,9 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
         }
     } else if (enter.generation != 0) {
         return fail(Errc::denied, "this host was taken for lost meanwhile");
-    } else if (enter.ranks_min != 0 && (enter.ranks_min != options.ranks_min ||
-                                        std::max(enter.ranks_min, enter.ranks_max) !=
-                                            options.ranks_max)) {
+    } else if (enter.ranks_min != 0 &&
+               (enter.ranks_min != options.ranks_min ||
+                std::max(enter.ranks_min, enter.ranks_max) != options.ranks_max)) {
         return fail(Errc::denied,
                     "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
                     options_.name, options.ranks_min, options.ranks_max);

@@ -55,8 +55,8 @@ private:
         MemberId member = 0;  ///< 0: a client of the store only
     };
 
-    Result<void> enter_member(PortId port, const Enter& enter, std::string peer,
-                              std::string local, Deadline now);
+    Result<void> enter_member(PortId port, const Enter& enter, std::string peer, std::string local,
+                              Deadline now);
     void carry_out();
     void send(MemberId member, const Bytes& frame);
     void save();

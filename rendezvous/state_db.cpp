@@ -99,10 +99,10 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
     const std::string path = directory + "/state.db";
     sqlite3* db = nullptr;
     const mode_t before = ::umask(0077);
-    const int opened = sqlite3_open_v2(path.c_str(), &db,
-                                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
-                                           SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-                                       nullptr);
+    const int opened = sqlite3_open_v2(
+        path.c_str(), &db,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+        nullptr);
     ::umask(before);
     std::unique_ptr<StateDb> state(new StateDb(db));
     if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
@@ -122,19 +122,21 @@ Result<void> StateDb::prepare_schema() {
         return sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK;
     };
     // The lock is taken by the first read and kept: a second daemon must not write here.
-    const bool ours = execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-                              "PRAGMA synchronous=FULL; BEGIN IMMEDIATE; COMMIT;");
+    const bool ours = execute(
+        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+        "PRAGMA synchronous=FULL; BEGIN IMMEDIATE; COMMIT;");
     if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
         return fail(Errc::denied, "another dtrun serve uses it");
     if (!ours) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
     int version = 0;
-    query("PRAGMA user_version", [&](sqlite3_stmt* row) { version = static_cast<int>(number(row, 0)); });
+    query("PRAGMA user_version",
+          [&](sqlite3_stmt* row) { version = static_cast<int>(number(row, 0)); });
     if (version == kSchemaVersion) return {};
     if (version != 0)
         return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
                     kSchemaVersion);
-    const std::string make = fmt::format("BEGIN; {} PRAGMA user_version={}; COMMIT;", kSchema,
-                                         kSchemaVersion);
+    const std::string make =
+        fmt::format("BEGIN; {} PRAGMA user_version={}; COMMIT;", kSchema, kSchemaVersion);
     if (!execute(make.c_str())) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
     return {};
 }
@@ -169,7 +171,8 @@ void StateDb::query(const char* sql, Row row, const Values&... values) {
 template <class... Values>
 void StateDb::run(const char* sql, const Values&... values) {
     begin();
-    query(sql, [](sqlite3_stmt*) {}, values...);
+    query(
+        sql, [](sqlite3_stmt*) {}, values...);
 }
 
 void StateDb::begin() {
@@ -239,45 +242,50 @@ std::vector<JobRecord> StateDb::jobs() {
         record.generation = number(row, 9);
     });
     for (JobRecord& record : records) {
-        query("SELECT member,name,slots,peer,server,port,ord,accepted,assignment FROM member "
-              "WHERE job=?",
-              [&](sqlite3_stmt* row) {
-                  Membership::Seat& seat = record.seats[number(row, 0)];
-                  seat.member = {text(row, 1), static_cast<std::uint32_t>(number(row, 2)),
-                                 text(row, 3), text(row, 4),
-                                 static_cast<std::uint16_t>(number(row, 5))};
-                  seat.order = number(row, 6);
-                  seat.accepted = number(row, 7);
-                  if (const auto assignment = decode<Assign>(text(row, 8)))
-                      seat.ranks = assignment->ranks;
-              },
-              record.id);
+        query(
+            "SELECT member,name,slots,peer,server,port,ord,accepted,assignment FROM member "
+            "WHERE job=?",
+            [&](sqlite3_stmt* row) {
+                Membership::Seat& seat = record.seats[number(row, 0)];
+                seat.member = {text(row, 1), static_cast<std::uint32_t>(number(row, 2)),
+                               text(row, 3), text(row, 4),
+                               static_cast<std::uint16_t>(number(row, 5))};
+                seat.order = number(row, 6);
+                seat.accepted = number(row, 7);
+                if (const auto assignment = decode<Assign>(text(row, 8)))
+                    seat.ranks = assignment->ranks;
+            },
+            record.id);
     }
     return records;
 }
 
 void StateDb::restore(const JobId& job, Hub& hub) {
-    query("SELECT key,value,revision FROM value WHERE job=?",
-          [&](sqlite3_stmt* row) {
-              hub.restore_store().restore_value(text(row, 0), text(row, 1), number(row, 2));
-          },
-          job);
-    query("SELECT key,item,value,revision FROM item WHERE job=? ORDER BY key,item",
-          [&](sqlite3_stmt* row) {
-              hub.restore_store().restore_item(text(row, 0), number(row, 1), text(row, 2),
-                                               number(row, 3));
-          },
-          job);
-    query("SELECT client,id,reply FROM answer WHERE job=?",
-          [&](sqlite3_stmt* row) {
-              hub.restore_answer(number(row, 0), number(row, 1), text(row, 2));
-          },
-          job);
-    query("SELECT frame FROM fence WHERE job=?",
-          [&](sqlite3_stmt* row) {
-              if (auto fenced = decode<Fenced>(text(row, 0))) hub.restore_fence(std::move(*fenced));
-          },
-          job);
+    query(
+        "SELECT key,value,revision FROM value WHERE job=?",
+        [&](sqlite3_stmt* row) {
+            hub.restore_store().restore_value(text(row, 0), text(row, 1), number(row, 2));
+        },
+        job);
+    query(
+        "SELECT key,item,value,revision FROM item WHERE job=? ORDER BY key,item",
+        [&](sqlite3_stmt* row) {
+            hub.restore_store().restore_item(text(row, 0), number(row, 1), text(row, 2),
+                                             number(row, 3));
+        },
+        job);
+    query(
+        "SELECT client,id,reply FROM answer WHERE job=?",
+        [&](sqlite3_stmt* row) {
+            hub.restore_answer(number(row, 0), number(row, 1), text(row, 2));
+        },
+        job);
+    query(
+        "SELECT frame FROM fence WHERE job=?",
+        [&](sqlite3_stmt* row) {
+            if (auto fenced = decode<Fenced>(text(row, 0))) hub.restore_fence(std::move(*fenced));
+        },
+        job);
 }
 
 }  // namespace dtrun

@@ -21,7 +21,8 @@ namespace dtrun {
 class StoreJournal {
 public:
     virtual ~StoreJournal() = default;
-    virtual void value_set(std::string_view key, std::string_view value, std::uint64_t revision) = 0;
+    virtual void value_set(std::string_view key, std::string_view value,
+                           std::uint64_t revision) = 0;
     virtual void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                              std::uint64_t revision) = 0;
     virtual void item_popped(std::string_view key, std::uint64_t item, std::uint64_t revision) = 0;
@@ -32,10 +33,10 @@ public:
 struct StoreRequest {
     Op op{};
     std::vector<std::string_view> keys{};
-    std::vector<std::string_view> values{};      ///< as many as keys for multi_set, else at most one
+    std::vector<std::string_view> values{};  ///< as many as keys for multi_set, else at most one
     std::optional<std::string_view> expected{};  ///< compare_set; none: "missing"
-    std::int64_t delta = 0;                    ///< add
-    std::uint64_t number = 0;                  ///< limit of list, revision of watch
+    std::int64_t delta = 0;                      ///< add
+    std::uint64_t number = 0;                    ///< limit of list, revision of watch
     std::uint64_t timeout_ms = 0;
     std::string_view after{};  ///< list
 
@@ -60,7 +61,7 @@ public:
     using Answer = std::function<void(Token, const StoreReply&)>;
 
     struct Limits {
-        std::size_t bytes_max = 1u << 30;    ///< of keys and values, with what it takes to keep them
+        std::size_t bytes_max = 1u << 30;  ///< of keys and values, with what it takes to keep them
         std::size_t waiters_max = 1u << 20;  ///< requests that wait
     };
 

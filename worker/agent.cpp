@@ -30,8 +30,7 @@ Agent::Agent(asio::io_context& io, char** host_env)
     : io_(io),
       host_env_(host_env),
       lifeline_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
-      supervisor_(io.get_executor(),
-                  [this](const Exited& exited) { rank_exited(exited); }),
+      supervisor_(io.get_executor(), [this](const Exited& exited) { rank_exited(exited); }),
       tasks_(io.get_executor()),
       finished_(io, asio::steady_timer::time_point::max()),
       head_gone_(io, asio::steady_timer::time_point::max()) {}

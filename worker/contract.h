@@ -12,8 +12,8 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 /// What the variables are made from.
 struct ContractFacts {
-    std::string job;        ///< hexadecimal id
-    std::string host_name;  ///< what the user calls this host
+    std::string job;          ///< hexadecimal id
+    std::string host_name;    ///< what the user calls this host
     std::string rank_socket;  ///< of the agent, for ranks; DTRUN_SOCKET
     std::string interface;    ///< that the ranks should use; may be empty
 };

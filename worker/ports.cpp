@@ -118,9 +118,9 @@ asio::awaitable<Result<void>> Ports::serve_port(Port& port) {
             if (!port.link.is_open()) co_return fail(Errc::cancelled, "link closed");
             if (!frame) co_return std::unexpected(frame.error());
             if (!*frame) break;
-            const auto handled = !greeted          ? first_frame(port, **frame)
-                                 : port.is_agent   ? from_agent(port, **frame)
-                                                   : relay_.from_port(port.id, **frame, {});
+            const auto handled = !greeted        ? first_frame(port, **frame)
+                                 : port.is_agent ? from_agent(port, **frame)
+                                                 : relay_.from_port(port.id, **frame, {});
             if (!handled) co_return handled;
             greeted = true;
         }
@@ -201,7 +201,12 @@ void Ports::beat(const Pulse& pulse) {
 
 void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
     const auto found = ports_.find(port);
-    if (found != ports_.end()) found->second->link.send_soon(type, payload);
+    if (found == ports_.end()) return;
+    // An agent below may get many frames in one turn of the loop, a rank seldom more than one.
+    if (found->second->is_agent)
+        found->second->link.send_soon(type, payload);
+    else
+        found->second->link.send(type, payload);
 }
 
 void Ports::to_root(FrameType type, std::string_view payload) {

@@ -134,7 +134,7 @@ void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
         stopping_ = Stopping{signal, {}};
         grace_timer_.expires_at(asio::steady_timer::time_point::max());
     }
-    stopping_->gone = std::move(gone);
+    if (gone) stopping_->gone = std::move(gone);
     const auto until = std::chrono::steady_clock::now() + grace;
     if (until < grace_timer_.expiry()) {
         grace_timer_.expires_at(until);

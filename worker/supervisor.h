@@ -42,7 +42,7 @@ public:
     void signal(int signal);
 
     /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
-    /// SIGKILL to all of it after `grace`. Called again: the shorter time counts, and only the last
+    /// SIGKILL to all of it after `grace`. Called again: the shorter time counts, and the last
     /// `gone`. Afterwards ranks can be started again.
     /// \param gone  called once, when no process is left: how many strays were ended
     void stop_all(int signal, std::chrono::milliseconds grace,

@@ -22,8 +22,8 @@ class Service {
 public:
     explicit Service(Cluster& cluster, Lines options = {}) : cluster_(cluster) {
         secret_ = (cluster.scratch() / "secret").string();
-        cluster.run("head", {"sh", "-c",
-                             "umask 077; echo 0123456789abcdef0123456789abcdef > " + secret_});
+        cluster.run("head",
+                    {"sh", "-c", "umask 077; echo 0123456789abcdef0123456789abcdef > " + secret_});
         options_ = {Cluster::program(), "serve", "--secret-file", secret_};
         options_.insert(options_.end(), options.begin(), options.end());
         start();
@@ -46,8 +46,8 @@ public:
     }
 
     std::unique_ptr<Running> join(const std::string& host, Lines words) {
-        Lines all{Cluster::program(), "join", kServer, "--secret-file", secret_, "--grace", "1",
-                  "--tag", "rank"};
+        Lines all{Cluster::program(), "join", kServer, "--secret-file", secret_,
+                  "--grace",          "1",    "--tag", "rank"};
         all.insert(all.end(), words.begin(), words.end());
         return std::unique_ptr<Running>(new Running(cluster_.start(host, all)));
     }
@@ -78,10 +78,10 @@ TEST_CASE("ranks that join from several hosts are one job, with one store", "[cl
         "echo rank $DTRUN_RANK of $DTRUN_SIZE; {0} store add n 1 >/dev/null; {0} store set "
         "k$DTRUN_RANK v; {0} store wait k0 k1 k2 k3; {0} store get n",
         Cluster::program());
-    auto one = service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
-                                   program});
-    auto two = service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
-                                   program});
+    auto one =
+        service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c", program});
+    auto two =
+        service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c", program});
     std::string out;
     for (Running* job : {one.get(), two.get()}) {
         const Finished done = job->wait();
@@ -109,10 +109,10 @@ TEST_CASE("a daemon that is killed and started again goes on, and ranks notice n
         "i=$((i+1)); done; [ $DTRUN_RANK = 3 ] && {0} store set done yes; {0} store wait done || "
         "exit 8; echo through",
         Cluster::program());
-    auto one = service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--verbose", "--",
-                                   "sh", "-c", program});
-    auto two = service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--verbose", "--",
-                                   "sh", "-c", program});
+    auto one = service.join(
+        "s1", {"--job", "j", "-np", "2", "--min-np", "4", "--verbose", "--", "sh", "-c", program});
+    auto two = service.join(
+        "s2", {"--job", "j", "-np", "2", "--min-np", "4", "--verbose", "--", "sh", "-c", program});
     REQUIRE(wait_for_count(*one, "ready", 2));
     for (int i = 0; i < 3; ++i) {
         service.kill();
@@ -136,8 +136,8 @@ TEST_CASE("an elastic job goes on without a host, and takes in another", "[clust
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster);
     cluster.run("head", {"rm", "-f", (cluster.scratch() / "stop").string()});
-    const Lines words{"--job", "e", "-np", "2", "--min-np", "2", "--max-np", "6", "--last-call",
-                      "0.5", "--", "sh", "-c", kCount};
+    const Lines words{"--job", "e",           "-np", "2",  "--min-np", "2",  "--max-np",
+                      "6",     "--last-call", "0.5", "--", "sh",       "-c", kCount};
     auto one = service.join("s1", words);
     auto two = service.join("s2", words);
     REQUIRE(one->wait_for_output("of 4 generation 1"));
@@ -165,8 +165,9 @@ TEST_CASE("a static job ends everywhere when a rank fails, with its code where i
           "[cluster][daemon]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster);
-    const Lines words{"--job", "f", "-np", "1", "--min-np", "2", "--", "sh", "-c",
-                      "echo ready; sleep 1; [ $DTRUN_RANK = 1 ] && exit 7; sleep 60"};
+    const Lines words{
+        "--job", "f",  "-np", "1",  "--min-np",
+        "2",     "--", "sh",  "-c", "echo ready; sleep 1; [ $DTRUN_RANK = 1 ] && exit 7; sleep 60"};
     auto one = service.join("s1", words);
     REQUIRE(one->wait_for_output("dtrun", milliseconds(1)) == false);
     std::this_thread::sleep_for(milliseconds(500));
@@ -175,7 +176,7 @@ TEST_CASE("a static job ends everywhere when a rank fails, with its code where i
     const Finished ended = one->wait(milliseconds(15'000));
     INFO(failed.err << ended.err);
     CHECK(failed.exit_code == 7);
-    CHECK_THAT(failed.err, Contains("dtrun: rank 1 on "));
+    CHECK_THAT(failed.err, Contains("dtrun: rank 1 on s2 "));
     CHECK(ended.exit_code == 204);
     CHECK_THAT(ended.err, Contains("the job was ended: s2: rank 1 exited with code 7"));
     CHECK(cluster.wait_gone("s1", {}, milliseconds(5'000)));
@@ -207,10 +208,10 @@ TEST_CASE("who does not know the secret, or wants other encryption, is told so",
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster, {"--encrypt"});
     const std::string other = (cluster.scratch() / "other").string();
-    cluster.run("head", {"sh", "-c", "umask 077; echo another-secret-of-32-bytes-length > " + other});
-    const Finished wrong =
-        service.command("s1", {"store", "get", "--encrypt", "--secret-file", other, "--job", "j",
-                               "k"});
+    cluster.run("head",
+                {"sh", "-c", "umask 077; echo another-secret-of-32-bytes-length > " + other});
+    const Finished wrong = service.command(
+        "s1", {"store", "get", "--encrypt", "--secret-file", other, "--job", "j", "k"});
     CHECK(wrong.exit_code == 202);
     CHECK_THAT(wrong.err, Contains("does not know the job's secret"));
     const Finished clear = service.command("s1", {"store", "get", "--job", "j", "k"});
@@ -232,15 +233,16 @@ TEST_CASE("a live daemon under garbage, floods and wrong secrets serves a job un
         "echo ready; i=0; while [ $i -lt 40 ]; do {0} store add n 1 >/dev/null || exit 9; "
         "i=$((i+1)); done",
         Cluster::program());
-    auto one = service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
-                                   program});
-    auto two = service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c",
-                                   program});
+    auto one =
+        service.join("s1", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c", program});
+    auto two =
+        service.join("s2", {"--job", "j", "-np", "2", "--min-np", "4", "--", "sh", "-c", program});
     REQUIRE(wait_for_count(*one, "ready", 2));
-    const Finished attack = cluster.run(
-        "s3", {"/usr/bin/python3", std::string(DTRUN_CLUSTER_DIR) + "/support/attack.py",
-               "10.99.0.254", "29400"},
-        {.timeout = milliseconds(90'000)});
+    const Finished attack =
+        cluster.run("s3",
+                    {"/usr/bin/python3", std::string(DTRUN_CLUSTER_DIR) + "/support/attack.py",
+                     "10.99.0.254", "29400"},
+                    {.timeout = milliseconds(90'000)});
     INFO(attack.err);
     CHECK(attack.exit_code == 0);
     for (Running* job : {one.get(), two.get()}) {

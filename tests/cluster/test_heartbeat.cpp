@@ -38,8 +38,7 @@ void check_fine(Running& job) {
 TEST_CASE("a host that hangs is lost after the heartbeat timeout, whose length is told",
           "[cluster][heartbeat]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    for (const auto& [flag, from, to] :
-         {std::tuple{"3", 2'500, 6'000}, {"1.5", 1'000, 4'500}}) {
+    for (const auto& [flag, from, to] : {std::tuple{"3", 2'500, 6'000}, {"1.5", 1'000, 4'500}}) {
         Running job = cluster.start_dtrun({"--heartbeat-timeout", flag, "--grace", "0.5", "-H",
                                            "s1:2,s2:2", "sh", "-c", "echo ready; sleep 60"});
         REQUIRE(wait_for_count(job, "ready", 4));
@@ -47,8 +46,8 @@ TEST_CASE("a host that hangs is lost after the heartbeat timeout, whose length i
         cluster.freeze("s2");
         REQUIRE(wait_until([&] { return cluster.wait_gone("s1", {}, milliseconds(1)); },
                            milliseconds(20'000)));
-        const auto took = std::chrono::duration_cast<milliseconds>(
-            std::chrono::steady_clock::now() - start);
+        const auto took =
+            std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
         CHECK(took.count() > from);
         CHECK(took.count() < to + (kSanitized ? 2'000 : 0));
         const Finished done = job.wait(milliseconds(25'000));
@@ -71,7 +70,8 @@ TEST_CASE("a host that is cut off in silence ends its ranks by itself", "[cluste
     const Finished done = job.wait(milliseconds(15'000));
     INFO(done.err);
     CHECK(done.exit_code == 204);
-    CHECK_THAT(done.err, Matches("(.|\n)*dtrun: host s2 lost: last heard 3\\.[0-9] s ago\n(.|\n)*"));
+    CHECK_THAT(done.err,
+               Matches("(.|\n)*dtrun: host s2 lost: last heard 3\\.[0-9] s ago\n(.|\n)*"));
 }
 
 TEST_CASE("an agent, or dtrun itself, that is stopped for two seconds is not lost",
@@ -126,7 +126,8 @@ TEST_CASE("hosts whose processors are all taken are not lost", "[cluster][heartb
     REQUIRE(wait_for_count(job, "ready", 4));
     // On every processor several that never sleep.
     Running hogs = cluster.start(
-        "s3", {"sh", "-c", "for i in $(seq 24); do timeout 6 sh -c 'while :; do :; done' & done; wait"});
+        "s3",
+        {"sh", "-c", "for i in $(seq 24); do timeout 6 sh -c 'while :; do :; done' & done; wait"});
     check_fine(job);
     hogs.wait();
 }

@@ -63,8 +63,8 @@ TEST_CASE("a host behind a relay, and a relay with those behind it, are lost by 
     for (const char* host : {"s6", "s1"}) {
         for (const bool silent : {false, true}) {
             INFO(host << (silent ? " silent" : ""));
-            Running job = cluster.start_dtrun(
-                in_tree({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
+            Running job =
+                cluster.start_dtrun(in_tree({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
             REQUIRE(wait_for_count(job, "ready", 12));
             if (silent)
                 cluster.freeze(host);
@@ -104,17 +104,19 @@ TEST_CASE("a relay that cannot be started is reported, and not those behind it",
 
 TEST_CASE("ranks share a store, through agents and relays, encrypted or not", "[cluster][tree]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const std::string program = write_program(
-        cluster, "store",
-        "#!/bin/sh\n"
-        "set -e\n"
-        "dtrun=" + Cluster::program() + "\n"
-        "$dtrun store set from/$DTRUN_RANK \"rank $DTRUN_RANK\"\n"
-        "$dtrun store wait from/0 from/3 from/7 from/11\n"
-        "echo sees $($dtrun store get from/11)\n"
-        "$dtrun store add sum 1 >/dev/null\n"
-        "while [ $($dtrun store get sum) != 12 ]; do sleep 0.1; done\n"
-        "$dtrun store ls from/ | wc -l\n");
+    const std::string program =
+        write_program(cluster, "store",
+                      "#!/bin/sh\n"
+                      "set -e\n"
+                      "dtrun=" +
+                          Cluster::program() +
+                          "\n"
+                          "$dtrun store set from/$DTRUN_RANK \"rank $DTRUN_RANK\"\n"
+                          "$dtrun store wait from/0 from/3 from/7 from/11\n"
+                          "echo sees $($dtrun store get from/11)\n"
+                          "$dtrun store add sum 1 >/dev/null\n"
+                          "while [ $($dtrun store get sum) != 12 ]; do sleep 0.1; done\n"
+                          "$dtrun store ls from/ | wc -l\n");
     for (const Lines& options : {Lines{}, Lines{"--encrypt"}}) {
         Lines words = in_tree({});
         words.insert(words.end(), options.begin(), options.end());

@@ -31,7 +31,8 @@ Bytes set_arguments(std::string_view key, std::string_view value) {
 }
 
 void ask(Hub& hub, std::uint64_t id, Op op, const Bytes& arguments) {
-    const Bytes frame = encode_request({5, id, 0, op}, arguments);
+    const auto behind = static_cast<std::uint32_t>(id - 1);  // nothing was answered yet
+    const Bytes frame = encode_request({5, id, behind, op}, arguments);
     REQUIRE(hub.from_port(
         1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{}));
 }
@@ -102,8 +103,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     CHECK((*db)->jobs().empty());
 }
 
-TEST_CASE("a state directory serves one daemon at a time, and none of another format",
-          "[daemon]") {
+TEST_CASE("a state directory serves one daemon at a time, and none of another format", "[daemon]") {
     const TempDir directory;
     {
         const auto first = StateDb::open(directory.path() + "/state");

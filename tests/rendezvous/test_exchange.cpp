@@ -2,8 +2,8 @@
 #include "rendezvous/msgpack.h"
 #include "rendezvous/relay.h"
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <deque>
 #include <random>
 #include <set>
@@ -16,11 +16,12 @@ namespace {
 // from what its journal had kept. Everything a test asserts is asserted at every step.
 
 Bytes arguments(std::uint64_t generation, std::initializer_list<std::string_view> strings,
-                std::optional<std::int64_t> number = {}, std::optional<std::uint64_t> timeout = {}) {
+                std::optional<std::int64_t> number = {},
+                std::optional<std::uint64_t> timeout = {}) {
     Bytes bytes;
     PackWriter out(bytes);
-    out.array(static_cast<std::uint32_t>(1 + strings.size() + number.has_value() +
-                                         timeout.has_value()));
+    out.array(
+        static_cast<std::uint32_t>(1 + strings.size() + number.has_value() + timeout.has_value()));
     out.uint(generation);
     for (const std::string_view text : strings) out.bin(text);
     if (number) out.integer(*number);
@@ -398,9 +399,10 @@ Result<void> give(Exchange& exchange, PortId port, const Message& message) {
 
 }  // namespace
 
-TEST_CASE("whatever breaks, acknowledged writes stay, nothing is done twice, and fences hold for "
-          "all",
-          "[exchange]") {
+TEST_CASE(
+    "whatever breaks, acknowledged writes stay, nothing is done twice, and fences hold for "
+    "all",
+    "[exchange]") {
     const unsigned seed = std::random_device{}();
     std::uint64_t breaks = 0, crashes = 0, acknowledged = 0, fences = 0;
     for (unsigned i = 0; i < 25; ++i) {
@@ -412,8 +414,8 @@ TEST_CASE("whatever breaks, acknowledged writes stay, nothing is done twice, and
         acknowledged += simulation.acknowledged;
         fences += simulation.fences;
     }
-    WARN("seed " << seed << ": " << breaks << " broken connections, " << crashes
-                 << " killed hubs, " << acknowledged << " requests and " << fences
+    WARN("seed " << seed << ": " << breaks << " broken connections, " << crashes << " killed hubs, "
+                 << acknowledged << " requests and " << fences
                  << " arrivals at fences acknowledged");
     CHECK(crashes > 20);
 }
@@ -540,7 +542,8 @@ TEST_CASE("a relay turns away who pretends to be another rank or client", "[exch
     REQUIRE(give(relay, 0, Fence{1, "f", 0, 1, {}}));
     CHECK_FALSE(give(relay, 0, Fence{1, "f", 0, 1, {}}));
     const Bytes frame = encode_request({7, 1, 0, Op::count}, arguments(0, {}));
-    const FrameView request{FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)};
+    const FrameView request{FrameType::request,
+                            std::string_view(frame).substr(FrameHeader::kBytes)};
     CHECK(relay.from_port(0, request, Deadline{}));
     CHECK_FALSE(relay.from_port(1, request, Deadline{}));
 }

@@ -14,7 +14,8 @@ constexpr std::chrono::milliseconds kShort{300};
 struct TestServer {
     explicit TestServer(asio::io_context& io, ServerOptions options = {})
         : server(
-              io.get_executor(), [this](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; },
+              io.get_executor(),
+              [this](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; },
               [this](const JobId&, Connection peer) { admitted.push_back(std::move(peer)); },
               options) {
         port = server.listen({"127.0.0.1"}, 0).value();
@@ -160,8 +161,8 @@ TEST_CASE("a server that does not know the secret, or speaks another protocol, i
     std::string downgrade(72, '\0');
     downgrade.replace(0, 6, std::string("dtrn\0\0", 6));
     asio::write(other_impostor, asio::buffer(downgrade));
-    done = run_to_end(
-        io, authenticate_to_server(other_client, {random_job_id(), Secret::random()}, after(kShort)));
+    done = run_to_end(io, authenticate_to_server(other_client, {random_job_id(), Secret::random()},
+                                                 after(kShort)));
     REQUIRE_FALSE(done.has_value());
     CHECK(done.error().message == "the other side speaks protocol 0, this is 2");
 }

@@ -1,7 +1,7 @@
 #include "rendezvous/membership.h"
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <random>
 #include <set>
 
@@ -206,9 +206,10 @@ TEST_CASE("a member that was away while a generation began is told again", "[mem
     CHECK(orders.assignments[0].second.generation == 2);
 }
 
-TEST_CASE("a job ends well when all members have finished, and badly when one fails after another "
-          "has finished",
-          "[membership]") {
+TEST_CASE(
+    "a job ends well when all members have finished, and badly when one fails after another "
+    "has finished",
+    "[membership]") {
     for (const bool well : {true, false}) {
         Membership membership(sizes(2, 4));
         membership.enter(1, host(1, 2), kStart);
@@ -230,7 +231,7 @@ TEST_CASE("a job ends well when all members have finished, and badly when one fa
 namespace {
 
 struct SimulatedMember {
-    std::uint64_t running = 0;   ///< generation
+    std::uint64_t running = 0;  ///< generation
     std::uint64_t accepted = 0;
     std::set<std::uint32_t> ranks;
     bool connected = true;
@@ -267,8 +268,9 @@ private:
             case 0:
                 if (members_.size() < 40) {
                     members_[++last_id_];
-                    membership_.enter(last_id_, host(static_cast<std::uint32_t>(last_id_ % 200), 1 + up_to(7)),
-                                      now_);
+                    membership_.enter(
+                        last_id_, host(static_cast<std::uint32_t>(last_id_ % 200), 1 + up_to(7)),
+                        now_);
                 }
                 break;
             case 1:
@@ -286,8 +288,8 @@ private:
                 }
                 break;
             case 3:
-                if (SimulatedMember* member = any(); member != nullptr && !member->connected &&
-                                                     membership_.has(any_id_)) {
+                if (SimulatedMember* member = any();
+                    member != nullptr && !member->connected && membership_.has(any_id_)) {
                     member->connected = true;
                     membership_.come_back(any_id_, member->running, member->accepted);
                     if (member->accepted > member->running)

@@ -15,9 +15,11 @@ const Deadline kStart{};
 class Asker {
 public:
     explicit Asker(Store::Limits limits = {})
-        : store_([this](Store::Token token, const StoreReply& reply) {
-              late.push_back(std::to_string(token.second) + ": " + show(reply));
-          }, nullptr, limits) {}
+        : store_(
+              [this](Store::Token token, const StoreReply& reply) {
+                  late.push_back(std::to_string(token.second) + ": " + show(reply));
+              },
+              nullptr, limits) {}
 
     std::string ask(StoreRequest request, Deadline now = kStart) {
         const auto reply = store_.ask({1, ++id_}, request, now);
@@ -71,7 +73,8 @@ private:
     static std::string item(PackReader& in) {
         PackReader probe = in;
         if (probe.nil()) return in.nil() ? "nil" : "";
-        if (const bool value = probe.boolean(); probe.ok()) return in.boolean(), value ? "true" : "false";
+        if (const bool value = probe.boolean(); probe.ok())
+            return in.boolean(), value ? "true" : "false";
         if (probe = in; probe.uint(), probe.ok()) return std::to_string(in.uint());
         if (probe = in; probe.integer(), probe.ok()) return std::to_string(in.integer());
         if (probe = in; probe.bytes(), probe.ok()) return std::string(in.bytes());

@@ -14,8 +14,7 @@ public:
         to_head_ = std::make_unique<Link>(Connection{std::move(sockets_.first), std::nullopt});
         head_ = std::make_unique<Link>(Connection{std::move(sockets_.second), std::nullopt});
         ports_ = std::make_unique<Ports>(
-            io.get_executor(), *to_head_, [](const Hello& hello) { return greet(hello); },
-            [] {});
+            io.get_executor(), *to_head_, [](const Hello& hello) { return greet(hello); }, [] {});
         name_ = ports_->open_for_ranks().value();
         tasks_ = std::make_unique<TaskGroup>(io.get_executor());
         tasks_->spawn(to_head_->run_writer());
@@ -121,8 +120,7 @@ TEST_CASE("a process that speaks no or another protocol is cut off", "[ports]") 
     Hello hello;
     hello.protocol = 1;
     older.send(encode(hello));
-    CHECK(decode<Refuse>(agent.next(older).second)->reason ==
-          "it speaks protocol 1, this is 2");
+    CHECK(decode<Refuse>(agent.next(older).second)->reason == "it speaks protocol 1, this is 2");
 }
 
 TEST_CASE("requests of many ranks go up one connection, and each reply to who asked", "[ports]") {

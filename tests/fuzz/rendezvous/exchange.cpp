@@ -30,8 +30,7 @@ Bytes as_request(std::string_view bytes) {
     out.array(4);
     out.uint(0);
     arguments += bytes.substr(1);
-    const Bytes frame =
-        encode_request({7, 1, 0, static_cast<Op>(bytes.front())}, arguments);
+    const Bytes frame = encode_request({7, 1, 0, static_cast<Op>(bytes.front())}, arguments);
     return frame.substr(FrameHeader::kBytes);
 }
 

@@ -1,0 +1,56 @@
+"""check_systemd.py DTRUN: the daemon as systemd starts it, with a socket of its own and readiness told."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+DTRUN = sys.argv[1]
+SECRET = "0123456789abcdef0123456789abcdef\n"
+
+
+def start(directory, listener, notify_path):
+    pid = os.fork()
+    if pid:
+        return pid
+    os.dup2(listener.fileno(), 3)
+    os.set_inheritable(3, True)
+    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", NOTIFY_SOCKET=notify_path)
+    os.execv(DTRUN, [DTRUN, "serve", "--state", f"{directory}/state",
+                     "--secret-file", f"{directory}/secret"])
+
+
+def run(directory, abstract):
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    name = f"dtrun-test-{os.getpid()}"
+    notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notify.bind(f"\0{name}" if abstract else f"{directory}/notify")
+    notify.settimeout(20)
+    pid = start(directory, listener, f"@{name}" if abstract else f"{directory}/notify")
+    try:
+        assert notify.recv(100) == b"READY=1"
+        command = [DTRUN, "store", "--help"]
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=20).returncode == 0
+        for words in (["set", "k", "v"], ["get", "k"]):
+            done = subprocess.run([DTRUN, "store", words[0], "--server", f"127.0.0.1:{port}",
+                                   "--secret-file", f"{directory}/secret", "--job", "j",
+                                   *words[1:]], capture_output=True, timeout=20)
+            assert done.returncode == 0, done.stderr
+        assert done.stdout == b"v"
+        os.kill(pid, signal.SIGTERM)
+        assert notify.recv(100) == b"STOPPING=1"
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        status = os.waitpid(pid, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+with tempfile.TemporaryDirectory() as place:
+    with open(f"{place}/secret", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
+        f.write(SECRET)
+    run(place, abstract=False)
+    run(place, abstract=True)
