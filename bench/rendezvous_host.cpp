@@ -57,18 +57,14 @@ private:
     }
 
     asio::awaitable<void> run_port(PortId id) {
-        Link& link = *ports_.at(id);
-        for (;;) {
-            const auto received = co_await link.receive();
-            if (!received) co_return;
-            for (;;) {
-                const auto frame = link.next();
-                if (!frame || !*frame) break;
-                if (!is_exchanged((*frame)->type)) continue;
-                if (!hub_.from_port(id, **frame, Clock::now())) co_return;
-            }
+        const std::function<Result<void>(const FrameView&)> handle =
+            [this, id](const FrameView& frame) -> Result<void> {
+            if (!is_exchanged(frame.type)) return {};
+            const auto done = hub_.from_port(id, frame, Clock::now());
             timer_.look();
-        }
+            return done;
+        };
+        co_await ports_.at(id)->serve(handle);
     }
 
     void to_port(PortId port, FrameType type, std::string_view payload) override {
@@ -126,15 +122,9 @@ private:
     }
 
     asio::awaitable<void> serve() {
-        for (;;) {
-            const auto received = co_await link_->receive();
-            if (!received) co_return;
-            for (;;) {
-                const auto frame = link_->next();
-                if (!frame || !*frame) break;
-                if (!ports_->from_head(**frame)) co_return;
-            }
-        }
+        const std::function<Result<void>(const FrameView&)> handle =
+            [this](const FrameView& frame) { return ports_->from_head(frame); };
+        co_await link_->serve(handle);
     }
 
     asio::any_io_executor executor_;

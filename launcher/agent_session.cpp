@@ -13,24 +13,13 @@ AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& even
       events_(events) {}
 
 asio::awaitable<void> AgentSession::run() {
-    for (;;) {
-        const auto received = co_await link_.receive();
-        if (!received && received.error().code == Errc::cancelled) co_return;
-        if (!received) {
-            link_.close();
-            co_return events_.agent_closed(*this, received.error());
-        }
-        for (;;) {
-            auto frame = link_.next();
-            if (frame && !*frame) break;
-            const auto handled = frame ? handle(**frame) : std::unexpected(frame.error());
-            if (!link_.is_open()) co_return;
-            if (!handled) {
-                link_.close();
-                co_return events_.agent_closed(*this, handled.error());
-            }
-        }
-    }
+    const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
+        return this->handle(frame);
+    };
+    const auto served = co_await link_.serve(handle);
+    if (served.error().code == Errc::cancelled) co_return;
+    link_.close();
+    events_.agent_closed(*this, served.error());
 }
 
 template <class Message, class Handler>

@@ -49,6 +49,8 @@ struct Flag {
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
                                                 std::chrono::milliseconds min,
                                                 std::chrono::milliseconds max);
+/// Errc: invalid_input (no whole number, or out of range)
+Result<int> whole_number(std::string_view text, int min, int max);
 inline constexpr std::chrono::milliseconds kTimeoutMin{1};
 inline constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24);
 

@@ -13,10 +13,6 @@ constexpr std::chrono::milliseconds kPauseMax{500};
 constexpr std::chrono::seconds kAttemptLimit{2};  // a daemon that is being started may be slow
 constexpr std::chrono::seconds kGoodbyeLimit{1};
 
-std::string_view payload_of(const Bytes& frame) {
-    return std::string_view(frame).substr(FrameHeader::kBytes);
-}
-
 }  // namespace
 
 Uplink::Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
@@ -87,21 +83,14 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
 
 /// \return why it ended, always an error
 asio::awaitable<Result<void>> Uplink::serve() {
-    for (;;) {
-        const auto received = co_await link_->receive();
-        if (silent_)
-            co_return fail(Errc::timed_out, "{}",
-                           describe_silence(std::chrono::duration_cast<std::chrono::milliseconds>(
-                               Clock::now() - link_->last_heard())));
-        if (!received) co_return received;
-        for (;;) {
-            const auto frame = link_->next();
-            if (!frame) co_return std::unexpected(frame.error());
-            if (!*frame) break;
-            const auto handled = handle(**frame);
-            if (!handled) co_return handled;
-        }
-    }
+    const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
+        return this->handle(frame);
+    };
+    const auto served = co_await link_->serve(handle);
+    if (!silent_) co_return served;
+    co_return fail(Errc::timed_out, "{}",
+                   describe_silence(std::chrono::duration_cast<std::chrono::milliseconds>(
+                       Clock::now() - link_->last_heard())));
 }
 
 Result<void> Uplink::handle(const FrameView& frame) {

@@ -14,10 +14,6 @@ namespace {
 constexpr std::chrono::seconds kReturnLimit{15};
 constexpr std::chrono::seconds kGoodbyeLimit{2};
 
-std::string_view payload_of(const Bytes& frame) {
-    return std::string_view(frame).substr(FrameHeader::kBytes);
-}
-
 }  // namespace
 
 Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
@@ -25,7 +21,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
       options_(std::move(options)),
       pulse_(executor, options_.heartbeat_timeout),
       timer_(executor),
-      flush_timer_(executor),
+      settle_timer_(executor),
       heart_(executor),
       tasks_(executor) {
     const auto secret_of = [this](const JobId& job) {
@@ -80,7 +76,9 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
     Port& port = *ports_.at(id);
     TaskGroup writer(executor_);
     writer.spawn(port.link.run_writer());
-    const auto served = co_await serve_port(id, port);
+    const std::function<Result<void>(const FrameView&)> handle =
+        [this, id, &port](const FrameView& frame) { return on_frame(id, port, frame); };
+    const auto served = co_await port.link.serve(handle);
     const Error& why = served.error();
     log::info("connection from {}: {}", port.peer, why.message);
     if (why.code == Errc::invalid_input || why.code == Errc::denied) refuse(port, why.message);
@@ -99,24 +97,12 @@ void Daemon::refuse(Port& port, const std::string& why) {
     port.link.shut_down_sending();
 }
 
-/// \return why it ended, always an error
-asio::awaitable<Result<void>> Daemon::serve_port(PortId id, Port& port) {
-    for (;;) {
-        const auto received = co_await port.link.receive();
-        if (!received) co_return received;
-        for (;;) {
-            const auto frame = port.link.next();
-            if (!port.link.is_open()) co_return fail(Errc::cancelled, "link closed");
-            if (!frame) co_return std::unexpected(frame.error());
-            if (!*frame) break;
-            ServedJob* job = find_job(port.job);
-            if (port.entered && job == nullptr) co_return fail(Errc::denied, "the job is over");
-            const auto handled = port.entered ? job->frame(id, **frame, Clock::now())
-                                              : first_frame(id, port, **frame);
-            if (!handled) co_return handled;
-        }
-        changed(port.job);
-    }
+Result<void> Daemon::on_frame(PortId id, Port& port, const FrameView& frame) {
+    changed(port.job);
+    if (!port.entered) return first_frame(id, port, frame);
+    ServedJob* job = find_job(port.job);
+    if (job == nullptr) return fail(Errc::denied, "the job is over");
+    return job->frame(id, frame, Clock::now());
 }
 
 Result<void> Daemon::first_frame(PortId id, Port& port, const FrameView& frame) {
@@ -152,24 +138,29 @@ ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
     return *job;
 }
 
-/// After anything that a job was told.
+/// After anything that a job was told: what follows from it waits for everything else that has come.
 void Daemon::changed(const JobId& id) {
-    const auto job = jobs_.find(id);
-    if (job != jobs_.end() && job->second->idle()) {
+    if (touched_.empty() || touched_.back() != id) touched_.push_back(id);
+    if (touched_.size() > 1 || stopping_) return;
+    settle_timer_.expires_at(Deadline::min());
+    settle_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) settle();
+    });
+}
+
+void Daemon::settle() {
+    for (const JobId& id : std::exchange(touched_, {})) {
+        const auto job = jobs_.find(id);
+        if (job == jobs_.end() || !job->second->idle()) continue;
         if (db_) db_->drop_job(id);
         jobs_.erase(job);
     }
+    flush();
     arm_timer();
-    if (!db_ || std::exchange(flush_soon_, true)) return;
-    flush_timer_.expires_at(Deadline::min());
-    flush_timer_.async_wait([this](boost::system::error_code error) {
-        if (!error) flush();
-    });
 }
 
 /// Everything that was decided is on disk; now it may be said.
 void Daemon::flush() {
-    flush_soon_ = false;
     if (db_) db_->commit();
     for (const Held& held : std::exchange(held_, {})) {
         const auto port = ports_.find(held.port);
@@ -268,7 +259,7 @@ asio::awaitable<void> Daemon::stop() {
     }
     heart_.stop();
     timer_.cancel();
-    flush_timer_.cancel();
+    settle_timer_.cancel();
     co_await heart_.join();
     co_await server_->join();
     co_await tasks_.join();  // connections end because they were closed

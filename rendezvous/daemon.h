@@ -62,13 +62,14 @@ private:
 
     void admit(const JobId& job, Connection connection);
     asio::awaitable<void> run_port(PortId id);
-    asio::awaitable<Result<void>> serve_port(PortId id, Port& port);
+    Result<void> on_frame(PortId id, Port& port, const FrameView& frame);
     Result<void> first_frame(PortId id, Port& port, const FrameView& frame);
     void refuse(Port& port, const std::string& why);
     ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
     void changed(const JobId& job);
+    void settle();
     void flush();
     void arm_timer();
     void beat();
@@ -82,12 +83,12 @@ private:
     std::map<PortId, std::unique_ptr<Port>> ports_;
     PortId last_port_ = 0;
     std::vector<Held> held_;
-    bool flush_soon_ = false;
+    std::vector<JobId> touched_;  ///< that settle() will look at
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     Pulse pulse_;
     asio::steady_timer timer_;  ///< of the jobs' deadlines
-    asio::steady_timer flush_timer_;
+    asio::steady_timer settle_timer_;
     TaskGroup heart_;
     TaskGroup tasks_;  ///< one for each connection
 };

@@ -69,6 +69,11 @@ Result<FrameHeader> decode_header(std::string_view bytes);
 /// One whole frame; `payload` must be at most kPayloadBytesMax.
 Bytes encode_frame(FrameType type, std::string_view payload);
 
+/// What a whole frame carries.
+inline std::string_view payload_of(const Bytes& frame) {
+    return std::string_view(frame).substr(FrameHeader::kBytes);
+}
+
 struct FrameView {
     FrameType type{};
     std::string_view payload;

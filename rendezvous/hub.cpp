@@ -10,26 +10,6 @@ namespace {
 constexpr std::size_t kAnswersMax = 64;         // of one client, remembered
 constexpr std::size_t kFenceNamesMax = 65'536;  // of one generation
 
-std::string_view payload_of(const Bytes& frame) {
-    return std::string_view(frame).substr(FrameHeader::kBytes);
-}
-
-bool changes_something(Op op) {
-    switch (op) {
-        case Op::set:
-        case Op::add:
-        case Op::compare_set:
-        case Op::append:
-        case Op::erase:
-        case Op::multi_set:
-        case Op::push:
-        case Op::pop:
-            return true;
-        default:
-            return false;
-    }
-}
-
 StoreReply text_reply(Status status, std::string_view text) {
     StoreReply reply{status, {}};
     PackWriter out(reply.results);

@@ -115,6 +115,21 @@ Result<std::optional<FrameView>> Link::next() {
     return frame;
 }
 
+asio::awaitable<Result<void>> Link::serve(std::function<Result<void>(const FrameView&)> handle) {
+    for (;;) {
+        const auto frame = next();
+        if (!socket_.is_open()) co_return fail(Errc::cancelled, "link closed");
+        if (!frame) co_return std::unexpected(frame.error());
+        if (*frame) {
+            const auto handled = handle(**frame);
+            if (!handled) co_return handled;
+            continue;
+        }
+        const auto received = co_await receive();
+        if (!received) co_return received;
+    }
+}
+
 void Link::enqueue(Item item) {
     queued_bytes_ += item.bytes.size() - item.offset + item.pipe_bytes;
     queue_.push_back(std::move(item));

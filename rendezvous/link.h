@@ -38,6 +38,10 @@ public:
     /// The next frame that has arrived, if any; valid until receive(). Errc: invalid_input
     Result<std::optional<FrameView>> next();
 
+    /// Gives every frame that arrives to `handle`, until the end.
+    /// \return why it ended: what `handle` returned, or closed, cancelled (by close()), invalid_input
+    asio::awaitable<Result<void>> serve(std::function<Result<void>(const FrameView&)> handle);
+
     void send(Bytes frame);
     /// The same for a frame that is not put together yet; cheapest when the socket takes it at once.
     void send(FrameType type, std::string_view payload);

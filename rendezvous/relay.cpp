@@ -5,14 +5,6 @@
 #include <algorithm>
 
 namespace dtrun {
-namespace {
-
-std::string_view payload_of(const Bytes& frame) {
-    return std::string_view(frame).substr(FrameHeader::kBytes);
-}
-
-}  // namespace
-
 void ProgressSum::add(const RankProgress& progress) {
     add(Heartbeat{1, progress, progress.step});
 }

@@ -31,6 +31,23 @@ enum class Op : std::uint8_t {
     status = 18,
 };
 
+/// Whether the answer of an operation must be remembered until the client has it.
+constexpr bool changes_something(Op op) {
+    switch (op) {
+        case Op::set:
+        case Op::add:
+        case Op::compare_set:
+        case Op::append:
+        case Op::erase:
+        case Op::multi_set:
+        case Op::push:
+        case Op::pop:
+            return true;
+        default:
+            return false;
+    }
+}
+
 /// How a request ended.
 enum class Status : std::uint8_t {
     ok = 0,

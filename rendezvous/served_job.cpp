@@ -11,10 +11,6 @@ namespace {
 constexpr std::uint32_t kSlotsMax = 65'536;  // of one member
 constexpr std::uint32_t kGraceMs = 5'000;
 
-std::string_view payload_of(const Bytes& frame) {
-    return std::string_view(frame).substr(FrameHeader::kBytes);
-}
-
 const char* phase_name(Membership::Phase phase) {
     switch (phase) {
         case Membership::Phase::gathering:

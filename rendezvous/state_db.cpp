@@ -49,10 +49,6 @@ std::chrono::milliseconds milliseconds(sqlite3_stmt* row, int column) {
     return std::chrono::milliseconds(sqlite3_column_int64(row, column));
 }
 
-std::string_view payload_of(const Bytes& frame) {
-    return std::string_view(frame).substr(FrameHeader::kBytes);
-}
-
 }  // namespace
 
 /// One job's part of the database.

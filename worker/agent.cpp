@@ -235,17 +235,11 @@ asio::awaitable<void> Agent::watch_signals() {
 }
 
 asio::awaitable<void> Agent::serve_head() {
-    for (;;) {
-        for (;;) {
-            auto frame = link_->next();
-            if (frame && !*frame) break;
-            const auto handled = frame ? handle(**frame) : std::unexpected(frame.error());
-            if (!handled) co_return leave(handled.error().message);
-        }
-        const auto received = co_await link_->receive();
-        if (!received && received.error().code == Errc::cancelled) co_return;
-        if (!received) co_return leave(received.error().message);
-    }
+    const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
+        return this->handle(frame);
+    };
+    const auto served = co_await link_->serve(handle);
+    if (served.error().code != Errc::cancelled) leave(served.error().message);
 }
 
 Result<void> Agent::handle(const FrameView& frame) {

@@ -93,7 +93,10 @@ asio::awaitable<void> Ports::run_port(PortId id) {
     Port& port = *ports_.at(id);
     TaskGroup writer(executor_);
     writer.spawn(port.link.run_writer());
-    const auto served = co_await serve_port(port);
+    const std::function<Result<void>(const FrameView&)> handle = [this, &port](const FrameView& f) {
+        return on_frame(port, f);
+    };
+    const auto served = co_await port.link.serve(handle);
     const Error& why = served.error();
     if (!port.is_agent && why.code == Errc::invalid_input)
         log::warn("cut off a process at the socket for ranks: {}", why.message);
@@ -107,24 +110,9 @@ asio::awaitable<void> Ports::run_port(PortId id) {
     ports_.erase(id);
 }
 
-/// \return why it ended, always an error
-asio::awaitable<Result<void>> Ports::serve_port(Port& port) {
-    bool greeted = false;
-    for (;;) {
-        const auto received = co_await port.link.receive();
-        if (!received) co_return received;
-        for (;;) {
-            const auto frame = port.link.next();
-            if (!port.link.is_open()) co_return fail(Errc::cancelled, "link closed");
-            if (!frame) co_return std::unexpected(frame.error());
-            if (!*frame) break;
-            const auto handled = !greeted        ? first_frame(port, **frame)
-                                 : port.is_agent ? from_agent(port, **frame)
-                                                 : relay_.from_port(port.id, **frame, {});
-            if (!handled) co_return handled;
-            greeted = true;
-        }
-    }
+Result<void> Ports::on_frame(Port& port, const FrameView& frame) {
+    if (!std::exchange(port.greeted, true)) return first_frame(port, frame);
+    return port.is_agent ? from_agent(port, frame) : relay_.from_port(port.id, frame, {});
 }
 
 Result<void> Ports::first_frame(Port& port, const FrameView& frame) {

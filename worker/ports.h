@@ -52,6 +52,7 @@ private:
         PortId id = 0;
         std::optional<std::uint32_t> host;  ///< of an agent that has joined
         bool is_agent = false;
+        bool greeted = false;  ///< its first frame has come
     };
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;
@@ -60,7 +61,7 @@ private:
     asio::awaitable<void> accept_ranks();
     void start(std::unique_ptr<Port> port);
     asio::awaitable<void> run_port(PortId id);
-    asio::awaitable<Result<void>> serve_port(Port& port);
+    Result<void> on_frame(Port& port, const FrameView& frame);
     Result<void> first_frame(Port& port, const FrameView& frame);
     Result<void> from_agent(Port& port, const FrameView& frame);
     void agent_lost(Port& port, const std::string& why);

@@ -329,8 +329,9 @@ TEST_CASE("words that only resemble hosts are programs", "[launcher][cli]") {
 
 TEST_CASE("elastic flags and those for mpirun are refused with the reason", "[launcher][cli]") {
     const std::string elastic =
-        "dtrun has jobs of a fixed size only; give -np, and -H or --hostfile, and restart from a "
-        "checkpoint";
+        "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, "
+        "see "
+        "dtrun join --help";
     const std::string mpirun =
         "dtrun starts the ranks itself, there is no mpirun or jsrun underneath; leave it out";
     const auto [typed, flag, reason] = GENERATE_COPY(table<std::string, std::string, std::string>({

@@ -11,23 +11,6 @@ namespace {
 constexpr std::int64_t kAnswerGraceMs = 10'000;
 constexpr std::size_t kHeaderBytes = FrameHeader::kBytes + RequestHeader::kBytes;
 
-/// The server must remember the answer of these until we have it.
-bool changes_something(Op op) {
-    switch (op) {
-        case Op::set:
-        case Op::add:
-        case Op::compare_set:
-        case Op::append:
-        case Op::erase:
-        case Op::multi_set:
-        case Op::push:
-        case Op::pop:
-            return true;
-        default:
-            return false;
-    }
-}
-
 /// Writes both headers into the space in front of the arguments.
 void put_headers(Bytes& frame, const RequestHeader& request) {
     const Bytes headers = encode_request(request, {});
