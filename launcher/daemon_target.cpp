@@ -65,6 +65,7 @@ Result<void> make_secret_file(const std::string& file) {
 }
 
 Result<std::string> read_descriptor(int fd) {
+    close_on_exec(fd);  // ranks of `dtrun join` must not have it
     std::string text;
     char buffer[4096];
     for (;;) {

@@ -390,6 +390,7 @@ asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
     asio::steady_timer timer(io_, span);
     co_await timer.async_wait(use_tuple);
     hurry_ = true;
+    if (uplink_) uplink_->stop_waiting();
     over_.cancel();
     output_idle_.cancel();
 }

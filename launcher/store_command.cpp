@@ -79,6 +79,9 @@ public:
     }
 
     asio::awaitable<void> close() {
+        say(Gone{client_});  // answers need not be kept for us
+        co_await link_->flush();
+        link_->shut_down_sending();
         link_->close();
         tasks_.stop();
         co_await tasks_.join();
@@ -165,8 +168,9 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
 
 class StoreRun {
 public:
-    StoreRun(const StoreCommand& command, StoreClient& client)
-        : command_(command), client_(client) {}
+    /// \param input  what `set KEY -` sets
+    StoreRun(const StoreCommand& command, StoreClient& client, std::string input)
+        : command_(command), client_(client), input_(std::move(input)) {}
 
     asio::awaitable<Result<int>> run() {
         switch (command_.verb) {
@@ -208,8 +212,7 @@ private:
     }
 
     asio::awaitable<Result<int>> set() {
-        const std::string value =
-            command_.operands[1] == "-" ? read_all_input() : command_.operands[1];
+        const std::string& value = command_.operands[1] == "-" ? input_ : command_.operands[1];
         if (value.size() > kValueBytesMax)
             co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value.size(),
                            kValueBytesMax);
@@ -350,9 +353,13 @@ private:
 
     const StoreCommand& command_;
     StoreClient& client_;
+    std::string input_;
 };
 
 asio::awaitable<Result<int>> run(const StoreCommand& command, EnvironmentView environment) {
+    // Before anybody waits for signs of life from us.
+    std::string input;
+    if (command.verb == Verb::set && command.operands[1] == "-") input = read_all_input();
     const auto socket = find_variable(environment, "DTRUN_SOCKET");
     const bool of_rank = command.verb != Verb::status && command.daemon.address.empty() &&
                          command.daemon.job.empty() && socket && !socket->empty();
@@ -367,7 +374,7 @@ asio::awaitable<Result<int>> run(const StoreCommand& command, EnvironmentView en
         client = co_await connect_to_daemon(*target);
     }
     if (!client) co_return std::unexpected(client.error());
-    StoreRun runner(command, **client);
+    StoreRun runner(command, **client, std::move(input));
     auto done = co_await runner.run();
     co_await (*client)->close();
     co_return done;

@@ -46,16 +46,17 @@ asio::awaitable<void> Uplink::keep_connected() {
         writer.spawn(link_->run_writer());
         link_->send(encode(enter_));
         events_.daemon_is_back();
+        if (goodbye_) say_goodbye();
         served = co_await serve();
         link_->close();
         co_await writer.join();
-        if (leaving_ || ended_) break;
+        if (may_end()) break;
         if (silent_ || served.error().code == Errc::denied) break;
         log::info("dtrun serve at {}: {}; connecting again", target_.text, served.error().message);
         connection = co_await connect(after(options_.return_limit));
         if (connection) log::info("dtrun serve at {} is back", target_.text);
     }
-    if (leaving_ || ended_) co_return;
+    if (goodbye_ || ended_) co_return;
     give_up(connection ? served.error() : connection.error());
 }
 
@@ -149,16 +150,33 @@ void Uplink::accept(std::uint64_t generation) {
     send(FrameType::accept, payload_of(encode(Accept{generation})));
 }
 
-void Uplink::say_goodbye(bool finished, std::string why) {
-    link_->send(encode(Leave{finished, std::move(why)}));
+void Uplink::say_goodbye() {
+    link_->send(encode(*goodbye_));
+    said_goodbye_ = true;
+}
+
+/// Nothing is left to be said: a daemon that is away learns of a failure by our absence, but would take
+/// success for one too.
+bool Uplink::may_end() const {
+    return ended_ || (goodbye_ && (said_goodbye_ || !goodbye_->finished));
 }
 
 asio::awaitable<void> Uplink::leave(bool finished, std::string why) {
-    const bool first = !std::exchange(leaving_, true);
-    if (!running_ || !link_ || !link_->is_open()) co_return;
-    if (first) say_goodbye(finished, std::move(why));
-    DeadlineGuard limit(over_, after(kGoodbyeLimit));
+    const bool connected = link_ && link_->is_open();
+    if (!goodbye_) {
+        goodbye_.emplace();
+        goodbye_->finished = finished;
+        goodbye_->why = why;
+        if (running_ && connected) say_goodbye();
+    }
+    if (!running_ || (!connected && may_end())) co_return;
+    const Deadline limit = connected ? after(kGoodbyeLimit) : after(options_.return_limit);
+    DeadlineGuard guard(over_, limit);
     co_await over_.async_wait(use_tuple);
+}
+
+void Uplink::stop_waiting() {
+    over_.cancel();
 }
 
 }  // namespace dtrun

@@ -49,8 +49,11 @@ public:
 
     void send(FrameType type, std::string_view payload);  ///< dropped while there is no connection
     void accept(std::uint64_t generation);                ///< our ranks have ended
-    /// The last words; waits a moment until they have arrived.
+    /// The last words; waits until they have arrived: a moment, or if the ranks have finished and
+    /// there is no connection just now, for the daemon to be back.
     asio::awaitable<void> leave(bool finished, std::string why);
+
+    void stop_waiting();  ///< for the daemon, in leave(): the user wants it over
 
 private:
     asio::awaitable<void> keep_connected();
@@ -58,7 +61,8 @@ private:
     asio::awaitable<Result<void>> serve();
     Result<void> handle(const FrameView& frame);
     void give_up(const Error& why);
-    void say_goodbye(bool finished, std::string why);
+    void say_goodbye();
+    bool may_end() const;
     void beat();
 
     asio::any_io_executor executor_;
@@ -70,7 +74,8 @@ private:
     Pulse pulse_;
     asio::steady_timer over_;  ///< cancelled when run() ends
     bool running_ = false;
-    bool leaving_ = false;
+    std::optional<Leave> goodbye_;  ///< once we leave
+    bool said_goodbye_ = false;
     bool ended_ = false;   ///< the daemon has ended the job
     bool silent_ = false;  ///< it was given up
 };

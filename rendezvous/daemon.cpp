@@ -45,9 +45,15 @@ Result<void> Daemon::restore() {
     for (const JobRecord& record : db_->jobs()) {
         jobs_[record.id] = std::make_unique<ServedJob>(
             record, job_options(record.name), static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
+        if (jobs_[record.id]->idle()) {
+            db_->drop_job(record.id);
+            jobs_.erase(record.id);
+            continue;
+        }
         log::info("job {}: goes on in generation {} with {} members", record.name,
                   record.generation, record.seats.size());
     }
+    db_->commit();
     arm_timer();
     return {};
 }
@@ -62,10 +68,11 @@ Result<std::uint16_t> Daemon::adopt(int fd) {
 }
 
 void Daemon::admit(const JobId& job, Connection connection) {
+    if (stopping_) return;
     const PortId id = ++last_port_;
     const std::string peer = remote_address(connection.socket);
     const std::string local = local_address(connection.socket);
-    auto port = std::make_unique<Port>(std::move(connection), job);
+    auto port = std::make_shared<Port>(std::move(connection), job);
     port->peer = peer;
     port->local = local;
     ports_[id] = std::move(port);
@@ -132,6 +139,7 @@ ServedJob::Options Daemon::job_options(const std::string& name) {
 ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
     auto& job = jobs_[id];
     // A job that has ended gives its name free.
+    if (job && job->idle() && db_) db_->drop_job(id);
     if (!job || job->idle())
         job = std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
                                           db_.get());
@@ -141,7 +149,7 @@ ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
 /// After anything that a job was told: what follows from it waits for everything else that has come.
 void Daemon::changed(const JobId& id) {
     if (touched_.empty() || touched_.back() != id) touched_.push_back(id);
-    if (touched_.size() > 1 || stopping_) return;
+    if (stopping_ || std::exchange(settle_soon_, true)) return;
     settle_timer_.expires_at(Deadline::min());
     settle_timer_.async_wait([this](boost::system::error_code error) {
         if (!error) settle();
@@ -149,6 +157,7 @@ void Daemon::changed(const JobId& id) {
 }
 
 void Daemon::settle() {
+    settle_soon_ = false;
     for (const JobId& id : std::exchange(touched_, {})) {
         const auto job = jobs_.find(id);
         if (job == jobs_.end() || !job->second->idle()) continue;
@@ -233,6 +242,10 @@ std::string Daemon::status(const std::string& job_name) const {
     return boost::json::serialize(status);
 }
 
+asio::awaitable<void> Daemon::flush_port(std::shared_ptr<Port> port) {
+    co_await port->link.flush();
+}
+
 asio::awaitable<void> Daemon::stop() {
     server_->stop();
     if (!db_)
@@ -243,7 +256,7 @@ asio::awaitable<void> Daemon::stop() {
     TaskGroup flushes(executor_);
     for (const auto& [id, port] : ports_) {
         if (db_) port->link.send(goodbye);
-        flushes.spawn(port->link.flush());
+        flushes.spawn(flush_port(port));
     }
     {
         asio::steady_timer limit(executor_, kGoodbyeLimit);

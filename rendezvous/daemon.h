@@ -69,6 +69,7 @@ private:
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
     void changed(const JobId& job);
+    static asio::awaitable<void> flush_port(std::shared_ptr<Port> port);
     void settle();
     void flush();
     void arm_timer();
@@ -80,9 +81,10 @@ private:
     std::unique_ptr<StateDb> db_;
     std::unique_ptr<Server> server_;
     std::map<JobId, std::unique_ptr<ServedJob>> jobs_;
-    std::map<PortId, std::unique_ptr<Port>> ports_;
+    std::map<PortId, std::shared_ptr<Port>> ports_;  ///< shared with flush_port()
     PortId last_port_ = 0;
     std::vector<Held> held_;
+    bool settle_soon_ = false;
     std::vector<JobId> touched_;  ///< that settle() will look at
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();

@@ -20,6 +20,13 @@ Fence sum_of(std::map<PortId, Fence> parts) {
 
 }  // namespace
 
+std::size_t entry_bytes(const std::vector<FenceEntry>& entries) {
+    constexpr std::size_t kAround = 32;
+    std::size_t bytes = 0;
+    for (const FenceEntry& entry : entries) bytes += entry.bytes.size() + kAround;
+    return bytes;
+}
+
 void FenceTable::begin(std::uint64_t generation, std::uint32_t ranks) {
     *this = FenceTable();
     generation_ = generation;

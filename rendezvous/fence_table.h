@@ -12,6 +12,10 @@
 
 namespace dtrun {
 
+/// About how much entries take in a frame.
+std::size_t entry_bytes(const std::vector<FenceEntry>& entries);
+inline constexpr const char* kTooManyBytes = "the ranks brought too many bytes; use the store";
+
 /// Arrivals at the fences of one generation, at one node of the tree: an agent, a relay, or the root.
 /// Pure.
 class FenceTable {

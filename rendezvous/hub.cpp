@@ -7,7 +7,8 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kAnswersMax = 64;         // of one client, remembered
+constexpr std::size_t kAnswersMax = 64;  // of one client, remembered
+constexpr std::size_t kReasonBytesMax = 4'096;
 constexpr std::size_t kFenceNamesMax = 65'536;  // of one generation
 
 StoreReply text_reply(Status status, std::string_view text) {
@@ -49,7 +50,7 @@ void Hub::remove_port(PortId port) {
     fences_.retract(port);
     std::erase_if(waiting_, [&](const auto& entry) {
         if (entry.second.port != port) return false;
-        for (const std::uint64_t id : entry.second.ids) store_->forget({entry.first, id});
+        for (const auto& [id, op] : entry.second.ids) store_->forget({entry.first, id});
         return true;
     });
 }
@@ -68,7 +69,7 @@ Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
             const auto gone = decode<Gone>(frame.payload);
             if (!gone) return std::unexpected(gone.error());
             if (const auto node = waiting_.extract(gone->client))
-                for (const std::uint64_t request : node.mapped().ids)
+                for (const auto& [request, op] : node.mapped().ids)
                     store_->forget({gone->client, request});
             if (answers_.erase(gone->client) > 0 && journal_ != nullptr)
                 journal_->answers_seen(gone->client, UINT64_MAX);
@@ -100,6 +101,11 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
         outbox_.to_port(port, FrameType::reply, payload_of(*known));
         return {};
     }
+    const auto waiting = waiting_.find(header.client);
+    if (waiting != waiting_.end() && waiting->second.ids.contains(header.id)) {
+        waiting->second.port = port;  // it came back before its old connection was seen to end
+        return {};
+    }
     PackReader in(request->arguments);
     if (in.array() == 0) in.set_failed();
     const std::uint64_t generation = in.uint();
@@ -119,7 +125,7 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
     } else {
         Waiting& waiting = waiting_[header.client];
         waiting.port = port;
-        waiting.ids.insert(header.id);
+        waiting.ids[header.id] = header.op;
     }
     return {};
 }
@@ -156,13 +162,13 @@ void Hub::answer(PortId port, const RequestHeader& header, const StoreReply& rep
     outbox_.to_port(port, FrameType::reply, payload_of(frame));
 }
 
-/// Of the requests that wait, only pop changes something; remembering the others does no harm.
 void Hub::answer_late(Store::Token token, const StoreReply& reply) {
     const auto waiting = waiting_.find(token.first);
     if (waiting == waiting_.end()) return;
     const PortId port = waiting->second.port;
+    const Op op = waiting->second.ids.at(token.second);
     stop_waiting(token.first, token.second);
-    answer(port, {token.first, token.second, 0, Op::pop}, reply);
+    answer(port, {token.first, token.second, 0, op}, reply);
 }
 
 void Hub::stop_waiting(std::uint64_t client, std::uint64_t id) {
@@ -210,9 +216,12 @@ Result<void> Hub::on_fence(PortId port, std::string_view payload) {
     Fence& sum = outcome.sum;
     std::ranges::sort(sum.entries, {}, &FenceEntry::rank);
     Fenced fenced{sum.generation, sum.name, sum.round, true, "", std::move(sum.entries)};
-    if (completed_.size() >= kFenceNamesMax && !completed_.contains(sum.name)) {
-        fenced.complete = false;
+    if (completed_.size() >= kFenceNamesMax && !completed_.contains(sum.name))
         fenced.why = fmt::format("more than {} names of fences", kFenceNamesMax);
+    else if (entry_bytes(fenced.entries) > Fence::kBytesMax)
+        fenced.why = kTooManyBytes;
+    if (!fenced.why.empty()) {
+        fenced.complete = false;
         fenced.entries.clear();
     }
     end_fence(fenced);
@@ -222,6 +231,8 @@ Result<void> Hub::on_fence(PortId port, std::string_view payload) {
 Result<void> Hub::on_unfence(std::string_view payload) {
     const auto unfence = decode<Unfence>(payload);
     if (!unfence) return std::unexpected(unfence.error());
+    if (unfence->name.size() > Fence::kNameBytesMax || unfence->why.size() > kReasonBytesMax)
+        return fail(Errc::invalid_input, "malformed unfence");
     if (unfence->generation != generation()) return {};
     if (unfence->name.empty()) {
         fail_fences(unfence->why);

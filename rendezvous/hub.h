@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -69,7 +68,7 @@ private:
     };
     struct Waiting {
         PortId port = 0;
-        std::set<std::uint64_t> ids;
+        std::map<std::uint64_t, Op> ids;
     };
 
     void make_store();

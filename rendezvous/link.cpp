@@ -245,6 +245,7 @@ void Link::drop_queue() {
     broken_ = true;
     queue_.clear();
     queued_bytes_ = 0;
+    wake_flush_.cancel();
 }
 
 Link::Progress Link::write_bytes(Item& item) {

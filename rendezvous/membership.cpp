@@ -83,6 +83,7 @@ void Membership::leave(MemberId id, bool finished, const std::string& why, Deadl
     if (!finished || !running || at->second.ranks.empty()) return remove(id, why, !finished, now);
     phase_ = Phase::finishing;
     last_call_until_.reset();
+    orders_.fences_failed = at->second.member.name + " has finished";
     seats_.erase(at);
     const bool others =
         std::ranges::any_of(seats_, [](const auto& seat) { return !seat.second.ranks.empty(); });
@@ -103,13 +104,17 @@ void Membership::remove(MemberId id, const std::string& why, bool failed, Deadli
     const bool had_ranks = !at->second.ranks.empty();
     const std::string cause = fmt::format("{}: {}", at->second.member.name, why);
     seats_.erase(at);
+    if (had_ranks) orders_.fences_failed = cause;
     switch (phase_) {
         case Phase::gathering:
             if (slots() < options_.ranks_min) last_call_until_.reset();
             if (seats_.empty() && generation_ > 0) end(false, cause);
             return;
         case Phase::running:
-            if (!had_ranks) return;
+            if (!had_ranks) {
+                if (!has_spares()) last_call_until_.reset();
+                return;
+            }
             if (failed && options_.ranks_min == options_.ranks_max) return end(false, cause);
             return propose(cause, now);
         case Phase::proposing:
@@ -132,6 +137,10 @@ void Membership::propose(const std::string& why, Deadline now) {
     for (const auto& [id, seat] : seats_)
         if (!seat.ranks.empty()) orders_.proposals.emplace_back(id, Propose{proposed_, why});
     if (all_accepted()) gather(now);
+}
+
+bool Membership::has_spares() const {
+    return std::ranges::any_of(seats_, [](const auto& seat) { return seat.second.ranks.empty(); });
 }
 
 bool Membership::all_accepted() const {
@@ -270,6 +279,9 @@ void Membership::restore(Phase phase, std::uint64_t generation, std::map<MemberI
     }
     describe_generation();
     if (phase_ == Phase::gathering) look(now);
+    // Newcomers are let in after those that do not return are gone.
+    if (phase_ == Phase::running && world_size_ < options_.ranks_max && has_spares())
+        last_call_until_ = now + limit;
 }
 
 }  // namespace dtrun

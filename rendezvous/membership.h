@@ -65,8 +65,9 @@ public:
     struct Orders {  ///< to be carried out in this order
         std::vector<std::pair<MemberId, Assign>> assignments;
         std::vector<std::pair<MemberId, Propose>> proposals;
-        std::optional<std::uint32_t> begun;  ///< a generation, with so many ranks
-        std::optional<Ended> ended;          ///< the job
+        std::optional<std::uint32_t> begun;        ///< a generation, with so many ranks
+        std::optional<std::string> fences_failed;  ///< of the generation: a rank of it has ended
+        std::optional<Ended> ended;                ///< the job
     };
     Orders take_orders() { return std::exchange(orders_, {}); }
     Deadline next_deadline() const;
@@ -109,6 +110,7 @@ private:
     void begin();
     void end(bool finished, std::string why);
     bool all_accepted() const;
+    bool has_spares() const;
     void seat_ranks(const std::vector<MemberId>& order);
     Assign assignment(MemberId id) const;
     void describe_generation();

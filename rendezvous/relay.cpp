@@ -44,9 +44,12 @@ Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
             return on_request(id, port, frame.payload);
         case FrameType::fence:
             return on_fence(id, port, frame.payload);
-        case FrameType::unfence:
-            outbox_.to_root(frame.type, frame.payload);
+        case FrameType::unfence: {
+            auto unfence = decode<Unfence>(frame.payload);
+            if (!unfence) return std::unexpected(unfence.error());
+            give_up(std::move(*unfence));
             return {};
+        }
         case FrameType::gone: {
             const auto gone = decode<Gone>(frame.payload);
             if (!gone) return std::unexpected(gone.error());
@@ -109,13 +112,12 @@ Result<void> Relay::on_fence(PortId id, const Port& port, std::string_view paylo
         case FenceTable::Outcome::Kind::pending:
             return {};
         case FenceTable::Outcome::Kind::complete: {
-            const Bytes frame = encode(outcome.sum);
-            if (frame.size() > Fence::kBytesMax) {
-                const Unfence too_large{outcome.sum.generation, outcome.sum.name, outcome.sum.round,
-                                        "the ranks brought too many bytes; use the store"};
-                outbox_.to_root(FrameType::unfence, payload_of(encode(too_large)));
+            if (entry_bytes(outcome.sum.entries) > Fence::kBytesMax) {
+                give_up(
+                    {outcome.sum.generation, outcome.sum.name, outcome.sum.round, kTooManyBytes});
                 return {};
             }
+            const Bytes frame = encode(outcome.sum);
             if (resendable_)
                 unanswered_fences_[{outcome.sum.name, outcome.sum.round}] = outcome.sum;
             outbox_.to_root(FrameType::fence, payload_of(frame));
@@ -138,13 +140,20 @@ void Relay::begin(std::uint64_t generation, std::uint32_t ranks) {
     fences_.begin(generation, ranks);
     fences_failed_ = false;
     unanswered_fences_.clear();
+    unfences_.clear();
     for (auto& [id, port] : ports_) port.progress = {};
 }
 
 void Relay::fail_fences(std::string why) {
     if (std::exchange(fences_failed_, true)) return;
-    const Unfence all{fences_.generation(), "", 0, std::move(why)};
-    outbox_.to_root(FrameType::unfence, payload_of(encode(all)));
+    give_up({fences_.generation(), "", 0, std::move(why)});
+}
+
+void Relay::give_up(Unfence unfence) {
+    outbox_.to_root(FrameType::unfence, payload_of(encode(unfence)));
+    if (!resendable_ || unfence.generation != fences_.generation()) return;
+    const FenceKey key{unfence.name, unfence.round};
+    unfences_[key] = std::move(unfence);
 }
 
 void Relay::announce(const Event& event) {
@@ -172,6 +181,7 @@ Result<void> Relay::from_root(const FrameView& frame) {
                 unanswered_fences_.clear();
             else
                 unanswered_fences_.erase({fenced->name, fenced->round});
+            if (!fenced->name.empty()) unfences_.erase({fenced->name, fenced->round});
             for (const Fenced& ended : fences_.end(*fenced)) tell_ranks(ended);
             for (const auto& [id, port] : ports_)
                 if (port.kind == PortKind::subtree) outbox_.to_port(id, frame.type, frame.payload);
@@ -195,6 +205,8 @@ void Relay::resend() {
     for (const auto& [key, payload] : unanswered_) outbox_.to_root(FrameType::request, payload);
     for (const auto& [key, fence] : unanswered_fences_)
         outbox_.to_root(FrameType::fence, payload_of(encode(fence)));
+    for (const auto& [key, unfence] : unfences_)
+        outbox_.to_root(FrameType::unfence, payload_of(encode(unfence)));
 }
 
 void Relay::tell_ranks(const Fenced& fenced) {

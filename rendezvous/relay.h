@@ -45,6 +45,7 @@ private:
     Result<void> on_request(PortId id, Port& port, std::string_view payload);
     Result<void> on_fence(PortId id, const Port& port, std::string_view payload);
     void tell_ranks(const Fenced& fenced);
+    void give_up(Unfence unfence);
 
     Outbox& outbox_;
     std::map<PortId, Port> ports_;
@@ -52,8 +53,10 @@ private:
     FenceTable fences_;
     bool fences_failed_ = false;  ///< in this generation, and the root knows
     bool resendable_ = false;
-    std::map<RequestKey, Bytes> unanswered_;  ///< payloads of requests
-    std::map<std::pair<std::string, std::uint64_t>, Fence> unanswered_fences_;
+    std::map<RequestKey, Bytes> unanswered_;                 ///< payloads of requests
+    using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
+    std::map<FenceKey, Fence> unanswered_fences_;
+    std::map<FenceKey, Unfence> unfences_;  ///< that of all fences stays for the generation
 };
 
 }  // namespace dtrun

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kSlotsMax = 65'536;  // of one member
 constexpr std::uint32_t kGraceMs = 5'000;
+constexpr std::size_t kTextBytesMax = 4'096;  // of names and reasons, which go to others
 
 const char* phase_name(Membership::Phase phase) {
     switch (phase) {
@@ -56,6 +57,7 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     }
     hub_.restore_generation(record.generation, world_size);
     db.restore(record.id, hub_);
+    if (record.phase == Membership::Phase::finishing) hub_.fail_fences("a rank has finished");
     // Microseconds since 1970 are more than a store makes changes.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
     hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
@@ -64,7 +66,8 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
 
 Result<void> ServedJob::enter(PortId port, const Enter& enter, std::string peer, std::string local,
                               Deadline now) {
-    if (enter.member == 0 || enter.slots > kSlotsMax)
+    if (enter.member == 0 || enter.slots > kSlotsMax || enter.name.size() > kTextBytesMax ||
+        enter.job_name.size() > kTextBytesMax)
         return fail(Errc::invalid_input, "malformed enter");
     if (enter.slots > 0) {
         auto done = enter_member(port, enter, std::move(peer), std::move(local), now);
@@ -135,7 +138,8 @@ Result<void> ServedJob::frame(PortId id, const FrameView& frame, Deadline now) {
     } else {
         const auto leave = decode<Leave>(frame.payload);
         if (!leave) return std::unexpected(leave.error());
-        membership_->leave(member, leave->finished, leave->why, now);
+        const std::string why = leave->why.substr(0, kTextBytesMax);
+        membership_->leave(member, leave->finished, why, now);
         carry_out();
         return fail(Errc::closed, "left");
     }
@@ -180,6 +184,7 @@ Deadline ServedJob::next_deadline() const {
 void ServedJob::carry_out() {
     if (!membership_) return;
     const Membership::Orders orders = membership_->take_orders();
+    if (orders.fences_failed) hub_.fail_fences(*orders.fences_failed);
     if (orders.begun) {
         log::info("job {}: generation {} begins with {} ranks", options_.name,
                   membership_->generation(), *orders.begun);

@@ -169,6 +169,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     pump_ = std::make_unique<OutputPump>(io_.get_executor(), *link_, bootstrap_.output_window_bytes,
                                          [this](std::uint32_t rank, Stream stream) {
                                              link_->send(encode(OutputEnd{rank, stream}));
+                                             say_paused();
                                              finish_if_done();
                                          });
     tasks_.spawn(link_->run_writer());
@@ -280,6 +281,7 @@ Result<void> Agent::handle(const FrameView& frame) {
 Result<void> Agent::on_assign(std::string_view payload) {
     auto assign = decode<Assign>(payload);
     if (!assign) return std::unexpected(assign.error());
+    if (leaving_ || strays_) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     std::vector<Supervisor::Request> requests;
@@ -348,14 +350,23 @@ Result<void> Agent::on_input(std::string_view payload) {
 Result<void> Agent::on_pause(std::string_view payload) {
     const auto pause = decode<Pause>(payload);
     if (!pause) return std::unexpected(pause.error());
+    if (leaving_ || strays_) return {};  // there will be no other generation here
     const std::uint64_t generation = pause->generation;
     ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
     supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
                          [this, generation](int) {
+                             pausing_ = generation;
                              pump_->hurry();
-                             link_->send(encode(Paused{generation}));
+                             say_paused();
                          });
     return {};
+}
+
+/// Once everything was sent that the ranks have printed: the next ones have other numbers.
+void Agent::say_paused() {
+    if (!pausing_ || !pump_->all_ended()) return;
+    const Paused paused{*std::exchange(pausing_, std::nullopt)};
+    link_->send(encode(paused));
 }
 
 Result<void> Agent::on_stop(std::string_view payload) {
@@ -377,6 +388,7 @@ void Agent::leave(std::string_view why) {
 }
 
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {
+    pausing_.reset();
     supervisor_.stop_all(signal, grace, [this](int strays) {
         strays_ = strays;
         pump_->hurry();

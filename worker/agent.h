@@ -51,6 +51,7 @@ private:
     Result<void> on_pause(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
     Result<Welcome> welcome(const Hello& hello) const;
+    void say_paused();
     void beat();
     void rank_exited(const Exited& exited);
     RankCommand command_for(const Assign& assign, const RankSlot& slot) const;
@@ -77,10 +78,11 @@ private:
     std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank
     Supervisor supervisor_;
     TaskGroup tasks_;
-    asio::steady_timer finished_;   ///< cancelled when done_
-    asio::steady_timer head_gone_;  ///< cancelled when leaving_
-    bool leaving_ = false;          ///< no head to report to any more
-    std::optional<int> strays_;     ///< set when no process is left
+    asio::steady_timer finished_;           ///< cancelled when done_
+    asio::steady_timer head_gone_;          ///< cancelled when leaving_
+    bool leaving_ = false;                  ///< no head to report to any more
+    std::optional<std::uint64_t> pausing_;  ///< for this generation
+    std::optional<int> strays_;             ///< set when no process is left
     bool done_ = false;
 };
 
