@@ -72,7 +72,8 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
         const Deadline attempt = std::min(limit, after(kAttemptLimit));
         auto connection = co_await connect_to_server(target_.addresses, target_.port,
                                                      target_.credentials, attempt);
-        if (connection || connection.error().code == Errc::denied || leaving_) co_return connection;
+        if (connection || connection.error().code == Errc::denied || may_end())
+            co_return connection;
         if (Clock::now() + pause > limit)
             co_return fail(connection.error(), "did not come back within {:.3g} s",
                            std::chrono::duration<double>(options_.return_limit).count());

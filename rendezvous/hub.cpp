@@ -101,9 +101,9 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
         outbox_.to_port(port, FrameType::reply, payload_of(*known));
         return {};
     }
-    const auto waiting = waiting_.find(header.client);
-    if (waiting != waiting_.end() && waiting->second.ids.contains(header.id)) {
-        waiting->second.port = port;  // it came back before its old connection was seen to end
+    const auto before = waiting_.find(header.client);
+    if (before != waiting_.end() && before->second.ids.contains(header.id)) {
+        before->second.port = port;  // it came back before its old connection was seen to end
         return {};
     }
     PackReader in(request->arguments);
