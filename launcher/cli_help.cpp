@@ -31,7 +31,7 @@ Options stand before the program. Long names may be shortened while they stay
 unique; a value follows as the next word or after '='.
 
 Other commands, each with a --help of its own:
-  dtrun serve        a rendezvous daemon, for ranks that nobody launches together
+  dtrun serve        a rendezvous daemon, for ranks that start by themselves
   dtrun join         start ranks here that belong to a job of such a daemon
   dtrun status       what a daemon does
   dtrun store        look into the store of a job, or of this rank's own

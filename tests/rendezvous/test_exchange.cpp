@@ -540,6 +540,58 @@ TEST_CASE("what an old generation asks for is answered with the current one", "[
     CHECK(statuses[5] == Status::not_found);
 }
 
+TEST_CASE("that a rank gives up is said again after the connection was lost", "[exchange]") {
+    Kept out;
+    Relay relay(out);
+    relay.set_resendable();
+    relay.begin(1, 2);
+    relay.add_port(0, PortKind::rank, 0);
+    REQUIRE(give(relay, 0, Unfence{1, "f", 0, "waited 5 s"}));
+    relay.fail_fences("rank 1 has ended");
+    out.root.clear();
+    relay.resend();
+    REQUIRE(out.root.size() == 2);
+    CHECK(out.root[0].first == FrameType::unfence);
+    // What the root has answered is not said again; the end of a rank holds for the generation.
+    const Bytes frame = encode(Fenced{1, "f", 0, false, "waited 5 s", {}});
+    REQUIRE(relay.from_root({FrameType::fenced, payload_of(frame)}));
+    out.root.clear();
+    relay.resend();
+    REQUIRE(out.root.size() == 1);
+    CHECK(decode<Unfence>(out.root[0].second)->name.empty());
+    relay.begin(2, 2);
+    out.root.clear();
+    relay.resend();
+    CHECK(out.root.empty());
+}
+
+TEST_CASE("only answers of what changes something are kept for a client that may ask again",
+          "[exchange]") {
+    Kept out;
+    MemoryJournal journal;
+    HubOptions options;
+    options.reconnects = true;
+    Hub hub(out, options, &journal);
+    hub.begin(1, 1);
+    hub.add_port(0, PortKind::subtree, kNoRank);
+    std::uint64_t id = 0;
+    const auto ask = [&](Op op, const Bytes& args) {
+        const auto behind = static_cast<std::uint32_t>(id);
+        const Bytes frame = encode_request({7, ++id, behind, op}, args);
+        REQUIRE(hub.from_port(0, {FrameType::request, payload_of(frame)}, Deadline{}));
+    };
+    ask(Op::get, arguments(1, {"k"}, {}, kForeverMs));
+    ask(Op::pop, arguments(1, {"q"}, {}, kForeverMs));
+    ask(Op::set, arguments(1, {"k", "v"}));
+    ask(Op::push, arguments(1, {"q", "item"}));
+    ask(Op::get, arguments(1, {"k"}, {}, 0));
+    CHECK(out.ports.size() == 5);
+    journal.commit();
+    std::set<std::uint64_t> kept;
+    for (const auto& [request, reply] : journal.kept().answers.at(7)) kept.insert(request);
+    CHECK(kept == std::set<std::uint64_t>{2, 3, 4});
+}
+
 TEST_CASE("a relay sums the progress of its ranks and of relays behind it", "[exchange]") {
     Kept out;
     Relay relay(out);

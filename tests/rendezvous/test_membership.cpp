@@ -139,6 +139,35 @@ TEST_CASE("newcomers are let in together after the last call, behind the survivo
         if (id == 9) CHECK(assign.ranks.front().rank == 0);
 }
 
+TEST_CASE("a newcomer that goes again before the last call costs nobody a restart",
+          "[membership]") {
+    Membership membership(sizes(2, 8));
+    membership.enter(1, host(1, 2), kStart);
+    membership.tick(kStart + milliseconds(2'000));
+    REQUIRE(membership.take_orders().begun == 2);
+    membership.enter(2, host(2, 2), kStart + milliseconds(5'000));
+    membership.leave(2, false, "interrupted", kStart + milliseconds(5'500));
+    membership.tick(kStart + milliseconds(9'000));
+    const auto orders = membership.take_orders();
+    CHECK(orders.proposals.empty());
+    CHECK_FALSE(orders.fences_failed.has_value());
+    CHECK(membership.phase() == Phase::running);
+}
+
+TEST_CASE("fences fail with the member whose ranks will not come to them", "[membership]") {
+    for (const bool finished : {true, false}) {
+        Membership membership(sizes(2, 6));
+        for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(i, host(i, 2), kStart);
+        membership.take_orders();
+        if (finished)
+            membership.leave(2, true, "", kStart);
+        else
+            membership.lost(2, "last heard 3.0 s ago", kStart);
+        CHECK(membership.take_orders().fences_failed ==
+              (finished ? "s2 has finished" : "s2: last heard 3.0 s ago"));
+    }
+}
+
 TEST_CASE("slots beyond the maximum are spares, and take a lost host's place", "[membership]") {
     Membership membership(sizes(2, 3));
     membership.enter(1, host(1, 2), kStart);
