@@ -468,7 +468,11 @@ TEST_CASE("a host that is cut off, loudly or silently, or crashes is lost: the j
     Running cut = start("s1:2,s2:2", stubborn_program(cluster));
     Running silent = start("s1:2,s3:2", tree_program(cluster));
     Running crashed = start("s1:2,s4:2", tree_program(cluster));
-    for (Running* job : {&cut, &silent, &crashed}) REQUIRE(wait_for_count(*job, "ready", kRanks));
+    for (Running* job : {&cut, &silent, &crashed}) {
+        const bool ready = wait_for_count(*job, "ready", kRanks);
+        INFO(job->out_so_far() << job->err_so_far());
+        REQUIRE(ready);
+    }
     cluster.kill_link("s2", Cluster::Cut::carrier);
     cluster.kill_link("s3", Cluster::Cut::silent);
     cluster.crash("s4");
