@@ -41,8 +41,6 @@ public:
     /// Tells everybody, and ends; jobs that are kept on disk go on later.
     asio::awaitable<void> stop();
 
-    std::size_t job_count() const { return jobs_.size(); }
-
 private:
     struct Port {
         Port(Connection connection, const JobId& job_) : link(std::move(connection)), job(job_) {}
