@@ -238,7 +238,7 @@ void Head::beat() {
     for (const auto& [port, session] : ports_) {
         session->link().send(frame);
         if (!session->host()) continue;
-        if (const auto silence = pulse_.lost(session->link().last_heard()))
+        if (const auto silence = pulse_.lost(session->link()))
             silent.emplace_back(session, *silence);
     }
     for (const auto& [session, silence] : silent) {

@@ -137,7 +137,7 @@ Result<void> Uplink::handle(const FrameView& frame) {
 void Uplink::beat() {
     if (!link_ || !link_->is_open()) return;
     send(FrameType::heartbeat, payload_of(encode(events_.progress())));
-    if (!pulse_.lost(link_->last_heard())) return;
+    if (!pulse_.lost(*link_)) return;
     silent_ = true;
     link_->close();
 }

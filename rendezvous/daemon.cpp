@@ -213,11 +213,11 @@ void Daemon::beat() {
     std::vector<PortId> silent;
     for (const auto& [id, port] : ports_) {
         port->link.send_soon(FrameType::heartbeat, payload_of(frame));
-        if (pulse_.lost(port->link.last_heard())) silent.push_back(id);
+        if (pulse_.lost(port->link)) silent.push_back(id);
     }
     for (const PortId id : silent) {
         Port& port = *ports_.at(id);
-        const std::string why = describe_silence(*pulse_.lost(port.link.last_heard()));
+        const std::string why = describe_silence(*pulse_.lost(port.link));
         log::info("connection from {}: {}", port.peer, why);
         if (ServedJob* job = find_job(port.job); job != nullptr && port.entered)
             job->silent(id, why, Clock::now());

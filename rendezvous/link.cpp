@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kBufferBytesMin = 4u << 10;
 constexpr std::size_t kBufferBytesUsual = 512u << 10;  // grown to only by links that carry volume
 constexpr std::size_t kBatchBytes = 64u << 10;
+constexpr std::chrono::milliseconds kJustHeard{1'000};
+constexpr std::uint32_t kAnsweredMs = 1'500;  // the peer's machine did, so lately
 
 StreamSocket prepared(tcp::socket socket) {
     const int fd = socket.native_handle();
@@ -272,6 +274,15 @@ Link::Progress Link::write_pipe(Item& item) {
         queued_bytes_ -= static_cast<std::size_t>(n);
     }
     return Progress::done;
+}
+
+bool Link::loses_packets() {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return false;  // closed, or no TCP
+    if (Clock::now() - last_heard_ < kJustHeard) repeated_ = info.tcpi_total_retrans;
+    return info.tcpi_total_retrans > repeated_ && info.tcpi_last_ack_recv < kAnsweredMs;
 }
 
 asio::awaitable<void> Link::run_writer() {

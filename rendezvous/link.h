@@ -62,6 +62,9 @@ public:
     void shut_down_sending() noexcept;
     bool is_open() const { return socket_.is_open(); }
     Deadline last_heard() const { return last_heard_; }  ///< when bytes last arrived
+    /// Whether the peer's machine answers ours, and packets between us go missing, since we last
+    /// heard of it. Exact only if asked about every half second.
+    bool loses_packets();
 
 private:
     struct Item {
@@ -97,6 +100,7 @@ private:
     bool broken_ = false;   ///< a write has failed: nothing more can be sent
     bool cut_off_ = false;  ///< because the peer did not read
     Deadline last_heard_ = Clock::now();
+    std::uint32_t repeated_ = 0;  ///< packets that TCP had to send again until last_heard_, about
     asio::steady_timer wake_writer_;
     asio::steady_timer wake_flush_;
 };

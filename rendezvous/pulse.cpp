@@ -28,9 +28,11 @@ asio::awaitable<void> Pulse::run(std::function<void()> beat) {
     }
 }
 
-std::optional<std::chrono::milliseconds> Pulse::lost(Deadline last_heard) const {
+std::optional<std::chrono::milliseconds> Pulse::lost(Deadline last_heard,
+                                                     bool loses_packets) const {
     const Deadline now = Clock::now();
-    if (now - std::max(last_heard, awake_since_) < timeout_) return std::nullopt;
+    const auto patience = loses_packets ? 2 * timeout_ : timeout_;
+    if (now - std::max(last_heard, awake_since_) < patience) return std::nullopt;
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard);
 }
 

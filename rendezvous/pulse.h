@@ -2,6 +2,7 @@
 
 #include "base/asio.h"
 #include "base/deadline.h"
+#include "rendezvous/link.h"
 
 #include <functional>
 #include <optional>
@@ -24,7 +25,14 @@ public:
     asio::awaitable<void> run(std::function<void()> beat);
 
     /// How long a peer has been silent, if that is too long.
-    std::optional<std::chrono::milliseconds> lost(Deadline last_heard) const;
+    /// \param loses_packets  the peer's machine is there, and the network between us is bad: twice
+    ///                       the time, since TCP's repetitions come later and later
+    std::optional<std::chrono::milliseconds> lost(Deadline last_heard,
+                                                  bool loses_packets = false) const;
+    /// The same for the peer of a link; to be asked at every beat.
+    std::optional<std::chrono::milliseconds> lost(Link& link) const {
+        return lost(link.last_heard(), link.loses_packets());
+    }
 
     std::chrono::milliseconds timeout() const { return timeout_; }
 

@@ -204,7 +204,7 @@ Result<Welcome> Agent::welcome(const Hello& hello) const {
 
 void Agent::beat() {
     ports_->beat(*pulse_);
-    const auto silence = pulse_->lost(link_->last_heard());
+    const auto silence = pulse_->lost(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
 

@@ -180,7 +180,7 @@ void Ports::beat(const Pulse& pulse) {
     for (const auto& [host, id] : std::map(agents_)) {
         Port& port = *ports_.at(id);
         to_port(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
-        const auto silence = pulse.lost(port.link.last_heard());
+        const auto silence = pulse.lost(port.link);
         if (!silence) continue;
         agent_lost(port, describe_silence(*silence));
         port.link.close();
