@@ -131,18 +131,6 @@ std::string_view without_byte_order_mark(std::string_view text) {
     return text;
 }
 
-Result<std::string> read_standard_input() {
-    std::string text;
-    std::array<char, 64u << 10> chunk;
-    while (const std::size_t n = std::fread(chunk.data(), 1, chunk.size(), stdin)) {
-        text.append(chunk.data(), n);
-        if (text.size() > kFileBytesMax)
-            return fail(Errc::invalid_input, "stdin: larger than {} bytes", kFileBytesMax);
-    }
-    if (std::ferror(stdin) != 0) return fail(Errc::internal, "stdin: cannot be read");
-    return text;
-}
-
 }  // namespace
 
 Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
@@ -166,6 +154,18 @@ Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
     if (!any)
         return fail_at(Place{name}, "no hosts in the file; write lines such as: host slots=4");
     return hosts.take();
+}
+
+Result<std::string> read_standard_input() {
+    std::string text;
+    std::array<char, 64u << 10> chunk;
+    while (const std::size_t n = std::fread(chunk.data(), 1, chunk.size(), stdin)) {
+        text.append(chunk.data(), n);
+        if (text.size() > kFileBytesMax)
+            return fail(Errc::invalid_input, "stdin: larger than {} bytes", kFileBytesMax);
+    }
+    if (std::ferror(stdin) != 0) return fail(Errc::internal, "stdin: cannot be read");
+    return text;
 }
 
 Result<HostList> read_hostfile(const std::string& path) {

@@ -20,6 +20,9 @@ namespace dtrun {
 /// \return the hosts in file order, at least one, or invalid_input "<name>:<line>:<column>: ..."
 Result<HostList> parse_hostfile(std::string_view text, std::string_view name);
 
+/// All of standard input, at most 64 MiB. Errc: invalid_input (more), internal
+Result<std::string> read_standard_input();
+
 /// Reads and parses `path`; "-" is standard input. Errc also: not_found, denied
 Result<HostList> read_hostfile(const std::string& path);
 

@@ -8,8 +8,6 @@ namespace dtrun {
 
 namespace {
 
-constexpr std::size_t kDigitsMax = 18;  // always fits a long long
-
 bool is_name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '.' ||
            c == '-' || c == '_';
@@ -27,9 +25,9 @@ Result<void> check_literal(std::string_view text, const Place& place) {
 }
 
 Result<long long> parse_number(std::string_view digits, const Place& place) {
-    if (digits.size() > kDigitsMax)
+    if (digits.size() > kRangeDigitsMax)
         return fail_at(place, "number {} is too large; at most {} digits", quoted(digits),
-                       kDigitsMax);
+                       kRangeDigitsMax);
     return *to_int(digits, 0, std::numeric_limits<long long>::max());
 }
 
@@ -112,32 +110,60 @@ NamePattern NamePattern::verbatim(std::string_view name) {
     return pattern;
 }
 
-void NamePattern::expand_into(std::vector<std::string>& names) const {
-    std::string prefix;
-    expand_from(0, prefix, names);
-}
+/// One segment of a name while the pattern is expanded, like a wheel of an odometer.
+class NamePattern::Wheel {
+public:
+    explicit Wheel(const Segment& segment) : segment_(segment) { rewind(); }
 
-// The depth of the recursion is the number of brackets in a name of at most kNameBytesMax bytes.
-void NamePattern::expand_from(std::size_t segment, std::string& prefix,
-                              std::vector<std::string>& names) const {
-    if (segment == segments_.size()) {
-        names.push_back(prefix);
-        return;
+    void append_to(std::string& name) const {
+        name += segment_.literal;
+        if (segment_.ranges.empty()) return;
+        const fmt::format_int digits(number_);
+        const std::size_t width = segment_.ranges[range_].width;
+        if (digits.size() < width) name.append(width - digits.size(), '0');
+        name.append(digits.data(), digits.size());
     }
-    const std::size_t kept = prefix.size();
-    prefix += segments_[segment].literal;
-    if (segments_[segment].ranges.empty()) expand_from(segment + 1, prefix, names);
-    const std::size_t fixed = prefix.size();
-    for (const Range& range : segments_[segment].ranges) {
-        for (long long number = range.low; number <= range.high; ++number) {
-            const fmt::format_int digits(number);
-            if (digits.size() < range.width) prefix.append(range.width - digits.size(), '0');
-            prefix.append(digits.data(), digits.size());
-            expand_from(segment + 1, prefix, names);
-            prefix.resize(fixed);
+
+    /// Goes to the next number; false if that is the first one again.
+    bool turn() {
+        if (segment_.ranges.empty()) return false;
+        if (number_ < segment_.ranges[range_].high) {
+            ++number_;
+            return true;
         }
+        if (++range_ < segment_.ranges.size()) {
+            number_ = segment_.ranges[range_].low;
+            return true;
+        }
+        rewind();
+        return false;
     }
-    prefix.resize(kept);
+
+private:
+    void rewind() {
+        range_ = 0;
+        number_ = segment_.ranges.empty() ? 0 : segment_.ranges[0].low;
+    }
+
+    const Segment& segment_;
+    std::size_t range_ = 0;
+    long long number_ = 0;
+};
+
+void NamePattern::expand_into(std::vector<std::string>& names) const {
+    std::vector<Wheel> wheels;
+    for (const Segment& segment : segments_) wheels.emplace_back(segment);
+    // The last bracket turns first; a literal at the end of the name is a wheel that never turns.
+    std::vector<Wheel*> order;
+    for (Wheel& wheel : wheels) order.push_back(&wheel);
+    const bool ends_in_literal = segments_.size() > 1 && segments_.back().ranges.empty();
+    std::rotate(order.begin(), order.end() - (ends_in_literal ? 2 : 1), order.end());
+    for (std::size_t i = 0; i < count_; ++i) {
+        std::string& name = names.emplace_back();
+        for (const Wheel& wheel : wheels) wheel.append_to(name);
+        for (Wheel* wheel : order)
+            if (wheel->turn()) break;
+    }
 }
 
 }  // namespace dtrun

@@ -10,7 +10,8 @@
 
 namespace dtrun {
 
-inline constexpr std::size_t kNameBytesMax = 255;  ///< of a host or user name; DNS allows 253
+inline constexpr std::size_t kNameBytesMax = 255;   ///< of a host or user name; DNS allows 253
+inline constexpr std::size_t kRangeDigitsMax = 18;  ///< of a number in a range: fits a long long
 
 /// Host names that are written as one, checked but not yet expanded.
 ///
@@ -25,7 +26,9 @@ public:
 
     std::size_t count() const { return count_; }  ///< 1..kHostsMax
 
-    /// Appends count() names; of several ranges the rightmost varies fastest.
+    /// Appends count() names in the order of `scontrol show hostnames`: of several ranges the last
+    /// varies fastest, after it the first, the second and so on:
+    /// r[1-2]c[1-2]n[1-2] is r1c1n1 r1c1n2 r2c1n1 r2c1n2 r1c2n1 ...
     void expand_into(std::vector<std::string>& names) const;
 
 private:
@@ -38,11 +41,10 @@ private:
         std::string_view literal;   ///< stands before the ranges
         std::vector<Range> ranges;  ///< empty in the last segment, unless a bracket ends the name
     };
+    class Wheel;
 
     static Result<Range> parse_range(std::string_view text, const Place& place);
     Result<std::vector<Range>> parse_ranges(std::string_view text, const Place& place);
-    void expand_from(std::size_t segment, std::string& prefix,
-                     std::vector<std::string>& names) const;
 
     std::vector<Segment> segments_;
     std::size_t count_ = 1;

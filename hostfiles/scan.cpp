@@ -6,16 +6,15 @@
 
 namespace dtrun {
 
-std::string printable(std::string_view text) {
-    constexpr std::size_t kShown = 64;
+std::string printable(std::string_view text, std::size_t bytes_max) {
     std::string shown;
-    for (const char c : text.substr(0, kShown)) {
+    for (const char c : text.substr(0, bytes_max)) {
         if (c < ' ' || c > '~')
             shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
         else
             shown += c;
     }
-    return text.size() > kShown ? shown + "..." : shown;
+    return text.size() > bytes_max ? shown + "..." : shown;
 }
 
 std::string quoted(std::string_view text) {

@@ -29,8 +29,8 @@ template <class... A>
                 fmt::format(text, std::forward<A>(args)...));
 }
 
-/// `text` cut to 64 bytes, with what a terminal would obey shown as \xNN.
-std::string printable(std::string_view text);
+/// `text` cut to `bytes_max` bytes, with what a terminal would obey shown as \xNN.
+std::string printable(std::string_view text, std::size_t bytes_max = 64);
 
 /// The same in single quotes.
 std::string quoted(std::string_view text);

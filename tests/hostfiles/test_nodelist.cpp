@@ -73,12 +73,55 @@ TEST_CASE("expand_nodelist agrees with scontrol, except where scontrol is wrong 
     CHECK(rows > 30);
 }
 
-TEST_CASE("expand_nodelist varies the rightmost of several brackets fastest",
+TEST_CASE("expand_nodelist varies the last of several brackets fastest, then the first as scontrol",
           "[hostfiles][slurm]") {
-    // scontrol orders three brackets r1c1n1 r1c1n2 r2c1n1 ...: that is not imitated.
     CHECK(expand("r[1-2]c[1-2]n[1-2]") ==
-          "r1c1n1,r1c1n2,r1c2n1,r1c2n2,r2c1n1,r2c1n2,r2c2n1,r2c2n2");
+          "r1c1n1,r1c1n2,r2c1n1,r2c1n2,r1c2n1,r1c2n2,r2c2n1,r2c2n2");
+    CHECK(expand("r[1-2]c[1-2]n[1-2]-ib") ==
+          "r1c1n1-ib,r1c1n2-ib,r2c1n1-ib,r2c1n2-ib,r1c2n1-ib,r1c2n2-ib,r2c2n1-ib,r2c2n2-ib");
     CHECK(expand("[1-2][08-10]") == "108,109,110,208,209,210");
+    CHECK(expand("a[1-2]b[1,3]c[1]d[1-2]") ==
+          "a1b1c1d1,a1b1c1d2,a2b1c1d1,a2b1c1d2,a1b3c1d1,a1b3c1d2,a2b3c1d1,a2b3c1d2");
+}
+
+TEST_CASE("expand_nodelist calls the list what its caller calls it", "[hostfiles][slurm]") {
+    CHECK_THAT(error_of(expand_nodelist("n[3-1]", "SLURM_JOB_NODELIST")),
+               Catch::StartsWith("SLURM_JOB_NODELIST:1:3: range 3-1"));
+}
+
+TEST_CASE("compress_nodelist writes neighbours as ranges, in order", "[hostfiles][slurm]") {
+    const auto [names, list] = GENERATE(table<std::string, std::string>({
+        {"n1", "n1"},
+        {"n1,n2,n3", "n[1-3]"},
+        {"n01,n02,n03,n20,login1", "n[01-03,20],login1"},
+        {"n9,n10,n11", "n[9-11]"},
+        {"n09,n10,n099,n100", "n[09-10,099-100]"},
+        {"n9,n010", "n[9,010]"},
+        {"n3,n2,n1", "n[3,2,1]"},
+        {"n1,n1,n2", "n[1,1-2]"},
+        {"n00,n0,n000", "n[00,0,000]"},
+        {"n1,m1,n2", "n1,m1,n2"},
+        {"x001-ib,x002-ib", "x001-ib,x002-ib"},  // scontrol reads nothing behind a bracket
+        {"login,login", "login,login"},
+        {"rack1n09,rack1n10,rack2n01", "rack1n[09-10],rack2n01"},
+        {"1,2,3", "[1-3]"},
+        {"10.0.0.1,10.0.0.2", "10.0.0.[1-2]"},
+        {"n999999999999999999,n1000000000000000000,n1000000000000000001",
+         "n999999999999999999,n1000000000000000000,n1000000000000000001"},
+    }));
+    std::vector<std::string> split_names;
+    for (const std::string_view name : split(names, ',')) split_names.emplace_back(name);
+    CHECK(compress_nodelist(split_names) == list);
+    CHECK(expand(list) == names);
+    CHECK(compress_nodelist({}) == "");
+}
+
+TEST_CASE("compress_nodelist writes no range that is too large for scontrol",
+          "[hostfiles][slurm]") {
+    const auto names = expand_nodelist("n[1-70000]").value();
+    const std::string list = compress_nodelist(names);
+    CHECK(list == "n[1-65536,65537-70000]");
+    CHECK(expand_nodelist(list).value() == names);
 }
 
 TEST_CASE("expand_nodelist pads to the width of the low bound", "[hostfiles][slurm]") {

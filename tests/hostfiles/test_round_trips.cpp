@@ -113,6 +113,26 @@ TEST_CASE("names written as ranges read back the same", "[hostfiles][random]") {
     }
 }
 
+TEST_CASE("names written as a node list read back the same", "[hostfiles][random]") {
+    Random random;
+    INFO("seed " << random.seed());
+    for (int round = 0; round < 1000; ++round) {
+        std::vector<std::string> names;
+        for (int run = random(1, 8); run > 0; --run) {
+            const std::string prefix = random.coin() ? "n" : random.coin() ? "r1n" : "";
+            const std::string suffix = random(0, 4) == 0 ? "-ib" : "";
+            const int width = random(1, 4);
+            const int step = random(-1, 2);
+            int number = random(0, 1) == 0 ? random(5, 12) : random(95, 102);
+            for (int count = random(1, 12); count > 0; --count, number = std::max(0, number + step))
+                names.push_back(fmt::format("{}{:0{}}{}", prefix, number, width, suffix));
+        }
+        const std::string list = compress_nodelist(names);
+        INFO(list);
+        CHECK(expand_nodelist(list).value() == names);
+    }
+}
+
 TEST_CASE("place_ranks keeps its promises for random hosts and requests", "[hostfiles][random]") {
     Random random;
     INFO("seed " << random.seed());

@@ -11,5 +11,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     require(!names->empty() && names->size() <= kHostsMax, "1..kHostsMax names");
     for (const std::string& name : *names) require_name(name);
+    require(expand_nodelist(compress_nodelist(*names)).value() == *names, "compressed and back");
     return 0;
 }

@@ -1,0 +1,81 @@
+#include "hostfiles/allocation.h"
+
+#include "hostfiles/allocation_parts.h"
+
+namespace dtrun {
+
+const char* scheduler_name(Scheduler scheduler) {
+    switch (scheduler) {
+        case Scheduler::slurm:
+            return "Slurm";
+        case Scheduler::pbs:
+            return "PBS";
+        case Scheduler::lsf:
+            return "LSF";
+        case Scheduler::sge:
+            return "SGE";
+        case Scheduler::oar:
+            return "OAR";
+        case Scheduler::flux:
+            return "Flux";
+        case Scheduler::cobalt:
+            return "Cobalt";
+    }
+    return "";
+}
+
+std::optional<Setting> find_setting(const AllocationInput& input,
+                                    std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names) {
+        const auto text = input.variable(name);
+        if (text && !trim(*text).empty()) return Setting{std::string(name), trim(*text)};
+    }
+    return std::nullopt;
+}
+
+Result<long long> number_of(const Setting& setting, long long min, long long max) {
+    const auto number = to_int(setting.text, min, max);
+    if (!number)
+        return fail_at(setting.place(), "{} is not a whole number from {} to {}; unset it",
+                       quoted(setting.text), min, max);
+    return *number;
+}
+
+Result<void> spread_evenly(HostList& hosts, int ranks, const Place& place) {
+    const int count = static_cast<int>(hosts.size());
+    const int each = ranks / count;
+    const int first = ranks % count;
+    if (each + (first > 0 ? 1 : 0) > kSlotsMax)
+        return fail_at(place, "{} ranks on {} hosts are too many; a host has at most {}", ranks,
+                       count, kSlotsMax);
+    for (int i = 0; i < count; ++i)
+        hosts[static_cast<std::size_t>(i)].slots = each + (i < first ? 1 : 0);
+    return {};
+}
+
+Result<Allocation> finished(Allocation allocation, const Place& place) {
+    long long slots = 0;
+    for (const Host& host : allocation.hosts) slots += host.slots;
+    if (slots > kRanksMax)
+        return fail_at(place, "{} ranks are too many; a job has at most {}", slots, kRanksMax);
+    if (slots == 0) return fail_at(place, "no host has a slot; name the hosts with -H");
+    allocation.nodes.resize(allocation.hosts.size());
+    if (allocation.world_size == 0) {
+        allocation.world_size = static_cast<int>(slots);
+        allocation.world_size_source = allocation.slots_source;
+    }
+    return allocation;
+}
+
+// A Flux instance that was started inside another scheduler's job inherits that job's variables,
+// but for Slurm's, which it removes: so it is looked for before all others but Slurm.
+Result<std::optional<Allocation>> find_allocation(const AllocationInput& input) {
+    for (const auto find :
+         {find_slurm, find_flux, find_pbs, find_lsf, find_sge, find_oar, find_cobalt}) {
+        auto found = find(input);
+        if (!found || *found) return found;
+    }
+    return std::nullopt;
+}
+
+}  // namespace dtrun

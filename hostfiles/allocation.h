@@ -1,0 +1,65 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/host.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+enum class Scheduler { slurm, pbs, lsf, sge, oar, flux, cobalt };
+
+/// "Slurm", "PBS", …
+const char* scheduler_name(Scheduler scheduler);
+
+/// What a batch system has given to the job in which this process runs.
+struct Allocation {
+    /// What it tells of a host besides slots; 0 where it tells nothing.
+    struct Node {
+        int cpus = 0;
+        int gpus = 0;
+        int het_group = 0;  ///< component of a heterogeneous Slurm job; the first one's, where
+                            ///< several share the host
+    };
+
+    Scheduler scheduler{};
+    std::string job;  ///< its id there
+    HostList hosts;   ///< in the scheduler's order; slots: ranks that its own launcher would
+                      ///< start there; slots_max: how many fit, where that is more
+    std::vector<Node> nodes;  ///< [hosts.size()]
+    int world_size = 0;       ///< ranks that its own launcher would start, 1..kRanksMax
+    int cpus_per_rank = 0;    ///< 0: not said
+    /// Of the scheduler's parallel step that we are in: this process is one of several that it
+    /// started, and not the first. One of them launches the ranks.
+    bool is_bystander = false;
+
+    // Where each number came from, for a person: "SLURM_JOB_NODELIST=n[1-4]".
+    std::string hosts_source;
+    std::string slots_source;
+    std::string world_size_source;
+};
+
+/// What find_allocation() may ask for.
+struct AllocationInput {
+    /// Value of an environment variable, valid as long as the input.
+    std::function<std::optional<std::string_view>(std::string_view name)> variable;
+    /// Text of a file that a variable names. Errc: not_found, denied
+    std::function<Result<std::string>(const std::string& path)> file;
+    /// Standard output of a program, with its arguments, that must exit 0. Only Flux needs one
+    /// (`flux hostlist local`): it tells a job nothing but FLUX_URI. Empty: Flux is not looked for.
+    std::function<Result<std::string>(const std::vector<std::string>& words)> command;
+};
+
+/// Reads an allocation off the environment of Slurm, Flux, PBS/Torque, LSF, SGE, OAR or Cobalt, in
+/// this order. docs/HOSTS.md lists the variables and what they mean. A variable that is set to
+/// nothing counts as unset.
+/// \return nothing when there is none; invalid_input when there is one that contradicts itself, with
+///         "<variable>:1:<column>:" or "<file>:<line>:<column>:" and what to do; what `file` and
+///         `command` failed with
+Result<std::optional<Allocation>> find_allocation(const AllocationInput& input);
+
+}  // namespace dtrun

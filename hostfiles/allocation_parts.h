@@ -1,0 +1,47 @@
+#pragma once
+// Private to this folder: what the readers of allocations share.
+
+#include "hostfiles/allocation.h"
+#include "hostfiles/host_merger.h"
+#include "hostfiles/scan.h"
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace dtrun {
+
+/// An environment variable that is set, and not to nothing.
+struct Setting {
+    std::string name;
+    std::string_view text;
+
+    Place place() const { return {name}; }
+    std::string shown() const { return fmt::format("{}={}", name, printable(text)); }
+};
+
+/// The first of `names` that is set.
+std::optional<Setting> find_setting(const AllocationInput& input,
+                                    std::initializer_list<std::string_view> names);
+
+/// Its value as a whole number from min to max. Errc: invalid_input
+Result<long long> number_of(const Setting& setting, long long min, long long max);
+
+/// Sets the slots of `hosts` (at least one) to `ranks` in blocks of equal size, or one more for the
+/// first hosts. Errc: invalid_input (more than kSlotsMax on a host)
+Result<void> spread_evenly(HostList& hosts, int ranks, const Place& place);
+
+/// How the readers below end: fills nodes and world_size (all slots) where the reader has not.
+Result<Allocation> finished(Allocation allocation, const Place& place);
+
+// Each reads one scheduler's job, or finds nothing. Errc: as find_allocation()
+using FoundAllocation = Result<std::optional<Allocation>>;
+FoundAllocation find_slurm(const AllocationInput& input);
+FoundAllocation find_flux(const AllocationInput& input);
+FoundAllocation find_pbs(const AllocationInput& input);
+FoundAllocation find_lsf(const AllocationInput& input);
+FoundAllocation find_sge(const AllocationInput& input);
+FoundAllocation find_oar(const AllocationInput& input);
+FoundAllocation find_cobalt(const AllocationInput& input);
+
+}  // namespace dtrun

@@ -1,0 +1,445 @@
+// Slurm's allocation, read as srun would: sbatch(1) and srun(1), "OUTPUT ENVIRONMENT VARIABLES".
+
+#include "hostfiles/allocation_parts.h"
+#include "hostfiles/nodelist.h"
+
+#include <unordered_map>
+
+namespace dtrun {
+
+namespace {
+
+constexpr long long kStepMax = 0xffff'ffff;
+constexpr long long kFirstPlaceStep = 0xffff'fff0;  // interactive, batch, extern: no parallel step
+constexpr int kHetGroupsMax = 128;
+constexpr int kCpusMax = 1'000'000;
+
+using Counts = std::vector<int>;
+
+/// "4(x2)" of a list of counts: how many, and for how many nodes.
+struct RepeatedCount {
+    int count = 0;
+    std::size_t nodes = 1;
+};
+
+std::optional<RepeatedCount> parse_repeated(std::string_view text, int max) {
+    const std::size_t open = std::min(text.find("(x"), text.size());
+    const auto count = to_int(text.substr(0, open), 0, max);
+    if (!count) return std::nullopt;
+    RepeatedCount parsed{static_cast<int>(*count), 1};
+    if (open == text.size()) return parsed;
+    if (!text.ends_with(')')) return std::nullopt;
+    const auto nodes = to_int(text.substr(open + 2, text.size() - open - 3), 1, kHostsMax);
+    if (!nodes) return std::nullopt;
+    parsed.nodes = static_cast<std::size_t>(*nodes);
+    return parsed;
+}
+
+/// One number for each node, in Slurm's form "4(x2),3".
+/// \param nodes  how many there must be
+Result<Counts> parse_counts(const Setting& setting, std::size_t nodes, int max) {
+    Counts counts;
+    std::size_t offset = 0;
+    for (const std::string_view piece : split(setting.text, ',')) {
+        const Place place = setting.place().after(offset);
+        offset += piece.size() + 1;
+        const auto parsed = parse_repeated(piece, max);
+        if (!parsed)
+            return fail_at(place,
+                           "{} is not a count from 0 to {}, or one for several nodes such as "
+                           "4(x2); unset {} and name the hosts with -H",
+                           quoted(piece), max, setting.name);
+        if (parsed->nodes > nodes - counts.size())
+            return fail_at(place, "counts for more than the {} nodes; name the hosts with -H",
+                           nodes);
+        counts.insert(counts.end(), parsed->nodes, parsed->count);
+    }
+    if (counts.size() != nodes)
+        return fail_at(setting.place().after(setting.text.size()),
+                       "counts for {} nodes, but there are {}; name the hosts with -H",
+                       counts.size(), nodes);
+    return counts;
+}
+
+/// GPUs of a node in the form "2", "a100:2" or "a100:2,v100:1".
+Result<int> parse_gpus(const Setting& setting) {
+    long long sum = 0;
+    std::size_t offset = 0;
+    for (const std::string_view piece : split(setting.text, ',')) {
+        const auto count = to_int(piece.substr(piece.rfind(':') + 1), 0, kSlotsMax);
+        if (count) sum += *count;
+        if (!count || sum > kSlotsMax)
+            return fail_at(setting.place().after(offset),
+                           "{} is not a number of GPUs up to {} such as 4 or a100:4; unset it",
+                           quoted(piece), kSlotsMax);
+        offset += piece.size() + 1;
+    }
+    return static_cast<int>(sum);
+}
+
+/// One component of a job; the only one, unless the job is heterogeneous.
+struct Component {
+    HostList hosts;
+    std::vector<Allocation::Node> nodes;
+    int world_size = 0;
+    int cpus_per_rank = 0;
+    std::string hosts_source;
+    std::string slots_source;
+    std::string world_size_source;
+};
+
+/// Reads one component. Inside a step the step's variables come first.
+class ComponentReader {
+public:
+    /// \param suffix  of all variables: "", or "_HET_GROUP_1"
+    ComponentReader(const AllocationInput& input, std::string suffix, bool in_step)
+        : input_(input), suffix_(std::move(suffix)), in_step_(in_step) {}
+
+    Result<Component> read();
+
+private:
+    std::optional<Setting> find(std::initializer_list<std::string_view> names) const;
+    std::optional<Setting> tasks_per_node() const;
+    Result<void> read_hosts();
+    Result<void> read_cpus();
+    Result<void> read_gpus();
+    Result<void> read_cpus_per_rank();
+    Result<void> read_given_size(const Setting& size);
+    Result<void> read_host_file(const Setting& file);
+    Result<void> read_implied_size();
+    Result<void> read_room();
+    void set_slots(const Counts& slots, std::string source);
+
+    const AllocationInput& input_;
+    std::string suffix_;
+    bool in_step_ = false;
+    std::optional<int> gpus_per_node_;
+    Component component_;
+};
+
+std::optional<Setting> ComponentReader::find(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names)
+        if (auto found = find_setting(input_, {std::string(name) + suffix_})) return found;
+    return std::nullopt;
+}
+
+std::optional<Setting> ComponentReader::tasks_per_node() const {
+    return in_step_ ? find({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
+                    : find({"SLURM_TASKS_PER_NODE"});
+}
+
+Result<Component> ComponentReader::read() {
+    if (const auto ok = read_hosts(); !ok) return std::unexpected(ok.error());
+    if (const auto ok = read_cpus(); !ok) return std::unexpected(ok.error());
+    if (const auto per_node = find({"SLURM_GPUS_PER_NODE"})) {
+        const auto gpus = parse_gpus(*per_node);
+        if (!gpus) return std::unexpected(gpus.error());
+        gpus_per_node_ = *gpus;
+    }
+    const auto size = in_step_ ? find({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"})
+                               : find({"SLURM_NTASKS", "SLURM_NPROCS"});
+    const auto sized = size ? read_given_size(*size) : read_implied_size();
+    if (!sized) return std::unexpected(sized.error());
+    if (const auto ok = read_room(); !ok) return std::unexpected(ok.error());
+    if (const auto ok = read_gpus(); !ok) return std::unexpected(ok.error());
+    if (const auto ok = read_cpus_per_rank(); !ok) return std::unexpected(ok.error());
+    return std::move(component_);
+}
+
+Result<void> ComponentReader::read_hosts() {
+    const auto list = in_step_
+                          ? find({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"})
+                          : find({"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+    if (!list)
+        return fail(Errc::invalid_input,
+                    "SLURM_JOB_NODELIST{0}: not set, though SLURM_JOB_ID is; name the hosts with "
+                    "-H, or unset SLURM_JOB_ID",
+                    suffix_);
+    const auto names = expand_nodelist(list->text, list->name);
+    if (!names) return std::unexpected(names.error());
+    component_.hosts.resize(names->size());
+    for (std::size_t i = 0; i < names->size(); ++i)
+        component_.hosts[i].name = std::move((*names)[i]);
+    component_.nodes.resize(component_.hosts.size());
+    component_.hosts_source = list->shown();
+    return {};
+}
+
+/// What it tells is of the job's nodes, so inside a step on fewer of them it is looked up by name.
+Result<void> ComponentReader::read_cpus() {
+    const auto setting = find({"SLURM_JOB_CPUS_PER_NODE"});
+    const auto list = find({"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+    if (!setting || !list) return {};
+    const auto names = expand_nodelist(list->text, list->name);
+    if (!names) return std::unexpected(names.error());
+    const auto cpus = parse_counts(*setting, names->size(), kCpusMax);
+    if (!cpus) return in_step_ ? Result<void>{} : std::unexpected(cpus.error());
+    std::unordered_map<std::string_view, int> by_name;
+    for (std::size_t i = 0; i < names->size(); ++i) by_name.emplace((*names)[i], (*cpus)[i]);
+    for (std::size_t i = 0; i < component_.hosts.size(); ++i) {
+        const auto found = by_name.find(component_.hosts[i].name);
+        if (found != by_name.end()) component_.nodes[i].cpus = found->second;
+    }
+    return {};
+}
+
+void ComponentReader::set_slots(const Counts& slots, std::string source) {
+    for (std::size_t i = 0; i < slots.size(); ++i) component_.hosts[i].slots = slots[i];
+    component_.slots_source = std::move(source);
+}
+
+Result<void> ComponentReader::read_given_size(const Setting& size) {
+    const auto ranks = number_of(size, 1, kRanksMax);
+    if (!ranks) return std::unexpected(ranks.error());
+    component_.world_size = static_cast<int>(*ranks);
+    component_.world_size_source = size.shown();
+    if (const auto setting = tasks_per_node()) {
+        const auto slots = parse_counts(*setting, component_.hosts.size(), kSlotsMax);
+        if (!slots) return std::unexpected(slots.error());
+        set_slots(*slots, setting->shown());
+        return {};
+    }
+    // Of all distributions only `-m arbitrary` has no counts: a file tells them.
+    if (const auto file = find({"SLURM_HOSTFILE"})) return read_host_file(*file);
+    const auto spread = spread_evenly(component_.hosts, component_.world_size, size.place());
+    component_.slots_source = size.shown() + ", spread over the nodes";
+    return spread;
+}
+
+/// One name for each rank, "name*4" for four, separated by commas, blanks or line ends.
+Result<void> ComponentReader::read_host_file(const Setting& file) {
+    const std::string path(file.text);
+    const auto text = input_.file(path);
+    if (!text)
+        return fail(text.error(), "{} (correct it, or name the hosts with -H)", file.shown());
+    HostMerger hosts(component_.hosts.size());
+    const std::string name = printable(path, path.size());
+    Place place{name, 0};
+    for (const std::string_view line : split(*text, '\n')) {
+        ++place.line;
+        for (const Piece& piece :
+             split_outside_brackets(line.substr(0, line.find('#')), ", \t\r")) {
+            if (piece.text.empty()) continue;
+            const Place at = place.after(piece.offset);
+            const std::size_t star = std::min(piece.text.find('*'), piece.text.size());
+            const auto names = NamePattern::parse(piece.text.substr(0, star), at);
+            if (!names) return std::unexpected(names.error());
+            Host host;
+            if (star < piece.text.size()) {
+                const auto slots =
+                    parse_slots(piece.text.substr(star + 1), at.after(star + 1), "name*4");
+                if (!slots) return std::unexpected(slots.error());
+                host.slots = *slots;
+            }
+            if (const auto added = hosts.add(*names, host, at); !added) return added;
+        }
+    }
+    HostList counted = hosts.take();
+    if (counted.empty()) return fail_at(Place{name}, "no hosts in the file; name them with -H");
+    component_.hosts = std::move(counted);
+    component_.nodes.assign(component_.hosts.size(), {});  // CPUs are told in another order
+    component_.hosts_source = file.shown();
+    component_.slots_source = file.shown();
+    return {};
+}
+
+/// As many ranks as srun starts when nobody has said how many, but one for each GPU.
+Result<void> ComponentReader::read_implied_size() {
+    int each = 1;
+    std::string source = "one rank on each node, as srun has it";
+    if (const auto setting = find({"SLURM_NTASKS_PER_NODE"})) {
+        const auto number = number_of(*setting, 1, kSlotsMax);
+        if (!number) return std::unexpected(number.error());
+        each = static_cast<int>(*number);
+        source = setting->shown();
+    } else if (gpus_per_node_.value_or(0) > 0) {
+        each = *gpus_per_node_;
+        source = find({"SLURM_GPUS_PER_NODE"})->shown();
+    } else if (const auto gpus = find({"SLURM_GPUS_ON_NODE"});
+               gpus && component_.hosts.size() == 1) {
+        const auto number = parse_gpus(*gpus);
+        if (!number) return std::unexpected(number.error());
+        each = std::max(*number, 1);
+        if (*number > 0) source = gpus->shown();
+    }
+    set_slots(Counts(component_.hosts.size(), each), source);
+    const long long ranks =
+        static_cast<long long>(each) * static_cast<long long>(component_.hosts.size());
+    if (ranks > kRanksMax)
+        return fail(Errc::invalid_input, "{}: {} ranks are too many; a job has at most {}", source,
+                    ranks, kRanksMax);
+    component_.world_size = static_cast<int>(ranks);
+    component_.world_size_source = std::move(source);
+    return {};
+}
+
+/// How many ranks fit: what Slurm has counted for each node, else its CPUs.
+Result<void> ComponentReader::read_room() {
+    Counts room;
+    if (const auto setting = tasks_per_node()) {
+        auto counts = parse_counts(*setting, component_.hosts.size(), kSlotsMax);
+        if (!counts) return std::unexpected(counts.error());
+        room = std::move(*counts);
+    } else {
+        for (const Allocation::Node& node : component_.nodes)
+            room.push_back(std::min(node.cpus, kSlotsMax));
+    }
+    for (std::size_t i = 0; i < room.size(); ++i)
+        if (room[i] > component_.hosts[i].slots) component_.hosts[i].slots_max = room[i];
+    return {};
+}
+
+Result<void> ComponentReader::read_gpus() {
+    const auto per_task = find({"SLURM_GPUS_PER_TASK"});
+    const auto on_this_node = find({"SLURM_GPUS_ON_NODE"});
+    std::vector<Allocation::Node>& nodes = component_.nodes;
+    if (gpus_per_node_) {
+        for (Allocation::Node& node : nodes) node.gpus = *gpus_per_node_;
+    } else if (per_task) {
+        const auto gpus = parse_gpus(*per_task);
+        if (!gpus) return std::unexpected(gpus.error());
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            const long long all = static_cast<long long>(*gpus) * component_.hosts[i].slots;
+            nodes[i].gpus = static_cast<int>(std::min<long long>(all, kSlotsMax));
+        }
+    } else if (on_this_node && nodes.size() == 1) {
+        const auto gpus = parse_gpus(*on_this_node);
+        if (!gpus) return std::unexpected(gpus.error());
+        nodes[0].gpus = *gpus;
+    }
+    return {};
+}
+
+Result<void> ComponentReader::read_cpus_per_rank() {
+    const auto setting = find({"SLURM_CPUS_PER_TASK"});
+    if (!setting) return {};
+    const auto cpus = number_of(*setting, 0, kCpusMax);
+    if (!cpus) return std::unexpected(cpus.error());
+    component_.cpus_per_rank = static_cast<int>(*cpus);
+    return {};
+}
+
+/// Puts the components of a job together.
+class SlurmJob {
+public:
+    explicit SlurmJob(std::string_view id) {
+        allocation_.scheduler = Scheduler::slurm;
+        allocation_.job = id;
+    }
+
+    /// Hosts that were there before get the slots, CPUs and GPUs of both components.
+    Result<void> add(Component component, int group);
+
+    Result<Allocation> finish(const Place& place) {
+        allocation_.world_size_source = join_names(world_size_sources_);
+        allocation_.hosts_source = join_names(hosts_sources_);
+        allocation_.slots_source = join_names(slots_sources_);
+        return finished(std::move(allocation_), place);
+    }
+
+private:
+    Allocation allocation_;
+    std::unordered_map<std::string, std::size_t> by_name_;
+    std::vector<std::string> hosts_sources_;
+    std::vector<std::string> slots_sources_;
+    std::vector<std::string> world_size_sources_;
+};
+
+Result<void> SlurmJob::add(Component component, int group) {
+    for (std::size_t i = 0; i < component.hosts.size(); ++i) {
+        Host& host = component.hosts[i];
+        Allocation::Node& node = component.nodes[i];
+        node.het_group = group;
+        const auto [found, is_new] = by_name_.emplace(host.name, allocation_.hosts.size());
+        if (is_new) {
+            allocation_.hosts.push_back(std::move(host));
+            allocation_.nodes.push_back(node);
+            continue;
+        }
+        Host& first = allocation_.hosts[found->second];
+        Allocation::Node& first_node = allocation_.nodes[found->second];
+        if (first.slots_max || host.slots_max)
+            first.slots_max =
+                first.slots_max.value_or(first.slots) + host.slots_max.value_or(host.slots);
+        first.slots += host.slots;
+        first_node.cpus += node.cpus;
+        first_node.gpus += node.gpus;
+        if (std::max(first.slots, first.slots_max.value_or(0)) > kSlotsMax)
+            return fail(Errc::invalid_input, "{}: the slots of host {} add up to more than {}",
+                        component.slots_source, quoted(first.name), kSlotsMax);
+    }
+    if (allocation_.hosts.size() > kHostsMax)
+        return fail(Errc::invalid_input, "{}: more than {} hosts; name the hosts with -H",
+                    component.hosts_source, kHostsMax);
+    const long long ranks = static_cast<long long>(allocation_.world_size) + component.world_size;
+    if (ranks > kRanksMax)
+        return fail(Errc::invalid_input, "{}: {} ranks are too many; a job has at most {}",
+                    component.world_size_source, ranks, kRanksMax);
+    allocation_.world_size = static_cast<int>(ranks);
+    if (group == 0) allocation_.cpus_per_rank = component.cpus_per_rank;
+    if (component.cpus_per_rank != allocation_.cpus_per_rank) allocation_.cpus_per_rank = 0;
+    hosts_sources_.push_back(std::move(component.hosts_source));
+    slots_sources_.push_back(std::move(component.slots_source));
+    world_size_sources_.push_back(std::move(component.world_size_source));
+    return {};
+}
+
+/// Of the parallel step we are in, or nothing outside one.
+struct Step {
+    bool parallel = false;
+    bool bystander = false;
+};
+
+// The batch script's own shell has SLURM_PROCID and its like too; only the step's number tells.
+Result<Step> read_step(const AllocationInput& input) {
+    const auto id = find_setting(input, {"SLURM_STEP_ID", "SLURM_STEPID"});
+    if (!id) return Step{};
+    const auto number = number_of(*id, 0, kStepMax);
+    if (!number) return std::unexpected(number.error());
+    if (*number >= kFirstPlaceStep) return Step{};
+    Step step{true, false};
+    const auto tasks = find_setting(input, {"SLURM_STEP_NUM_TASKS"});
+    const auto rank = find_setting(input, {"SLURM_PROCID"});
+    if (!tasks || !rank) return step;
+    const auto count = number_of(*tasks, 1, kRanksMax);
+    if (!count) return std::unexpected(count.error());
+    const auto own = number_of(*rank, 0, kRanksMax);
+    if (!own) return std::unexpected(own.error());
+    step.bystander = *count > 1 && *own != 0;
+    return step;
+}
+
+/// Number of components; 1 for a job that is not heterogeneous.
+Result<int> het_size(const AllocationInput& input) {
+    const auto size = find_setting(input, {"SLURM_HET_SIZE", "SLURM_PACK_SIZE"});
+    if (!size) return 1;
+    const auto number = number_of(*size, 1, kHetGroupsMax);
+    if (!number) return std::unexpected(number.error());
+    return static_cast<int>(*number);
+}
+
+}  // namespace
+
+FoundAllocation find_slurm(const AllocationInput& input) {
+    const auto id = find_setting(input, {"SLURM_JOB_ID", "SLURM_JOBID"});
+    if (!id) return std::nullopt;
+    const auto step = read_step(input);
+    if (!step) return std::unexpected(step.error());
+    const auto groups = het_size(input);
+    if (!groups) return std::unexpected(groups.error());
+    SlurmJob job(id->text);
+    const bool is_het = *groups > 1 && !step->parallel;  // a step's variables are of all components
+    for (int group = 0; group < (is_het ? *groups : 1); ++group) {
+        std::string suffix = is_het ? fmt::format("_HET_GROUP_{}", group) : "";
+        auto component = ComponentReader(input, std::move(suffix), step->parallel).read();
+        if (!component) return std::unexpected(component.error());
+        if (const auto added = job.add(std::move(*component), group); !added)
+            return std::unexpected(added.error());
+    }
+    auto allocation = job.finish(id->place());
+    if (!allocation) return std::unexpected(allocation.error());
+    allocation->is_bystander = step->bystander;
+    return std::move(*allocation);
+}
+
+}  // namespace dtrun
