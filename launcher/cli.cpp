@@ -296,6 +296,28 @@ Result<CommandLine> parse_status(Words words, EnvironmentView) {
     return command;
 }
 
+Result<CommandLine> parse_hosts_command(Words words, EnvironmentView) {
+    Draft draft;
+    OptionReader options(words, hosts_flags());
+    if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
+    if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, hosts_help);
+    if (options.at() < words.size())
+        return fail(Errc::invalid_input, "'{}' is no option; usage: dtrun hosts [options]",
+                    words[options.at()]);
+    CommandLine command;
+    command.kind = CommandLine::Kind::hosts;
+    command.hosts = std::move(draft.hosts);
+    const auto given = [](const std::string& text) { return text.empty() ? 0 : 1; };
+    const HostsCommand& asked = command.hosts;
+    if (given(asked.hosts) + given(asked.hostfile) + given(asked.nodelist) > 1)
+        return fail(Errc::invalid_input,
+                    "-H, --hostfile and --nodelist exclude each other; give one of them");
+    if (given(asked.include) + given(asked.exclude) > 1)
+        return fail(Errc::invalid_input,
+                    "--include and --exclude exclude each other; give one of them");
+    return command;
+}
+
 struct SubCommand {
     string_view name;
     Result<CommandLine> (*parse)(Words words, EnvironmentView environment);
@@ -310,6 +332,7 @@ constexpr SubCommand kSubCommands[] = {
     {"serve", parse_serve, serve_help},
     {"store", parse_store, store_help},
     {"status", parse_status, status_help},
+    {"hosts", parse_hosts_command, hosts_help},
     {"help", parse_help, run_help},
     {"environment", nullptr, environment_help},
     {"man", nullptr, man_page},
@@ -322,7 +345,7 @@ Result<CommandLine> parse_help(Words words, EnvironmentView) {
     std::vector<std::string> names;
     for (const SubCommand& command : kSubCommands) names.emplace_back(command.name);
     return fail(Errc::invalid_input, "no help on '{}'; there is help on {}", words[0],
-                join_names(names));
+                join_names(names, names.size()));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "hostfiles/write_hosts.h"
 #include "launcher/environment.h"
 #include "launcher/options.h"
 
@@ -28,13 +29,34 @@ struct StoreCommand {
     bool json = false;  ///< status
 };
 
+/// `dtrun hosts`.
+struct HostsCommand {
+    // Where hosts come from; at most one is given. Without: standard input, else the batch system.
+    std::string hosts;     ///< -H, not parsed
+    std::string hostfile;  ///< --hostfile, a path or "-"
+    std::string nodelist;  ///< --nodelist, not parsed
+
+    HostFormat format = HostFormat::deepspeed;  ///< --format
+    std::optional<int> slots;                   ///< --slots N; unset: as the source has it
+    bool slots_auto = false;                    ///< --slots auto
+    bool short_names = false;                   ///< --short
+    bool sort = false;                          ///< --sort
+    std::string include;                        ///< --include; never with `exclude`
+    std::string exclude;                        ///< --exclude
+    bool resolve = false;                       ///< --resolve
+    bool check = false;                         ///< --check
+    int ssh_port = 22;                          ///< -p, of hosts that name none
+    std::chrono::milliseconds connect_timeout{10'000};
+};
+
 /// What the user wants of this process.
 struct CommandLine {
-    enum class Kind { run, serve, store, help, version, check_build };
+    enum class Kind { run, serve, store, hosts, help, version, check_build };
     Kind kind = Kind::run;
     Options options;                    ///< with Kind::run
     ServeOptions serve;                 ///< with Kind::serve
     StoreCommand store;                 ///< with Kind::store
+    HostsCommand hosts;                 ///< with Kind::hosts
     std::string text;                   ///< otherwise: for standard output, whole lines
     std::vector<std::string> warnings;  ///< for standard error, one line each, without '\n'
 };

@@ -26,6 +26,7 @@ struct Draft {
     JoinOptions join;
     ServeOptions serve;
     StoreCommand store;
+    HostsCommand hosts;
 };
 
 enum class FlagGroup { daemon, hosts, environment, reaching, output, ending, other, horovod };
@@ -62,6 +63,7 @@ const Flags& join_flags();
 const Flags& serve_flags();
 const Flags& store_flags();
 const Flags& status_flags();
+const Flags& hosts_flags();
 
 /// An option as the user wrote it.
 struct FoundFlag {
@@ -103,6 +105,7 @@ std::string join_help();
 std::string serve_help();
 std::string store_help();
 std::string status_help();
+std::string hosts_help();
 /// The same as a manual page, in roff: `dtrun help man`.
 std::string man_page();
 std::string_view usage_line();

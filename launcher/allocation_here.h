@@ -1,0 +1,14 @@
+#pragma once
+
+#include "hostfiles/allocation.h"
+#include "launcher/environment.h"
+
+namespace dtrun {
+
+/// The batch system's allocation in which this process runs, with files and commands read as
+/// AllocationInput wants them.
+/// \param environment  outlives the call
+/// Errc: as find_allocation(), and timed_out (a scheduler's command)
+Result<std::optional<Allocation>> allocation_here(EnvironmentView environment);
+
+}  // namespace dtrun
