@@ -87,6 +87,10 @@ Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& fram
             return with<Paused>(frame.payload, [this, host](Paused& paused) {
                 events_.agent_paused(host, paused);
             });
+        case FrameType::signal:
+            return with<SignalRanks>(frame.payload, [this, host](SignalRanks& signal) {
+                events_.agent_signalled(host, signal.signal);
+            });
         case FrameType::done:
             return with<Done>(frame.payload,
                               [this, host](Done& done) { events_.agent_done(host, done); });

@@ -13,11 +13,6 @@ namespace {
 
 constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
 
-constexpr std::string_view kReady = "dtrun-agent ";
-constexpr std::string_view kWanted = "dtrun-agent-wanted ";
-constexpr std::string_view kSend = "dtrun-agent-send";
-constexpr std::string_view kFailed = "dtrun-agent-failed ";
-
 // Runs on the host, under any POSIX shell. It first looks for the agent of this build in the user's
 // cache and on PATH; else it says what machine this is, is told which agent to expect (build id,
 // size, SHA-256), and stores it under its final name only when all of it has arrived. Nothing else
@@ -44,37 +39,50 @@ asio::awaitable<Result<void>> await_send(LineReader& lines, Deadline deadline) {
     for (;;) {
         const auto line = co_await lines.next(deadline);
         if (!line) co_return std::unexpected(line.error());
-        if (*line == kSend) co_return Result<void>{};
-        if (line->starts_with(kFailed))
-            co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
+        if (*line == kAgentSend) co_return Result<void>{};
+        if (line->starts_with(kAgentFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
     }
 }
 
 asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, std::string machine,
                                          std::chrono::milliseconds patience) {
-    const auto agent = find_agent(machine);
-    if (!agent) co_return fail(Errc::internal, "{}", agent.error().message);
-    const auto bytes = read_file(agent->path);
-    if (!bytes) co_return std::unexpected(bytes.error());
-    const std::string announcement =
-        fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
-    auto done = co_await channel.write(announcement, after(patience));
+    const auto copy = read_agent(machine);
+    if (!copy) co_return std::unexpected(copy.error());
+    auto done = co_await channel.write(copy->announcement, after(patience));
     if (!done) co_return done;
     done = co_await await_send(lines, after(patience));
     if (!done) co_return done;
-    std::string_view rest = *bytes;
-    while (!rest.empty()) {
-        const std::string_view piece = rest.substr(0, kPieceBytes);
-        done = co_await channel.write(piece, after(patience));
-        // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
-        if (!done && done.error().code == Errc::closed) break;
-        if (!done) co_return done;
-        rest.remove_prefix(piece.size());
-    }
+    done = co_await send_agent_bytes(channel, copy->bytes, patience);
+    // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
+    if (!done && done.error().code != Errc::closed) co_return done;
     co_return Result<void>{};
 }
 
 }  // namespace
+
+Result<AgentCopy> read_agent(const std::string& machine) {
+    const auto agent = find_agent(machine);
+    if (!agent) return fail(Errc::internal, "{}", agent.error().message);
+    auto bytes = read_file(agent->path);
+    if (!bytes) return std::unexpected(bytes.error());
+    AgentCopy copy;
+    copy.announcement =
+        fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
+    copy.bytes = std::move(*bytes);
+    return copy;
+}
+
+asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
+                                               std::chrono::milliseconds patience) {
+    while (!bytes.empty()) {
+        const std::string_view piece = bytes.substr(0, kPieceBytes);
+        const auto done = co_await channel.write(piece, after(patience));
+        if (!done) co_return done;
+        bytes.remove_prefix(piece.size());
+    }
+    co_return Result<void>{};
+}
 
 std::string remote_agent_command(const AgentFile& agent) {
     return "exec /bin/sh -c " + shell_quote(fmt::format(fmt::runtime(kScript), agent.build_id));
@@ -98,6 +106,14 @@ asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
     }
 }
 
+Result<void> check_ready(std::string_view line) {
+    line.remove_prefix(kAgentReady.size());
+    const std::string_view version = line.substr(0, line.find(' '));
+    if (version == std::to_string(kProtocolVersion)) return {};
+    return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,
+                kProtocolVersion);
+}
+
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline& deadline,
                                           std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase) {
@@ -108,11 +124,11 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
             co_return fail(Errc::closed, "the agent did not start: {}{}{}",
                            describe_ending(channel), last_said.empty() ? "" : ": ", last_said);
         if (!line) co_return fail(line.error(), "starting the agent");
-        if (line->starts_with(kFailed))
-            co_return fail(Errc::internal, "{}", line->substr(kFailed.size()));
-        if (line->starts_with(kWanted)) {
+        if (line->starts_with(kAgentFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
+        if (line->starts_with(kAgentWanted)) {
             phase("copying the agent");
-            const std::string machine = line->substr(kWanted.size());
+            const std::string machine = line->substr(kAgentWanted.size());
             const auto sent = co_await send_agent(channel, lines, machine, patience);
             deadline = after(patience);
             if (!sent && sent.error().code == Errc::timed_out)
@@ -121,15 +137,11 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
             phase("starting the agent");
             continue;
         }
-        if (!line->starts_with(kReady)) {
+        if (!line->starts_with(kAgentReady)) {
             last_said = *line;  // what a login shell prints, or why there is none
             continue;
         }
-        const std::string version =
-            line->substr(kReady.size(), line->find(' ', kReady.size()) - kReady.size());
-        if (version == std::to_string(kProtocolVersion)) co_return Result<void>{};
-        co_return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,
-                       kProtocolVersion);
+        co_return check_ready(*line);
     }
 }
 

@@ -7,8 +7,16 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace dtrun {
+
+// What a host says before its agent speaks frames, each the begin of a line.
+inline constexpr std::string_view kAgentReady = "dtrun-agent ";
+inline constexpr std::string_view kAgentFound = "dtrun-agent-found";
+inline constexpr std::string_view kAgentWanted = "dtrun-agent-wanted ";
+inline constexpr std::string_view kAgentSend = "dtrun-agent-send";
+inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
 
 /// The command that finds the agent on a host, or asks for it and stores it in the user's cache
 /// directory. One line for any login shell; nothing of the job is in it.
@@ -38,6 +46,21 @@ private:
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline& deadline,
                                           std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase);
+
+/// Whether the agent whose first line this is speaks our protocol. Errc: internal
+Result<void> check_ready(std::string_view line);
+
+/// The agent for a kind of machine, ready to be sent.
+struct AgentCopy {
+    std::string bytes;
+    std::string announcement;  ///< "<build id> <bytes> <SHA-256>\n", goes first
+};
+/// Errc: internal (no agent for its CPU), denied
+Result<AgentCopy> read_agent(const std::string& machine);
+
+/// Errc: timed_out (nothing went through for as long as `patience`), cancelled, closed
+asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
+                                               std::chrono::milliseconds patience);
 
 /// "exit status 1: sh: not found": how a command ended, with what it said on standard error.
 std::string describe_ending(Channel& channel);

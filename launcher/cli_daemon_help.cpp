@@ -6,13 +6,13 @@ namespace dtrun {
 namespace {
 
 constexpr std::string_view kJoin =
-    R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]
+    R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [VAR=VALUE...] program...
 
-Starts ranks on this machine that belong to a job of `dtrun serve`. The job begins
-when enough ranks have come together, from whatever machines, and ends when they
-have ended. With --max-np above --min-np it is elastic: when a machine is lost or
-another one comes, all ranks are ended with SIGTERM and started again in a new
-generation, with new numbers and an empty store.
+Starts ranks on this machine that belong to a job of `dtrun serve`. The job
+begins when enough ranks have come together, from whatever machines, and ends
+when they have ended. With --max-np above --min-np it is elastic: when a machine
+is lost or another one comes, all ranks are ended with SIGTERM and started again
+in a new generation, with new numbers and an empty store.
 
 Without HOST the daemon is that of DTRUN_SERVE, else one on this machine.
 
@@ -25,17 +25,17 @@ Examples:
 
 constexpr std::string_view kServe = R"(usage: dtrun serve [options]
 
-The rendezvous daemon alone: brings together ranks that `dtrun join`, or programs
-with dtrun's library, start wherever they like; many jobs at once. Whoever knows
-its secret may use it; a missing ~/.config/dtrun/secret is made.
+The rendezvous daemon alone: brings together ranks that `dtrun join`, or
+programs with dtrun's library, start wherever they like; many jobs at once.
+Whoever knows its secret may use it; a missing ~/.config/dtrun/secret is made.
 
 With --state everything that was acknowledged outlives the daemon: killed and
-started again, it goes on with its jobs, and ranks notice nothing. systemd may start
-it (Type=notify), with a socket of its own too.
+started again, it goes on with its jobs, and ranks notice nothing. systemd may
+start it (Type=notify), with a socket of its own too.
 
 Examples:
   dtrun serve
-  dtrun serve --listen 10.0.0.1:29400 --state /var/lib/dtrun --secret-file /etc/dtrun.secret
+  dtrun serve --listen 10.0.0.1:29400 --state /var/lib/dtrun
 
 SIGTERM and Ctrl-C end it in order: without --state its jobs end too.
 )";

@@ -101,6 +101,22 @@ Result<void> set_map_by(Draft& draft, string_view value) {
     return {};
 }
 
+Result<void> set_transport(Draft& draft, string_view value) {
+    const auto choice = choose<TransportChoice>(value, {{"ssh", TransportChoice::ssh},
+                                                        {"slurm", TransportChoice::slurm},
+                                                        {"local", TransportChoice::local}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.transport = *choice;
+    return {};
+}
+
+Result<void> set_contract(Draft& draft, string_view value) {
+    const auto choice = choose<bool>(value, {{"slurm", true}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.slurm_contract = *choice;
+    return {};
+}
+
 Result<void> set_plan(Draft& draft, string_view value) {
     const auto choice = choose<PlanFormat>(
         value, {{"", PlanFormat::text}, {"text", PlanFormat::text}, {"json", PlanFormat::json}});
@@ -182,10 +198,12 @@ using enum FlagGroup;
 std::vector<Flag> host_flags() {
     return {
         {"-np -n --np --num-proc", "N", hosts,
-         "number of ranks (default: every slot of the hosts; 1 without hosts)", set_world_size, ""},
+         "number of ranks (default: what the batch system says, else every slot of the hosts; 1 "
+         "without hosts)",
+         set_world_size, ""},
         {"-H --hosts", "HOSTS", hosts,
          "hosts and slots: s1:4,s2:4; also s1 (1 slot), user@s1:4, [::1]:4, n[01-16]:8 (default: "
-         "this machine)",
+         "the batch system's, else this machine)",
          set_text<&Options::hosts>, ""},
         {"--hostfile -hostfile", "FILE", hosts,
          "file with a host in each line, as `s1 slots=4`, `s1:4` or `s1`, or YAML; - is standard "
@@ -218,6 +236,11 @@ std::vector<Flag> environment_flags() {
          "forward nothing of your environment but what you name (default: all but what `dtrun help "
          "environment` lists)",
          set_true<&Options::no_env>, ""},
+        {"--contract", "slurm", environment,
+         "also set the variables that Slurm gives its tasks, SLURM_PROCID and the like (default: "
+         "in a "
+         "Slurm allocation)",
+         set_contract, ""},
         {"--wdir -wdir", "DIR", environment,
          "working directory on every host (default: the current one if the host has it, else your "
          "home)",
@@ -227,6 +250,11 @@ std::vector<Flag> environment_flags() {
 
 std::vector<Flag> reaching_flags() {
     return {
+        {"--transport", "ssh|slurm|local", reaching,
+         "how to get onto the hosts: one ssh each, one srun for all, or only this machine "
+         "(default: "
+         "srun for the hosts of a Slurm allocation, else ssh)",
+         set_transport, ""},
         {"--ssh-port -p", "PORT", reaching, "port, 1 to 65535 (default: ~/.ssh/config, else 22)",
          set_ssh_port, ""},
         {"--ssh-identity-file -i", "FILE", reaching,

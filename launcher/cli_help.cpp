@@ -20,6 +20,8 @@ Examples:
       4 ranks on each of 4 hosts, over ssh
   dtrun --hostfile hosts.txt python train.py
       one rank for every slot of the hosts in a file
+  sbatch -N4 --ntasks-per-node=4 --wrap 'dtrun python train.py'
+      in a batch system hosts and ranks are its own
   dtrun -H s1:4,s2:4 --plan python train.py
       show which rank would run where, and start nothing
   dtrun -H s1:4,s2:4 -x NCCL_DEBUG=INFO --output-dir logs python train.py
@@ -31,6 +33,7 @@ Options stand before the program. Long names may be shortened while they stay
 unique; a value follows as the next word or after '='.
 
 Other commands, each with a --help of its own:
+  dtrun hosts        host lists of batch systems and files, in any format
   dtrun serve        a rendezvous daemon, for ranks that start by themselves
   dtrun join         start ranks here that belong to a job of such a daemon
   dtrun status       what a daemon does

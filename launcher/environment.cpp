@@ -35,6 +35,9 @@ constexpr VariableGroup kGroups[] = {
      "HYDI_CONTROL_FD MV2_COMM_WORLD_*"},
     {NameRule::stale, "Slurm's place of one task; dtrun is one task and starts many ranks",
      "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_GTIDS SLURM_TASK_PID"},
+    {NameRule::stale, "Slurm's step around dtrun; MPI libraries would take ranks for its tasks",
+     "SLURM_STEP_* SLURM_STEPID SLURM_SRUN_* SLURM_CPU_BIND* SLURM_LAUNCH_NODE_IPADDR "
+     "SLURM_EXPORT_ENV"},
     {NameRule::host_bound, "the log-in, which each host has its own of",
      "HOME USER LOGNAME SHELL MAIL HOST HOSTNAME HOSTTYPE SUDO_*"},
     {NameRule::host_bound, "the shell dtrun was started from", "PWD OLDPWD SHLVL _ BASH_FUNC_*"},
@@ -52,7 +55,7 @@ constexpr VariableGroup kGroups[] = {
     {NameRule::host_bound, "directories for temporary files that may exist only here",
      "TMPDIR TMP TEMP TEMPDIR"},
     {NameRule::host_bound, "which accelerators of this machine to use",
-     "*_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK SLURM_STEP_GPUS SLURM_JOB_GPUS"},
+     "*_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK SLURM_JOB_GPUS"},
     {NameRule::host_bound, "the node this is, to Slurm",
      "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE"},
 };

@@ -96,7 +96,8 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
       over_(io, asio::steady_timer::time_point::max()),
       output_idle_(io, asio::steady_timer::time_point::max()),
       login_slot_(io, asio::steady_timer::time_point::max()),
-      relay_ready_(io, asio::steady_timer::time_point::max()) {
+      relay_ready_(io, asio::steady_timer::time_point::max()),
+      step_ended_(io, asio::steady_timer::time_point::max()) {
     if (spec.daemon) {
         relay_ = std::make_unique<Relay>(static_cast<Outbox&>(*this));
         relay_->set_resendable();
@@ -161,6 +162,7 @@ asio::awaitable<int> Head::run() {
 
     if (uplink_) co_await leave_daemon();
     progress_->finish();
+    co_await end_steps();
     stdin_->stop();
     server_->stop();
     co_await drain_output();
@@ -177,7 +179,11 @@ void Head::step() {
         progress_->finish();
         const auto grace =
             static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
-        send_to_all(encode(Stop{order->signal, grace, ""}));
+        // A signal that dtrun was sent may have been sent to every process of Slurm's job.
+        const Outcome& outcome = job_.outcome();
+        const bool by_scheduler = !steps_.empty() && outcome.cause == Outcome::Cause::interrupted &&
+                                  outcome.signal == order->signal;
+        send_to_all(encode(Stop{order->signal, grace, "", by_scheduler}));
         if (uplink_) tasks_.spawn(leave_daemon());
         tasks_.spawn(watch_end(after(order->grace + kEndLimit)));
     }
@@ -285,6 +291,14 @@ void Head::agent_output_end(std::uint32_t host, const OutputEnd& end) {
 
 void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {
     stdin_->credit(host, bytes);
+}
+
+void Head::agent_signalled(std::uint32_t host, int signal) {
+    if (job_.ending()) return;
+    log::warn("Slurm ends the job: its agent on {} got SIG{}", spec_.hosts[host].host.name,
+              ::sigabbrev_np(signal));
+    job_.end(signal);
+    step();
 }
 
 void Head::agent_done(std::uint32_t host, const Done& done) {

@@ -4,10 +4,12 @@
 #include "base/task_group.h"
 #include "launcher/agent_file.h"
 #include "launcher/agent_session.h"
+#include "launcher/agent_starter.h"
 #include "launcher/channel.h"
 #include "launcher/job.h"
 #include "launcher/job_spec.h"
 #include "launcher/output_mux.h"
+#include "launcher/process_channel.h"
 #include "launcher/progress.h"
 #include "launcher/ssh_channel.h"
 #include "launcher/stdin_pump.h"
@@ -20,6 +22,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/tree.h"
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -53,6 +56,23 @@ private:
         std::uint64_t credit_bytes = 0;  ///< not yet sent
     };
 
+    /// How far a node of a step has come, until its agent has joined.
+    enum class NodeState : std::uint8_t { starting, found, wanting, ready, failed };
+    /// One srun, which starts the agents of many hosts.
+    struct Step {
+        struct Node {
+            std::uint32_t host = 0;
+            NodeState state{};
+        };
+        std::unique_ptr<Process> process;
+        std::map<std::string, Node, std::less<>> nodes;  ///< by name
+        std::string machine;                             ///< of nodes that want the agent
+        Deadline join_deadline{};
+        bool ended = false;
+
+        bool any(NodeState state) const;
+    };
+
     // Starting (head_start.cpp).
     Result<void> prepare();
     Result<void> listen();
@@ -64,11 +84,28 @@ private:
                                                std::unique_ptr<Channel>& channel);
     asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
     asio::awaitable<void> wait_for_relay(std::uint32_t host);
+    Bootstrap common_bootstrap() const;
     Bytes bootstrap_frame(std::uint32_t host) const;
+    Bytes step_bootstrap_frame() const;
     void host_failed(std::uint32_t host, const Error& error);
     void set_phase(std::uint32_t host, const char* phase);
     asio::awaitable<void> sweep(std::uint32_t host);
     asio::awaitable<void> watch_start_timeout();
+
+    // Starting inside a Slurm allocation (head_slurm.cpp).
+    asio::awaitable<void> run_step(std::vector<std::uint32_t> hosts);
+    asio::awaitable<Result<void>> start_step(Step& step, LineReader& lines);
+    asio::awaitable<Result<void>> await_nodes(Step& step, LineReader& lines, NodeState state,
+                                              Deadline deadline);
+    asio::awaitable<Result<void>> copy_to_nodes(Step& step);
+    asio::awaitable<Result<void>> hold_step(Step& step, LineReader& lines);
+    asio::awaitable<void> tell_relays(Step& step);
+    asio::awaitable<void> end_steps();
+    void node_said(Step& step, std::string_view line);
+    void fail_step(Step& step, Error error);
+    std::string describe_wait(const Step& step) const;
+    bool relays_needed(const Step& step) const;
+    bool has_joined(std::uint32_t host) const;
 
     // What agents say.
     void admit(Connection connection);
@@ -80,6 +117,7 @@ private:
     void agent_output_end(std::uint32_t host, const OutputEnd& end) override;
     void agent_input_credit(std::uint32_t host, std::uint64_t bytes) override;
     void agent_paused(std::uint32_t host, const Paused& paused) override;
+    void agent_signalled(std::uint32_t host, int signal) override;
     void agent_done(std::uint32_t host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
     bool is_behind(const AgentSession& agent, std::uint32_t host) const override;
@@ -128,6 +166,7 @@ private:
     std::unique_ptr<Pool> pool_;  ///< made for the first host that is not this machine
     TaskGroup tasks_;
     std::vector<HostState> hosts_;
+    std::list<Step> steps_;
     std::list<AgentSession> sessions_;
     std::map<PortId, AgentSession*> ports_;  ///< open ones
     PortId last_port_ = 0;
@@ -153,6 +192,7 @@ private:
     asio::steady_timer output_idle_;  ///< cancelled when the output may be
     asio::steady_timer login_slot_;   ///< cancelled when a login has ended
     asio::steady_timer relay_ready_;  ///< cancelled when a relay has joined, or none will
+    asio::steady_timer step_ended_;   ///< cancelled when an srun has ended
     std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
     unsigned logins_ = 0;
     unsigned sweeps_ = 0;

@@ -3,9 +3,11 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/agent_starter.h"
 #include "launcher/head.h"
 #include "launcher/process_channel.h"
+#include "launcher/slurm_step.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -18,7 +20,6 @@ constexpr std::size_t kLookUpsMax = 16;               // of names, at once
 constexpr std::chrono::seconds kWriteLimit{2};        // of a bootstrap
 constexpr std::chrono::seconds kSweepLimit{4};        // a host that is down need not keep the user
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
-constexpr std::string_view kFailedLine = "dtrun-agent-failed ";
 
 std::string trim_copy(std::string_view text) {
     return std::string(trim(text));
@@ -122,7 +123,9 @@ Result<void> Head::listen() {
 }
 
 asio::awaitable<void> Head::start_hosts() {
+    for (auto& group : step_groups(spec_)) tasks_.spawn(run_step(std::move(group)));
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+        if (spec_.hosts[host].transport == Transport::slurm) continue;
         while (logins_ >= kLoginsMax && starting_) co_await login_slot_.async_wait(use_tuple);
         if (!starting_) co_return;
         ++logins_;
@@ -209,8 +212,7 @@ asio::awaitable<void> Head::wait_for_relay(std::uint32_t host) {
         co_await relay_ready_.async_wait(use_tuple);
 }
 
-Bytes Head::bootstrap_frame(std::uint32_t host) const {
-    const JobHost& target = spec_.hosts[host];
+Bootstrap Head::common_bootstrap() const {
     const Options& options = spec_.options;
     const auto to_ms = [](std::chrono::milliseconds span) {
         return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
@@ -218,27 +220,16 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
     Bootstrap boot;
     boot.job_id.assign(job_id_.begin(), job_id_.end());
     boot.secret.assign(secret_.bytes().begin(), secret_.bytes().end());
-    boot.host = host;
-    boot.host_name = target.host.name;
     boot.addresses = addresses_;
-    if (target.transport == Transport::local) boot.addresses = {"127.0.0.1"};
     boot.port = port_;
-    const auto parent = tree_.parent(host);
-    if (parent && hosts_[*parent].relay_port != 0) {
-        boot.addresses = {hosts_[*parent].address};
-        boot.port = hosts_[*parent].relay_port;
-    }
-    boot.relay = tree_.is_relay(host);
     boot.encrypt = options.encrypt;
     boot.heartbeat_timeout_ms = to_ms(options.heartbeat_timeout);
     boot.connect_timeout_ms = to_ms(options.connect_timeout);
     boot.grace_ms = to_ms(options.grace);
     boot.argv = options.program;
-    boot.env = target.env;
     boot.directory = spec_.directory;
     boot.directory_required = spec_.directory_required;
     boot.interfaces = options.network_interfaces;
-    boot.reserve_port = host == 0;
     const std::uint64_t window = kOutputBytesMax / hosts_.size();
     boot.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
@@ -247,6 +238,49 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
                                                                         : InputTarget::none;
     boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
     boot.log_level = static_cast<std::uint8_t>(options.verbosity);
+    if (spec_.allocation)
+        boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
+    boot.slurm = spec_.slurm_contract;
+    if (boot.slurm) {
+        std::vector<std::string> names;
+        std::vector<int> ranks;
+        for (const JobHost& host : spec_.hosts) {
+            names.push_back(host.host.name);
+            ranks.push_back(static_cast<int>(host.ranks.size()));
+        }
+        boot.slurm_nodelist = compress_nodelist(names);
+        boot.slurm_tasks_per_node = tasks_per_node(ranks);
+    }
+    return boot;
+}
+
+Bytes Head::bootstrap_frame(std::uint32_t host) const {
+    const JobHost& target = spec_.hosts[host];
+    Bootstrap boot = common_bootstrap();
+    boot.host = host;
+    boot.host_name = target.host.name;
+    if (target.transport == Transport::local) boot.addresses = {"127.0.0.1"};
+    const auto parent = tree_.parent(host);
+    if (parent && hosts_[*parent].relay_port != 0) {
+        boot.addresses = {hosts_[*parent].address};
+        boot.port = hosts_[*parent].relay_port;
+    }
+    boot.relay = tree_.is_relay(host);
+    boot.env = target.env;
+    boot.reserve_port = host == 0;
+    Bytes frame = encode(boot);
+    ::explicit_bzero(boot.secret.data(), boot.secret.size());
+    return frame;
+}
+
+/// The same for all hosts that Slurm starts.
+Bytes Head::step_bootstrap_frame() const {
+    Bootstrap boot = common_bootstrap();
+    for (const JobHost& host : spec_.hosts) {
+        boot.nodes.push_back(host.transport == Transport::slurm ? host.host.name : "");
+        if (host.transport == Transport::slurm) boot.env = host.env;
+    }
+    boot.tree_threshold = static_cast<std::uint32_t>(spec_.options.tree_threshold);
     Bytes frame = encode(boot);
     ::explicit_bzero(boot.secret.data(), boot.secret.size());
     return frame;
@@ -261,10 +295,10 @@ asio::awaitable<void> Head::hold_lifeline(std::uint32_t host, Deadline join_dead
         const auto line = co_await lines.next(deadline);
         const std::string said = trim_copy(state.channel->take_errors());
         if (!said.empty()) log::warn("{}", said);
-        if (line && line->starts_with(kFailedLine)) {
+        if (line && line->starts_with(kAgentFailed)) {
             co_return host_failed(host,
                                   Error{Errc::closed, "the agent cannot reach this machine: " +
-                                                          line->substr(kFailedLine.size())});
+                                                          line->substr(kAgentFailed.size())});
         }
         if (line) continue;
         if (line.error().code == Errc::cancelled || state.done) co_return;
@@ -361,6 +395,8 @@ asio::awaitable<void> Head::watch_start_timeout() {
 /// Ends what an agent that is gone may have left on its host: its guard has done that, unless it was
 /// killed as well.
 asio::awaitable<void> Head::sweep(std::uint32_t host) {
+    if (spec_.hosts[host].transport == Transport::slurm)
+        co_return;  // the end of its step does that
     ++sweeps_;
     const std::string job = hex(job_id_);
     const bool local = spec_.hosts[host].transport == Transport::local;

@@ -134,14 +134,14 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
 
 void Job::interrupt(int signal) {
     const bool again = signal != SIGPIPE && std::exchange(interrupted_, true);
+    end(signal);
+    if (again) stop_order_ = Order{SIGKILL, std::chrono::milliseconds(0)};
+}
+
+void Job::end(int signal) {
     if (outcome_.cause == Outcome::Cause::success && live_ + !started_ > 0) {
         outcome_.signal = signal;
         cause(Outcome::Cause::interrupted);
-    }
-    if (again) {
-        stop_order_ = Order{SIGKILL, std::chrono::milliseconds(0)};
-        stopping_ = true;
-        return;
     }
     const bool ours = signal == SIGINT || signal == SIGPIPE;  // not meant for the ranks
     stop(ours ? SIGTERM : signal, options_.grace);

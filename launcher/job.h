@@ -75,6 +75,7 @@ public:
     void host_lost(std::uint32_t host, std::string text);      ///< after it was ready
     void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(std::uint32_t host, const Exited& exited);
+    void end(int signal);        ///< somebody else, who may, ends the job by this signal
     void interrupt(int signal);  ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "hostfiles/allocation.h"
 #include "hostfiles/placement.h"
 #include "launcher/daemon_target.h"
 #include "launcher/environment.h"
@@ -15,7 +16,7 @@
 namespace dtrun {
 
 /// How an agent gets onto a host.
-enum class Transport : std::uint8_t { local, ssh, ssh_command };
+enum class Transport : std::uint8_t { local, ssh, ssh_command, slurm };
 
 /// One host of a job, with everything decided.
 struct JobHost {
@@ -23,6 +24,14 @@ struct JobHost {
     Transport transport = Transport::ssh;
     std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
     std::vector<std::uint32_t> ranks;                      ///< in order of local_rank
+    Allocation::Node node;                                 ///< what a scheduler tells of it
+};
+
+/// Where the numbers of a job came from, for a person.
+struct Sources {
+    std::string hosts;
+    std::string slots;
+    std::string world_size;
 };
 
 /// One job, ready to run: what was asked for, placed and checked. Plain data.
@@ -30,10 +39,15 @@ struct JobSpec {
     Options options;
     SshOptions ssh;
     Placement placement;
-    std::vector<JobHost> hosts;                ///< as placement.hosts
-    std::string directory;                     ///< for the ranks
-    bool directory_required = false;           ///< --wdir: else home will do where it is missing
-    std::optional<DaemonTarget> daemon;        ///< dtrun join: whose job it is
+    std::vector<JobHost> hosts;  ///< as placement.hosts
+    Sources sources;
+    std::optional<Allocation> allocation;  ///< of a scheduler around us, if hosts are from there
+    bool heterogeneous = false;            ///< that allocation has several components
+    bool slurm_contract = false;           ///< ranks get the variables of Slurm's tasks
+    std::vector<std::string> srun_env;     ///< "NAME=value", of every srun
+    std::string directory;                 ///< for the ranks
+    bool directory_required = false;       ///< --wdir: else home will do where it is missing
+    std::optional<DaemonTarget> daemon;    ///< dtrun join: whose job it is
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
 
     const std::string& host_of(std::uint32_t rank) const {

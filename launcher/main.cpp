@@ -2,6 +2,7 @@
 #include "launcher/cli.h"
 #include "launcher/exit_code.h"
 #include "launcher/head.h"
+#include "launcher/hosts_command.h"
 #include "launcher/plan.h"
 #include "launcher/serve.h"
 #include "launcher/store_command.h"
@@ -42,6 +43,10 @@ int run(Options options, EnvironmentView environment) {
     const PlanFormat plan = options.plan;
     const auto spec = make_job_spec(std::move(options), environment, directory);
     if (!spec) return exit_with(spec.error());
+    if (plan == PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
+        log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
+        return 0;
+    }
     if (plan == PlanFormat::none) return run_job(*spec);
     const std::string text = plan == PlanFormat::json ? plan_json(*spec) : plan_text(*spec);
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
@@ -78,6 +83,7 @@ int main(int argc, char** argv) {
     }
     if (command->kind == CommandLine::Kind::store)
         return run_store_command(command->store, environment);
+    if (command->kind == CommandLine::Kind::hosts) run_hosts_command(command->hosts, environment);
     std::fputs(command->text.c_str(), stdout);
     return std::fflush(stdout) == 0 ? 0 : kExitInternal;
 }

@@ -26,6 +26,9 @@ struct StdinTarget {
     bool operator==(const StdinTarget&) const = default;
 };
 
+/// --transport: how agents get onto the hosts.
+enum class TransportChoice { automatic, local, ssh, slurm };
+
 /// How a daemon and a job of it are named on the command line.
 struct DaemonWords {
     std::string address;           ///< HOST[:PORT]; empty: $DTRUN_SERVE, else this machine
@@ -68,13 +71,15 @@ struct Options {
     std::vector<std::string> export_vars;  ///< -x "VAR" or "VAR=v", in order; checked names
     std::vector<std::string> env_files;    ///< --env-file, paths in order, not read
     bool no_env = false;                   ///< --no-env: nothing of the caller's environment
+    bool slurm_contract = false;           ///< --contract slurm; on by itself in an allocation
     std::vector<Variable> tuning_env;      ///< made by tuning flags, --config-file, --tcp and
                                            ///< --network-interfaces; each name once
 
     // How hosts are reached.
-    int ssh_port = 0;               ///< -p, 1..65535; 0: ssh's own choice
-    std::string ssh_identity_file;  ///< -i; empty: ssh's own choice
-    std::string ssh_command;        ///< --ssh-command, words as a shell splits them; empty: libssh
+    TransportChoice transport = TransportChoice::automatic;  ///< --transport
+    int ssh_port = 0;                                        ///< -p, 1..65535; 0: ssh's own choice
+    std::string ssh_identity_file;                           ///< -i; empty: ssh's own choice
+    std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
     bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
     std::vector<std::string> network_interfaces;  ///< --network-interfaces; empty: any
 

@@ -19,6 +19,8 @@ const char* transport_name(Transport transport) {
             return "ssh";
         case Transport::ssh_command:
             return "ssh command";
+        case Transport::slurm:
+            return "srun";
     }
     return "";
 }
@@ -60,6 +62,8 @@ std::string plan_text(const JobSpec& spec) {
             address_width, host.host.user.empty() ? "-" : host.host.user, user_width,
             transport_name(host.transport));
     }
+    text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
+                        spec.sources.slots, spec.sources.world_size);
     text += "command:    " + command_text(spec) + "\n";
     text += fmt::format("directory:  {}{}\n", spec.directory,
                         spec.directory_required ? "" : " (home on hosts that lack it)");
@@ -73,6 +77,9 @@ std::string plan_json(const JobSpec& spec) {
     plan["world_size"] = spec.placement.world_size();
     plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
     plan["directory"] = spec.directory;
+    plan["sources"] = {{"hosts", spec.sources.hosts},
+                       {"slots", spec.sources.slots},
+                       {"world_size", spec.sources.world_size}};
     json::object environment;
     for (const auto& [name, value] : spec.env_added) environment[name] = value;
     plan["environment"] = std::move(environment);

@@ -11,7 +11,7 @@ namespace dtrun {
 std::string plan_text(const JobSpec& spec);
 
 /// The same for programs: one JSON object
-/// {"world_size", "command", "directory", "environment", "hosts": [...], "ranks": [{"rank", "host",
+/// {"world_size", "command", "directory", "sources", "environment", "hosts": [...], "ranks": [{"rank", "host",
 /// "slot", "local_rank", "cross_rank", "world_size", "local_size", "cross_size", "address", "user"}]}.
 std::string plan_json(const JobSpec& spec);
 

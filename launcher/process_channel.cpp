@@ -13,7 +13,7 @@
 namespace dtrun {
 namespace {
 
-class ProcessChannel final : public Channel {
+class ProcessChannel final : public Process {
 public:
     ProcessChannel(asio::any_io_executor executor, pid_t pid, Fd in, Fd out, Fd err)
         : pid_(pid),
@@ -60,6 +60,15 @@ public:
         return fmt::format("exit status {}", WEXITSTATUS(status));
     }
 
+    void close_input() override {
+        boost::system::error_code ignored;
+        in_.close(ignored);
+    }
+
+    void signal(int signal) override {
+        if (pid_ > 0) ::kill(pid_, signal);
+    }
+
     void close() noexcept override {
         boost::system::error_code ignored;
         in_.close(ignored);
@@ -95,7 +104,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-Result<std::unique_ptr<Channel>> start_process(asio::any_io_executor executor,
+Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
                                                const std::vector<std::string>& argv,
                                                const std::vector<std::string>& env) {
     auto in = make_pipe();

@@ -22,7 +22,7 @@ enum class FrameType : std::uint8_t {
     credit = 8,         ///< head -> agent: so many more bytes of output may be sent
     input = 9,          ///< head -> agent: bytes for ranks' standard input, or its end
     input_credit = 10,  ///< agent -> head: so many bytes of input were taken
-    signal = 11,        ///< head -> agent: send a signal to ranks
+    signal = 11,        ///< head -> agent: send a signal to ranks; back: a scheduler sent me one
     stop = 12,          ///< head -> agent: end all ranks, then say `done` and leave
     done = 13,          ///< agent -> head: nothing of the job is left on this host
     refuse = 14,        ///< head -> agent, agent -> rank: you are not wanted, and why
@@ -48,6 +48,8 @@ enum class FrameType : std::uint8_t {
     propose = 31,  ///< daemon -> member: a new generation is coming, end your ranks
     accept = 32,   ///< member -> daemon: they have ended
     leave = 33,    ///< member -> daemon: this member has ended
+
+    relays = 34,  ///< head -> agent, on its standard input: where relays wait for those behind them
 };
 
 /// Every frame: u32 payload bytes, u8 type, three zero bytes; big-endian; then the payload.

@@ -135,6 +135,7 @@ Result<M> decode(std::string_view payload) {
     template Bytes encode<M>(const M&); \
     template Result<M> decode<M>(std::string_view);
 DTRUN_MESSAGE(Bootstrap)
+DTRUN_MESSAGE(Relays)
 DTRUN_MESSAGE(Join)
 DTRUN_MESSAGE(Assign)
 DTRUN_MESSAGE(Started)

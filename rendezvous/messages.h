@@ -50,6 +50,14 @@ struct Bootstrap {
     bool encrypt = false;                        ///< every connection of the job between hosts
     bool relay = false;                          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
+    std::uint32_t cpus_per_rank = 0;             ///< that a scheduler gave; 0: not known
+    bool slurm = false;                          ///< ranks get the variables of Slurm's tasks
+    std::string slurm_nodelist;                  ///< then: the job's hosts in Slurm's notation
+    std::string slurm_tasks_per_node;            ///< and their ranks, as 4(x2),3
+    /// Of agents that a scheduler starts, which all get the same bootstrap: names of the job's hosts
+    /// by index. The agent finds itself, and with it `host`, `host_name`, `reserve_port` and `relay`.
+    std::vector<std::string> nodes;
+    std::uint32_t tree_threshold = 0;  ///< with `nodes`: with more hosts, `relays` follows
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -61,9 +69,36 @@ struct Bootstrap {
         f("reserve_port", m.reserve_port), f("output_window_bytes", m.output_window_bytes);
         f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
         f("encrypt", m.encrypt), f("relay", m.relay);
-        f("heartbeat_timeout_ms", m.heartbeat_timeout_ms);
+        f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
+        f("slurm", m.slurm), f("slurm_nodelist", m.slurm_nodelist);
+        f("slurm_tasks_per_node", m.slurm_tasks_per_node), f("nodes", m.nodes);
+        f("tree_threshold", m.tree_threshold);
     }
     static constexpr FrameType kType = FrameType::bootstrap;
+};
+
+/// Where one relay waits for the agents behind it.
+struct RelayAddress {
+    std::uint32_t host = 0;
+    std::string address;  ///< numeric
+    std::uint16_t port = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("address", m.address), f("port", m.port);
+    }
+};
+
+/// Head -> agents that a scheduler started, on their standard input, when the relays have joined. Who
+/// misses its relay in it connects to the head.
+struct Relays {
+    std::vector<RelayAddress> relays;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("relays", m.relays);
+    }
+    static constexpr FrameType kType = FrameType::relays;
 };
 
 /// Why a host cannot run the program, found before any rank is started.
@@ -234,11 +269,13 @@ struct SignalRanks {
 struct Stop {
     std::int32_t signal = 15;
     std::uint32_t grace_ms = 0;
-    std::string why;  ///< from a daemon: what ended the job
+    std::string why;            ///< from a daemon: what ended the job
+    bool by_scheduler = false;  ///< which may just be sending `signal` to every process itself
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("signal", m.signal), f("grace_ms", m.grace_ms), f("why", m.why);
+        f("by_scheduler", m.by_scheduler);
     }
     static constexpr FrameType kType = FrameType::stop;
 };

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "rendezvous/client.h"
+#include "rendezvous/tree.h"
+#include "worker/guard.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -16,19 +18,18 @@ namespace dtrun {
 namespace {
 
 constexpr std::chrono::seconds kBootstrapLimit{60};
+/// Between the first and the last process that gets a scheduler's signal.
+constexpr std::chrono::milliseconds kSignalSpread{300};
 constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
-void say(std::string_view line) {
-    if (!write_all(STDOUT_FILENO, std::string(line) + "\n")) log::debug("nobody reads our output");
-}
-
 }  // namespace
 
-Agent::Agent(asio::io_context& io, char** host_env)
+Agent::Agent(asio::io_context& io, char** host_env, std::string node)
     : io_(io),
       host_env_(host_env),
+      node_(std::move(node)),
       lifeline_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
       supervisor_(io.get_executor(), [this](const Exited& exited) { rank_exited(exited); }),
       tasks_(io.get_executor()),
@@ -38,12 +39,11 @@ Agent::Agent(asio::io_context& io, char** host_env)
 asio::awaitable<int> Agent::run() {
     say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
                     elf_build_id("/proc/self/exe").value_or("none")));
-    auto bootstrap = co_await read_bootstrap();
-    if (!bootstrap) {
-        say("dtrun-agent-failed " + bootstrap.error().message);
+    const auto told = co_await read_bootstrap();
+    if (!told) {
+        say("dtrun-agent-failed " + told.error().message);
         co_return 1;
     }
-    bootstrap_ = std::move(*bootstrap);
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
     preflight_ = check_host(bootstrap_, host_env_);
     reserve_port();
@@ -76,7 +76,14 @@ asio::awaitable<void> Agent::say_goodbye() {
     if (!leaving_) co_await head_gone_.async_wait(use_tuple);
 }
 
-asio::awaitable<Result<Bootstrap>> Agent::read_bootstrap() {
+void Agent::say(std::string_view line) const {
+    const std::string whole = node_.empty() ? fmt::format("{}\n", line)  //
+                                            : fmt::format("@{} {}\n", node_, line);
+    if (!write_all(STDOUT_FILENO, whole)) log::debug("nobody reads our output");
+}
+
+/// The payload of the next frame on standard input, which must be of this type.
+asio::awaitable<Result<std::string>> Agent::read_frame(FrameType type) {
     DeadlineGuard guard(lifeline_, after(kBootstrapLimit));
     std::string header(FrameHeader::kBytes, '\0');
     const auto header_buffer = asio::buffer(header);
@@ -84,7 +91,7 @@ asio::awaitable<Result<Bootstrap>> Agent::read_bootstrap() {
     if (error) co_return fail(Errc::closed, "no bootstrap: {}", error.message());
     const auto parsed = decode_header(header);
     if (!parsed) co_return std::unexpected(parsed.error());
-    if (parsed->type != FrameType::bootstrap)
+    if (parsed->type != type)
         co_return fail(Errc::invalid_input, "no bootstrap: frame of type {}",
                        static_cast<int>(parsed->type));
     std::string payload(parsed->payload_bytes, '\0');
@@ -92,12 +99,44 @@ asio::awaitable<Result<Bootstrap>> Agent::read_bootstrap() {
     auto [payload_error, payload_bytes] =
         co_await asio::async_read(lifeline_, payload_buffer, use_tuple);
     if (payload_error) co_return fail(Errc::closed, "no bootstrap: {}", payload_error.message());
-    auto bootstrap = decode<Bootstrap>(payload);
-    ::explicit_bzero(payload.data(), payload.size());
-    if (bootstrap &&
-        (bootstrap->job_id.size() != sizeof(JobId) || bootstrap->secret.size() != Secret::kBytes))
+    co_return payload;
+}
+
+asio::awaitable<Result<void>> Agent::read_bootstrap() {
+    auto payload = co_await read_frame(FrameType::bootstrap);
+    if (!payload) co_return std::unexpected(payload.error());
+    auto bootstrap = decode<Bootstrap>(*payload);
+    ::explicit_bzero(payload->data(), payload->size());
+    if (!bootstrap) co_return std::unexpected(bootstrap.error());
+    if (bootstrap->job_id.size() != sizeof(JobId) || bootstrap->secret.size() != Secret::kBytes)
         co_return fail(Errc::invalid_input, "bootstrap without a job");
-    co_return bootstrap;
+    bootstrap_ = std::move(*bootstrap);
+    if (node_.empty()) co_return Result<void>{};
+    const auto found = co_await find_own_host();
+    co_return found;
+}
+
+/// A scheduler gives the same bootstrap to all its nodes: takes from it what is this one's.
+asio::awaitable<Result<void>> Agent::find_own_host() {
+    const auto own = std::ranges::find(bootstrap_.nodes, node_);
+    if (own == bootstrap_.nodes.end())
+        co_return fail(Errc::invalid_input, "{} is not part of the job", node_);
+    bootstrap_.host = static_cast<std::uint32_t>(own - bootstrap_.nodes.begin());
+    bootstrap_.host_name = node_;
+    bootstrap_.reserve_port = bootstrap_.host == 0;
+    const Tree tree(static_cast<std::uint32_t>(bootstrap_.nodes.size()), bootstrap_.tree_threshold);
+    bootstrap_.relay = tree.is_relay(bootstrap_.host);
+    const auto parent = tree.parent(bootstrap_.host);
+    if (!parent) co_return Result<void>{};
+    const auto payload = co_await read_frame(FrameType::relays);
+    if (!payload) co_return std::unexpected(payload.error());
+    const auto relays = decode<Relays>(*payload);
+    if (!relays) co_return std::unexpected(relays.error());
+    const auto relay = std::ranges::find(relays->relays, *parent, &RelayAddress::host);
+    if (relay == relays->relays.end()) co_return Result<void>{};
+    bootstrap_.addresses.assign(1, relay->address);
+    bootstrap_.port = relay->port;
+    co_return Result<void>{};
 }
 
 /// A port for rank 0 to listen on: held until the ranks start, and outside the range from which the
@@ -150,6 +189,10 @@ asio::awaitable<Result<void>> Agent::join_head() {
 
     facts_.job = hex(job);
     facts_.host_name = bootstrap_.host_name;
+    facts_.slurm = bootstrap_.slurm;
+    facts_.slurm_nodelist = bootstrap_.slurm_nodelist;
+    facts_.slurm_tasks_per_node = bootstrap_.slurm_tasks_per_node;
+    facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
     facts_.interface = preflight_.interface.empty() ? join.interface : preflight_.interface;
 
     link_ = std::make_unique<Link>(std::move(*connection));
@@ -227,12 +270,56 @@ asio::awaitable<void> Agent::watch_lifeline() {
     }
 }
 
-/// Somebody ends the agent itself: its guard died, or an administrator wants it gone.
 asio::awaitable<void> Agent::watch_signals() {
-    asio::signal_set signals(io_, SIGTERM, SIGINT, SIGHUP);
-    const auto [error, signal] = co_await signals.async_wait(use_tuple);
-    if (error) co_return;
-    leave(fmt::format("signal {}", signal));
+    asio::signal_set signals(io_);
+    for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
+        signals.add(kGuardSignals[i]);
+        signals.add(passed_on(i));
+    }
+    for (;;) {
+        const auto [error, signal] = co_await signals.async_wait(use_tuple);
+        if (error) co_return;
+        on_signal(signal);
+    }
+}
+
+/// Somebody ends the agent itself: its guard died, or an administrator wants it gone. A scheduler means
+/// the job, which is the head's to end, with the grace that the user asked for.
+void Agent::on_signal(int signal) {
+    for (std::size_t i = 0; i < kGuardSignals.size(); ++i)
+        if (signal == passed_on(i)) return tasks_.spawn(on_guard_signal(kGuardSignals[i]));
+    const bool asks = signal == SIGUSR1 || signal == SIGUSR2;
+    if (!node_.empty() && ::getppid() == guard_) {
+        signalled_[signal] = Clock::now();
+        scheduler_sent(signal, true);
+    } else if (!asks) {
+        leave(fmt::format("signal {}", signal));
+    }
+}
+
+/// Some schedulers signal every process of their step, others only the one they started, which is the
+/// guard.
+asio::awaitable<void> Agent::on_guard_signal(int signal) {
+    if (node_.empty()) {
+        const bool asks = signal == SIGUSR1 || signal == SIGUSR2;
+        asks ? supervisor_.signal(signal) : leave(fmt::format("signal {}", signal));
+        co_return;
+    }
+    asio::steady_timer timer(io_, kSignalSpread);
+    co_await timer.async_wait(use_tuple);
+    const auto direct = signalled_.find(signal);
+    const bool all =
+        direct != signalled_.end() && Clock::now() - direct->second < 2 * kSignalSpread;
+    if (!all) scheduler_sent(signal, false);
+}
+
+void Agent::scheduler_sent(int signal, bool ranks_have_it) {
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+        if (!ranks_have_it) supervisor_.signal(signal);
+        return;
+    }
+    if (ranks_have_it) supervisor_.signalled(signal);
+    link_->send(encode(SignalRanks{signal}));
 }
 
 asio::awaitable<void> Agent::serve_head() {
@@ -374,8 +461,19 @@ Result<void> Agent::on_stop(std::string_view payload) {
     if (!stop) return std::unexpected(stop.error());
     ports_->relay().announce(
         {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
-    end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
+    if (stop->by_scheduler && !signalled_.contains(stop->signal))
+        tasks_.spawn(stop_after(*stop));
+    else
+        end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
     return {};
+}
+
+/// Another host was faster to tell of a signal that may be on its way to the ranks here too: they are
+/// not to get it twice.
+asio::awaitable<void> Agent::stop_after(Stop stop) {
+    asio::steady_timer timer(io_, kSignalSpread);
+    co_await timer.async_wait(use_tuple);
+    end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
 }
 
 void Agent::leave(std::string_view why) {

@@ -14,6 +14,7 @@
 #include "worker/preflight.h"
 #include "worker/supervisor.h"
 
+#include <unistd.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,22 +28,31 @@ namespace dtrun {
 /// Standard input is the lifeline: at its end, or when the connection to the head breaks, the job
 /// on this host is ended. Standard output carries one line when the agent is ready for its bootstrap
 /// ("dtrun-agent <protocol> <build id>") and one if it cannot reach the head
-/// ("dtrun-agent-failed <text>").
+/// ("dtrun-agent-failed <text>"). Agents that a scheduler starts share these streams: each line then
+/// begins with "@<node> ".
 ///
 /// Thread: the io_context's, the only one.
 class Agent {
 public:
-    Agent(asio::io_context& io, char** host_env);
+    /// \param node  what the scheduler that starts all agents calls this host; else empty
+    Agent(asio::io_context& io, char** host_env, std::string node);
 
     /// From bootstrap to the end. \return the process's exit status
     asio::awaitable<int> run();
 
 private:
-    asio::awaitable<Result<Bootstrap>> read_bootstrap();
+    void say(std::string_view line) const;
+    asio::awaitable<Result<std::string>> read_frame(FrameType type);
+    asio::awaitable<Result<void>> read_bootstrap();
+    asio::awaitable<Result<void>> find_own_host();
     asio::awaitable<Result<void>> join_head();
     asio::awaitable<void> say_goodbye();
     asio::awaitable<void> watch_lifeline();
     asio::awaitable<void> watch_signals();
+    void on_signal(int signal);
+    asio::awaitable<void> on_guard_signal(int signal);
+    void scheduler_sent(int signal, bool ranks_have_it);
+    asio::awaitable<void> stop_after(Stop stop);
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);
 
@@ -64,6 +74,8 @@ private:
 
     asio::io_context& io_;
     char** host_env_;
+    std::string node_;
+    pid_t guard_ = ::getppid();
     asio::posix::stream_descriptor lifeline_;
     Bootstrap bootstrap_;
     Preflight preflight_;
@@ -82,6 +94,7 @@ private:
     asio::steady_timer head_gone_;          ///< cancelled when leaving_
     bool leaving_ = false;                  ///< no head to report to any more
     std::optional<std::uint64_t> pausing_;  ///< for this generation
+    std::map<int, Deadline> signalled_;     ///< by a scheduler, straight to us, when
     std::optional<int> strays_;             ///< set when no process is left
     bool done_ = false;
 };

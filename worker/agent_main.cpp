@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
-    "to do. By hand it is good for two things:\n"
+    "to do; --node NAME tells it that Slurm starts it. By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB    end what a job of this id has left on this host\n";
 
@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (option == "--sweep" && argc == 3) return sweep(argv[2]);
-    if (argc > 1) {
+    const bool of_scheduler = option == "--node" && argc == 3;
+    if (argc > 1 && !of_scheduler) {
         std::fputs(kUsage, option == "--help" ? stdout : stderr);
         return option == "--help" ? 0 : 2;
     }
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
     dtrun::asio::io_context io(1);
     int status = 1;
     {
-        dtrun::Agent agent(io, environ);
+        dtrun::Agent agent(io, environ, of_scheduler ? argv[2] : "");
         dtrun::asio::co_spawn(io, agent.run(), [&](std::exception_ptr error, int code) {
             if (error) std::rethrow_exception(error);
             status = code;

@@ -1,5 +1,7 @@
 #include "worker/contract.h"
 
+#include <charconv>
+
 namespace dtrun {
 namespace {
 
@@ -59,7 +61,10 @@ void add_torch(ContractVariables& set, const Assign& assign, const RankSlot& slo
     set.defaults.insert(set.defaults.end(), {{"MASTER_ADDR", assign.master_address},
                                              {"MASTER_PORT", text(assign.master_port)},
                                              {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}});
-    if (assign.ranks.size() > 1) set.defaults.emplace_back("OMP_NUM_THREADS", "1");
+    if (facts.cpus_per_rank > 0)
+        set.defaults.emplace_back("OMP_NUM_THREADS", text(facts.cpus_per_rank));
+    else if (assign.ranks.size() > 1)
+        set.defaults.emplace_back("OMP_NUM_THREADS", "1");
 }
 
 /// What deepspeed.launcher.launch gives besides torch's: node rank, node count, local size.
@@ -67,6 +72,46 @@ void add_deepspeed(Variables& set, const Assign& assign) {
     set.insert(set.end(), {{"CROSS_RANK", text(assign.node_rank)},
                            {"CROSS_SIZE", text(assign.node_count)},
                            {"LOCAL_SIZE", text(assign.ranks.size())}});
+}
+
+/// Slurm's ids are numbers, and programs make port numbers of them.
+std::string job_number(const std::string& job) {
+    const std::string_view part = std::string_view(job).substr(0, 7);
+    std::uint32_t number = 1;
+    std::from_chars(part.data(), part.data() + part.size(), number, 16);
+    return text(number);
+}
+
+/// What `srun` gives a task (srun(1), "Output environment variables"), except SLURM_STEP_ID: with it
+/// MPI libraries would look for Slurm's PMI.
+void add_slurm(ContractVariables& set, const Assign& assign, const RankSlot& slot,
+               const ContractFacts& facts) {
+    std::string ranks_here;
+    for (const RankSlot& rank : assign.ranks)
+        ranks_here += (ranks_here.empty() ? "" : ",") + text(rank.rank);
+    const std::string ranks = text(assign.world_size);
+    const std::string nodes = text(assign.node_count);
+    set.fixed.insert(set.fixed.end(), {{"SLURM_PROCID", text(slot.rank)},
+                                       {"SLURM_LOCALID", text(slot.local_rank)},
+                                       {"SLURM_NODEID", text(assign.node_rank)},
+                                       {"SLURM_GTIDS", ranks_here},
+                                       {"SLURM_NTASKS", ranks},
+                                       {"SLURM_NPROCS", ranks},
+                                       {"SLURM_NNODES", nodes},
+                                       {"SLURM_TASKS_PER_NODE", facts.slurm_tasks_per_node},
+                                       {"SLURM_STEP_NODELIST", facts.slurm_nodelist},
+                                       {"SLURM_STEP_NUM_NODES", nodes},
+                                       {"SLURM_STEP_NUM_TASKS", ranks},
+                                       {"SLURM_STEP_TASKS_PER_NODE", facts.slurm_tasks_per_node},
+                                       {"SLURMD_NODENAME", facts.host_name}});
+    set.defaults.insert(set.defaults.end(), {{"SLURM_JOB_ID", job_number(facts.job)},
+                                             {"SLURM_JOBID", job_number(facts.job)},
+                                             {"SLURM_JOB_NODELIST", facts.slurm_nodelist},
+                                             {"SLURM_NODELIST", facts.slurm_nodelist},
+                                             {"SLURM_JOB_NUM_NODES", nodes},
+                                             {"SLURM_LAUNCH_NODE_IPADDR", assign.master_address}});
+    if (facts.slurm_tasks_per_node.find(',') == std::string::npos)
+        set.fixed.emplace_back("SLURM_NTASKS_PER_NODE", text(assign.ranks.size()));
 }
 
 }  // namespace
@@ -78,6 +123,7 @@ ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
     add_horovod(set, assign, slot, facts);
     add_torch(set, assign, slot, facts);
     add_deepspeed(set.fixed, assign);
+    if (facts.slurm) add_slurm(set, assign, slot, facts);
     return set;
 }
 

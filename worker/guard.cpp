@@ -19,9 +19,9 @@ constexpr std::chrono::seconds kKillLimit{4};
 
 volatile sig_atomic_t agent_pid = 0;
 
-/// Whoever wants the guard to go wants the agent to end its job.
 void pass_on(int signal) {
-    ::kill(static_cast<pid_t>(agent_pid), signal);
+    for (std::size_t i = 0; i < kGuardSignals.size(); ++i)
+        if (kGuardSignals[i] == signal) ::kill(static_cast<pid_t>(agent_pid), passed_on(i));
 }
 
 /// The agent alone holds the lifeline: with ours open, nobody would see it end.
@@ -34,7 +34,7 @@ void close_standard_streams() {
 [[noreturn]] void be_guard(pid_t agent) {
     agent_pid = agent;
     ::prctl(PR_SET_NAME, "dtrun-guard");
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, pass_on);
+    for (const int signal : kGuardSignals) ::signal(signal, pass_on);
     close_standard_streams();
     for (;;) {
         int status = 0;

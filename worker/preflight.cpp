@@ -24,13 +24,27 @@ std::string directory_problem(const std::string& directory) {
     return {};
 }
 
+/// Of the scheduler's own step, in which the agent is the task and the rank is not; what it says of this
+/// host and its devices is the rank's too.
+bool is_step_variable(std::string_view name) {
+    for (const std::string_view here :
+         {"SLURM_TOPOLOGY_ADDR", "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS",
+          "SLURM_STEP_GPUS", "SLURM_TMPDIR"})
+        if (name.starts_with(here)) return false;
+    for (const std::string_view step : {"SLURM_", "SRUN_", "PMI_", "PMI2_", "PMIX_"})
+        if (name.starts_with(step)) return true;
+    return false;
+}
+
 Environment merge_environment(const Bootstrap& bootstrap, char** host_env) {
     Environment env;
     for (char** entry = host_env; *entry != nullptr; ++entry) {
         const std::string_view text = *entry;
         const std::size_t equals = text.find('=');
         if (equals == std::string_view::npos || equals == 0) continue;
-        env[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+        const std::string_view name = text.substr(0, equals);
+        if (!bootstrap.nodes.empty() && is_step_variable(name)) continue;
+        env[std::string(name)] = text.substr(equals + 1);
     }
     // Of the shell that started us, not of the rank.
     for (const char* name : {"_", "OLDPWD", "SHLVL"}) env.erase(name);

@@ -71,7 +71,7 @@ std::vector<Supervisor::Start> Supervisor::start(std::vector<Request> requests) 
         start.in = std::move(processes[i].in);
         start.out = std::move(processes[i].out);
         start.err = std::move(processes[i].err);
-        ranks_[start.pid] = Rank{requests[i].generation, start.rank, now, 0};
+        ranks_[start.pid] = Rank{requests[i].generation, start.rank, now, 0, 0};
     }
     reap();
     return starts;
@@ -81,10 +81,14 @@ void Supervisor::signal(int signal) {
     for (const auto& [pid, rank] : ranks_) ::kill(-pid, signal);
 }
 
+void Supervisor::signalled(int signal) {
+    for (auto& [pid, rank] : ranks_) rank.sent_signal = rank.had_signal = signal;
+}
+
 void Supervisor::end_ranks(int signal) {
     for (auto& [pid, rank] : ranks_) {
         rank.sent_signal = signal;
-        ::kill(-pid, signal);
+        if (rank.had_signal != signal) ::kill(-pid, signal);
         ::kill(-pid, SIGCONT);  // a stopped process would not see it
     }
 }

@@ -41,6 +41,10 @@ public:
     /// Passes a signal on to the process group of every rank that runs.
     void signal(int signal);
 
+    /// A scheduler has sent this signal to every process here, ranks included, to end the job: they
+    /// do not get it from stop_all() again, and do not end by themselves if they do.
+    void signalled(int signal);
+
     /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
     /// SIGKILL to all of it after `grace`. Called again: the shorter time counts, and the last
     /// `gone`. Afterwards ranks can be started again.
@@ -55,7 +59,8 @@ private:
         std::uint64_t generation = 0;
         std::uint32_t rank = 0;
         std::chrono::steady_clock::time_point started;
-        int sent_signal = 0;
+        int sent_signal = 0;  ///< the last that was to end it
+        int had_signal = 0;   ///< of a scheduler
     };
 
     void watch_children();

@@ -149,6 +149,25 @@ TEST_CASE("TERM, HUP and QUIT are passed on as they are", "[job]") {
     }
 }
 
+TEST_CASE("a scheduler that ends the job gives it its grace, however often it says so", "[job]") {
+    Job job({1, 1}, {false, 3'000ms});
+    job.host_ready(0);
+    job.host_ready(1);
+    REQUIRE(job.take_start());
+    job.end(SIGTERM);
+    const auto order = job.take_stop();
+    REQUIRE(order.has_value());
+    CHECK(order->signal == SIGTERM);
+    CHECK(order->grace == 3'000ms);
+    job.end(SIGTERM);
+    CHECK_FALSE(job.take_stop().has_value());
+    job.interrupt(SIGTERM);  // dtrun's own
+    CHECK_FALSE(job.take_stop().has_value());
+    job.interrupt(SIGTERM);  // somebody is impatient
+    REQUIRE(job.take_stop().has_value());
+    CHECK(exit_code(job.outcome()) == 128 + SIGTERM);
+}
+
 TEST_CASE("an interruption while hosts connect ends the job without waiting for them", "[job]") {
     Job job({1, 1}, {});
     job.interrupt(SIGINT);

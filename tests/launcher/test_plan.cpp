@@ -24,6 +24,9 @@ TEST_CASE("the plan shows every rank, the command and the directory", "[plan]") 
           "     0  gpu-1         0    0/2    0/2  gpu-1      alice  ssh\n"
           "     1  gpu-1         1    1/2    0/1  gpu-1      alice  ssh\n"
           "     2  localhost     0    0/1    1/2  localhost  -      local\n"
+          "hosts:      -H\n"
+          "slots:      -H\n"
+          "ranks:      every slot\n"
           "command:    python 'a b.py'\n"
           "directory:  /work (home on hosts that lack it)\n");
 }

@@ -30,6 +30,24 @@ TEST_CASE("what the caller sends wins over the host's own environment", "[prefli
     CHECK(found.env.at("PWD") == found.directory);
 }
 
+TEST_CASE("a rank is no task of the step that started its agent, but on the same node",
+          "[preflight]") {
+    Bootstrap bootstrap;
+    bootstrap.argv = {"/bin/true"};
+    bootstrap.env = {{"SLURM_NTASKS", "8"}};
+    const std::vector<std::string> host{
+        "HOME=/",     "SLURM_STEP_ID=3",    "SLURM_NTASKS=2",
+        "PMI_RANK=1", "SLURM_JOB_GPUS=0,1", "CUDA_VISIBLE_DEVICES=0,1"};
+    CHECK(check(bootstrap, host).env.contains("SLURM_STEP_ID"));  // it is no scheduler's agent
+    bootstrap.nodes = {"s1", "s2"};
+    const Preflight found = check(bootstrap, host);
+    CHECK_FALSE(found.env.contains("SLURM_STEP_ID"));
+    CHECK_FALSE(found.env.contains("PMI_RANK"));
+    CHECK(found.env.at("SLURM_NTASKS") == "8");
+    CHECK(found.env.at("SLURM_JOB_GPUS") == "0,1");
+    CHECK(found.env.at("CUDA_VISIBLE_DEVICES") == "0,1");
+}
+
 TEST_CASE("a directory that is missing is home, or an error when it was asked for", "[preflight]") {
     const TempDir home;
     Bootstrap bootstrap;

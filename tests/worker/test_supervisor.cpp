@@ -3,6 +3,7 @@
 #include "worker/supervisor.h"
 
 #include <sys/prctl.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -95,6 +96,25 @@ TEST_CASE("a second order to end shortens the grace", "[supervisor]") {
     bench.supervisor.stop_all(SIGKILL, std::chrono::milliseconds(0), {});
     bench.run_until([&] { return strays.has_value(); });
     CHECK(bench.exits.front().signal == SIGKILL);
+}
+
+TEST_CASE("what a scheduler has sent to ranks they do not get again", "[supervisor]") {
+    Bench bench;
+    // Two signals would make it exit with 2.
+    const char* counts =
+        "n=0; trap 'n=$((n+1))' TERM; echo ready; "
+        "i=0; while [ $i -lt 30 ]; do sleep 0.02; i=$((i+1)); done; exit $n";
+    auto starts = bench.start({counts, "sleep 9"});
+    char ready[6];
+    REQUIRE(::read(starts[0].out.get(), ready, sizeof ready) == 6);
+    for (const auto& start : starts) ::kill(-start.pid, SIGTERM);
+    bench.supervisor.signalled(SIGTERM);
+    bench.stop(SIGTERM, std::chrono::seconds(5));
+    REQUIRE(bench.exits.size() == 2);
+    for (const Exited& exited : bench.exits) {
+        CHECK(exited.sent_signal == SIGTERM);
+        CHECK(exited.code == (exited.rank == 0 ? 1 : 0));
+    }
 }
 
 }  // namespace dtrun

@@ -21,6 +21,7 @@ void round_trip(std::string_view payload) {
 
 void try_all(const FrameView& frame) {
     round_trip<Bootstrap>(frame.payload);
+    round_trip<Relays>(frame.payload);
     round_trip<Join>(frame.payload);
     round_trip<Assign>(frame.payload);
     round_trip<Started>(frame.payload);

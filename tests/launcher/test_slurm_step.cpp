@@ -1,0 +1,95 @@
+#include "launcher/slurm_step.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Result<JobSpec> spec_in(const Words& environment, Options options = {}) {
+    options.program = {"prog"};
+    return make_job_spec(std::move(options), environment, "/work");
+}
+
+const Words kUneven{"SLURM_JOB_ID=5", "SLURM_JOB_NODELIST=n[1-3]", "SLURM_NTASKS=4",
+                    "SLURM_TASKS_PER_NODE=2,1(x2)", "SLURM_JOB_CPUS_PER_NODE=2,1(x2)"};
+
+bool has(const Words& words, const std::string& word) {
+    return std::ranges::find(words, word) != words.end();
+}
+
+}  // namespace
+
+TEST_CASE("one srun starts one agent on each node of the allocation", "[slurm]") {
+    const auto spec = spec_in(kUneven);
+    REQUIRE(spec.has_value());
+    const auto groups = step_groups(*spec);
+    REQUIRE(groups.size() == 1);
+    const Words command = srun_command(*spec, groups.front(), "script");
+    CHECK(command.front() == "srun");
+    for (const char* option :
+         {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--nodelist=n[1-3]", "--overlap",
+          "--kill-on-bad-exit=0", "--mpi=none"})
+        CHECK(has(command, option));
+    CHECK(Words(command.end() - 3, command.end()) == Words{"/bin/sh", "-c", "script"});
+}
+
+TEST_CASE("nodes with different numbers of GPUs have an srun each", "[slurm]") {
+    Words environment = kUneven;
+    environment.push_back("SLURM_GPUS_PER_TASK=1");
+    const auto spec = spec_in(environment);
+    REQUIRE(spec.has_value());
+    const auto groups = step_groups(*spec);
+    REQUIRE(groups.size() == 3);
+    CHECK(has(srun_command(*spec, groups[0], ""), "--gpus=2"));
+    CHECK(has(srun_command(*spec, groups[1], ""), "--nodelist=n2"));
+    CHECK(has(srun_command(*spec, groups[1], ""), "--gpus=1"));
+    environment.back() = "SLURM_GPUS_PER_NODE=2";
+    const auto alike = spec_in(environment);
+    REQUIRE(alike.has_value());
+    REQUIRE(step_groups(*alike).size() == 1);
+    CHECK(has(srun_command(*alike, step_groups(*alike)[0], ""), "--gres=gpu:2"));
+}
+
+TEST_CASE("srun learns which job it is, and nothing of the script's wishes", "[slurm]") {
+    Words environment = kUneven;
+    environment.insert(environment.end(), {"HOME=/home/u", "SLURM_CONF=/c", "SECRET=1"});
+    const auto spec = spec_in(environment);
+    REQUIRE(spec.has_value());
+    CHECK(spec->srun_env == Words{"SLURM_JOB_ID=5", "HOME=/home/u", "SLURM_CONF=/c"});
+}
+
+TEST_CASE("more ranks than Slurm's are placed where they fit", "[slurm]") {
+    Words environment{"SLURM_JOB_ID=5", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=4,8",
+                      "SLURM_JOB_CPUS_PER_NODE=4,8"};
+    const auto one_each = spec_in(environment);
+    REQUIRE(one_each.has_value());
+    CHECK(one_each->placement.world_size() == 2);
+    Options options;
+    options.world_size = 10;
+    const auto ten = spec_in(environment, options);
+    REQUIRE(ten.has_value());
+    CHECK(ten->hosts[0].ranks.size() == 4);
+    CHECK(ten->hosts[1].ranks.size() == 6);
+    options.world_size = 13;
+    CHECK_FALSE(spec_in(environment, options).has_value());
+}
+
+TEST_CASE("numbers for each node have Slurm's short form", "[slurm]") {
+    CHECK(tasks_per_node(std::vector<int>{}) == "");
+    CHECK(tasks_per_node(std::vector<int>{4}) == "4");
+    CHECK(tasks_per_node(std::vector<int>{4, 4, 3, 1, 1, 1, 4}) == "4(x2),3,1(x3),4");
+}
+
+TEST_CASE("a line of a node has its name before it", "[slurm]") {
+    const auto line = parse_node_line("@n1 dtrun-agent 2 abc");
+    REQUIRE(line.has_value());
+    CHECK(line->node == "n1");
+    CHECK(line->text == "dtrun-agent 2 abc");
+    for (const char* other : {"", "@", "@n1", "n1 dtrun-agent"})
+        CHECK_FALSE(parse_node_line(other).has_value());
+}
+
+}  // namespace dtrun
