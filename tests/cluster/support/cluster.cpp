@@ -41,16 +41,6 @@ Outcome run_here(const std::string& shell_command) {
     return outcome;
 }
 
-[[noreturn]] void skip(const std::string& why) {
-    const char* ci = std::getenv("CI");
-    if (ci != nullptr && std::string_view(ci) == "true") {
-        throw std::runtime_error("CI=true allows no skipping: " + why);
-    }
-    std::printf("SKIPPED: %s\n", why.c_str());
-    std::fflush(nullptr);
-    std::_Exit(kNoCluster);
-}
-
 std::string read_or_empty(const fs::path& path) {
     return read_file(path.string()).value_or("");
 }
@@ -66,6 +56,16 @@ bool wait_until(const Condition& condition, milliseconds timeout) {
 }
 
 }  // namespace
+
+void skip(const std::string& why) {
+    const char* ci = std::getenv("CI");
+    if (ci != nullptr && std::string_view(ci) == "true") {
+        throw std::runtime_error("CI=true allows no skipping: " + why);
+    }
+    std::printf("SKIPPED: %s\n", why.c_str());
+    std::fflush(nullptr);
+    std::_Exit(kNoCluster);
+}
 
 Cluster& Cluster::shared(int hosts) {
     static std::unique_ptr<Cluster> cluster;

@@ -11,6 +11,9 @@
 
 namespace dtrun::cluster {
 
+/// Ends this test program as skipped, or fails its test with CI=true in the environment.
+[[noreturn]] void skip(const std::string& why);
+
 /// Hosts with real sshd, made by the script beside this folder: "head" and "s1" to "sN".
 ///
 /// Thread: any one. Errors are std::runtime_error: they fail the test. Where a cluster cannot be
@@ -46,7 +49,8 @@ public:
     Finished dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
     Running start_dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
 
-    /// All but the init, the listening sshd and zombies. None on a crashed host.
+    /// All but the init, the listening sshd, Slurm's daemons (see Slurm) and zombies. None on a
+    /// crashed host.
     std::vector<Process> processes(std::string_view host) const;
     void kill(pid_t pid_outside, int signal);
     using Predicate = std::function<bool(const Process&)>;

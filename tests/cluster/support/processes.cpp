@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 
@@ -12,6 +13,9 @@ namespace dtrun::cluster {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What slurm.py starts; its slurmstepds, which hold jobs, are not among them.
+constexpr std::array<std::string_view, 4> kDaemons{"munged", "slurmctld", "slurmscriptd", "slurmd"};
 
 /// The rest of a line of /proc/PID/status that starts with `key`.
 std::string_view field(std::string_view status, std::string_view key) {
@@ -55,7 +59,9 @@ std::vector<Process> list_processes(const Place& place) {
             continue;
         }
         std::optional<Process> process = describe(static_cast<pid_t>(*pid));
-        if (process && process->pid_inside != listening) found.push_back(*std::move(process));
+        if (!process || process->pid_inside == listening) continue;
+        if (std::find(kDaemons.begin(), kDaemons.end(), process->name) != kDaemons.end()) continue;
+        found.push_back(*std::move(process));
     }
     return found;
 }

@@ -14,7 +14,7 @@ struct Process {
     std::string cmdline;    ///< words separated by blanks
 };
 
-/// The processes of a host, less its init, its listening sshd and zombies.
+/// The processes of a host, less its init, its listening sshd, Slurm's daemons and zombies.
 std::vector<Process> list_processes(const Place& place);
 
 }  // namespace dtrun::cluster

@@ -14,6 +14,8 @@ from host import USER, Host, Init
 from machine import (NEW_NET, NEW_NS, NEW_PID, PATH, Failure, call, fork, mount, read, run,
                      try_kill, wait_until, write)
 
+DAEMONS = ("munged", "slurmctld", "slurmscriptd", "slurmd")  # of slurm.py; also in processes.cpp
+
 
 def cgroup_base():
     """Our own cgroup v2 directory if children can be made in it, else None."""
@@ -185,10 +187,11 @@ class Supervisor:
         self.answer(host)
 
     # ---- processes
-    def processes(self, hosts, sshd=False):
-        """[host, pid, pid inside, command] of all but init, zombies and the listening sshd."""
+    def processes(self, hosts, daemons=False):
+        """[host, pid, pid inside, command] of all but init, zombies, the listening sshd and what
+        keeps Slurm up."""
         spaces = {os.readlink(f"/proc/{h.pid}/ns/pid"): h for h in hosts if h.pid}
-        listening = {h: 0 if sshd else self.sshd_pid(h) for h in hosts if h.pid}
+        listening = {h: self.sshd_pid(h) for h in hosts if h.pid}
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -197,9 +200,12 @@ class Supervisor:
                     continue
                 status = dict(l.split(":", 1) for l in read(f"/proc/{pid}/status").splitlines())
                 inside = int(status["NSpid"].split()[-1])
-                if status["State"].split()[0] not in "ZX" and inside != listening[host]:
+                name = status["Name"].strip()
+                if status["State"].split()[0] in "ZX":
+                    continue
+                if daemons or (inside != listening[host] and name not in DAEMONS):
                     command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-                    found.append([host, int(pid), inside, command or status["Name"].strip()])
+                    found.append([host, int(pid), inside, command or name])
             except (OSError, ValueError):
                 continue  # it ended meanwhile
         return found
@@ -293,7 +299,7 @@ class Supervisor:
     def signal_all(self, host, number):
         known = set()
         while True:  # until nothing was forked meanwhile
-            pids = {pid for _, pid, _, _ in self.processes([host], sshd=True)} | {host.pid}
+            pids = {pid for _, pid, _, _ in self.processes([host], daemons=True)} | {host.pid}
             for pid in pids - known:
                 try_kill(pid, number)
             if pids <= known:
