@@ -2,6 +2,8 @@
 // The one way to include Asio: a fixed set of headers, so that builds stay fast and one set of
 // definitions holds everywhere.
 
+#include "base/clock.h"
+
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -31,7 +33,6 @@ using asio::ip::tcp;
 using Unix = asio::local::stream_protocol;
 /// A TCP or a Unix connection.
 using StreamSocket = asio::generic::stream_protocol::socket;
-using Clock = std::chrono::steady_clock;
 
 /// Completion token: awaits, and yields (error_code, values...) instead of throwing.
 inline constexpr auto use_tuple = asio::as_tuple(asio::use_awaitable);

@@ -1,17 +1,11 @@
 #pragma once
 
 #include "base/asio.h"
+#include "base/clock.h"
 
 #include <memory>
 
 namespace dtrun {
-
-/// An absolute moment by which something must have happened.
-using Deadline = Clock::time_point;
-
-inline Deadline after(std::chrono::nanoseconds span) {
-    return Clock::now() + span;
-}
 
 /// While alive, cancels the pending operations of `object` (a socket, a timer, a descriptor) once
 /// the deadline passes. The operation then returns operation_aborted and expired() is true.

@@ -103,6 +103,7 @@ private:
     Result<void> read_hosts();
     Result<void> read_cpus();
     Result<void> read_gpus();
+    void ask_for_gpus();
     Result<void> read_cpus_per_rank();
     Result<void> read_given_size(const Setting& size);
     Result<void> read_host_file(const Setting& file);
@@ -306,8 +307,36 @@ Result<void> ComponentReader::read_gpus() {
         const auto gpus = parse_gpus(*on_this_node);
         if (!gpus) return std::unexpected(gpus.error());
         nodes[0].gpus = *gpus;
+    } else if (find({"SLURM_GPUS"}) && input_.command) {
+        ask_for_gpus();
     }
     return {};
+}
+
+/// A job that has asked for GPUs in all (`--gpus=3`) is told only those of the batch script's node:
+/// "Nodes=n[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)" in what scontrol says. If it says
+/// nothing, srun decides.
+void ComponentReader::ask_for_gpus() {
+    const auto job = find({"SLURM_JOB_ID", "SLURM_JOBID"});
+    if (!job) return;
+    const auto said =
+        input_.command({"scontrol", "show", "job", "-d", "-o", std::string(job->text)});
+    if (!said) return;
+    std::unordered_map<std::string, int> by_name;
+    std::vector<std::string> names;
+    for (const std::string_view word : split(*said, ' ')) {
+        if (word.starts_with("Nodes=")) {
+            names = expand_nodelist(word.substr(6)).value_or(std::vector<std::string>{});
+        } else if (word.starts_with("GRES=gpu:")) {
+            const std::string_view gpus = word.substr(9, word.find('(') - 9);
+            const auto count = to_int(gpus.substr(gpus.rfind(':') + 1), 0, kSlotsMax);
+            for (const std::string& name : names)
+                by_name[name] = static_cast<int>(count.value_or(0));
+        }
+    }
+    for (std::size_t i = 0; i < component_.hosts.size(); ++i)
+        if (const auto found = by_name.find(component_.hosts[i].name); found != by_name.end())
+            component_.nodes[i].gpus = found->second;
 }
 
 Result<void> ComponentReader::read_cpus_per_rank() {
@@ -362,8 +391,7 @@ Result<void> SlurmJob::add(Component component, int group) {
             first.slots_max =
                 first.slots_max.value_or(first.slots) + host.slots_max.value_or(host.slots);
         first.slots += host.slots;
-        first_node.cpus += node.cpus;
-        first_node.gpus += node.gpus;
+        first_node.cpus += node.cpus;  // but a step is of one component, and has its GPUs
         if (std::max(first.slots, first.slots_max.value_or(0)) > kSlotsMax)
             return fail(Errc::invalid_input, "{}: the slots of host {} add up to more than {}",
                         component.slots_source, quoted(first.name), kSlotsMax);
@@ -411,11 +439,27 @@ Result<Step> read_step(const AllocationInput& input) {
 
 /// Number of components; 1 for a job that is not heterogeneous.
 Result<int> het_size(const AllocationInput& input) {
-    const auto size = find_setting(input, {"SLURM_HET_SIZE", "SLURM_PACK_SIZE"});
+    const auto size = find_setting(input, {"SLURM_HET_SIZE"});
     if (!size) return 1;
     const auto number = number_of(*size, 1, kHetGroupsMax);
     if (!number) return std::unexpected(number.error());
     return static_cast<int>(*number);
+}
+
+/// A step over several components names all its nodes at once: finds the component of each.
+void find_components(const AllocationInput& input, int groups, Allocation& allocation) {
+    std::unordered_map<std::string, int> group_of;
+    for (int group = groups - 1; group >= 0; --group) {
+        const std::string name = fmt::format("SLURM_JOB_NODELIST_HET_GROUP_{}", group);
+        const auto list = find_setting(input, {name});
+        if (!list) continue;
+        const auto names = expand_nodelist(list->text);
+        if (!names) continue;
+        for (const std::string& host : *names) group_of[host] = group;
+    }
+    for (std::size_t i = 0; i < allocation.hosts.size(); ++i)
+        if (const auto found = group_of.find(allocation.hosts[i].name); found != group_of.end())
+            allocation.nodes[i].het_group = found->second;
 }
 
 }  // namespace
@@ -438,6 +482,7 @@ FoundAllocation find_slurm(const AllocationInput& input) {
     }
     auto allocation = job.finish(id->place());
     if (!allocation) return std::unexpected(allocation.error());
+    if (step->parallel && *groups > 1) find_components(input, *groups, *allocation);
     allocation->is_bystander = step->bystander;
     return std::move(*allocation);
 }

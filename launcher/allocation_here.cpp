@@ -75,6 +75,12 @@ Result<std::string> output_of(const std::vector<std::string>& words) {
 
 }  // namespace
 
+Result<std::optional<Allocation>> slurm_here(EnvironmentView environment) {
+    if (!find_variable(environment, "SLURM_JOB_ID") && !find_variable(environment, "SLURM_JOBID"))
+        return std::nullopt;
+    return allocation_here(environment);
+}
+
 Result<std::optional<Allocation>> allocation_here(EnvironmentView environment) {
     AllocationInput input;
     input.variable = [environment](std::string_view name) {

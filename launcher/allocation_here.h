@@ -11,4 +11,7 @@ namespace dtrun {
 /// Errc: as find_allocation(), and timed_out (a scheduler's command)
 Result<std::optional<Allocation>> allocation_here(EnvironmentView environment);
 
+/// Slurm's alone. Errc: as find_allocation()
+Result<std::optional<Allocation>> slurm_here(EnvironmentView environment);
+
 }  // namespace dtrun

@@ -56,6 +56,9 @@ constexpr VariableGroup kGroups[] = {
      "TMPDIR TMP TEMP TEMPDIR"},
     {NameRule::host_bound, "which accelerators of this machine to use",
      "*_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK SLURM_JOB_GPUS"},
+    {NameRule::host_bound, "files of a batch system, which only its first host may have",
+     "PBS_NODEFILE PE_HOSTFILE LSB_DJOB_HOSTFILE OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES "
+     "COBALT_NODEFILE"},
     {NameRule::host_bound, "the node this is, to Slurm",
      "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE"},
 };

@@ -239,6 +239,7 @@ void Head::to_root(FrameType type, std::string_view payload) {
 }
 
 void Head::beat() {
+    show_steps();
     const Bytes frame = encode(Heartbeat{});
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
     for (const auto& [port, session] : ports_) {
@@ -294,9 +295,9 @@ void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {
 }
 
 void Head::agent_signalled(std::uint32_t host, int signal) {
-    if (job_.ending()) return;
-    log::warn("Slurm ends the job: its agent on {} got SIG{}", spec_.hosts[host].host.name,
-              ::sigabbrev_np(signal));
+    const char* name = ::sigabbrev_np(signal);
+    if (job_.ending() || name == nullptr) return;
+    log::warn("Slurm ends the job: its agent on {} got SIG{}", spec_.hosts[host].host.name, name);
     job_.end(signal);
     step();
 }

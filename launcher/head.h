@@ -57,7 +57,7 @@ private:
     };
 
     /// How far a node of a step has come, until its agent has joined.
-    enum class NodeState : std::uint8_t { starting, found, wanting, ready, failed };
+    enum class NodeState : std::uint8_t { starting, found, wanting, ready, told, failed };
     /// One srun, which starts the agents of many hosts.
     struct Step {
         struct Node {
@@ -67,10 +67,12 @@ private:
         std::unique_ptr<Process> process;
         std::map<std::string, Node, std::less<>> nodes;  ///< by name
         std::string machine;                             ///< of nodes that want the agent
-        Deadline join_deadline{};
-        bool ended = false;
+        Deadline join_deadline{};                        ///< of those that were told
+        bool relays_unknown = false;  ///< those behind relays still wait to hear of them
+        bool ended = false;           ///< srun has, or could not be started
 
         bool any(NodeState state) const;
+        bool any_up_to(NodeState state) const;
     };
 
     // Starting (head_start.cpp).
@@ -98,14 +100,19 @@ private:
     asio::awaitable<Result<void>> await_nodes(Step& step, LineReader& lines, NodeState state,
                                               Deadline deadline);
     asio::awaitable<Result<void>> copy_to_nodes(Step& step);
-    asio::awaitable<Result<void>> hold_step(Step& step, LineReader& lines);
+    asio::awaitable<void> hold_step(Step& step, LineReader& lines);
     asio::awaitable<void> tell_relays(Step& step);
+    asio::awaitable<void> wait_for_steps(std::chrono::milliseconds span);
     asio::awaitable<void> end_steps();
     void node_said(Step& step, std::string_view line);
-    void fail_step(Step& step, Error error);
-    std::string describe_wait(const Step& step) const;
+    void nodes_late(Step& step);
+    void fail_nodes(Step& step, NodeState up_to, const std::string& text);
+    void signal_steps(int signal);
+    void show_steps();
     bool relays_needed(const Step& step) const;
     bool has_joined(std::uint32_t host) const;
+    bool is_any_missing(const Step& step) const;
+    bool is_any_joining(const Step& step) const;
 
     // What agents say.
     void admit(Connection connection);

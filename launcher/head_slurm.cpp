@@ -32,6 +32,11 @@ void log_srun(std::string text) {
 
 }  // namespace
 
+bool Head::Step::any_up_to(NodeState state) const {
+    return std::ranges::any_of(nodes,
+                               [state](const auto& node) { return node.second.state <= state; });
+}
+
 bool Head::Step::any(NodeState state) const {
     return std::ranges::any_of(nodes,
                                [state](const auto& node) { return node.second.state == state; });
@@ -46,26 +51,34 @@ asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
     }
     const auto argv = srun_command(spec_, hosts, node_agent_command(agent_file_));
     log::info("{}", fmt::join(std::span(argv).first(argv.size() - 1), " "));
-    auto started = start_process(io_.get_executor(), argv, spec_.srun_env);
-    if (!started) {
+    auto process = start_process(io_.get_executor(), argv, spec_.srun_env);
+    if (!process) {
         step.ended = true;
-        co_return fail_step(step, Error{Errc::closed, started.error().message});
+        co_return fail_nodes(step, NodeState::failed, process.error().message);
     }
-    step.process = std::move(*started);
+    step.process = std::move(*process);
     LineReader lines(*step.process);
-    auto done = co_await start_step(step, lines);
-    if (done) done = co_await hold_step(step, lines);
-    step.ended = done.error().code == Errc::closed;
+    const auto started = co_await start_step(step, lines);
+    // A pipe that broke has its reason in what srun says at its end.
+    if (!started && started.error().code == Errc::timed_out)
+        nodes_late(step);
+    else if (!started && started.error().code != Errc::closed)
+        fail_nodes(step, NodeState::failed, started.error().message);
+    co_await hold_step(step, lines);
+    step.ended = true;
     step_ended_.cancel();
-    if (done.error().code == Errc::cancelled) co_return;
-    fail_step(step, done.error());
+    if (!is_any_missing(step)) co_return;
+    const std::string why = without_binding(describe_ending(*step.process));
+    fail_nodes(step, NodeState::failed, "srun ended: " + why);
 }
 
-/// Until every node's agent has its bootstrap.
+/// Until every node's agent has its bootstrap. Errc: timed_out, closed, internal, cancelled
 asio::awaitable<Result<void>> Head::start_step(Step& step, LineReader& lines) {
     const auto limit = spec_.options.connect_timeout;
     auto done = co_await await_nodes(step, lines, NodeState::starting, after(limit));
     if (!done) co_return done;
+    if (step.any(NodeState::failed))
+        co_return fail(Errc::internal, "not started without the others");
     if (step.any(NodeState::wanting)) {
         done = co_await copy_to_nodes(step);
     } else {
@@ -78,15 +91,20 @@ asio::awaitable<Result<void>> Head::start_step(Step& step, LineReader& lines) {
     done = co_await step.process->write(frame, after(limit));
     ::explicit_bzero(frame.data(), frame.size());
     if (!done) co_return done;
+    for (auto& [name, node] : step.nodes) {
+        if (node.state != NodeState::ready) continue;
+        node.state = NodeState::told;
+        set_phase(node.host, "the agent to connect back");
+    }
     step.join_deadline = after(limit + std::chrono::seconds(2));
+    if (relays_needed(step)) tasks_.spawn(tell_relays(step));
     co_return Result<void>{};
 }
 
 /// Reads what nodes say until all are beyond this state.
 asio::awaitable<Result<void>> Head::await_nodes(Step& step, LineReader& lines, NodeState state,
                                                 Deadline deadline) {
-    const auto is_behind = [state](const auto& node) { return node.second.state <= state; };
-    while (std::ranges::any_of(step.nodes, is_behind)) {
+    while (step.any_up_to(state)) {
         const auto line = co_await lines.next(deadline);
         if (!line) co_return std::unexpected(line.error());
         node_said(step, *line);
@@ -98,22 +116,25 @@ void Head::node_said(Step& step, std::string_view line) {
     const auto said = parse_node_line(line);
     const auto found = said ? step.nodes.find(said->node) : step.nodes.end();
     if (found == step.nodes.end()) return log::info("srun: {}", line);  // a prolog's, or a shell's
-    auto& [host, state] = found->second;
+    Step::Node& node = found->second;
+    const auto failed = [&](std::string text) {
+        node.state = NodeState::failed;
+        host_failed(node.host, Error{Errc::internal, std::move(text)});
+    };
     if (said->text.starts_with(kAgentFailed)) {
-        state = NodeState::failed;
-        const std::string text(said->text.substr(kAgentFailed.size()));
-        return host_failed(host, Error{Errc::internal, text});
-    }
-    if (said->text.starts_with(kAgentFound)) {
-        state = NodeState::found;
+        failed(std::string(said->text.substr(kAgentFailed.size())));
+    } else if (said->text.starts_with(kAgentFound)) {
+        node.state = NodeState::found;
     } else if (said->text.starts_with(kAgentWanted)) {
-        state = NodeState::wanting;
-        step.machine = said->text.substr(kAgentWanted.size());
+        node.state = NodeState::wanting;
+        const std::string machine(said->text.substr(kAgentWanted.size()));
+        if (step.machine.empty()) step.machine = machine;
+        if (machine != step.machine)
+            failed(fmt::format("it is {}, another node {}: put their dtrun-agent on PATH there",
+                               machine, step.machine));
     } else if (said->text.starts_with(kAgentReady)) {
-        const auto ready = check_ready(said->text);
-        state = ready ? NodeState::ready : NodeState::failed;
-        if (!ready) return host_failed(host, ready.error());
-        set_phase(host, "the agent to connect back");
+        node.state = NodeState::ready;
+        if (const auto ready = check_ready(said->text); !ready) failed(ready.error().message);
     }
 }
 
@@ -130,20 +151,17 @@ asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
 }
 
 /// The lifeline of all nodes, until srun ends.
-asio::awaitable<Result<void>> Head::hold_step(Step& step, LineReader& lines) {
-    if (relays_needed(step)) tasks_.spawn(tell_relays(step));
+asio::awaitable<void> Head::hold_step(Step& step, LineReader& lines) {
     for (;;) {
-        const bool joining = std::ranges::any_of(step.nodes, [this](const auto& node) {
-            return node.second.state == NodeState::ready && !has_joined(node.second.host);
-        });
-        const auto line = co_await lines.next(joining ? step.join_deadline : Deadline::max());
+        const auto line =
+            co_await lines.next(is_any_joining(step) ? step.join_deadline : Deadline::max());
         if (line) {
             node_said(step, *line);
-            continue;
+        } else if (line.error().code != Errc::timed_out) {
+            co_return;
+        } else if (is_any_joining(step) && Clock::now() >= step.join_deadline) {
+            nodes_late(step);
         }
-        const bool late = line.error().code == Errc::timed_out;
-        if (late && (!joining || job_.ending() || Clock::now() < step.join_deadline)) continue;
-        co_return std::unexpected(line.error());
     }
 }
 
@@ -155,6 +173,7 @@ bool Head::relays_needed(const Step& step) const {
 
 /// Once every relay is there or will not be.
 asio::awaitable<void> Head::tell_relays(Step& step) {
+    step.relays_unknown = true;
     Relays known;
     for (std::uint32_t host = 0; host < hosts_.size() && tree_.is_relay(host); ++host) {
         while (starting_ && hosts_[host].relay_port == 0 && !job_.has_failed(host))
@@ -163,6 +182,7 @@ asio::awaitable<void> Head::tell_relays(Step& step) {
             known.relays.push_back({host, hosts_[host].address, hosts_[host].relay_port});
     }
     step.join_deadline = after(spec_.options.connect_timeout + std::chrono::seconds(2));
+    step.relays_unknown = false;
     const Bytes frame = encode(known);
     const auto done = co_await step.process->write(frame, step.join_deadline);
     if (!done) log::info("srun: {}", done.error().message);  // its output tells more
@@ -172,45 +192,83 @@ bool Head::has_joined(std::uint32_t host) const {
     return hosts_[host].session != nullptr || hosts_[host].done || job_.has_failed(host);
 }
 
-std::string Head::describe_wait(const Step& step) const {
-    const double limit = std::chrono::duration<double>(spec_.options.connect_timeout).count();
-    const std::string said = without_binding(step.process->take_errors());
-    const char* what = step.any(NodeState::starting) ? "srun has not started the agent"
-                       : step.any(NodeState::ready)  ? "the agent started, but did not connect back"
-                                                     : "the agent did not start";
-    return fmt::format("{} within {:.3g} s (--connect-timeout){}{}", what, limit,
-                       said.empty() ? "" : ": ", said);
+bool Head::is_any_missing(const Step& step) const {
+    return std::ranges::any_of(step.nodes,
+                               [this](const auto& node) { return !has_joined(node.second.host); });
 }
 
-/// For those of its nodes that have not joined; of the others their connection tells.
-void Head::fail_step(Step& step, Error error) {
-    std::vector<std::uint32_t> missing;
+/// Whether any node that has all it needs has not connected yet.
+bool Head::is_any_joining(const Step& step) const {
+    return !job_.ending() && std::ranges::any_of(step.nodes, [&](const auto& node) {
+        const std::uint32_t host = node.second.host;
+        return node.second.state == NodeState::told && !has_joined(host) &&
+               !(step.relays_unknown && tree_.parent(host));
+    });
+}
+
+/// Those that kept the others waiting fail because of that, and the others because of them.
+void Head::nodes_late(Step& step) {
+    NodeState behind = NodeState::failed;
     for (const auto& [name, node] : step.nodes)
-        if (!has_joined(node.host)) missing.push_back(node.host);
-    if (step.process && missing.empty()) return log_srun(step.process->take_errors());
-    if (step.process && error.code == Errc::closed)
-        error.message = "srun ended: " + without_binding(describe_ending(*step.process));
-    else if (error.code == Errc::timed_out)
-        error.message = describe_wait(step);
-    for (const std::uint32_t host : missing) host_failed(host, error);
+        if (!has_joined(node.host)) behind = std::min(behind, node.state);
+    std::vector<std::string> names;
+    for (const auto& [name, node] : step.nodes)
+        if (node.state == behind && !has_joined(node.host)) names.push_back(name);
+    const double limit = std::chrono::duration<double>(spec_.options.connect_timeout).count();
+    const std::string said = without_binding(step.process->take_errors());
+    const char* what = behind == NodeState::starting ? "srun has not started the agent"
+                       : behind == NodeState::told   ? "the agent started, but did not connect back"
+                                                     : "the agent did not start";
+    fail_nodes(step, behind,
+               fmt::format("{} within {:.3g} s (--connect-timeout){}{}", what, limit,
+                           said.empty() ? "" : ": ", said));
+    fail_nodes(step, NodeState::failed, "waited for " + join_names(names));
+}
+
+/// Those that have not joined and are not beyond this state.
+void Head::fail_nodes(Step& step, NodeState up_to, const std::string& text) {
+    for (auto& [name, node] : step.nodes) {
+        if (has_joined(node.host) || node.state > up_to) continue;
+        node.state = NodeState::failed;
+        host_failed(node.host, Error{Errc::closed, text});
+    }
+}
+
+/// What srun says while the job runs.
+void Head::show_steps() {
+    for (Step& step : steps_)
+        if (step.process && !is_any_missing(step)) log_srun(step.process->take_error_lines());
+}
+
+asio::awaitable<void> Head::wait_for_steps(std::chrono::milliseconds span) {
+    const auto any_left = [this] {
+        return std::ranges::any_of(steps_, [](const Step& step) { return !step.ended; });
+    };
+    DeadlineGuard guard(step_ended_, after(hurry_ ? std::chrono::milliseconds(0) : span));
+    while (any_left() && !guard.expired()) co_await step_ended_.async_wait(use_tuple);
+}
+
+void Head::signal_steps(int signal) {
+    for (Step& step : steps_)
+        if (!step.ended) step.process->signal(signal);
 }
 
 /// Agents end with their job, and srun with its agents. What is left is ended by force: at SIGTERM
 /// srun kills its step.
 asio::awaitable<void> Head::end_steps() {
     for (Step& step : steps_) {
-        if (!step.process) continue;
+        if (step.ended) continue;
         step.process->close_input();
-        const bool never_ran = step.any(NodeState::starting);
-        for (const int signal : {SIGTERM, SIGKILL}) {
-            DeadlineGuard guard(step_ended_,
-                                after(never_ran ? std::chrono::seconds(0) : kStepEndLimit));
-            while (!step.ended && !guard.expired()) co_await step_ended_.async_wait(use_tuple);
-            if (step.ended) break;
-            step.process->signal(signal);
-        }
-        log_srun(step.process->take_errors());
+        const bool never_ran = std::ranges::all_of(
+            step.nodes, [](const auto& node) { return node.second.state == NodeState::starting; });
+        if (never_ran) step.process->signal(SIGTERM);
     }
+    co_await wait_for_steps(kStepEndLimit);
+    signal_steps(SIGTERM);
+    co_await wait_for_steps(kStepEndLimit);
+    signal_steps(SIGKILL);
+    for (Step& step : steps_)
+        if (step.process) log_srun(step.process->take_errors());
 }
 
 }  // namespace dtrun

@@ -123,7 +123,12 @@ Result<void> Head::listen() {
 }
 
 asio::awaitable<void> Head::start_hosts() {
-    for (auto& group : step_groups(spec_)) tasks_.spawn(run_step(std::move(group)));
+    auto groups = step_groups(spec_);
+    if (spec_.options.encrypt && !groups.empty())
+        log::warn(
+            "--encrypt: srun carries the job's secret to the hosts and does not encrypt it; "
+            "--transport ssh does");
+    for (auto& group : groups) tasks_.spawn(run_step(std::move(group)));
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
         if (spec_.hosts[host].transport == Transport::slurm) continue;
         while (logins_ >= kLoginsMax && starting_) co_await login_slot_.async_wait(use_tuple);
@@ -277,8 +282,9 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
 Bytes Head::step_bootstrap_frame() const {
     Bootstrap boot = common_bootstrap();
     for (const JobHost& host : spec_.hosts) {
-        boot.nodes.push_back(host.transport == Transport::slurm ? host.host.name : "");
-        if (host.transport == Transport::slurm) boot.env = host.env;
+        const bool is_node = host.transport == Transport::slurm;
+        boot.nodes.push_back(is_node ? host.host.name : "");
+        if (is_node && boot.env.empty()) boot.env = host.env;
     }
     boot.tree_threshold = static_cast<std::uint32_t>(spec_.options.tree_threshold);
     Bytes frame = encode(boot);

@@ -20,53 +20,31 @@ namespace {
 /// Where ranks may run, before anything is chosen.
 struct Offer {
     HostList hosts;
-    std::optional<int> world_size;  ///< nothing: every slot
     Sources sources;
     std::optional<Allocation>
         allocation;  ///< of the scheduler around us, whether or not it is used
     bool from_allocation = false;
 };
 
-/// A scheduler counts the ranks that it would start; more may fit when the user asks for more.
-void fill_slots(HostList& hosts, std::optional<int> world_size) {
-    int slots = 0;
-    for (const Host& host : hosts) slots += host.slots;
-    for (Host& host : hosts) {
-        if (world_size.value_or(0) > slots) host.slots = host.slots_max.value_or(host.slots);
-        host.slots_max.reset();
-    }
+/// Hosts that the user has named. With `--transport slurm` the allocation must be readable all the
+/// same.
+Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
+    Offer offer;
+    auto hosts =
+        options.hosts.empty() ? read_hostfile(options.hostfile) : parse_hosts(options.hosts);
+    if (!hosts) return std::unexpected(hosts.error());
+    offer.hosts = std::move(*hosts);
+    offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
+    offer.sources.slots = offer.sources.hosts;
+    auto allocation = slurm_here(caller);
+    if (!allocation && options.transport == TransportChoice::slurm)
+        return std::unexpected(allocation.error());
+    if (allocation) offer.allocation = std::move(*allocation);
+    return offer;
 }
 
-Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
+Offer this_machine(const Options& options) {
     Offer offer;
-    offer.world_size = options.world_size;
-    offer.sources.world_size = options.world_size ? "-np" : "every slot";
-    const bool named = !options.hosts.empty() || !options.hostfile.empty();
-    auto allocation = options.join ? std::nullopt : allocation_here(caller);
-    if (!allocation && !named) return std::unexpected(allocation.error());
-    if (allocation) offer.allocation = std::move(*allocation);
-    if (named) {
-        auto hosts =
-            options.hosts.empty() ? read_hostfile(options.hostfile) : parse_hosts(options.hosts);
-        if (!hosts) return std::unexpected(hosts.error());
-        offer.hosts = std::move(*hosts);
-        offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
-        offer.sources.slots = offer.sources.hosts;
-        return offer;
-    }
-    if (offer.allocation && options.transport != TransportChoice::local) {
-        const Allocation& given = *offer.allocation;
-        offer.from_allocation = true;
-        offer.hosts = given.hosts;
-        fill_slots(offer.hosts, options.world_size);
-        offer.sources.hosts = given.hosts_source;
-        offer.sources.slots = given.slots_source;
-        const bool filtered = !options.include.empty() || !options.exclude.empty();
-        if (options.world_size || filtered) return offer;
-        offer.world_size = given.world_size;
-        offer.sources.world_size = given.world_size_source;
-        return offer;
-    }
     Host here;
     here.name = options.join ? host_name() : "localhost";
     here.slots = options.world_size.value_or(1);
@@ -76,20 +54,67 @@ Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
     return offer;
 }
 
-Result<Placement> place(const Options& options, Offer& offer) {
-    HostList hosts = std::move(offer.hosts);
-    if (!options.include.empty() || !options.exclude.empty()) {
-        auto filtered = filter_hosts(hosts, options.include, options.exclude);
-        if (!filtered) return std::unexpected(filtered.error());
-        hosts = std::move(*filtered);
+Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
+    if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
+    // In a rank the allocation is the whole job's around us.
+    const bool in_rank = find_variable(caller, "DTRUN_RANK").has_value();
+    if (options.join || options.transport == TransportChoice::local || in_rank)
+        return this_machine(options);
+    auto allocation = allocation_here(caller);
+    if (!allocation) return std::unexpected(allocation.error());
+    if (!*allocation) return this_machine(options);
+    Offer offer;
+    offer.from_allocation = true;
+    offer.hosts = (*allocation)->hosts;
+    offer.sources = {(*allocation)->hosts_source, (*allocation)->slots_source, ""};
+    offer.allocation = std::move(*allocation);
+    return offer;
+}
+
+/// What fits on a host of an allocation is not oversubscribed; its slots are what the scheduler
+/// itself would start there.
+Result<HostList> filter_offer(const Options& options, const Offer& offer) {
+    HostList hosts = offer.hosts;
+    for (Host& host : hosts)
+        if (offer.from_allocation) host.slots = host.slots_max.value_or(host.slots);
+    auto kept = filter_hosts(hosts, options.include, options.exclude);
+    if (!kept || !offer.from_allocation) return kept;
+    for (Host& host : *kept) {
+        const auto given = std::ranges::find(offer.hosts, host.name, &Host::name);
+        if (host.slot_ids.empty()) host.slots = given->slots;
     }
-    return place_ranks(hosts, {offer.world_size, options.map_by, options.oversubscribe});
+    return kept;
+}
+
+Result<Placement> place(const Options& options, Offer& offer) {
+    HostList hosts = offer.hosts;
+    PlacementRequest request{options.world_size, options.map_by, options.oversubscribe};
+    const bool filtered = !options.include.empty() || !options.exclude.empty();
+    if (filtered) {
+        auto kept = filter_offer(options, offer);
+        if (!kept) return std::unexpected(kept.error());
+        hosts = std::move(*kept);
+    }
+    offer.sources.world_size = options.world_size ? "-np" : "every slot";
+    if (offer.from_allocation) {
+        for (Host& host : hosts) {
+            if (options.oversubscribe) host.slots_max.reset();
+            if (!options.oversubscribe && !host.slots_max) host.slots_max = host.slots;
+        }
+        request.oversubscribe = true;
+        if (!options.world_size && !filtered) {
+            request.world_size = offer.allocation->world_size;
+            offer.sources.world_size = offer.allocation->world_size_source;
+        }
+    }
+    return place_ranks(hosts, request);
 }
 
 /// The index of a host in Slurm's allocation, if we are in one and it is a node of it.
 std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation,
                                      const Host& host) {
     if (!allocation || allocation->scheduler != Scheduler::slurm) return {};
+    if (!host.user.empty() || host.port != 0 || !host.address.empty()) return {};  // meant for ssh
     const auto found = std::ranges::find(allocation->hosts, host.name, &Host::name);
     if (found == allocation->hosts.end()) return {};
     return static_cast<std::size_t>(found - allocation->hosts.begin());
@@ -150,12 +175,15 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     if (auto done = check_key(options.ssh_identity_file); !done)
         return std::unexpected(done.error());
     const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
-    spec.slurm_contract = options.slurm_contract || (in_slurm && offer->from_allocation);
-    spec.heterogeneous =
-        in_slurm && std::ranges::any_of(offer->allocation->nodes, [](const Allocation::Node& node) {
-            return node.het_group > 0;
-        });
-    if (in_slurm) spec.srun_env = srun_environment(caller);
+    spec.slurm_contract = options.slurm_contract || in_slurm;
+    if (in_slurm) {
+        const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;
+        const auto any = [&](auto differs) { return std::ranges::any_of(nodes, differs); };
+        spec.heterogeneous = any([](const Allocation::Node& n) { return n.het_group > 0; });
+        spec.gpus_differ =
+            any([&](const Allocation::Node& n) { return n.gpus != nodes.front().gpus; });
+        spec.srun_env = srun_environment(caller);
+    }
     spec.sources = std::move(offer->sources);
     for (const Host& host : spec.placement.hosts) {
         if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());

@@ -34,10 +34,10 @@ public:
         DeadlineGuard guard(out_, deadline);
         const auto buffer = asio::buffer(into.data(), into.size());
         const auto [error, bytes] = co_await out_.async_read_some(buffer, use_tuple);
+        if (!error) co_return bytes;
         if (error == asio::error::eof) co_return std::size_t{0};
         if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
-        if (error) co_return fail(Errc::cancelled, "{}", error.message());
-        co_return bytes;
+        co_return fail(Errc::cancelled, "{}", error.message());
     }
 
     asio::awaitable<Result<void>> write(std::string_view bytes, Deadline deadline) override {
@@ -58,6 +58,13 @@ public:
         pid_ = -1;
         if (WIFSIGNALED(status)) return fmt::format("signal {}", WTERMSIG(status));
         return fmt::format("exit status {}", WEXITSTATUS(status));
+    }
+
+    std::string take_error_lines() override {
+        const std::size_t end = errors_.rfind('\n') + 1;  // 0 without one
+        std::string lines = errors_.substr(0, end);
+        errors_.erase(0, end);
+        return lines;
     }
 
     void close_input() override {

@@ -13,6 +13,8 @@ class Process : public Channel {
 public:
     virtual void close_input() = 0;  ///< it reads the end; idempotent
     virtual void signal(int signal) = 0;
+    /// take_errors(), but what is not yet a whole line stays.
+    virtual std::string take_error_lines() = 0;
 };
 
 /// Starts a program on this machine, in a session of its own so that the terminal's signals do not

@@ -29,7 +29,8 @@ constexpr std::string_view kScript =
     "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${{s%% *}}\" = \"$h\" ] || [ -z \"$s\" ] || "
     "f \"the agent was damaged on its way\"; "
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
-    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; fi; "
+    "[ \"$(\"$a\" --build-id 2>/dev/null)\" ] || "
+    "f \"cannot execute $a (is $d mounted noexec?)\"; fi; "
     "exec \"$a\" --node \"$m\"";
 
 /// Of the batch script's environment: what tells srun which job and which cluster it is.
@@ -54,20 +55,15 @@ bool belongs_to_login(std::string_view name) {
 
 std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec) {
     std::map<int, std::vector<std::uint32_t>> components;
-    for (std::uint32_t host = 0; host < spec.hosts.size(); ++host)
-        if (spec.hosts[host].transport == Transport::slurm)
-            components[spec.hosts[host].node.het_group].push_back(host);
-    const auto gpus_of = [&](std::uint32_t host) { return spec.hosts[host].node.gpus; };
     std::vector<std::vector<std::uint32_t>> groups;
-    for (auto& [component, hosts] : components) {
-        const bool alike = std::ranges::all_of(
-            hosts, [&](std::uint32_t host) { return gpus_of(host) == gpus_of(hosts.front()); });
-        if (alike) {
-            groups.push_back(std::move(hosts));
-        } else {
-            for (const std::uint32_t host : hosts) groups.push_back({host});
-        }
+    for (std::uint32_t host = 0; host < spec.hosts.size(); ++host) {
+        if (spec.hosts[host].transport != Transport::slurm) continue;
+        if (spec.gpus_differ)
+            groups.push_back({host});
+        else
+            components[spec.hosts[host].node.het_group].push_back(host);
     }
+    for (auto& [component, hosts] : components) groups.push_back(std::move(hosts));
     return groups;
 }
 
@@ -85,7 +81,7 @@ std::vector<std::string> srun_command(const JobSpec& spec, std::span<const std::
     if (spec.heterogeneous) argv.push_back(fmt::format("--het-group={}", node.het_group));
     // `--gres` for a single node may not ask for more than the job's other nodes have.
     if (node.gpus > 0)
-        argv.push_back(fmt::format("--{}{}", hosts.size() == 1 ? "gpus=" : "gres=gpu:", node.gpus));
+        argv.push_back(fmt::format("--{}{}", spec.gpus_differ ? "gpus=" : "gres=gpu:", node.gpus));
     argv.insert(argv.end(), {"/bin/sh", "-c", command});
     return argv;
 }

@@ -14,7 +14,7 @@ namespace dtrun {
 
 /// The hosts of a job that Slurm starts agents on, in groups with one `srun` for each: all of them;
 /// but those of different components of a heterogeneous job apart, since only one of these would get
-/// srun's standard input, and each alone where they have different numbers of GPUs, for which one
+/// srun's standard input, and each alone where nodes have different numbers of GPUs, for which one
 /// step cannot ask.
 /// \return indexes into spec.hosts
 std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec);

@@ -210,14 +210,14 @@ void Daemon::arm_timer() {
 
 void Daemon::beat() {
     const Bytes frame = encode(Heartbeat{});
-    std::vector<PortId> silent;
+    std::vector<std::pair<PortId, std::chrono::milliseconds>> silent;
     for (const auto& [id, port] : ports_) {
         port->link.send_soon(FrameType::heartbeat, payload_of(frame));
-        if (pulse_.lost(port->link)) silent.push_back(id);
+        if (const auto silence = pulse_.lost(port->link)) silent.emplace_back(id, *silence);
     }
-    for (const PortId id : silent) {
+    for (const auto& [id, silence] : silent) {
         Port& port = *ports_.at(id);
-        const std::string why = describe_silence(*pulse_.lost(port.link));
+        const std::string why = describe_silence(silence);
         log::info("connection from {}: {}", port.peer, why);
         if (ServedJob* job = find_job(port.job); job != nullptr && port.entered)
             job->silent(id, why, Clock::now());

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/deadline.h"
+#include "base/clock.h"
 #include "rendezvous/request.h"
 
 #include <algorithm>

@@ -34,7 +34,13 @@ Agent::Agent(asio::io_context& io, char** host_env, std::string node)
       supervisor_(io.get_executor(), [this](const Exited& exited) { rank_exited(exited); }),
       tasks_(io.get_executor()),
       finished_(io, asio::steady_timer::time_point::max()),
-      head_gone_(io, asio::steady_timer::time_point::max()) {}
+      head_gone_(io, asio::steady_timer::time_point::max()),
+      signals_(io) {
+    for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
+        signals_.add(kGuardSignals[i]);
+        signals_.add(passed_on(i));
+    }
+}
 
 asio::awaitable<int> Agent::run() {
     say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
@@ -254,6 +260,27 @@ void Agent::beat() {
 void Agent::rank_exited(const Exited& exited) {
     feeds_.erase(exited.rank);
     if (!link_) return;
+    // A scheduler's signal may have come to the rank first.
+    const bool unclear = !node_.empty() && exited.sent_signal == 0 &&
+                         std::ranges::find(kGuardSignals, exited.signal) != kGuardSignals.end();
+    if (unclear) {
+        ++unreported_;
+        tasks_.spawn(report_later(exited));
+    } else {
+        report(exited);
+    }
+}
+
+asio::awaitable<void> Agent::report_later(Exited exited) {
+    asio::steady_timer timer(io_, kSignalSpread);
+    co_await timer.async_wait(use_tuple);
+    if (signalled_.contains(exited.signal)) exited.sent_signal = exited.signal;
+    --unreported_;
+    report(exited);
+    finish_if_done();
+}
+
+void Agent::report(const Exited& exited) {
     link_->send(encode(exited));
     ports_->relay().fail_fences(
         fmt::format("rank {} on {} has ended", exited.rank, bootstrap_.host_name));
@@ -271,13 +298,8 @@ asio::awaitable<void> Agent::watch_lifeline() {
 }
 
 asio::awaitable<void> Agent::watch_signals() {
-    asio::signal_set signals(io_);
-    for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
-        signals.add(kGuardSignals[i]);
-        signals.add(passed_on(i));
-    }
     for (;;) {
-        const auto [error, signal] = co_await signals.async_wait(use_tuple);
+        const auto [error, signal] = co_await signals_.async_wait(use_tuple);
         if (error) co_return;
         on_signal(signal);
     }
@@ -497,7 +519,9 @@ void Agent::end_job(int signal, std::chrono::milliseconds grace) {
 /// With no process left every pipe has its end, and the pump sees it once the head has room. Hosts
 /// behind this one need it until they are done.
 void Agent::finish_if_done() {
-    if (done_ || !strays_ || (!leaving_ && (!pump_->all_ended() || ports_->has_agents()))) return;
+    if (done_ || !strays_ || unreported_ > 0 ||
+        (!leaving_ && (!pump_->all_ended() || ports_->has_agents())))
+        return;
     done_ = true;
     if (!leaving_) link_->send(encode(Done{static_cast<std::uint32_t>(*strays_)}));
     finished_.cancel();

@@ -53,6 +53,8 @@ private:
     asio::awaitable<void> on_guard_signal(int signal);
     void scheduler_sent(int signal, bool ranks_have_it);
     asio::awaitable<void> stop_after(Stop stop);
+    asio::awaitable<void> report_later(Exited exited);
+    void report(const Exited& exited);
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);
 
@@ -94,8 +96,10 @@ private:
     asio::steady_timer head_gone_;          ///< cancelled when leaving_
     bool leaving_ = false;                  ///< no head to report to any more
     std::optional<std::uint64_t> pausing_;  ///< for this generation
-    std::map<int, Deadline> signalled_;     ///< by a scheduler, straight to us, when
-    std::optional<int> strays_;             ///< set when no process is left
+    asio::signal_set signals_;
+    int unreported_ = 0;  ///< ranks that have ended, of which the head does not know yet
+    std::map<int, Deadline> signalled_;  ///< by a scheduler, straight to us, when
+    std::optional<int> strays_;          ///< set when no process is left
     bool done_ = false;
 };
 

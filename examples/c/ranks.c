@@ -1,4 +1,4 @@
-/* What dtrun's client can do, in a few lines: dtrun -np 4 ./ranks */
+/* What dtrun's client can do, in a few lines: dtrun -np 4 ./ranks, or srun -n 4 ./ranks */
 
 #include <dtrun.h>
 
@@ -50,7 +50,7 @@ int main(void) {
     if (status == 0 && dtrun_barrier(worker, text("step"), 60000) != DTRUN_OK)
         status = failed("barrier");
     if (status == 0 && dtrun_progress(worker, 1) != DTRUN_OK) status = failed("progress");
-    if (status == 0 && strcmp(dtrun_launcher(worker), "none") != 0) status = share_result(worker);
+    if (status == 0 && dtrun_world_size(worker) > 1) status = share_result(worker);
     dtrun_finalize(worker, status == 0 ? NULL : dtrun_error_text());
     return status;
 }

@@ -1,4 +1,4 @@
-// What dtrun's client can do, in a few lines: dtrun -np 4 ./ranks
+// What dtrun's client can do, in a few lines: dtrun -np 4 ./ranks, or srun -n 4 ./ranks
 
 #include <dtrun/worker.h>
 
@@ -28,7 +28,7 @@ int main() try {
         worker.progress(step);
     }
 
-    if (worker.launcher() == "none") return 0;  // one process alone has no store
+    if (worker.world_size() == 1) return 0;  // nobody to share with
     if (worker.rank() == 0) worker.set("result", "42");
     const std::string result = worker.get("result", 60s);
     std::cout << "rank " + std::to_string(worker.rank()) + ": the result is " + result + '\n';

@@ -1,4 +1,4 @@
-"""What dtrun's client can do, in a few lines: dtrun -np 4 python3 ranks.py"""
+"""What dtrun's client can do: dtrun -np 4 python3 ranks.py, or srun -n 4 python3 ranks.py"""
 
 import socket
 
@@ -18,8 +18,8 @@ def main() -> None:
             worker.barrier("step", timeout=60)
             worker.progress(step)
 
-        if worker.launcher == "none":
-            return  # one process alone has no store
+        if worker.world_size == 1:
+            return  # nobody to share with
         if worker.rank == 0:
             worker.set("result", "42")
         print(f"rank {worker.rank}: the result is {worker.get('result', timeout=60).decode()}")

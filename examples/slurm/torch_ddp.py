@@ -12,8 +12,8 @@ device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_
                       ) if on_gpu else torch.device("cpu")
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(1, 1).to(device))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(200):
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(500):
     x = torch.rand(64, 1, device=device)
     loss = torch.nn.functional.mse_loss(model(x), 3 * x + 1)
     optimizer.zero_grad()

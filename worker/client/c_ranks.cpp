@@ -17,15 +17,13 @@ Outcome<std::vector<FenceEntry>> fence_by_any_means(Client& client, std::string_
     if (bytes && bytes->size() > Fence::kBytesMax)
         return failure(DTRUN_INVALID, "{} bytes for a fence, more than {}", bytes->size(),
                        Fence::kBytesMax);
-    if (client.launcher() == Launcher::agent || client.is_member())
-        return client.fence(name, bytes, timeout_ms, give_up);
+    if (client.has_fences()) return client.fence(name, bytes, timeout_ms, give_up);
     if (client.place().world_size == 1)
         return std::vector<FenceEntry>{{0, Bytes(bytes.value_or(""))}};
-    if (!client.is_served())
-        return failure(DTRUN_NO_LAUNCHER,
-                       "fence '{}': ranks of '{}' meet through a daemon: run `dtrun serve` and set "
-                       "DTRUN_SERVE, DTRUN_JOB_NAME and DTRUN_SECRET_FILE",
-                       name, launcher_name(client.launcher()));
+    if (!client.is_served()) {
+        const Failure why = client.unserved();
+        return failure(why.code, "fence '{}': {}", name, why.text);
+    }
     return store_fence(client, name, client.next_round(name), bytes, timeout_ms, give_up);
 }
 

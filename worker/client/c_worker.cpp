@@ -13,6 +13,8 @@ namespace dtrun::embedded {
 namespace {
 
 constexpr std::int64_t kAgentTimeoutMs = 60'000;
+/// Tasks of a step start together, but what they do before they come here may take its time.
+constexpr std::int64_t kStepTimeoutMs = 300'000;
 /// What Enter grants a job's ranks to come together, and a little more to hear of it.
 constexpr std::int64_t kDaemonTimeoutMs = 610'000;
 
@@ -47,8 +49,9 @@ Outcome<std::unique_ptr<Client>> start_client(std::int64_t timeout_ms,
         if (!read) return std::unexpected(read.error());
         credentials = *read;
     }
-    const std::int64_t usual =
-        surroundings->launcher == Launcher::agent ? kAgentTimeoutMs : kDaemonTimeoutMs;
+    const std::int64_t usual = surroundings->step                          ? kStepTimeoutMs
+                               : surroundings->launcher == Launcher::agent ? kAgentTimeoutMs
+                                                                           : kDaemonTimeoutMs;
     const Patience patience{moment_after(timeout_ms < 0 ? usual : timeout_ms), std::move(give_up)};
     auto client = std::make_unique<Client>(std::move(*surroundings), std::move(credentials),
                                            Client::Role::rank);
@@ -70,7 +73,6 @@ Client& client_of(dtrun_worker* worker) {
     Client* client = worker->client.load();
     if (client->pid() == ::getpid()) return *client;
     // Forked. The parent's client stays as it is: its threads, and what they held, are not here.
-    client->close_inherited();
     auto helper =
         std::make_unique<Client>(client->inherited(), client->credentials(), Client::Role::helper);
     if (worker->client.compare_exchange_strong(client, helper.get())) return *helper.release();
@@ -154,8 +156,8 @@ void dtrun_finalize(dtrun_worker* worker, const char* failure) {
     if (worker == nullptr) return;
     Client* client = worker->client;
     if (client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
-        const Unlocked unlocked(worker->options);
-        client->leave(failure != nullptr ? failure : "");
+        Unlocked unlocked(worker->options);
+        client->leave(failure != nullptr ? failure : "", unlocked.give_up());
         delete client;
     }
     delete worker;

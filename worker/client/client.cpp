@@ -14,6 +14,7 @@ namespace dtrun::embedded {
 namespace {
 
 constexpr std::chrono::seconds kLeaveTime{1};
+constexpr std::chrono::seconds kPatienceForRank0{10};
 
 std::uint64_t random_id() {
     std::uint64_t id = 0;
@@ -53,7 +54,22 @@ Client::~Client() {
 }
 
 bool Client::is_served() const {
-    return has_daemon() || launcher() == Launcher::agent;
+    return has_daemon() || launcher() == Launcher::agent || (in_step() && !unmet_);
+}
+
+bool Client::has_fences() const {
+    return launcher() == Launcher::agent || is_member() || (in_step() && !unmet_);
+}
+
+Failure Client::unserved() const {
+    if (unmet_)
+        return {unmet_->code, fmt::format("the ranks of step {} cannot meet: {}",
+                                          surroundings_.step->id, unmet_->text)};
+    return {DTRUN_NO_LAUNCHER,
+            fmt::format("nobody serves a store here: start the program with dtrun, or run `dtrun "
+                        "serve` and set DTRUN_SERVE, DTRUN_JOB_NAME and DTRUN_SECRET_FILE "
+                        "(launcher: {})",
+                        launcher_name(launcher()))};
 }
 
 bool Client::is_member() const {
@@ -71,12 +87,9 @@ Surroundings Client::inherited() const {
     return surroundings;
 }
 
-void Client::close_inherited() {
-    if (const int fd = fd_.exchange(-1); fd >= 0) ::close(fd);
-}
-
 Outcome<FrameSocket> Client::dial(const Patience& patience) {
     if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, patience);
+    if (in_step()) return meet(patience);
     return FrameSocket::connect_unix(surroundings_.socket);
 }
 
@@ -112,12 +125,13 @@ Outcome<void> Client::start(const Patience& patience) {
         dialling.deadline =
             std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
     Outcome<FrameSocket> socket = dial(dialling);
+    if (unmet_) return {};
     if (!socket) return std::unexpected(socket.error());
     Bytes opening;
     {
         const Lock lock(mutex_);
         socket_ = std::move(*socket);
-        opening = opening_frame();
+        if (!in_step()) opening = opening_frame();  // there it was said while we met
         set_connected(true);
         heard_ = lost_since_ = now();
     }
@@ -131,9 +145,22 @@ Outcome<void> Client::start(const Patience& patience) {
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
         if (!is_member()) return {};
     }
+    return take_place(patience);
+}
+
+/// Waits until we are welcome.
+Outcome<void> Client::take_place(const Patience& patience) {
+    const Moment begun = now();
+    Patience longer = patience;
+    if (in_step() && !server_ && longer.deadline != Moment::max())
+        longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock(mutex_);
-    return wait_until(
-        lock, [this] { return placed_; }, patience);
+    const auto placed = wait_until(
+        lock, [this] { return placed_; }, longer);
+    if (placed || !in_step()) return placed;
+    lock.unlock();
+    return std::unexpected(
+        explain(placed.error(), std::chrono::ceil<std::chrono::milliseconds>(now() - begun)));
 }
 
 Outcome<void> Client::ensure_started(const Patience& patience) {
@@ -155,11 +182,13 @@ Client::InCall::~InCall() {
     if (--client_.in_calls_ == 0) client_.no_calls_.notify_one();
 }
 
-void Client::leave(std::string_view failure) {
-    if (is_member()) send_leave(failure);
+void Client::leave(std::string_view failure, std::function<bool()> give_up) {
+    if (is_member() || (in_step() && role_ == Role::rank)) send_leave(failure);
     Lock lock(mutex_);
     close({DTRUN_CLOSED, "the worker is finalized"});
     no_calls_.wait(lock, [this] { return in_calls_ == 0; });
+    lock.unlock();
+    if (server_) leave_step(failure, std::move(give_up));
 }
 
 void Client::send_leave(std::string_view failure) {
@@ -245,7 +274,8 @@ bool Client::read_once(Lock& lock, Moment until) {
         answered_ = true;
         dispatch();
     } else if (got == FrameSocket::Got::end) {
-        lose("the other side has closed the connection");
+        lose(in_step() ? "rank 0, which serves the step, has ended"
+                       : "the other side has closed the connection");
     }
     return got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
 }
@@ -315,7 +345,6 @@ Outcome<int> Client::event_fd() {
 
 void Client::set_connected(bool connected) {
     connected_ = connected;
-    fd_ = connected ? socket_.fd() : -1;
     if (!event_poll_) return;
     epoll_event readable{.events = EPOLLIN, .data = {}};
     ::epoll_ctl(event_poll_.get(), connected ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.fd(),

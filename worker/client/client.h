@@ -8,6 +8,7 @@
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
+#include "worker/client/step_server.h"
 
 #include <sys/types.h>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -24,7 +26,8 @@
 
 namespace dtrun::embedded {
 
-/// A process's connection to whoever serves its job: an agent, or a daemon, or nobody.
+/// A process's connection to whoever serves its job: an agent, a daemon, rank 0 of a Slurm step, or
+/// nobody.
 ///
 /// Thread: any number may be in its functions. There is no thread that reads: one of those that
 /// wait reads for all of them, and hands what comes to whom it is for. Only a daemon's client has a
@@ -47,9 +50,10 @@ public:
 
     /// Connects, and takes a rank's place. A helper does so when it is first used.
     Outcome<void> start(const Patience& patience);
-    /// Says how this member has ended, and ends the calls of others, with DTRUN_CLOSED. Returns
-    /// when nobody is left in a call.
-    void leave(std::string_view failure);
+    /// Says how this rank has ended, and ends the calls of others, with DTRUN_CLOSED. Returns when
+    /// nobody is left in a call, and rank 0 of a Slurm step when the other ranks have left, too,
+    /// unless it has failed.
+    void leave(std::string_view failure, std::function<bool()> give_up);
 
     /// While it lives, leave() waits.
     class InCall {
@@ -67,12 +71,14 @@ public:
     pid_t pid() const { return pid_; }
     Surroundings inherited() const;  ///< to make a helper of
     const std::optional<Credentials>& credentials() const { return credentials_; }
-    void close_inherited();  ///< leaves the connection to the parent
 
     Role role() const { return role_; }
     Launcher launcher() const { return surroundings_.launcher; }
-    bool is_served() const;  ///< there is somebody to connect to
-    bool is_member() const;  ///< a daemon hands out our rank
+    bool is_served() const;   ///< there is somebody to connect to
+    bool is_member() const;   ///< a daemon hands out our rank
+    bool has_fences() const;  ///< by frames
+    /// Why nobody serves us: a call that needs that can say so.
+    Failure unserved() const;
     /// These do not change once start() has succeeded.
     const std::string& job() const { return place_.job; }
     const std::string& host_name() const { return place_.host_name; }
@@ -90,7 +96,7 @@ public:
 
     /// How often this rank has been at a fence of this name before; counts.
     std::uint64_t next_round(std::string_view name);
-    /// By frames, which need an agent, or a daemon that we are a member of.
+    /// By frames: has_fences().
     /// \param bytes  nothing for a barrier
     /// \return what ranks brought, by rank; those that brought nothing are missing
     Outcome<std::vector<FenceEntry>> fence(std::string_view name,
@@ -124,6 +130,7 @@ private:
     using Lock = std::unique_lock<std::mutex>;
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
+    bool in_step() const { return surroundings_.step.has_value(); }
     // client.cpp: connection, and who reads
     void send_leave(std::string_view failure);
     Outcome<FrameSocket> dial(const Patience& patience);
@@ -132,6 +139,7 @@ private:
     Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
     template <class Ready>
     Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
+    Outcome<void> take_place(const Patience& patience);
     bool read_once(Lock& lock, Moment until);
     void lose(std::string text);
     void close(Failure why);
@@ -139,6 +147,11 @@ private:
     void set_connected(bool connected);
     void show_events();
     void send_if_connected(const Bytes& frame);
+
+    // client_step.cpp: a Slurm step
+    Outcome<FrameSocket> meet(const Patience& patience);
+    Failure explain(Failure why, std::chrono::milliseconds waited);
+    void leave_step(std::string_view failure, std::function<bool()> give_up);
 
     // client_frames.cpp: what comes in
     void dispatch();
@@ -178,7 +191,6 @@ private:
     std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
     mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
     FrameSocket socket_;        ///< replaced only with both mutexes, and while nobody reads
-    std::atomic<int> fd_{-1};   ///< of socket_, for a forked child
     bool connected_ = false;
     bool reading_ = false;  ///< somebody is in socket_.receive()
     std::optional<Failure> closed_;
@@ -192,6 +204,9 @@ private:
     int changes_ = 0;            ///< under way
     std::uint64_t last_id_ = 0;
     std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name of a fence
+
+    std::optional<Failure> unmet_;        ///< why the ranks of our step cannot meet
+    std::unique_ptr<StepServer> server_;  ///< rank 0 of a step
 
     Place place_;
     bool placed_ = false;

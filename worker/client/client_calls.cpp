@@ -71,11 +71,7 @@ Outcome<Bytes> Client::results_of(Call& call) const {
 
 Outcome<Bytes> Client::request(Op op, Bytes arguments, std::int64_t timeout_ms,
                                std::function<bool()> give_up) {
-    if (!is_served())
-        return failure(DTRUN_NO_LAUNCHER,
-                       "there is no store: start the program with dtrun, or run `dtrun serve` and "
-                       "set DTRUN_SERVE, DTRUN_JOB_NAME and DTRUN_SECRET_FILE (launcher: {})",
-                       launcher_name(launcher()));
+    if (!is_served()) return std::unexpected(unserved());
     if (arguments.size() > FrameHeader::kPayloadBytesMax)
         return failure(DTRUN_REFUSED, "a request of {} bytes, more than {}", arguments.size(),
                        FrameHeader::kPayloadBytesMax);

@@ -3,6 +3,23 @@
 #include <algorithm>
 
 namespace dtrun::embedded {
+namespace {
+
+Place place_of(Welcome welcome) {
+    return {.job = std::move(welcome.job),
+            .host_name = std::move(welcome.host_name),
+            .generation = welcome.generation,
+            .rank = welcome.rank,
+            .world_size = welcome.world_size,
+            .local_rank = welcome.local_rank,
+            .local_size = welcome.local_size,
+            .cross_rank = welcome.cross_rank,
+            .cross_size = welcome.cross_size,
+            .node_rank = welcome.node_rank,
+            .node_count = welcome.node_count};
+}
+
+}  // namespace
 
 /// Hands out every whole frame that was read.
 void Client::dispatch() {
@@ -89,17 +106,10 @@ Result<void> Client::on_welcome(std::string_view payload) {
     auto welcome = decode<Welcome>(payload);
     if (!welcome) return std::unexpected(welcome.error());
     if (role_ == Role::rank && !placed_) {
-        place_ = {.job = std::move(welcome->job),
-                  .host_name = std::move(welcome->host_name),
-                  .generation = welcome->generation,
-                  .rank = welcome->rank,
-                  .world_size = welcome->world_size,
-                  .local_rank = welcome->local_rank,
-                  .local_size = welcome->local_size,
-                  .cross_rank = welcome->cross_rank,
-                  .cross_size = welcome->cross_size,
-                  .node_rank = welcome->node_rank,
-                  .node_count = welcome->node_count};
+        if (in_step())
+            place_.generation = welcome->generation;  // Slurm has said the rest
+        else
+            place_ = place_of(std::move(*welcome));
         generation_ = place_.generation;
     }
     placed_ = true;

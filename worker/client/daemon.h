@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/ids.h"
+#include "worker/client/credentials.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
@@ -8,12 +8,6 @@
 #include <string>
 
 namespace dtrun::embedded {
-
-/// What proves to a `dtrun serve` daemon that a client belongs to a job.
-struct Credentials {
-    JobId job{};
-    Secret secret;  ///< the job's, made from the daemon's
-};
 
 /// Reads the daemon's secret. A file must be ours or root's and nobody else's to read; a descriptor
 /// is closed.

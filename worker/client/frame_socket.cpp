@@ -29,7 +29,9 @@ Outcome<void> wait_for(int fd, short events, const Patience& patience) {
 }
 
 Outcome<FrameSocket> connect_address(const addrinfo& address, const Patience& patience) {
-    Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    PrivateFd socket([&address] {
+        return ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    });
     if (!socket) return failure(DTRUN_CLOSED, "socket: {}", strerror(errno));
     int error = 0;
     if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) error = errno;
@@ -59,7 +61,7 @@ Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
         address.sun_path[0] = '\0';
     else
         ++bytes;  // the zero at its end
-    Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    PrivateFd socket([] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); });
     if (!socket) return failure(DTRUN_CLOSED, "socket: {}", strerror(errno));
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
                   static_cast<socklen_t>(bytes)) != 0)

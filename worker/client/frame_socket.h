@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/fd.h"
 #include "rendezvous/frame.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
+#include "worker/client/private_fd.h"
 
 #include <cstddef>
 #include <optional>
@@ -12,13 +12,14 @@
 
 namespace dtrun::embedded {
 
-/// A connected socket, and frames out of what it brings. Never raises SIGPIPE.
+/// A connected socket, and frames out of what it brings. Never raises SIGPIPE. A forked child does
+/// not have it.
 ///
 /// Thread: one at a time may receive, another one send. Lifetime: owns the socket.
 class FrameSocket {
 public:
     FrameSocket() = default;
-    explicit FrameSocket(Fd socket) : socket_(std::move(socket)) {}
+    explicit FrameSocket(PrivateFd socket) : socket_(std::move(socket)) {}
 
     /// To an agent: a Unix socket, "@name" for the abstract "\0name". The other side must run as
     /// the same user or as root. Failures: closed, refused, invalid
@@ -57,7 +58,7 @@ public:
 private:
     void make_room();
 
-    Fd socket_;
+    PrivateFd socket_;
     std::string buffer_;     ///< its size is what could be filled
     std::size_t begin_ = 0;  ///< not yet used
     std::size_t end_ = 0;    ///< received

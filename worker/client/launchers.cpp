@@ -155,6 +155,18 @@ void read_slurm(Reader& in, Place& place) {
         static_cast<std::uint32_t>(std::count_if(counts.begin(), counts.end(), has_this_local));
 }
 
+SlurmStep read_step(const Reader& in, const Place& place) {
+    SlurmStep step;
+    step.cluster = in.text("SLURM_CLUSTER_NAME");
+    step.id = place.job;
+    step.nodes = in.text("SLURM_STEP_NODELIST");
+    step.node = in.text("SLURMD_NODENAME");
+    step.ranks = place.world_size;
+    step.secret_file = in.text("DTRUN_SECRET_FILE");
+    step.munge_socket = in.text("DTRUN_MUNGE_SOCKET");
+    return step;
+}
+
 /// OMPI_COMM_WORLD_NODE_RANK is an index on the node, not of it: which node this is stays unknown.
 void read_open_mpi(Reader& in, Place& place) {
     read_world(in, place, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
@@ -217,12 +229,31 @@ DaemonAddress read_daemon(Reader& in, const std::string& serve) {
     return daemon;
 }
 
+/// Whether these variables name another rank or size than Slurm's: then the tasks of the step are
+/// those of another launcher, which has started us.
+bool differs_from_slurm(const Reader& in, std::string_view rank, std::string_view size) {
+    if (in.find(rank) == nullptr || in.find(size) == nullptr) return false;
+    const bool step = in.find("SLURM_STEP_NUM_TASKS") != nullptr;
+    return in.text(rank) != in.text("SLURM_PROCID") ||
+           in.text(size) != in.text(step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+}
+
+/// mpirun, mpiexec and torchrun put a task of their own on each node.
+Launcher launcher_in_step(const Reader& in) {
+    if (differs_from_slurm(in, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+        return Launcher::open_mpi;
+    if (differs_from_slurm(in, "PMI_RANK", "PMI_SIZE")) return Launcher::pmi;
+    if (in.find("TORCHELASTIC_RUN_ID") != nullptr && differs_from_slurm(in, "RANK", "WORLD_SIZE"))
+        return Launcher::torchrun;
+    return Launcher::slurm;
+}
+
 /// The launcher that has set ranks by itself, without a protocol of dtrun.
 Launcher foreign_launcher(const Reader& in) {
     const auto any = [&in](std::string_view a, std::string_view b) {
         return in.find(a) != nullptr || in.find(b) != nullptr;
     };
-    if (in_slurm_step(in)) return Launcher::slurm;
+    if (in_slurm_step(in)) return launcher_in_step(in);
     if (any("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return Launcher::open_mpi;
     if (any("PMI_RANK", "PMI_SIZE")) return Launcher::pmi;
     if (any("RANK", "WORLD_SIZE")) return Launcher::torchrun;
@@ -289,6 +320,8 @@ Outcome<Surroundings> find_launcher(const Environment& environment) {
     }
     read_place(in, found.launcher, found.place);
     if (!in.mistake().empty()) return failure(DTRUN_INVALID, "{}", in.mistake());
+    if (found.launcher == Launcher::slurm && !found.daemon && found.place.world_size > 1)
+        found.step = read_step(in, found.place);
     return found;
 }
 

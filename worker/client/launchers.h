@@ -44,11 +44,23 @@ struct DaemonAddress {
     std::uint32_t timeout_ms = 60'000;  ///< for a lost connection to come back
 };
 
+/// A step of Slurm that has more than one rank and no daemon: its ranks meet by themselves.
+struct SlurmStep {
+    std::string cluster;  ///< SLURM_CLUSTER_NAME
+    std::string id;       ///< job and step, such as "17.0"
+    std::string nodes;    ///< SLURM_STEP_NODELIST, as it is
+    std::string node;     ///< SLURMD_NODENAME; empty: not said
+    std::uint32_t ranks = 0;
+    std::string secret_file;   ///< DTRUN_SECRET_FILE; empty: MUNGE is used
+    std::string munge_socket;  ///< DTRUN_MUNGE_SOCKET; empty: MUNGE's own
+};
+
 struct Surroundings {
     Launcher launcher = Launcher::none;
     Place place;                          ///< agent, daemon: only what is to be asked for
     std::string socket;                   ///< agent: value of DTRUN_SOCKET
     std::optional<DaemonAddress> daemon;  ///< who hands out ranks, or is the store of another's
+    std::optional<SlurmStep> step;
 };
 
 /// Reads off the environment who has started this process; docs/CLIENT.md lists the variables.

@@ -2,9 +2,9 @@
  *
  * C99. All functions are thread-safe unless they say otherwise: many threads may wait in calls on
  * one worker. No function raises SIGPIPE, changes signal handlers, or starts a thread, except that
- * a client of a `dtrun serve` daemon has one small thread for its heartbeats. After fork() the
- * child has a connection of its own: it may use the store and read its place, nothing else
- * (DTRUN_FORKED).
+ * a client of a `dtrun serve` daemon has one small thread for its heartbeats, and rank 0 under srun
+ * one that serves the others. After fork() the child has a connection of its own: it may use the
+ * store and read its place, nothing else (DTRUN_FORKED).
  *
  * Timeouts are in milliseconds: 0 does not wait, negative (DTRUN_FOREVER) waits without a limit.
  * Functions return DTRUN_OK or another dtrun_code; then dtrun_error_text() says what happened and
@@ -85,15 +85,19 @@ typedef struct dtrun_options {
 
 /* Finds the launcher and takes this process's place among the ranks. Looks in this order:
  *   1. DTRUN_SOCKET                      dtrun's agent on this host
- *   2. SLURM_PROCID in a step            srun
+ *   2. SLURM_PROCID in a step            srun; its ranks serve themselves
  *   3. OMPI_COMM_WORLD_RANK              Open MPI's mpirun
  *   4. PMI_RANK                          MPICH's and Intel's mpiexec
  *   5. RANK, WORLD_SIZE                  torchrun
  *   6. nothing                           rank 0 of 1
+ * Of 2 to 5 the innermost counts: mpirun and torchrun may have been started by srun.
  * DTRUN_SERVE=host:port, with DTRUN_JOB_NAME and DTRUN_SECRET_FILE or DTRUN_SECRET_FD, names a
  * `dtrun serve` daemon. With one of 2 to 5 it is the store of their ranks. Alone, or with
  * DTRUN_MIN_NP or DTRUN_MAX_NP, it hands out the ranks, and this process is a member with one.
  * docs/CLIENT.md has the details of every variable.
+ *
+ * Under srun without a daemon every rank must call it: it returns when all have come, at most 300 s
+ * later if options grant no other time.
  *
  * options  NULL: all defaults
  * worker   set on success; end with dtrun_finalize()
@@ -103,7 +107,8 @@ DTRUN_API int dtrun_init(const dtrun_options* options, dtrun_worker** worker);
 /* Ends the membership and frees the worker. Calls that other threads have under way end with
  * DTRUN_CLOSED first; none may begin any more. NULL is allowed. A daemon is told that this rank is
  * done (no new generation begins), or with `failure` that it is lost to the others, and why; one
- * that hears nothing before the process ends takes the rank for lost.
+ * that hears nothing before the process ends takes the rank for lost. Under srun without a daemon
+ * rank 0 waits until the others have ended theirs, unless it has failed itself.
  * failure  NULL: all went well */
 DTRUN_API void dtrun_finalize(dtrun_worker* worker, const char* failure);
 

@@ -1,0 +1,69 @@
+#include "worker/client/client.h"
+
+#include "worker/client/nodelist.h"
+#include "worker/client/step_key.h"
+#include "worker/client/step_search.h"
+
+#include <algorithm>
+
+namespace dtrun::embedded {
+
+/// Rank 0 serves the step, the others look for it. Where the ranks have no way to recognise each
+/// other, a rank keeps that in unmet_: it may want to know its place and nothing else.
+Outcome<FrameSocket> Client::meet(const Patience& patience) {
+    SlurmStep step = *surroundings_.step;
+    if (step.node.empty()) step.node = surroundings_.place.host_name;
+    const bool serves = role_ == Role::rank && surroundings_.place.rank == 0;
+    const auto nodes = expand_nodelist(step.nodes);
+    auto key = StepKey::find(step);
+    std::optional<Failure> problem;
+    if (!nodes)
+        problem = {nodes.error().code, "SLURM_STEP_NODELIST: " + nodes.error().text};
+    else if (!key)
+        problem = key.error();
+    else if (serves && std::ranges::find(*nodes, step.node) == nodes->end())
+        problem = {DTRUN_INVALID, fmt::format("SLURMD_NODENAME='{}' is not in "
+                                              "SLURM_STEP_NODELIST='{}'",
+                                              step.node, step.nodes)};
+    if (problem) {
+        if (role_ == Role::rank) unmet_ = problem;
+        return std::unexpected(*problem);
+    }
+    if (serves) {
+        auto server = StepServer::start(step, *key);
+        if (!server) return std::unexpected(server.error());
+        server_ = std::move(*server);
+        return FrameSocket(server_->take_own_end());
+    }
+    Hello hello;
+    hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
+    hello.generation = generation_;
+    hello.pid = pid_;
+    return find_rank_0(step, *nodes, *key, hello, patience);
+}
+
+/// Why not all ranks have come: rank 0 knows, and tells the others.
+Failure Client::explain(Failure why, std::chrono::milliseconds waited) {
+    if (!server_) {
+        if (why.code == DTRUN_TIMED_OUT)
+            why.text = "rank 0 is there, but does not say that all ranks have come";
+        return why;
+    }
+    if (why.code == DTRUN_TIMED_OUT)
+        why.text = fmt::format("{} within {:.1f} s", server_->missing(),
+                               static_cast<double>(waited.count()) / 1'000);
+    server_->end(fmt::format("rank 0: {}", why.text));
+    const Lock lock(mutex_);
+    close(why);
+    return why;
+}
+
+void Client::leave_step(std::string_view failure, std::function<bool()> give_up) {
+    if (!failure.empty())
+        server_->end(fmt::format("rank 0: {}", failure));
+    else if (!server_->wait_for_others({Moment::max(), std::move(give_up)}))
+        server_->end("rank 0 was interrupted while others had not finalized their workers");
+    server_.reset();
+}
+
+}  // namespace dtrun::embedded

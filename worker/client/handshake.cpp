@@ -1,0 +1,73 @@
+#include "worker/client/handshake.h"
+
+#include "rendezvous/messages.h"
+
+#include <algorithm>
+#include <array>
+
+namespace dtrun::embedded {
+namespace {
+
+using Nonce = std::array<std::uint8_t, 32>;
+constexpr std::size_t kJobAt = 8;
+
+Nonce make_nonce() {
+    Nonce nonce;
+    random_bytes(nonce);
+    return nonce;
+}
+
+Sha256 proof(std::string_view role, const Secret& secret, std::string_view client,
+             std::string_view server) {
+    return hmac_sha256(secret.bytes(), {as_bytes(role), as_bytes(client), as_bytes(server)});
+}
+
+/// Failures: refused
+Outcome<void> check_preamble(std::string_view theirs) {
+    const std::string ours = preamble();
+    if (theirs.substr(0, 4) != ours.substr(0, 4))
+        return failure(DTRUN_REFUSED, "it does not speak dtrun's protocol");
+    if (theirs.substr(4, 2) != ours.substr(4, 2))
+        return failure(DTRUN_REFUSED, "it speaks another version of dtrun's protocol");
+    if (theirs.substr(6, 2) != ours.substr(6, 2))
+        return failure(DTRUN_REFUSED, "it wants encryption, which the client library cannot do");
+    return {};
+}
+
+}  // namespace
+
+std::string preamble() {
+    return {'d', 't', 'r', 'n', kProtocolVersion >> 8, kProtocolVersion & 0xff, 0, 0};
+}
+
+Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, Patience patience) {
+    patience.deadline = std::min(patience.deadline, now() + kHandshakeTime);
+    std::string ours = preamble();
+    ours += as_text(credentials.job);
+    ours += as_text(make_nonce());
+    if (auto sent = socket.send(ours); !sent) return sent;
+
+    const auto answer = socket.read_exactly(kServerRecordBytes + kProofBytes, patience);
+    if (!answer) return std::unexpected(answer.error());
+    const std::string_view theirs = std::string_view(*answer).substr(0, kServerRecordBytes);
+    const std::string_view shown = std::string_view(*answer).substr(kServerRecordBytes);
+    if (auto fits = check_preamble(theirs); !fits) return fits;
+    if (!equal_constant_time(proof("dtrun server", credentials.secret, ours, theirs),
+                             as_bytes(shown)))
+        return failure(DTRUN_REFUSED, "it has another secret");
+    return socket.send(as_text(proof("dtrun client", credentials.secret, ours, theirs)));
+}
+
+Outcome<Challenge> challenge(const Credentials& credentials, std::string_view client) {
+    if (auto fits = check_preamble(client); !fits) return std::unexpected(fits.error());
+    const bool is_ours = client.substr(kJobAt, credentials.job.size()) == as_text(credentials.job);
+    const Secret secret = is_ours ? credentials.secret : Secret::random();
+    Challenge made;
+    made.record = preamble();
+    made.record += as_text(make_nonce());
+    made.expected = proof("dtrun client", secret, client, made.record);
+    made.record += as_text(proof("dtrun server", secret, client, made.record));
+    return made;
+}
+
+}  // namespace dtrun::embedded

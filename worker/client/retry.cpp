@@ -1,0 +1,19 @@
+#include "worker/client/retry.h"
+
+#include <poll.h>
+#include <algorithm>
+
+namespace dtrun::embedded {
+
+Outcome<void> Retry::wait(const Patience& patience) {
+    const Moment end = now() + pause_;
+    pause_ = std::min(2 * pause_, longest_);
+    for (;;) {
+        ::poll(nullptr, 0, poll_timeout(std::min(end, patience.slice())));
+        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (patience.over()) return failure(DTRUN_TIMED_OUT, "no answer");
+        if (now() >= end) return {};
+    }
+}
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "base/crypto.h"
+#include "rendezvous/exchange.h"
+#include "rendezvous/frame.h"
+#include "worker/client/private_fd.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace dtrun::embedded {
+
+/// One connection of a StepServer: its bytes, and how far it has come. Never blocks.
+class StepPeer {
+public:
+    enum class Stage {
+        greeted,     ///< a stranger, whose record is awaited
+        challenged,  ///< a stranger, whose proof is awaited
+        known,       ///< one of ours, whose hello is awaited
+        rank,
+        helper
+    };
+
+    /// \param socket  is made non-blocking
+    StepPeer(PrivateFd socket, PortId id);
+
+    const PortId id;
+    Stage stage = Stage::greeted;
+    Sha256 expected{};  ///< challenged: the proof
+    std::uint32_t rank = kNoRank;
+    bool leaving = false;  ///< it has said so
+    bool writing = false;  ///< we are told when it can be sent more
+
+    int fd() const { return socket_.get(); }
+    bool is_stranger() const { return stage < Stage::rank; }
+
+    /// Takes what has come, by one recv(). \return whether the connection lives
+    bool receive(std::span<char> scratch);
+    /// What was received: a record of fixed size, or nothing yet. A view until the next receive().
+    std::optional<std::string_view> take(std::size_t bytes);
+    /// What was received: a frame, or nothing yet. A view until the next receive().
+    /// Errc: invalid_input
+    Result<std::optional<FrameView>> take_frame();
+
+    /// Sends when flush() is called.
+    void queue(std::shared_ptr<const Bytes> bytes);
+    /// Sends what can be sent at once. \return whether the connection lives
+    bool flush();
+    bool has_unsent() const { return !unsent_.empty(); }
+    /// It reads nothing of what it asked for.
+    bool is_stuck() const { return unsent_bytes_ > kUnsentBytesMax; }
+
+private:
+    static constexpr std::size_t kUnsentBytesMax = 128u << 20;
+
+    PrivateFd socket_;
+    Bytes received_;
+    std::size_t used_ = 0;  ///< of received_
+    std::deque<std::shared_ptr<const Bytes>> unsent_;
+    std::size_t sent_ = 0;  ///< of unsent_.front()
+    std::size_t unsent_bytes_ = 0;
+};
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,335 @@
+#include "worker/client/step_server.h"
+
+#include "base/strings.h"
+#include "worker/client/handshake.h"
+#include "worker/client/step_search.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace dtrun::embedded {
+namespace {
+
+constexpr std::size_t kStrangersMax = 1'024;  // others wait in the backlog
+constexpr std::size_t kScratchBytes = 256u << 10;
+constexpr std::chrono::milliseconds kAcceptPause{100};  // when out of descriptors
+/// For the last words to those who do not read them.
+constexpr std::chrono::seconds kEndTime{1};
+
+// What epoll calls things; peers have their port's number.
+constexpr std::uint64_t kWake = UINT64_MAX;
+constexpr std::uint64_t kListener = UINT64_MAX - 1;
+
+/// IPv6 and IPv4, or IPv4 alone where there is no IPv6.
+template <class Address>
+bool bind_to(int socket, const Address& address) {
+    return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+PrivateFd listen_at(std::uint16_t port) {
+    const auto open = [](int family) {
+        return PrivateFd(
+            [=] { return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    };
+    const int on = 1, off = 0;
+    PrivateFd socket = open(AF_INET6);
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(port);
+    bool bound = false;
+    if (socket) {
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        bound = bind_to(socket.get(), six);
+    }
+    if (!bound && errno != EADDRINUSE) {
+        socket = open(AF_INET);
+        if (!socket) return {};
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        sockaddr_in four{};
+        four.sin_family = AF_INET;
+        four.sin_port = htons(port);
+        bound = bind_to(socket.get(), four);
+    }
+    if (!bound || ::listen(socket.get(), SOMAXCONN) != 0) return {};
+    return socket;
+}
+
+}  // namespace
+
+StepServer::StepServer(const SlurmStep& step)
+    : step_(step),
+      poll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      hub_(*this, HubOptions{}),
+      scratch_(kScratchBytes) {
+    hub_.begin(1, step.ranks);
+    for (std::uint32_t rank = 0; rank < step.ranks; ++rank) missing_.insert(rank);
+}
+
+Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, StepKey& key) {
+    std::unique_ptr<StepServer> server(new StepServer(step));
+    if (!server->poll_ || !server->wake_) return failure(DTRUN_INTERNAL, "{}", strerror(errno));
+    auto greeting = key.make_greeting();
+    if (!greeting) return std::unexpected(greeting.error());
+    server->greeting_ = std::move(*greeting);
+    const auto& ports = key.ports();
+    const auto free = std::ranges::find_if(ports, [&](std::uint16_t port) {
+        server->listener_ = listen_at(port);
+        return static_cast<bool>(server->listener_);
+    });
+    if (free == ports.end())
+        return failure(DTRUN_CLOSED, "none of the ports of step {} is free: {}", step.id,
+                       strerror(errno));
+    server->credentials_ = key.credentials_at({"", step.node, *free});
+    server->watch(server->wake_.get(), kWake, EPOLLIN);
+    server->set_accepting(true);
+    if (auto added = server->add_own_end(); !added) return std::unexpected(added.error());
+
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // handlers run in the program's threads
+    std::string problem;
+    try {
+        server->thread_ = std::thread(&StepServer::run, server.get());
+    } catch (const std::system_error& error) {
+        problem = error.what();
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!problem.empty()) return failure(DTRUN_INTERNAL, "thread: {}", problem);
+    return server;
+}
+
+StepServer::~StepServer() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    ::eventfd_write(wake_.get(), 1);
+    thread_.join();
+}
+
+Outcome<void> StepServer::add_own_end() {
+    auto [ours, theirs] = private_socket_pair();
+    if (!ours) return failure(DTRUN_INTERNAL, "socketpair: {}", strerror(errno));
+    own_end_ = std::move(theirs);
+    enter(add(std::move(ours)), 0);
+    return {};
+}
+
+std::string StepServer::missing() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> names;
+    for (const std::uint32_t rank : missing_) names.push_back(std::to_string(rank));
+    const bool one = names.size() == 1;
+    return fmt::format("{} {} of {} {} not come{}", one ? "rank" : "ranks", join_names(names),
+                       step_.ranks, one ? "has" : "have", accept_problem_);
+}
+
+void StepServer::end(std::string why) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!end_why_) end_why_ = std::move(why);
+    }
+    ::eventfd_write(wake_.get(), 1);
+}
+
+Outcome<void> StepServer::wait_for_others(const Patience& patience) {
+    std::unique_lock lock(mutex_);
+    while (others_ > 0) {
+        const Moment until = patience.slice();
+        if (until == Moment::max()) {
+            others_gone_.wait(lock);
+            continue;
+        }
+        others_gone_.wait_until(lock, until);
+        lock.unlock();
+        const bool give_up = patience.give_up && patience.give_up();
+        lock.lock();
+        if (give_up) return failure(DTRUN_CANCELLED, "interrupted");
+        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+    }
+    return {};
+}
+
+void StepServer::watch(int fd, std::uint64_t what, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = what;
+    if (::epoll_ctl(poll_.get(), EPOLL_CTL_MOD, fd, &event) != 0)
+        ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void StepServer::set_accepting(bool accepting) {
+    if (std::exchange(accepting_, accepting) == accepting) return;
+    watch(listener_.get(), kListener, accepting ? std::uint32_t{EPOLLIN} : 0u);
+}
+
+StepPeer& StepServer::add(PrivateFd socket) {
+    const PortId id = ++last_port_;
+    auto peer = std::make_unique<StepPeer>(std::move(socket), id);
+    watch(peer->fd(), id, EPOLLIN);
+    return *peers_.emplace(id, std::move(peer)).first->second;
+}
+
+void StepServer::run() {
+    try {
+        flush_all();
+        while (!is_over()) turn();
+    } catch (const std::exception&) {
+        // Out of memory. The program may not be: it and the others find their connections closed.
+    }
+    peers_.clear();
+    listener_.reset();
+    const std::lock_guard lock(mutex_);
+    others_ = 0;
+    others_gone_.notify_all();
+}
+
+bool StepServer::is_over() {
+    if (ending_) return peers_.empty() || now() >= *ending_;
+    const std::lock_guard lock(mutex_);
+    return stopping_ && !end_why_;
+}
+
+/// Waits until something happens, and deals with all that has.
+void StepServer::turn() {
+    std::array<epoll_event, 64> events;
+    const int count = ::epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()),
+                                   poll_timeout(next_moment()));
+    take_orders();  // before what their giver has done next
+    if (accept_again_ <= now()) accept_again_ = Moment::max();
+    for (int i = 0; i < count; ++i) {
+        const epoll_event& event = events[static_cast<std::size_t>(i)];
+        const std::uint64_t what = event.data.u64;
+        if (what == kWake) {
+            eventfd_t value = 0;
+            (void)::eventfd_read(wake_.get(), &value);
+        } else if (what == kListener) {
+            accept_all();
+        } else if (const auto peer = peers_.find(static_cast<PortId>(what)); peer != peers_.end()) {
+            if ((event.events & EPOLLOUT) != 0) unflushed_.push_back(peer->first);
+            if ((event.events & ~EPOLLOUT) != 0) read(*peer->second);
+        }
+    }
+    hub_.expire(now());
+    cut_off_late_strangers();
+    flush_all();
+}
+
+void StepServer::take_orders() {
+    std::optional<std::string> why;
+    {
+        const std::lock_guard lock(mutex_);
+        why = std::exchange(end_why_, std::nullopt);
+    }
+    if (why && !ending_) end_now(*why);
+}
+
+/// Tells everybody, and goes on only until they have closed, for a moment at most.
+void StepServer::end_now(const std::string& why) {
+    ending_ = now() + kEndTime;
+    listener_.reset();
+    if (welcomed_) hub_.fail_fences(why);
+    for (const auto& [port, peer] : peers_) {
+        if (peer->is_stranger()) continue;
+        if (welcomed_)
+            send(*peer, encode(Stop{0, 0, why}));
+        else
+            send(*peer, encode(Refuse{why, false}));
+    }
+}
+
+Moment StepServer::next_moment() const {
+    Moment next = std::min(hub_.next_deadline(), accept_again_);
+    if (ending_) next = std::min(next, *ending_);
+    if (!strangers_due_.empty()) next = std::min(next, strangers_due_.front().first);
+    return next;
+}
+
+void StepServer::accept_all() {
+    while (listener_ && strangers_ < kStrangersMax) {
+        PrivateFd socket([this] {
+            return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        });
+        const int error = socket ? 0 : errno;
+        if (error == EAGAIN || error == EWOULDBLOCK) return;
+        if (error == EINTR || error == ECONNABORTED) continue;
+        {
+            const std::lock_guard lock(mutex_);
+            accept_problem_ =
+                error == 0 ? "" : fmt::format(" (rank 0: accept: {})", strerror(error));
+        }
+        if (error != 0) {  // out of descriptors, most likely
+            accept_again_ = now() + kAcceptPause;
+            break;
+        }
+        keep_watch(socket.get());
+        const int on = 1;
+        ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        StepPeer& peer = add(std::move(socket));
+        ++strangers_;
+        strangers_due_.emplace_back(now() + kHandshakeTime, peer.id);
+        send(peer, greeting_);
+    }
+    if (listener_) set_accepting(false);
+}
+
+void StepServer::cut_off_late_strangers() {
+    while (!strangers_due_.empty() && strangers_due_.front().first <= now()) {
+        const auto peer = peers_.find(strangers_due_.front().second);
+        strangers_due_.pop_front();
+        if (peer != peers_.end() && peer->second->is_stranger()) lose(peer->first);
+    }
+    if (strangers_ < kStrangersMax && accept_again_ == Moment::max() && !ending_)
+        set_accepting(true);
+}
+
+/// \return whether the peer lives
+bool StepServer::flush(StepPeer& peer) {
+    if (!peer.flush() || peer.is_stuck()) return false;
+    if (peer.writing != peer.has_unsent()) {
+        peer.writing = peer.has_unsent();
+        watch(peer.fd(), peer.id, EPOLLIN | (peer.writing ? std::uint32_t{EPOLLOUT} : 0u));
+    }
+    // It closes when it has read our last words; we must not be first, or it might not get them.
+    if (ending_ && !peer.has_unsent()) ::shutdown(peer.fd(), SHUT_WR);
+    return true;
+}
+
+void StepServer::flush_all() {
+    while (!unflushed_.empty()) {  // who is lost makes others be told
+        for (const PortId port : std::exchange(unflushed_, {})) {
+            const auto peer = peers_.find(port);
+            if (peer != peers_.end() && !flush(*peer->second)) lose(port);
+        }
+    }
+    last_fenced_.reset();
+}
+
+void StepServer::to_port(PortId port, FrameType type, std::string_view payload) {
+    const auto peer = peers_.find(port);
+    if (peer == peers_.end()) return;
+    if (type != FrameType::fenced) return send(*peer->second, encode_frame(type, payload));
+    if (!last_fenced_ || payload_of(*last_fenced_) != payload)
+        last_fenced_ = std::make_shared<const Bytes>(encode_frame(type, payload));
+    peer->second->queue(last_fenced_);
+    unflushed_.push_back(port);
+}
+
+void StepServer::send(StepPeer& peer, Bytes bytes) {
+    peer.queue(std::make_shared<const Bytes>(std::move(bytes)));
+    unflushed_.push_back(peer.id);
+}
+
+}  // namespace dtrun::embedded

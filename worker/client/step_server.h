@@ -1,0 +1,124 @@
+#pragma once
+
+#include "base/fd.h"
+#include "rendezvous/hub.h"
+#include "worker/client/outcome.h"
+#include "worker/client/patience.h"
+#include "worker/client/private_fd.h"
+#include "worker/client/step_key.h"
+#include "worker/client/step_peer.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace dtrun::embedded {
+
+/// The store and the fences of a Slurm step, served by a thread of rank 0's process: to its ranks
+/// what an agent is, over TCP. When all of them have said hello, all are welcome; one that goes
+/// before ends the step for everybody, one that goes later ends its fences.
+///
+/// Thread: its own one has everything but what is behind mutex_; functions may be called by any.
+/// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
+/// it but the memory.
+class StepServer final : private Outbox {
+public:
+    /// Listens at the first of the step's ports that is free, on every interface.
+    /// \param key  without a secret yet, unless it is from a file
+    /// Failures: closed (no port, or munged), internal (out of descriptors or threads)
+    static Outcome<std::unique_ptr<StepServer>> start(const SlurmStep& step, StepKey& key);
+    ~StepServer() override;
+    StepServer(const StepServer&) = delete;
+    StepServer& operator=(const StepServer&) = delete;
+
+    /// Rank 0's connection, which needs no proof and no hello; once.
+    PrivateFd take_own_end() { return std::move(own_end_); }
+
+    /// "ranks 2 and 3 of 4 have not come", and what keeps them from it here.
+    std::string missing() const;
+    /// Tells everybody that the job is over, and why. Returns at once.
+    void end(std::string why);
+    /// Waits until the connections of all ranks but 0 have ended. Helpers are not waited for: they
+    /// may wait for us. Failures: timed_out, cancelled
+    Outcome<void> wait_for_others(const Patience& patience);
+
+private:
+    using Peers = std::unordered_map<PortId, std::unique_ptr<StepPeer>>;
+
+    explicit StepServer(const SlurmStep& step);
+    Outcome<void> listen(const StepKey::Ports& ports);
+    Outcome<void> add_own_end();
+
+    void run();
+    void turn();
+    bool is_over();
+    void take_orders();
+    void end_now(const std::string& why);
+    Moment next_moment() const;
+    void accept_all();
+    void set_accepting(bool accepting);
+    void watch(int fd, std::uint64_t what, std::uint32_t events);
+    StepPeer& add(PrivateFd socket);
+    void cut_off_late_strangers();
+    void flush_all();
+    bool flush(StepPeer& peer);
+
+    // step_server_peers.cpp: what peers say
+    void read(StepPeer& peer);
+    Result<void> handle(StepPeer& peer);
+    Result<void> on_record(StepPeer& peer, std::string_view record);
+    Result<void> on_proof(StepPeer& peer, std::string_view proof);
+    Result<void> on_hello(StepPeer& peer, const FrameView& frame);
+    Result<void> on_frame(StepPeer& peer, const FrameView& frame);
+    std::unexpected<Error> refuse(StepPeer& peer, std::string reason, bool later);
+    void enter(StepPeer& peer, std::uint32_t rank);
+    void welcome(StepPeer& peer);
+    void lose(PortId port);
+    void send(StepPeer& peer, Bytes bytes);
+
+    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_root(FrameType, std::string_view) override {}
+
+    const SlurmStep step_;
+    std::string greeting_;
+    Credentials credentials_;
+    PrivateFd listener_;
+    Fd poll_;
+    Fd wake_;  ///< eventfd: there are orders
+    PrivateFd own_end_;
+
+    // Of the thread.
+    Hub hub_;
+    Peers peers_;
+    PortId last_port_ = 0;
+    std::vector<PortId> unflushed_;
+    std::size_t strangers_ = 0;
+    std::deque<std::pair<Moment, PortId>> strangers_due_;  ///< who is one by then is cut off
+    bool accepting_ = false;
+    Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
+    std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once
+    bool welcomed_ = false;
+    std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then
+    std::vector<char> scratch_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable others_gone_;
+    std::set<std::uint32_t> missing_;
+    std::uint32_t others_ = 0;  ///< connected ranks but 0
+    std::string accept_problem_;
+    bool stopping_ = false;
+    std::optional<std::string> end_why_;
+
+    std::thread thread_;
+};
+
+}  // namespace dtrun::embedded

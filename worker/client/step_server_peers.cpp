@@ -1,0 +1,147 @@
+#include "rendezvous/messages.h"
+#include "worker/client/handshake.h"
+#include "worker/client/step_server.h"
+
+#include <algorithm>
+
+namespace dtrun::embedded {
+
+void StepServer::read(StepPeer& peer) {
+    const PortId port = peer.id;
+    if (!peer.receive(scratch_)) return lose(port);
+    const Result<void> handled = handle(peer);
+    if (handled) return;
+    (void)peer.flush();  // a refusal
+    lose(port);
+}
+
+/// Errc: the peer is to be cut off
+Result<void> StepServer::handle(StepPeer& peer) {
+    for (;;) {
+        if (peer.stage == StepPeer::Stage::greeted || peer.stage == StepPeer::Stage::challenged) {
+            const bool greeted = peer.stage == StepPeer::Stage::greeted;
+            const auto record = peer.take(greeted ? kClientRecordBytes : kProofBytes);
+            if (!record) return {};
+            const auto taken = greeted ? on_record(peer, *record) : on_proof(peer, *record);
+            if (!taken) return taken;
+            continue;
+        }
+        const auto frame = peer.take_frame();
+        if (!frame) return std::unexpected(frame.error());
+        if (!*frame) return {};
+        const bool known = peer.stage == StepPeer::Stage::known;
+        const auto taken = known ? on_hello(peer, **frame) : on_frame(peer, **frame);
+        if (!taken) return taken;
+    }
+}
+
+Result<void> StepServer::on_record(StepPeer& peer, std::string_view record) {
+    auto answer = challenge(credentials_, record);
+    if (!answer) return fail(Errc::denied, "{}", answer.error().text);
+    peer.expected = answer->expected;
+    peer.stage = StepPeer::Stage::challenged;
+    send(peer, std::move(answer->record));
+    return {};
+}
+
+Result<void> StepServer::on_proof(StepPeer& peer, std::string_view proof) {
+    if (!equal_constant_time(peer.expected, as_bytes(proof)))
+        return fail(Errc::denied, "it does not know the secret");
+    peer.stage = StepPeer::Stage::known;
+    return {};
+}
+
+Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
+    const auto hello = decode<Hello>(frame.payload);
+    if (frame.type != FrameType::hello || !hello)
+        return fail(Errc::invalid_input, "a rank's first frame is hello");
+    if (hello->protocol != kProtocolVersion)
+        return refuse(
+            peer,
+            fmt::format("it speaks protocol {}, rank 0 {}", hello->protocol, kProtocolVersion),
+            false);
+    if (ending_) return refuse(peer, "the job is over", true);
+    if (hello->rank == kNoRank) {
+        if (!welcomed_) return refuse(peer, "not all ranks have come", true);
+    } else if (hello->rank >= step_.ranks) {
+        return refuse(
+            peer,
+            fmt::format("rank {} of step {}, which has {}", hello->rank, step_.id, step_.ranks),
+            false);
+    } else {
+        const std::lock_guard lock(mutex_);
+        // Another program of the same step, for whose rank 0 it must wait.
+        if (!missing_.contains(hello->rank))
+            return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
+    }
+    --strangers_;
+    enter(peer, hello->rank);
+    return {};
+}
+
+std::unexpected<Error> StepServer::refuse(StepPeer& peer, std::string reason, bool later) {
+    Error error{Errc::denied, reason};
+    send(peer, encode(Refuse{std::move(reason), later}));
+    return std::unexpected(std::move(error));
+}
+
+/// Lets it in: from here on it is one of us.
+void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
+    peer.rank = rank;
+    peer.stage = rank == kNoRank ? StepPeer::Stage::helper : StepPeer::Stage::rank;
+    hub_.add_port(peer.id, PortKind::rank, rank);
+    send(peer, encode(Heartbeat{}));
+    if (welcomed_) return welcome(peer);
+    {
+        const std::lock_guard lock(mutex_);
+        missing_.erase(rank);
+        if (rank != 0) ++others_;
+        if (!missing_.empty()) return;
+    }
+    welcomed_ = true;
+    for (const auto& [port, other] : peers_)
+        if (other->stage == StepPeer::Stage::rank) welcome(*other);
+}
+
+void StepServer::welcome(StepPeer& peer) {
+    Welcome welcome;
+    welcome.job = step_.id;
+    welcome.generation = hub_.generation();
+    welcome.rank = peer.rank;
+    welcome.world_size = step_.ranks;
+    send(peer, encode(welcome));
+}
+
+Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
+    if (frame.type != FrameType::leave) return hub_.from_port(peer.id, frame, now());
+    const auto leave = decode<Leave>(frame.payload);
+    if (!leave) return std::unexpected(leave.error());
+    if (peer.stage != StepPeer::Stage::rank)
+        return fail(Errc::invalid_input, "only ranks say goodbye");
+    peer.leaving = true;
+    hub_.fail_fences(leave->finished ? fmt::format("rank {} has finalized its worker", peer.rank)
+                                     : fmt::format("rank {}: {}", peer.rank, leave->why));
+    return {};
+}
+
+/// Its connection has ended, or is to.
+void StepServer::lose(PortId port) {
+    const auto node = peers_.extract(port);
+    const StepPeer& peer = *node.mapped();
+    if (peer.is_stranger()) --strangers_;
+    if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
+        hub_.remove_port(port);
+    if (peer.stage != StepPeer::Stage::rank) return;
+    if (ending_) {
+        // what there was to tell has been told
+    } else if (!welcomed_) {
+        end_now(fmt::format("rank {} has ended before all ranks had come", peer.rank));
+    } else if (!peer.leaving) {
+        hub_.fail_fences(fmt::format("rank {} has ended without finalizing its worker", peer.rank));
+    }
+    if (peer.rank == 0) return;
+    const std::lock_guard lock(mutex_);
+    if (--others_ == 0) others_gone_.notify_all();
+}
+
+}  // namespace dtrun::embedded
