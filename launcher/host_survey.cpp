@@ -6,17 +6,11 @@
 #include "launcher/host_target.h"
 
 #include <algorithm>
-#include <memory>
-#include <optional>
 
 namespace dtrun {
 namespace {
 
 constexpr std::size_t kVisitsAtOnce = 512;  // of descriptors, 1024 are common
-
-double seconds(std::chrono::milliseconds time) {
-    return std::chrono::duration<double>(time).count();
-}
 
 /// How little an address is worth to other machines.
 int rank_of(const asio::ip::address& address) {
@@ -34,13 +28,6 @@ std::string best_address(const std::string& name, const std::vector<asio::ip::ad
             if (!own.loopback) return own.address;
     return numeric(*best);
 }
-
-/// One name look-up, which may outlive who asked for it.
-struct Lookup {
-    Lookup(asio::any_io_executor executor, Deadline deadline) : done(executor, deadline) {}
-    asio::steady_timer done;
-    std::optional<Result<std::vector<asio::ip::address>>> found;
-};
 
 }  // namespace
 
@@ -68,55 +55,27 @@ asio::awaitable<void> HostSurvey::work() {
 }
 
 asio::awaitable<Result<std::string>> HostSurvey::visit(const Host& host) {
+    auto answer = co_await ask(host);
+    if (answer || answer.error().code != Errc::timed_out) co_return answer;
+    const double limit = std::chrono::duration<double>(options_.connect_timeout).count();
+    Error late = answer.error();
+    late.message += fmt::format(" within {:.3g} s (--connect-timeout)", limit);
+    co_return std::unexpected(late);
+}
+
+asio::awaitable<Result<std::string>> HostSurvey::ask(const Host& host) {
     const bool connects = options_.connect && !is_this_machine(host);
     if (!connects && !options_.resolve) co_return std::string();
     const Deadline deadline = after(options_.connect_timeout);
     const std::string& name = host.address.empty() ? host.name : host.address;
-    auto addresses = co_await look_up(name, deadline);
+    auto addresses = co_await look_up(pool_, name, deadline);
     if (!addresses) co_return std::unexpected(addresses.error());
     std::string best = best_address(name, *addresses);
     if (!connects) co_return best;
-    const int port = host.port != 0 ? host.port : options_.ssh_port;
-    const auto connected = co_await connect(std::move(*addresses), port, deadline);
+    const auto port = static_cast<std::uint16_t>(host.port != 0 ? host.port : options_.ssh_port);
+    const auto connected = co_await connect_any(std::move(*addresses), port, deadline);
     if (!connected) co_return std::unexpected(connected.error());
     co_return best;
-}
-
-asio::awaitable<Result<HostSurvey::Addresses>> HostSurvey::look_up(std::string name,
-                                                                   Deadline deadline) {
-    const auto here = co_await asio::this_coro::executor;
-    const auto lookup = std::make_shared<Lookup>(here, deadline);
-    asio::post(pool_, [here, lookup, name] {
-        auto found = resolve(name);
-        asio::post(here, [lookup, result = std::move(found)]() mutable {
-            lookup->found = std::move(result);
-            lookup->done.cancel();
-        });
-    });
-    co_await lookup->done.async_wait(use_tuple);
-    if (lookup->found) co_return std::move(*lookup->found);
-    co_return fail(Errc::timed_out,
-                   "no answer from the name server within {} s (--connect-timeout)",
-                   seconds(options_.connect_timeout));
-}
-
-asio::awaitable<Result<void>> HostSurvey::connect(Addresses addresses, int port,
-                                                  Deadline deadline) {
-    const auto executor = co_await asio::this_coro::executor;
-    Error last;
-    for (const asio::ip::address& address : addresses) {
-        tcp::socket socket(executor);
-        DeadlineGuard guard(socket, deadline);
-        const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(port));
-        const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
-        if (!error) co_return Result<void>();
-        const std::string where = fmt::format("{} port {}", numeric(address), port);
-        if (guard.expired())
-            co_return fail(Errc::timed_out, "{}: no answer within {} s (--connect-timeout)", where,
-                           seconds(options_.connect_timeout));
-        last = {Errc::unreachable, where + ": " + error.message()};
-    }
-    co_return std::unexpected(last);
 }
 
 }  // namespace dtrun

@@ -3,6 +3,7 @@
 #include "base/asio.h"
 #include "base/result.h"
 #include "hostfiles/host.h"
+#include "launcher/dial.h"
 
 #include <chrono>
 #include <string>
@@ -31,19 +32,14 @@ public:
     std::vector<Result<std::string>> run();
 
 private:
-    using Addresses = std::vector<asio::ip::address>;
-
     asio::awaitable<void> work();
     asio::awaitable<Result<std::string>> visit(const Host& host);
-    asio::awaitable<Result<Addresses>> look_up(std::string name,
-                                               std::chrono::steady_clock::time_point deadline);
-    asio::awaitable<Result<void>> connect(Addresses addresses, int port,
-                                          std::chrono::steady_clock::time_point deadline);
+    asio::awaitable<Result<std::string>> ask(const Host& host);
 
     const HostList& hosts_;
     SurveyOptions options_;
     asio::io_context io_{1};
-    asio::thread_pool pool_{16};
+    Pool pool_{16};
     std::size_t next_ = 0;  ///< host that nobody visits yet
     std::vector<Result<std::string>> answers_;
 };

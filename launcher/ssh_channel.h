@@ -2,6 +2,7 @@
 
 #include "hostfiles/host.h"
 #include "launcher/channel.h"
+#include "launcher/dial.h"
 #include "launcher/host_target.h"
 
 #include <functional>
@@ -9,9 +10,6 @@
 #include <string>
 
 namespace dtrun {
-
-/// Blocking work that a login needs (name look-up), away from the event loop.
-using Pool = asio::thread_pool;
 
 struct SshLogin {
     std::unique_ptr<Channel> channel;

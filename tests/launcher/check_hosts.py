@@ -94,7 +94,7 @@ def reaching():
         closed.bind(("127.0.0.1", 0))
         port, closed_port = str(server.getsockname()[1]), str(closed.getsockname()[1])
         expect("u@127.0.0.1 slots=1\n", "-H", "u@127.0.0.1", "--check", "-p", port, "--format", "openmpi")
-        expect_error(201, f"127.0.0.1 port {closed_port}: Connection refused", "-H", "u@127.0.0.1", "--check", "-p",
+        expect_error(201, f"127.0.0.1: port {closed_port} refuses connections", "-H", "u@127.0.0.1", "--check", "-p",
                      closed_port)
         code, text, errors = run("-H", "u@127.0.0.1,a.invalid,b.invalid", "--check", "-p", closed_port)
         assert code == 201 and text == "" and "3 of 3 hosts cannot be reached" in errors, errors
@@ -103,7 +103,7 @@ def reaching():
     # A queue that is full leaves connections without an answer.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.create_connection(deaf.getsockname()):
         port = str(deaf.getsockname()[1])
-        expect_error(201, f"127.0.0.1 port {port}: no answer within 0.5 s (--connect-timeout)", "-H", "u@127.0.0.1",
+        expect_error(201, f"127.0.0.1: no answer on port {port} (down, or a firewall drops it) within 0.5 s", "-H", "u@127.0.0.1",
                      "--check", "-p", port, "--connect-timeout", "0.5")
     expect("localhost\n", "-H", "localhost", "--check", "-p", "1", "--format", "plain")  # needs no ssh
     expect_error(201, "a.invalid: ", "-H", "a.invalid", "--resolve")

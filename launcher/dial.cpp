@@ -1,0 +1,65 @@
+#include "launcher/dial.h"
+
+#include "base/log.h"
+#include "base/net.h"
+#include "launcher/host_target.h"
+
+#include <memory>
+#include <optional>
+
+namespace dtrun {
+namespace {
+
+/// One name look-up, which may outlive who asked for it.
+struct Lookup {
+    explicit Lookup(asio::any_io_executor executor, Deadline deadline) : done(executor, deadline) {}
+    asio::steady_timer done;
+    std::optional<Result<std::vector<asio::ip::address>>> found;
+};
+
+}  // namespace
+
+asio::awaitable<Result<std::vector<asio::ip::address>>> look_up(Pool& pool, std::string name,
+                                                                Deadline deadline) {
+    const auto here = co_await asio::this_coro::executor;
+    const auto lookup = std::make_shared<Lookup>(here, deadline);
+    asio::post(pool, [here, lookup, name] {
+        auto found = resolve(name);
+        asio::post(here, [lookup, result = std::move(found)]() mutable {
+            lookup->found = std::move(result);
+            lookup->done.cancel();
+        });
+    });
+    co_await lookup->done.async_wait(use_tuple);
+    if (lookup->found) co_return std::move(*lookup->found);
+    if (Clock::now() < deadline) co_return fail(Errc::cancelled, "cancelled");
+    co_return fail(Errc::timed_out, "the name server does not answer");
+}
+
+asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> addresses,
+                                                 std::uint16_t port, Deadline deadline) {
+    const auto executor = co_await asio::this_coro::executor;
+    Error last;
+    for (const asio::ip::address& address : addresses) {
+        tcp::socket socket(executor);
+        DeadlineGuard guard(socket, deadline);
+        const tcp::endpoint endpoint(address, port);
+        const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
+        boost::system::error_code ignored;
+        if (!error) {
+            socket.set_option(tcp::no_delay(true), ignored);
+            co_return socket;
+        }
+        if (guard.expired())
+            co_return fail(Errc::timed_out, "no answer on port {} (down, or a firewall drops it)",
+                           port);
+        if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "cancelled");
+        log::info("{} port {}: {}", numeric(address), port, error.message());
+        last = Error{Errc::unreachable, fmt::format("port {}: {}", port, error.message())};
+        if (error == asio::error::connection_refused)
+            last.message = fmt::format("port {} refuses connections (does sshd run there?)", port);
+    }
+    co_return std::unexpected(last);
+}
+
+}  // namespace dtrun
