@@ -40,9 +40,12 @@ asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> 
                                                  std::uint16_t port, Deadline deadline) {
     const auto executor = co_await asio::this_coro::executor;
     Error last;
-    for (const asio::ip::address& address : addresses) {
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const asio::ip::address& address = addresses[i];
         tcp::socket socket(executor);
-        DeadlineGuard guard(socket, deadline);
+        // One that swallows packets leaves time for the others.
+        const auto share = (deadline - Clock::now()) / static_cast<long>(addresses.size() - i);
+        DeadlineGuard guard(socket, after(share));
         const tcp::endpoint endpoint(address, port);
         const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
         boost::system::error_code ignored;
@@ -50,9 +53,11 @@ asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> 
             socket.set_option(tcp::no_delay(true), ignored);
             co_return socket;
         }
-        if (guard.expired())
-            co_return fail(Errc::timed_out, "no answer on port {} (down, or a firewall drops it)",
-                           port);
+        if (guard.expired()) {
+            last = Error{Errc::timed_out,
+                         fmt::format("no answer on port {} (down, or a firewall drops it)", port)};
+            continue;
+        }
         if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "cancelled");
         log::info("{} port {}: {}", numeric(address), port, error.message());
         last = Error{Errc::unreachable, fmt::format("port {}: {}", port, error.message())};

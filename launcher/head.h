@@ -100,7 +100,7 @@ private:
     asio::awaitable<Result<void>> await_nodes(Step& step, LineReader& lines, NodeState state,
                                               Deadline deadline);
     asio::awaitable<Result<void>> copy_to_nodes(Step& step);
-    asio::awaitable<void> hold_step(Step& step, LineReader& lines);
+    asio::awaitable<Error> hold_step(Step& step, LineReader& lines);
     asio::awaitable<void> tell_relays(Step& step);
     asio::awaitable<void> wait_for_steps(std::chrono::milliseconds span);
     asio::awaitable<void> end_steps();
@@ -113,6 +113,7 @@ private:
     bool has_joined(std::uint32_t host) const;
     bool is_any_missing(const Step& step) const;
     bool is_any_joining(const Step& step) const;
+    bool is_any_relay_joining(const Step& step) const;
 
     // What agents say.
     void admit(Connection connection);

@@ -64,7 +64,8 @@ asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
         nodes_late(step);
     else if (!started && started.error().code != Errc::closed)
         fail_nodes(step, NodeState::failed, started.error().message);
-    co_await hold_step(step, lines);
+    const Error end = co_await hold_step(step, lines);
+    if (end.code != Errc::closed) step.process->signal(SIGTERM);  // it prints without end
     step.ended = true;
     step_ended_.cancel();
     if (!is_any_missing(step)) co_return;
@@ -151,15 +152,19 @@ asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
 }
 
 /// The lifeline of all nodes, until srun ends.
-asio::awaitable<void> Head::hold_step(Step& step, LineReader& lines) {
+asio::awaitable<Error> Head::hold_step(Step& step, LineReader& lines) {
     for (;;) {
         const auto line =
             co_await lines.next(is_any_joining(step) ? step.join_deadline : Deadline::max());
         if (line) {
             node_said(step, *line);
         } else if (line.error().code != Errc::timed_out) {
-            co_return;
-        } else if (is_any_joining(step) && Clock::now() >= step.join_deadline) {
+            co_return line.error();
+        } else if (Clock::now() < step.join_deadline || !is_any_joining(step)) {
+            continue;
+        } else if (step.relays_unknown && !is_any_relay_joining(step)) {
+            step.join_deadline = after(spec_.options.connect_timeout);  // it is not their turn yet
+        } else {
             nodes_late(step);
         }
     }
@@ -197,12 +202,17 @@ bool Head::is_any_missing(const Step& step) const {
                                [this](const auto& node) { return !has_joined(node.second.host); });
 }
 
-/// Whether any node that has all it needs has not connected yet.
+/// Whether any node that has its bootstrap has not connected yet.
 bool Head::is_any_joining(const Step& step) const {
     return !job_.ending() && std::ranges::any_of(step.nodes, [&](const auto& node) {
-        const std::uint32_t host = node.second.host;
-        return node.second.state == NodeState::told && !has_joined(host) &&
-               !(step.relays_unknown && tree_.parent(host));
+        return node.second.state == NodeState::told && !has_joined(node.second.host);
+    });
+}
+
+bool Head::is_any_relay_joining(const Step& step) const {
+    return std::ranges::any_of(step.nodes, [&](const auto& node) {
+        return node.second.state == NodeState::told && !has_joined(node.second.host) &&
+               !tree_.parent(node.second.host);
     });
 }
 

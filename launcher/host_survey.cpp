@@ -10,8 +10,6 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kVisitsAtOnce = 512;  // of descriptors, 1024 are common
-
 /// How little an address is worth to other machines.
 int rank_of(const asio::ip::address& address) {
     if (address.is_loopback()) return 3;
@@ -36,7 +34,7 @@ HostSurvey::HostSurvey(const HostList& hosts, SurveyOptions options)
 
 std::vector<Result<std::string>> HostSurvey::run() {
     TaskGroup workers(io_.get_executor());
-    const std::size_t count = std::min(hosts_.size(), kVisitsAtOnce);
+    const std::size_t count = std::min<std::size_t>(hosts_.size(), kVisitsMax);
     for (std::size_t i = 0; i < count; ++i) workers.spawn(work());
     asio::co_spawn(io_, workers.join(), [this](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);

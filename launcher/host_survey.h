@@ -32,6 +32,8 @@ public:
     std::vector<Result<std::string>> run();
 
 private:
+    static constexpr unsigned kVisitsMax = 128;  ///< at once
+
     asio::awaitable<void> work();
     asio::awaitable<Result<std::string>> visit(const Host& host);
     asio::awaitable<Result<std::string>> ask(const Host& host);
@@ -39,8 +41,8 @@ private:
     const HostList& hosts_;
     SurveyOptions options_;
     asio::io_context io_{1};
-    Pool pool_{16};
-    std::size_t next_ = 0;  ///< host that nobody visits yet
+    Pool pool_{kVisitsMax};  // a look-up that had to wait for a thread would lose its time
+    std::size_t next_ = 0;   ///< host that nobody visits yet
     std::vector<Result<std::string>> answers_;
 };
 

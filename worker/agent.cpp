@@ -24,6 +24,19 @@ constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
+/// Signals for the ranks to make of what they like; the others of kGuardSignals end the job.
+bool asks_ranks(int signal) {
+    return signal == SIGUSR1 || signal == SIGUSR2;
+}
+bool ends_job(int signal) {
+    return !asks_ranks(signal) && std::ranges::find(kGuardSignals, signal) != kGuardSignals.end();
+}
+
+bool is_recent(const std::map<int, Deadline>& signals, int signal) {
+    const auto found = signals.find(signal);
+    return found != signals.end() && Clock::now() - found->second < 2 * kSignalSpread;
+}
+
 }  // namespace
 
 Agent::Agent(asio::io_context& io, char** host_env, std::string node)
@@ -90,7 +103,8 @@ void Agent::say(std::string_view line) const {
 
 /// The payload of the next frame on standard input, which must be of this type.
 asio::awaitable<Result<std::string>> Agent::read_frame(FrameType type) {
-    DeadlineGuard guard(lifeline_, after(kBootstrapLimit));
+    // Of many agents the first wait for the last: the head knows for how long.
+    DeadlineGuard guard(lifeline_, node_.empty() ? after(kBootstrapLimit) : Deadline::max());
     std::string header(FrameHeader::kBytes, '\0');
     const auto header_buffer = asio::buffer(header);
     auto [error, bytes] = co_await asio::async_read(lifeline_, header_buffer, use_tuple);
@@ -261,8 +275,7 @@ void Agent::rank_exited(const Exited& exited) {
     feeds_.erase(exited.rank);
     if (!link_) return;
     // A scheduler's signal may have come to the rank first.
-    const bool unclear = !node_.empty() && exited.sent_signal == 0 &&
-                         std::ranges::find(kGuardSignals, exited.signal) != kGuardSignals.end();
+    const bool unclear = !node_.empty() && exited.sent_signal == 0 && ends_job(exited.signal);
     if (unclear) {
         ++unreported_;
         tasks_.spawn(report_later(exited));
@@ -274,7 +287,7 @@ void Agent::rank_exited(const Exited& exited) {
 asio::awaitable<void> Agent::report_later(Exited exited) {
     asio::steady_timer timer(io_, kSignalSpread);
     co_await timer.async_wait(use_tuple);
-    if (signalled_.contains(exited.signal)) exited.sent_signal = exited.signal;
+    if (is_recent(signalled_, exited.signal)) exited.sent_signal = exited.signal;
     --unreported_;
     report(exited);
     finish_if_done();
@@ -305,43 +318,44 @@ asio::awaitable<void> Agent::watch_signals() {
     }
 }
 
-/// Somebody ends the agent itself: its guard died, or an administrator wants it gone. A scheduler means
-/// the job, which is the head's to end, with the grace that the user asked for.
 void Agent::on_signal(int signal) {
     for (std::size_t i = 0; i < kGuardSignals.size(); ++i)
-        if (signal == passed_on(i)) return tasks_.spawn(on_guard_signal(kGuardSignals[i]));
-    const bool asks = signal == SIGUSR1 || signal == SIGUSR2;
+        if (signal == passed_on(i)) return guard_got(kGuardSignals[i]);
     if (!node_.empty() && ::getppid() == guard_) {
         signalled_[signal] = Clock::now();
-        scheduler_sent(signal, true);
-    } else if (!asks) {
-        leave(fmt::format("signal {}", signal));
+        scheduler_sent(signal);
+    } else if (!asks_ranks(signal)) {
+        leave(fmt::format("signal {}", signal));  // the guard died, or somebody wants us gone
     }
 }
 
 /// Some schedulers signal every process of their step, others only the one they started, which is the
-/// guard.
-asio::awaitable<void> Agent::on_guard_signal(int signal) {
-    if (node_.empty()) {
-        const bool asks = signal == SIGUSR1 || signal == SIGUSR2;
-        asks ? supervisor_.signal(signal) : leave(fmt::format("signal {}", signal));
-        co_return;
-    }
-    asio::steady_timer timer(io_, kSignalSpread);
-    co_await timer.async_wait(use_tuple);
-    const auto direct = signalled_.find(signal);
-    const bool all =
-        direct != signalled_.end() && Clock::now() - direct->second < 2 * kSignalSpread;
-    if (!all) scheduler_sent(signal, false);
+/// guard: then it is for us to pass on.
+void Agent::guard_got(int signal) {
+    if (node_.empty() && asks_ranks(signal)) return supervisor_.signal(signal);
+    if (node_.empty()) return leave(fmt::format("signal {}", signal));
+    guard_signalled_[signal] = Clock::now();
+    scheduler_sent(signal);
+    if (asks_ranks(signal)) tasks_.spawn(pass_on(signal));
 }
 
-void Agent::scheduler_sent(int signal, bool ranks_have_it) {
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
-        if (!ranks_have_it) supervisor_.signal(signal);
-        return;
-    }
-    if (ranks_have_it) supervisor_.signalled(signal);
+asio::awaitable<void> Agent::pass_on(int signal) {
+    asio::steady_timer timer(io_, kSignalSpread);
+    const auto [error] = co_await timer.async_wait(use_tuple);
+    if (!error && !is_recent(signalled_, signal)) supervisor_.signal(signal);
+}
+
+/// A scheduler that wants the end means the job's, which is for the head, with the grace that the user
+/// asked for.
+void Agent::scheduler_sent(int signal) {
+    if (asks_ranks(signal)) return;
+    if (everybody_got(signal)) supervisor_.signalled(signal);
     link_->send(encode(SignalRanks{signal}));
+}
+
+/// Ranks too, since their ancestors got it each for itself.
+bool Agent::everybody_got(int signal) const {
+    return is_recent(signalled_, signal) && is_recent(guard_signalled_, signal);
 }
 
 asio::awaitable<void> Agent::serve_head() {
@@ -483,7 +497,7 @@ Result<void> Agent::on_stop(std::string_view payload) {
     if (!stop) return std::unexpected(stop.error());
     ports_->relay().announce(
         {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
-    if (stop->by_scheduler && !signalled_.contains(stop->signal))
+    if (stop->by_scheduler && !everybody_got(stop->signal))
         tasks_.spawn(stop_after(*stop));
     else
         end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
@@ -494,7 +508,8 @@ Result<void> Agent::on_stop(std::string_view payload) {
 /// not to get it twice.
 asio::awaitable<void> Agent::stop_after(Stop stop) {
     asio::steady_timer timer(io_, kSignalSpread);
-    co_await timer.async_wait(use_tuple);
+    const auto [error] = co_await timer.async_wait(use_tuple);
+    if (error || strays_ || leaving_) co_return;  // it has ended meanwhile
     end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
 }
 

@@ -50,8 +50,10 @@ private:
     asio::awaitable<void> watch_lifeline();
     asio::awaitable<void> watch_signals();
     void on_signal(int signal);
-    asio::awaitable<void> on_guard_signal(int signal);
-    void scheduler_sent(int signal, bool ranks_have_it);
+    void guard_got(int signal);
+    asio::awaitable<void> pass_on(int signal);
+    void scheduler_sent(int signal);
+    bool everybody_got(int signal) const;
     asio::awaitable<void> stop_after(Stop stop);
     asio::awaitable<void> report_later(Exited exited);
     void report(const Exited& exited);
@@ -98,8 +100,9 @@ private:
     std::optional<std::uint64_t> pausing_;  ///< for this generation
     asio::signal_set signals_;
     int unreported_ = 0;  ///< ranks that have ended, of which the head does not know yet
-    std::map<int, Deadline> signalled_;  ///< by a scheduler, straight to us, when
-    std::optional<int> strays_;          ///< set when no process is left
+    std::map<int, Deadline> signalled_;        ///< of a scheduler, straight to us, and when
+    std::map<int, Deadline> guard_signalled_;  ///< the same to our guard
+    std::optional<int> strays_;                ///< set when no process is left
     bool done_ = false;
 };
 

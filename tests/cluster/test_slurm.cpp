@@ -119,6 +119,16 @@ TEST_CASE("flags win over the allocation, and --plan says where each number came
     f.check_clean();
 }
 
+TEST_CASE("an ordinary user's ranks are the user's", "[cluster][slurm]") {
+    Fixture f;
+    RunOptions user;
+    user.user = "dtuser";
+    const Finished done =
+        f.run({"-N2"}, {"--tag", "none", "sh", "-c", "echo $DTRUN_RANK $(id -un)"}, user);
+    CHECK(places(done) == Lines{"0 dtuser", "1 dtuser"});
+    f.check_clean();
+}
+
 TEST_CASE("dtrun in every task of a step starts one job, not one for each task",
           "[cluster][slurm]") {
     Fixture f;
