@@ -17,7 +17,9 @@ constexpr std::size_t kBufferBytesMin = 4u << 10;
 constexpr std::size_t kBufferBytesUsual = 512u << 10;  // grown to only by links that carry volume
 constexpr std::size_t kBatchBytes = 64u << 10;
 constexpr std::chrono::milliseconds kJustHeard{1'000};
-constexpr std::uint32_t kAnsweredMs = 1'500;  // the peer's machine did, so lately
+/// An answer to the last heartbeat before the peer was cut off comes this much later at most.
+constexpr std::chrono::milliseconds kLastAnswer{800};
+constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS of Linux 6.15, which headers may lack
 
 StreamSocket prepared(tcp::socket socket) {
     const int fd = socket.native_handle();
@@ -35,6 +37,7 @@ StreamSocket prepared(tcp::socket socket) {
     // Heartbeats that are lost again and again are still repeated every 0.2 s: doubling the pause
     // each time would make a bad minute of the network look like a dead host.
     set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+    set(IPPROTO_TCP, kTcpRtoMaxMs, 1'000);
     return StreamSocket(std::move(socket));
 }
 
@@ -282,7 +285,8 @@ bool Link::loses_packets() {
     if (::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
         return false;  // closed, or no TCP
     if (Clock::now() - last_heard_ < kJustHeard) repeated_ = info.tcpi_total_retrans;
-    return info.tcpi_total_retrans > repeated_ && info.tcpi_last_ack_recv < kAnsweredMs;
+    const Deadline answered = Clock::now() - std::chrono::milliseconds(info.tcpi_last_ack_recv);
+    return info.tcpi_total_retrans > repeated_ && answered > last_heard_ + kLastAnswer;
 }
 
 asio::awaitable<void> Link::run_writer() {

@@ -2,11 +2,17 @@
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/step_support.h"
 
+#include <dlfcn.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <thread>
 
 namespace dtrun::testing {
 namespace {
@@ -132,8 +138,10 @@ TEST_CASE("a server of another user is passed over", "[client][step][munge]") {
 
 TEST_CASE("without MUNGE and a secret a rank has its place, and is told what to do",
           "[client][step]") {
-    FakeStep step(2, step_id(), {{"DTRUN_MUNGE_SOCKET", "/nonexistent/munge.socket"}});
+    FakeStep step(2, step_id(), {});
     step.start(1, [] {
+        // As if libmunge were not installed: an empty one of its name is found instead.
+        if (::dlopen(EMPTY_LIBMUNGE, RTLD_NOW) == nullptr) ::_exit(9);
         Worker worker;
         say(std::to_string(worker.rank()));
         try {
@@ -150,6 +158,135 @@ TEST_CASE("without MUNGE and a secret a rank has its place, and is told what to 
                                  Catch::Contains("DTRUN_SECRET_FILE"));
     CHECK_THAT(step.line(1), Catch::StartsWith(std::to_string(DTRUN_NO_LAUNCHER)) &&
                                  Catch::Contains("fence 'b': the ranks of step"));
+}
+
+TEST_CASE("a secret's file that is missing or open to others fails init at once",
+          "[client][step]") {
+    const TempDir dir;
+    const std::string open = dir.write("secret", "a secret of this test only", 0644);
+    FakeStep step(2, step_id(), {});
+    for (const std::uint32_t rank : {0u, 1u})
+        step.start(rank, [] { Worker worker; },
+                   {{"DTRUN_SECRET_FILE", rank == 0 ? "/nonexistent/secret" : open}});
+    for (const std::uint32_t rank : {0u, 1u})
+        CHECK_THAT(step.line(rank), Catch::StartsWith(std::to_string(DTRUN_INVALID)) &&
+                                        Catch::Contains("DTRUN_SECRET_FILE"));
+}
+
+TEST_CASE("a list of nodes that makes no sense fails init at once", "[client][step]") {
+    const SecretFile secret;
+    FakeStep step(2, step_id(), secret.variables);
+    step.start(1, [] { Worker worker; }, {{"SLURM_STEP_NODELIST", "gpu[3-1]"}});
+    CHECK_THAT(step.line(1), Catch::StartsWith(std::to_string(DTRUN_INVALID)) &&
+                                 Catch::Contains("SLURM_STEP_NODELIST"));
+}
+
+TEST_CASE("a munged that does not answer fails init at once", "[client][step][munge]") {
+    const Munged munged;
+    if (munged.socket().empty()) {
+        WARN("SKIPPED: munged is not installed");
+        return;
+    }
+    FakeStep step(2, step_id(), {{"DTRUN_MUNGE_SOCKET", "/nonexistent/munge.socket"}});
+    step.start_all([](std::uint32_t) { Worker worker; });
+    for (const std::uint32_t rank : {0u, 1u})
+        CHECK_THAT(step.line(rank), Catch::StartsWith(std::to_string(DTRUN_CLOSED)) &&
+                                        Catch::Contains("MUNGE") &&
+                                        Catch::Contains("DTRUN_SECRET_FILE"));
+}
+
+TEST_CASE("rank 0 says at once when it may not have enough descriptors", "[client][step]") {
+    const SecretFile secret;
+    FakeStep step(2, step_id(), secret.variables);
+    step.start(0, [] {
+        const rlimit few{64, 100};
+        if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(9);
+        Worker worker;
+    });
+    CHECK_THAT(step.line(0), Catch::Contains("needs 130 descriptors to serve 2 ranks, and may have "
+                                             "100 at most"));
+}
+
+TEST_CASE("rank 0 takes the descriptors that it needs", "[client][step]") {
+    const SecretFile secret;
+    const std::string id = step_id();
+    FakeStep step(2, id, secret.variables);
+    step.start(0, [] {
+        const rlimit few{64, 200};
+        if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(9);
+        exchange(0);
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        if (limit.rlim_cur != 130) ::_exit(8);
+    });
+    step.start_all(exchange);
+    check_exchange(step, 2, id);
+}
+
+TEST_CASE("a rank with many large answers under way is not lost", "[client][step]") {
+    constexpr std::size_t kBytes = 15u << 20;  // nearly the most that there may be
+    constexpr int kThreads = 12;
+    const SecretFile secret;
+    FakeStep step(3, step_id(), secret.variables);
+    step.start_all([](std::uint32_t rank) {
+        Worker worker;
+        std::atomic<int> whole = 0;
+        // Of one key when it comes, and of one that is there; small requests in between.
+        const auto get_all = [&](const char* key) {
+            std::vector<std::thread> threads;
+            for (int i = 0; i < kThreads; ++i)
+                threads.emplace_back([&, i] {
+                    if (worker.get(key, 100s).size() == kBytes) ++whole;
+                    worker.set(std::to_string(rank) + "." + std::to_string(i), "x");
+                });
+            if (rank == 0) worker.set(key, std::string(kBytes, 'x'));
+            for (std::thread& thread : threads) thread.join();
+        };
+        get_all("late");
+        worker.barrier("there", 100s);
+        get_all("late");
+        worker.barrier("all", 100s);
+        say(std::to_string(whole));
+    });
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        CHECK(step.line(rank) == std::to_string(2 * kThreads));
+        CHECK(step.ended_well(rank));
+    }
+}
+
+TEST_CASE("a rank that is stopped with large answers under way goes on later", "[client][step]") {
+    constexpr std::size_t kBytes = 15u << 20;
+    const SecretFile secret;
+    FakeStep step(2, step_id(), secret.variables);
+    step.start_all([](std::uint32_t rank) {
+        Worker worker;
+        if (rank == 0) {
+            FakeStep::wait_for_go();
+            worker.set("k", std::string(kBytes, 'x'));
+            say("set");
+            worker.barrier("end", 100s);
+            return;
+        }
+        std::vector<std::thread> threads;
+        std::atomic<int> whole = 0;
+        for (int i = 0; i < 10; ++i)
+            threads.emplace_back([&] {
+                if (worker.get("k").size() == kBytes) ++whole;
+            });
+        std::this_thread::sleep_for(300ms);  // they have asked
+        say("asked");
+        for (std::thread& thread : threads) thread.join();
+        say(std::to_string(whole));
+        worker.barrier("end", 100s);
+    });
+    CHECK(step.line(1) == "asked");
+    step.kill(1, SIGSTOP);
+    step.go(0);
+    CHECK(step.line(0) == "set");
+    std::this_thread::sleep_for(1500ms);
+    step.kill(1, SIGCONT);
+    CHECK(step.line(1) == "10");
+    for (std::uint32_t rank = 0; rank < 2; ++rank) CHECK(step.ended_well(rank));
 }
 
 TEST_CASE("a rank with another secret is not let in, and missing ranks are named",
@@ -429,6 +566,48 @@ TEST_CASE("a forked child of a step's rank uses the store", "[client][step][fork
         CHECK(step.line(rank) == "2 of rank " + std::to_string(rank));
         CHECK(step.ended_well(rank));
     }
+}
+
+TEST_CASE("a forked child's first call ends soon when rank 0 is gone", "[client][step][fork]") {
+    if (!kCanFork) {
+        WARN("SKIPPED: TSan does not follow forks of several threads");
+        return;
+    }
+    const SecretFile secret;
+    FakeStep step(2, step_id(), secret.variables);
+    step.start_all([](std::uint32_t rank) {
+        Worker worker;
+        worker.barrier("all", 10s);
+        say("here");
+        if (rank == 0) worker.get("never");
+        FakeStep::wait_for_go();
+        const pid_t child = ::fork();
+        if (child == 0) {
+            const auto begun = std::chrono::steady_clock::now();
+            std::array<int, 4> codes{};
+            std::vector<std::thread> threads;
+            for (std::size_t i = 0; i < codes.size(); ++i)
+                threads.emplace_back([&, i] {
+                    codes[i] = code_of([&] {
+                        if (i % 2 == 0)
+                            worker.get("never");
+                        else
+                            worker.get("never", 100ms);
+                    });
+                });
+            for (std::thread& thread : threads) thread.join();
+            const bool closed = std::ranges::count(codes, DTRUN_CLOSED) == std::ssize(codes);
+            const bool soon = std::chrono::steady_clock::now() - begun < 9s;
+            ::_exit(closed && soon ? 0 : 1);
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        say(std::to_string(status));
+    });
+    for (const std::uint32_t rank : {0u, 1u}) CHECK(step.line(rank) == "here");
+    step.kill(0);
+    step.go(1);
+    CHECK(step.line(1) == "0");
 }
 
 TEST_CASE("a step of one rank needs nobody", "[client][step]") {

@@ -36,11 +36,10 @@ TEST_CASE("the ports of a step follow from its name", "[client][step]") {
 
 TEST_CASE("what is proved is bound to the step, the node and the port", "[client][step]") {
     const StepKey key = key_of("17.0");
-    const std::string here = text_of(key.credentials_at({"x", "n1", 20'000}));
-    CHECK(here == text_of(key.credentials_at({"y", "n1", 20'000})));
-    CHECK(here != text_of(key.credentials_at({"x", "n2", 20'000})));
-    CHECK(here != text_of(key.credentials_at({"x", "n1", 20'001})));
-    CHECK(here != text_of(key_of("17.1").credentials_at({"x", "n1", 20'000})));
+    const std::string here = text_of(key.credentials_at({"n1", 20'000}));
+    CHECK(here != text_of(key.credentials_at({"n2", 20'000})));
+    CHECK(here != text_of(key.credentials_at({"n1", 20'001})));
+    CHECK(here != text_of(key_of("17.1").credentials_at({"n1", 20'000})));
 }
 
 TEST_CASE("a greeting says how long the credential behind it is", "[client][step]") {
@@ -66,7 +65,7 @@ TEST_CASE("ranks with and without a secret's file do not go together", "[client]
 }
 
 TEST_CASE("a server challenges only who speaks its protocol", "[client][handshake]") {
-    const Credentials credentials = key_of("17.0").credentials_at({"", "n1", 20'000});
+    const Credentials credentials = key_of("17.0").credentials_at({"n1", 20'000});
     std::string record = preamble() + std::string(as_text(credentials.job)) + std::string(32, 'n');
     REQUIRE(record.size() == kClientRecordBytes);
     const auto first = challenge(credentials, record);

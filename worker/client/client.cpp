@@ -155,20 +155,40 @@ Outcome<void> Client::take_place(const Patience& patience) {
     if (in_step() && !server_ && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock(mutex_);
-    const auto placed = wait_until(
-        lock, [this] { return placed_; }, longer);
+    const auto is_placed = [this] { return placed_; };
+    const auto placed = wait_until(lock, is_placed, longer);
     if (placed || !in_step()) return placed;
     lock.unlock();
-    return std::unexpected(
-        explain(placed.error(), std::chrono::ceil<std::chrono::milliseconds>(now() - begun)));
+    const auto waited = std::chrono::ceil<std::chrono::milliseconds>(now() - begun);
+    if (auto explained = explain(placed.error(), waited); !explained) return explained;
+    lock.lock();
+    return wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
 }
 
 Outcome<void> Client::ensure_started(const Patience& patience) {
     if (role_ == Role::rank) return {};
-    const Lock lock(start_mutex_);
+    const Moment asked = now();
+    std::unique_lock lock(start_mutex_, std::defer_lock);
+    while (!lock.owns_lock()) {
+        const Moment until = patience.slice();
+        if (until == Moment::max()) {
+            lock.lock();
+            break;
+        }
+        if (lock.try_lock_until(until)) break;
+        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+    }
     if (started_) return {};
-    const auto done = start(patience);
+    // Threads that have waited for one that has found nobody do not look again, one by one.
+    if (start_failure_ && start_failed_ >= asked) return std::unexpected(*start_failure_);
+    auto done = start(patience);
     started_ = done.has_value();
+    start_failure_.reset();
+    if (!done && done.error().code == DTRUN_CLOSED) {
+        start_failure_ = done.error();
+        start_failed_ = now();
+    }
     return done;
 }
 

@@ -150,7 +150,7 @@ private:
 
     // client_step.cpp: a Slurm step
     Outcome<FrameSocket> meet(const Patience& patience);
-    Failure explain(Failure why, std::chrono::milliseconds waited);
+    Outcome<void> explain(Failure why, std::chrono::milliseconds waited);
     void leave_step(std::string_view failure, std::function<bool()> give_up);
 
     // client_frames.cpp: what comes in
@@ -185,8 +185,10 @@ private:
     const pid_t pid_;
     const std::uint64_t client_id_;
     const std::uint64_t member_id_;
-    std::mutex start_mutex_;  ///< taken first; of a helper's first use
+    std::timed_mutex start_mutex_;  ///< taken first; of a helper's first use
     bool started_ = false;
+    std::optional<Failure> start_failure_;  ///< closed, and
+    Moment start_failed_{};                 ///< when
 
     std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
     mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending

@@ -7,9 +7,15 @@
 #include <algorithm>
 
 namespace dtrun::embedded {
+namespace {
 
-/// Rank 0 serves the step, the others look for it. Where the ranks have no way to recognise each
-/// other, a rank keeps that in unmet_: it may want to know its place and nothing else.
+constexpr std::chrono::seconds kHelperSearchTime{5};
+
+}  // namespace
+
+/// Rank 0 serves the step, the others look for it. Where nobody has given the ranks a way to
+/// recognise each other, a rank keeps that in unmet_: it may want to know its place and nothing
+/// else. A way that is there and fails is an error: the other ranks may be waiting.
 Outcome<FrameSocket> Client::meet(const Patience& patience) {
     SlurmStep step = *surroundings_.step;
     if (step.node.empty()) step.node = surroundings_.place.host_name;
@@ -26,7 +32,7 @@ Outcome<FrameSocket> Client::meet(const Patience& patience) {
                                               "SLURM_STEP_NODELIST='{}'",
                                               step.node, step.nodes)};
     if (problem) {
-        if (role_ == Role::rank) unmet_ = problem;
+        if (role_ == Role::rank && problem->code == DTRUN_NO_LAUNCHER) unmet_ = problem;
         return std::unexpected(*problem);
     }
     if (serves) {
@@ -39,23 +45,34 @@ Outcome<FrameSocket> Client::meet(const Patience& patience) {
     hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
     hello.generation = generation_;
     hello.pid = pid_;
-    return find_rank_0(step, *nodes, *key, hello, patience);
+    if (role_ == Role::rank) return find_rank_0(step, *nodes, *key, hello, patience);
+    // Rank 0 was there when our parent found it, so there is nothing to wait for.
+    Patience shorter = patience;
+    shorter.deadline = std::min(patience.deadline, now() + kHelperSearchTime);
+    auto socket = find_rank_0(step, *nodes, *key, hello, shorter);
+    if (!socket && socket.error().code == DTRUN_TIMED_OUT && !patience.over())
+        socket.error().code = DTRUN_CLOSED;
+    return socket;
 }
 
 /// Why not all ranks have come: rank 0 knows, and tells the others.
-Failure Client::explain(Failure why, std::chrono::milliseconds waited) {
+/// \return nothing if the last one has come after all: rank 0's own welcome is on the way
+Outcome<void> Client::explain(Failure why, std::chrono::milliseconds waited) {
     if (!server_) {
         if (why.code == DTRUN_TIMED_OUT)
             why.text = "rank 0 is there, but does not say that all ranks have come";
-        return why;
+        return std::unexpected(std::move(why));
     }
-    if (why.code == DTRUN_TIMED_OUT)
-        why.text = fmt::format("{} within {:.1f} s", server_->missing(),
-                               static_cast<double>(waited.count()) / 1'000);
-    server_->end(fmt::format("rank 0: {}", why.text));
+    if (why.code == DTRUN_TIMED_OUT) {
+        auto missing = server_->end_if_missing(waited);
+        if (!missing) return {};
+        why.text = std::move(*missing);
+    } else {
+        server_->end(fmt::format("rank 0: {}", why.text));
+    }
     const Lock lock(mutex_);
     close(why);
-    return why;
+    return std::unexpected(std::move(why));
 }
 
 void Client::leave_step(std::string_view failure, std::function<bool()> give_up) {

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace dtrun::embedded {
 namespace {
@@ -28,13 +29,15 @@ Outcome<void> wait_for(int fd, short events, const Patience& patience) {
     }
 }
 
-Outcome<FrameSocket> connect_address(const addrinfo& address, const Patience& patience) {
+Outcome<FrameSocket> connect_address(const TcpAddress& address, const Patience& patience) {
     PrivateFd socket([&address] {
-        return ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        return ::socket(address.socket_address.ss_family,
+                        SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     });
     if (!socket) return failure(DTRUN_CLOSED, "socket: {}", strerror(errno));
     int error = 0;
-    if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) error = errno;
+    const auto* where = reinterpret_cast<const sockaddr*>(&address.socket_address);
+    if (::connect(socket.get(), where, address.size) != 0) error = errno;
     if (error == EINPROGRESS) {
         const auto ready = wait_for(socket.get(), POLLOUT, patience);
         if (!ready) return std::unexpected(ready.error());
@@ -49,6 +52,33 @@ Outcome<FrameSocket> connect_address(const addrinfo& address, const Patience& pa
 }
 
 }  // namespace
+
+TcpAddress TcpAddress::at(std::uint16_t port) const {
+    TcpAddress address = *this;
+    if (socket_address.ss_family == AF_INET6)
+        reinterpret_cast<sockaddr_in6&>(address.socket_address).sin6_port = htons(port);
+    else
+        reinterpret_cast<sockaddr_in&>(address.socket_address).sin_port = htons(port);
+    return address;
+}
+
+Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const char* service = port.empty() ? nullptr : port.c_str();
+    if (const int error = ::getaddrinfo(host.c_str(), service, &hints, &found); error != 0)
+        return failure(DTRUN_CLOSED, "{}", gai_strerror(error));
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    std::vector<TcpAddress> addresses;
+    for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
+        TcpAddress& address = addresses.emplace_back();
+        address.size = a->ai_addrlen;
+        std::memcpy(&address.socket_address, a->ai_addr, a->ai_addrlen);
+    }
+    return addresses;
+}
 
 Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
     sockaddr_un address{};
@@ -76,20 +106,27 @@ Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
     return FrameSocket(std::move(socket));
 }
 
-Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std::string& port,
+Outcome<FrameSocket> FrameSocket::connect_tcp(const std::vector<TcpAddress>& addresses,
                                               const Patience& patience) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0)
-        return failure(DTRUN_CLOSED, "{}", gai_strerror(error));
-    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
     Outcome<FrameSocket> socket = failure(DTRUN_CLOSED, "no address");
-    for (const addrinfo* a = found; a != nullptr && !socket; a = a->ai_next) {
-        socket = connect_address(*a, patience);
-        if (!socket && socket.error().code == DTRUN_CANCELLED) break;
+    auto left = static_cast<Moment::rep>(addresses.size());
+    for (const TcpAddress& address : addresses) {
+        Patience share = patience;
+        const Moment started = now();
+        if (patience.deadline != Moment::max() && started < patience.deadline)
+            share.deadline = started + (patience.deadline - started) / left;
+        --left;
+        socket = connect_address(address, share);
+        if (socket || socket.error().code == DTRUN_CANCELLED) break;
     }
     return socket;
+}
+
+Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std::string& port,
+                                              const Patience& patience) {
+    const auto addresses = resolve(host, port);
+    if (!addresses) return std::unexpected(addresses.error());
+    return connect_tcp(*addresses, patience);
 }
 
 Outcome<void> FrameSocket::send(std::string_view bytes) {

@@ -5,12 +5,26 @@
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"
 
+#include <sys/socket.h>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dtrun::embedded {
+
+/// One address of a host, with a port.
+struct TcpAddress {
+    sockaddr_storage socket_address{};
+    socklen_t size = 0;
+
+    TcpAddress at(std::uint16_t port) const;
+};
+
+/// Asks the resolver, which takes as long as it takes. \param port  empty: 0. Failures: closed
+Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port);
 
 /// A connected socket, and frames out of what it brings. Never raises SIGPIPE. A forked child does
 /// not have it.
@@ -24,7 +38,11 @@ public:
     /// To an agent: a Unix socket, "@name" for the abstract "\0name". The other side must run as
     /// the same user or as root. Failures: closed, refused, invalid
     static Outcome<FrameSocket> connect_unix(const std::string& path);
-    /// Tries every address of `host`. Failures: closed, timed_out, cancelled
+    /// Tries one after the other; each has its share of the time that is left, so that one that
+    /// does not answer leaves some to the others. Failures: closed, timed_out, cancelled
+    static Outcome<FrameSocket> connect_tcp(const std::vector<TcpAddress>& addresses,
+                                            const Patience& patience);
+    /// The same with every address of `host`.
     static Outcome<FrameSocket> connect_tcp(const std::string& host, const std::string& port,
                                             const Patience& patience);
 

@@ -68,8 +68,7 @@ Outcome<Munge> Munge::open(const std::string& socket) {
         return failure(DTRUN_NO_LAUNCHER, "MUNGE: {}", why != nullptr ? why : kLibrary);
     }
     Munge munge(std::move(library), socket);
-    if (const auto tried = munge.encode(""); !tried)
-        return failure(DTRUN_NO_LAUNCHER, "{}", tried.error().text);
+    if (const auto tried = munge.encode(""); !tried) return std::unexpected(tried.error());
     return munge;
 }
 

@@ -14,7 +14,7 @@ namespace dtrun::embedded {
 class Munge {
 public:
     /// \param socket  munged's; empty: what the library has been built with
-    /// Failures: no_launcher (no libmunge.so.2 here, or munged does not answer)
+    /// Failures: no_launcher (no libmunge.so.2 here), closed (munged does not answer)
     static Outcome<Munge> open(const std::string& socket);
 
     /// A text that is worth nothing to others: only processes of our user can have it opened, on

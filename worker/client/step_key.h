@@ -14,7 +14,6 @@ namespace dtrun::embedded {
 
 /// Where rank 0 of a step serves.
 struct StepAddress {
-    std::string host;  ///< to be resolved; empty: this one
     std::string node;  ///< as Slurm calls it
     std::uint16_t port = 0;
 };
@@ -40,7 +39,7 @@ public:
     using Ports = std::array<std::uint16_t, kPorts>;
 
     /// Finds out which way the ranks have. Does not connect to other hosts.
-    /// Failures: no_launcher (neither MUNGE nor a file), invalid (the file)
+    /// Failures: no_launcher (neither libmunge nor a file), closed (munged), invalid (the file)
     static Outcome<StepKey> find(const SlurmStep& step);
 
     const Ports& ports() const { return ports_; }

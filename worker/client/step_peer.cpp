@@ -45,9 +45,10 @@ Result<std::optional<FrameView>> StepPeer::take_frame() {
     return frame;
 }
 
-void StepPeer::queue(std::shared_ptr<const Bytes> bytes) {
+void StepPeer::queue(std::shared_ptr<const Bytes> bytes, bool asked) {
     unsent_bytes_ += bytes->size();
-    unsent_.push_back(std::move(bytes));
+    if (!asked) unasked_bytes_ += bytes->size();
+    unsent_.push_back({std::move(bytes), asked});
 }
 
 bool StepPeer::flush() {
@@ -56,8 +57,9 @@ bool StepPeer::flush() {
         std::size_t count = 0;
         for (; count < std::min(unsent_.size(), kPiecesMax); ++count) {
             const std::size_t skipped = count == 0 ? sent_ : 0;
-            char* data = const_cast<char*>(unsent_[count]->data());  // iovec knows no const
-            pieces[count] = {data + skipped, unsent_[count]->size() - skipped};
+            const Bytes& bytes = *unsent_[count].bytes;
+            char* data = const_cast<char*>(bytes.data());  // iovec knows no const
+            pieces[count] = {data + skipped, bytes.size() - skipped};
         }
         msghdr message{};
         message.msg_iov = pieces.data();
@@ -66,8 +68,11 @@ bool StepPeer::flush() {
         if (n < 0) return would_block();
         unsent_bytes_ -= static_cast<std::size_t>(n);
         sent_ += static_cast<std::size_t>(n);
-        while (!unsent_.empty() && sent_ >= unsent_.front()->size()) {
-            sent_ -= unsent_.front()->size();
+        sent_bytes_ += static_cast<std::uint64_t>(n);
+        while (!unsent_.empty() && sent_ >= unsent_.front().bytes->size()) {
+            const std::size_t size = unsent_.front().bytes->size();
+            sent_ -= size;
+            if (!unsent_.front().asked) unasked_bytes_ -= size;
             unsent_.pop_front();
         }
     }

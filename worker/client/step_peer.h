@@ -31,8 +31,12 @@ public:
     Stage stage = Stage::greeted;
     Sha256 expected{};  ///< challenged: the proof
     std::uint32_t rank = kNoRank;
-    bool leaving = false;  ///< it has said so
-    bool writing = false;  ///< we are told when it can be sent more
+    bool leaving = false;    ///< it has said so
+    bool writing = false;    ///< we are told when it can be sent more
+    bool reading = true;     ///< we are told when it has said more
+    bool held_back = false;  ///< it has said more than we have dealt with
+    /// It is full, and yet heard: perhaps it reads nothing because it first has to be read.
+    bool heard_though_full = false;
 
     int fd() const { return socket_.get(); }
     bool is_stranger() const { return stage < Stage::rank; }
@@ -46,22 +50,34 @@ public:
     Result<std::optional<FrameView>> take_frame();
 
     /// Sends when flush() is called.
-    void queue(std::shared_ptr<const Bytes> bytes);
+    /// \param asked  the answer to a request, of which there are as many as we read
+    void queue(std::shared_ptr<const Bytes> bytes, bool asked);
     /// Sends what can be sent at once. \return whether the connection lives
     bool flush();
     bool has_unsent() const { return !unsent_.empty(); }
-    /// It reads nothing of what it asked for.
-    bool is_stuck() const { return unsent_bytes_ > kUnsentBytesMax; }
+    /// It has enough to read before we hear what else it wants.
+    bool is_full() const { return unsent_bytes_ > kFullBytes; }
+    /// It reads nothing, and what it did not ask for piles up.
+    bool is_stuck() const { return unasked_bytes_ > kUnaskedBytesMax; }
+    /// Bytes that it has been sent.
+    std::uint64_t sent_bytes() const { return sent_bytes_; }
 
 private:
-    static constexpr std::size_t kUnsentBytesMax = 128u << 20;
+    struct Piece {
+        std::shared_ptr<const Bytes> bytes;
+        bool asked = false;
+    };
+    static constexpr std::size_t kFullBytes = 16u << 20;
+    static constexpr std::size_t kUnaskedBytesMax = 128u << 20;
 
     PrivateFd socket_;
     Bytes received_;
     std::size_t used_ = 0;  ///< of received_
-    std::deque<std::shared_ptr<const Bytes>> unsent_;
+    std::deque<Piece> unsent_;
     std::size_t sent_ = 0;  ///< of unsent_.front()
     std::size_t unsent_bytes_ = 0;
+    std::size_t unasked_bytes_ = 0;  ///< of whole pieces
+    std::uint64_t sent_bytes_ = 0;
 };
 
 }  // namespace dtrun::embedded

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <algorithm>
+#include <map>
 
 namespace dtrun::embedded {
 namespace {
@@ -59,10 +60,12 @@ Outcome<void> introduce(FrameSocket& socket, const Hello& hello, const Patience&
     return failure(refuse->later ? DTRUN_REFUSED : DTRUN_INVALID, "{}", refuse->reason);
 }
 
-Outcome<FrameSocket> knock(const StepAddress& address, StepKey& key, const Hello& hello,
+Outcome<FrameSocket> knock(const std::vector<TcpAddress>& host, const StepAddress& address,
+                           StepKey& key, const Hello& hello,
                            std::chrono::milliseconds greeting_time, const Patience& patience) {
-    auto socket = FrameSocket::connect_tcp(address.host, std::to_string(address.port),
-                                           at_most(patience, kConnectTime));
+    std::vector<TcpAddress> at_port;
+    for (const TcpAddress& one : host) at_port.push_back(one.at(address.port));
+    auto socket = FrameSocket::connect_tcp(at_port, at_most(patience, kConnectTime));
     if (!socket) return socket;
     keep_watch(socket->fd());
     if (auto proved = prove(*socket, address, key, greeting_time, patience); !proved)
@@ -78,12 +81,31 @@ int weight(const Failure& problem) {
     return problem.code == DTRUN_TIMED_OUT ? 1 : 0;
 }
 
+/// Where the nodes are. A resolver may take seconds, so each is asked for once; what has failed is
+/// asked for again in the next round.
+class AddressBook {
+public:
+    /// Failures: closed (not found), timed_out, cancelled
+    Outcome<std::vector<TcpAddress>> find(const std::string& host, const Patience& patience) {
+        if (const auto known = known_.find(host); known != known_.end()) return known->second;
+        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (patience.over()) return failure(DTRUN_TIMED_OUT, "no time to look it up");
+        auto found = resolve(host, "");
+        if (found) known_.emplace(host, *found);
+        return found;
+    }
+
+private:
+    std::map<std::string, std::vector<TcpAddress>> known_;
+};
+
 /// One way through the ports of nodes.
 class Round {
 public:
-    Round(const SlurmStep& step, StepKey& key, const Hello& hello,
+    Round(const SlurmStep& step, AddressBook& book, StepKey& key, const Hello& hello,
           std::chrono::milliseconds greeting_time, const Patience& patience)
         : step_(step),
+          book_(book),
           key_(key),
           hello_(hello),
           greeting_time_(greeting_time),
@@ -91,15 +113,24 @@ public:
 
     /// \return nothing if rank 0 was not found there. Failures: those for good
     Outcome<std::optional<FrameSocket>> try_node(const std::string& node) {
+        const std::string host = node == step_.node ? "localhost" : node;
+        const auto addresses = book_.find(host, patience_);
+        if (!addresses) {
+            const Failure problem{addresses.error().code,
+                                  fmt::format("{}: {}", node, addresses.error().text)};
+            if (problem.code == DTRUN_CANCELLED) return std::unexpected(problem);
+            keep(problem);
+            return std::nullopt;
+        }
         for (const std::uint16_t port : key_.ports()) {
-            const StepAddress address{node == step_.node ? "localhost" : node, node, port};
-            auto socket = knock(address, key_, hello_, greeting_time_, patience_);
+            const StepAddress address{node, port};
+            auto socket = knock(*addresses, address, key_, hello_, greeting_time_, patience_);
             if (socket) return std::optional(std::move(*socket));
             const Failure problem{socket.error().code,
                                   fmt::format("{} port {}: {}", node, port, socket.error().text)};
             if (problem.code == DTRUN_INVALID || problem.code == DTRUN_CANCELLED)
                 return std::unexpected(problem);
-            if (!problem_ || weight(problem) > weight(*problem_)) problem_ = problem;
+            keep(problem);
             if (patience_.over()) break;
         }
         return std::nullopt;
@@ -108,7 +139,12 @@ public:
     const std::optional<Failure>& problem() const { return problem_; }
 
 private:
+    void keep(const Failure& problem) {
+        if (!problem_ || weight(problem) > weight(*problem_)) problem_ = problem;
+    }
+
     const SlurmStep& step_;
+    AddressBook& book_;
     StepKey& key_;
     const Hello& hello_;
     const std::chrono::milliseconds greeting_time_;
@@ -127,11 +163,12 @@ std::string list_ports(const StepKey::Ports& ports) {
 Outcome<FrameSocket> find_rank_0(const SlurmStep& step, const std::vector<std::string>& nodes,
                                  StepKey& key, const Hello& hello, const Patience& patience) {
     Retry retry(kPauseMin, kPauseMax);
+    AddressBook book;
     std::size_t next = 1;  // of the other nodes
     std::size_t others = 0;
     std::chrono::milliseconds greeting_time = kGreetingTimeMin;
     for (int tried = 1;; ++tried) {
-        Round round(step, key, hello, greeting_time, patience);
+        Round round(step, book, key, hello, greeting_time, patience);
         greeting_time = std::min<std::chrono::milliseconds>(2 * greeting_time, kHandshakeTime);
         auto found = round.try_node(nodes.front());
         if (tried > kRoundsAlone) others = std::clamp<std::size_t>(2 * others, 1, kOthersMax);
@@ -159,7 +196,8 @@ void keep_watch(int tcp_socket) {
     set(IPPROTO_TCP, TCP_KEEPIDLE, 10);  // seconds
     set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set(IPPROTO_TCP, TCP_KEEPCNT, 4);
-    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);  // ms
+    // No TCP_USER_TIMEOUT: it would also end the connection of a process that is stopped, by a
+    // debugger for instance, and so has not read for a while what there is for it.
 }
 
 }  // namespace dtrun::embedded

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <algorithm>
 #include <array>
@@ -21,7 +22,9 @@ namespace {
 
 constexpr std::size_t kStrangersMax = 1'024;  // others wait in the backlog
 constexpr std::size_t kScratchBytes = 256u << 10;
+constexpr std::uint64_t kDescriptorsOfOthers = 128;     // helpers, strangers, and the program's own
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when out of descriptors
+constexpr std::chrono::seconds kFullTime{1};
 /// For the last words to those who do not read them.
 constexpr std::chrono::seconds kEndTime{1};
 
@@ -64,6 +67,23 @@ PrivateFd listen_at(std::uint16_t port) {
     return socket;
 }
 
+/// Every rank has a connection to us. Takes more descriptors than usual only if they are needed.
+/// Failures: internal
+Outcome<void> allow_descriptors(std::uint32_t ranks) {
+    const rlim_t needed = ranks + kDescriptorsOfOthers;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return failure(DTRUN_INTERNAL, "getrlimit");
+    if (limit.rlim_cur >= needed) return {};
+    const rlim_t most = limit.rlim_max;
+    limit.rlim_cur = std::min(needed, most);
+    if (most < needed || ::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return failure(DTRUN_INTERNAL,
+                       "rank 0 needs {} descriptors to serve {} ranks, and may have {} at most "
+                       "(ulimit -Hn)",
+                       needed, ranks, most);
+    return {};
+}
+
 }  // namespace
 
 StepServer::StepServer(const SlurmStep& step)
@@ -77,6 +97,8 @@ StepServer::StepServer(const SlurmStep& step)
 }
 
 Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, StepKey& key) {
+    if (auto allowed = allow_descriptors(step.ranks); !allowed)
+        return std::unexpected(allowed.error());
     std::unique_ptr<StepServer> server(new StepServer(step));
     if (!server->poll_ || !server->wake_) return failure(DTRUN_INTERNAL, "{}", strerror(errno));
     auto greeting = key.make_greeting();
@@ -90,7 +112,7 @@ Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, St
     if (free == ports.end())
         return failure(DTRUN_CLOSED, "none of the ports of step {} is free: {}", step.id,
                        strerror(errno));
-    server->credentials_ = key.credentials_at({"", step.node, *free});
+    server->credentials_ = key.credentials_at({step.node, *free});
     server->watch(server->wake_.get(), kWake, EPOLLIN);
     server->set_accepting(true);
     if (auto added = server->add_own_end(); !added) return std::unexpected(added.error());
@@ -127,13 +149,21 @@ Outcome<void> StepServer::add_own_end() {
     return {};
 }
 
-std::string StepServer::missing() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> names;
-    for (const std::uint32_t rank : missing_) names.push_back(std::to_string(rank));
-    const bool one = names.size() == 1;
-    return fmt::format("{} {} of {} {} not come{}", one ? "rank" : "ranks", join_names(names),
-                       step_.ranks, one ? "has" : "have", accept_problem_);
+std::optional<std::string> StepServer::end_if_missing(std::chrono::milliseconds waited) {
+    std::string why;
+    {
+        const std::lock_guard lock(mutex_);
+        if (missing_.empty()) return std::nullopt;
+        std::vector<std::string> names;
+        for (const std::uint32_t rank : missing_) names.push_back(std::to_string(rank));
+        const bool one = names.size() == 1;
+        why = fmt::format("{} {} of {} {} not come{} within {:.1f} s", one ? "rank" : "ranks",
+                          join_names(names), step_.ranks, one ? "has" : "have", accept_problem_,
+                          static_cast<double>(waited.count()) / 1'000);
+        if (!end_why_) end_why_ = "rank 0: " + why;
+    }
+    ::eventfd_write(wake_.get(), 1);
+    return why;
 }
 
 void StepServer::end(std::string why) {
@@ -224,6 +254,7 @@ void StepServer::turn() {
     }
     hub_.expire(now());
     cut_off_late_strangers();
+    hear_the_full();
     flush_all();
 }
 
@@ -253,6 +284,7 @@ void StepServer::end_now(const std::string& why) {
 Moment StepServer::next_moment() const {
     Moment next = std::min(hub_.next_deadline(), accept_again_);
     if (ending_) next = std::min(next, *ending_);
+    if (!full_due_.empty()) next = std::min(next, full_due_.front().due);
     if (!strangers_due_.empty()) next = std::min(next, strangers_due_.front().first);
     return next;
 }
@@ -298,9 +330,18 @@ void StepServer::cut_off_late_strangers() {
 /// \return whether the peer lives
 bool StepServer::flush(StepPeer& peer) {
     if (!peer.flush() || peer.is_stuck()) return false;
-    if (peer.writing != peer.has_unsent()) {
+    const bool full = peer.is_full();
+    if (!full) peer.heard_though_full = false;
+    const bool reads = !full || peer.heard_though_full;
+    if (reads && std::exchange(peer.held_back, false)) resumed_.push_back(peer.id);
+    if (peer.writing != peer.has_unsent() || peer.reading != reads) {
+        if (peer.reading && !reads)
+            full_due_.push_back({now() + kFullTime, peer.id, peer.sent_bytes()});
         peer.writing = peer.has_unsent();
-        watch(peer.fd(), peer.id, EPOLLIN | (peer.writing ? std::uint32_t{EPOLLOUT} : 0u));
+        peer.reading = reads;
+        watch(
+            peer.fd(), peer.id,
+            (reads ? std::uint32_t{EPOLLIN} : 0u) | (peer.writing ? std::uint32_t{EPOLLOUT} : 0u));
     }
     // It closes when it has read our last words; we must not be first, or it might not get them.
     if (ending_ && !peer.has_unsent()) ::shutdown(peer.fd(), SHUT_WR);
@@ -308,27 +349,50 @@ bool StepServer::flush(StepPeer& peer) {
 }
 
 void StepServer::flush_all() {
-    while (!unflushed_.empty()) {  // who is lost makes others be told
+    while (!unflushed_.empty() || !resumed_.empty()) {  // who is lost makes others be told
         for (const PortId port : std::exchange(unflushed_, {})) {
             const auto peer = peers_.find(port);
             if (peer != peers_.end() && !flush(*peer->second)) lose(port);
+        }
+        for (const PortId port : std::exchange(resumed_, {})) {
+            const auto peer = peers_.find(port);
+            if (peer != peers_.end()) handle_received(*peer->second);
         }
     }
     last_fenced_.reset();
 }
 
+/// Who is full and has read nothing for a while may be waiting for us to read: all its threads send
+/// and none receives. A rank that is stopped says nothing, so hearing it costs nothing.
+void StepServer::hear_the_full() {
+    while (!full_due_.empty() && full_due_.front().due <= now()) {
+        const Full was = full_due_.front();
+        full_due_.pop_front();
+        const auto found = peers_.find(was.port);
+        if (found == peers_.end() || found->second->reading) continue;
+        StepPeer& peer = *found->second;
+        if (peer.sent_bytes() != was.sent_bytes) {
+            full_due_.push_back({now() + kFullTime, peer.id, peer.sent_bytes()});
+            continue;
+        }
+        peer.heard_though_full = true;
+        unflushed_.push_back(peer.id);
+    }
+}
+
 void StepServer::to_port(PortId port, FrameType type, std::string_view payload) {
     const auto peer = peers_.find(port);
     if (peer == peers_.end()) return;
-    if (type != FrameType::fenced) return send(*peer->second, encode_frame(type, payload));
+    if (type != FrameType::fenced)
+        return send(*peer->second, encode_frame(type, payload), type == FrameType::reply);
     if (!last_fenced_ || payload_of(*last_fenced_) != payload)
         last_fenced_ = std::make_shared<const Bytes>(encode_frame(type, payload));
-    peer->second->queue(last_fenced_);
+    peer->second->queue(last_fenced_, false);
     unflushed_.push_back(port);
 }
 
-void StepServer::send(StepPeer& peer, Bytes bytes) {
-    peer.queue(std::make_shared<const Bytes>(std::move(bytes)));
+void StepServer::send(StepPeer& peer, Bytes bytes, bool asked) {
+    peer.queue(std::make_shared<const Bytes>(std::move(bytes)), asked);
     unflushed_.push_back(peer.id);
 }
 

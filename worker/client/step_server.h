@@ -43,8 +43,10 @@ public:
     /// Rank 0's connection, which needs no proof and no hello; once.
     PrivateFd take_own_end() { return std::move(own_end_); }
 
-    /// "ranks 2 and 3 of 4 have not come", and what keeps them from it here.
-    std::string missing() const;
+    /// Rank 0 has waited for all ranks, in vain: tells everybody, and lets nobody in any more.
+    /// \return "ranks 2 and 3 of 4 have not come within 1.0 s", and what keeps them from it here;
+    ///         nothing, and nothing is done, if all have come
+    std::optional<std::string> end_if_missing(std::chrono::milliseconds waited);
     /// Tells everybody that the job is over, and why. Returns at once.
     void end(std::string why);
     /// Waits until the connections of all ranks but 0 have ended. Helpers are not waited for: they
@@ -52,6 +54,12 @@ public:
     Outcome<void> wait_for_others(const Patience& patience);
 
 private:
+    /// Who has more unsent than we hold, so that we do not hear what else it wants.
+    struct Full {
+        Moment due;  ///< then it is looked at
+        PortId port = 0;
+        std::uint64_t sent_bytes = 0;  ///< of it, up to here
+    };
     using Peers = std::unordered_map<PortId, std::unique_ptr<StepPeer>>;
 
     explicit StepServer(const SlurmStep& step);
@@ -70,10 +78,12 @@ private:
     StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
     void flush_all();
+    void hear_the_full();
     bool flush(StepPeer& peer);
 
     // step_server_peers.cpp: what peers say
     void read(StepPeer& peer);
+    void handle_received(StepPeer& peer);
     Result<void> handle(StepPeer& peer);
     Result<void> on_record(StepPeer& peer, std::string_view record);
     Result<void> on_proof(StepPeer& peer, std::string_view proof);
@@ -83,7 +93,7 @@ private:
     void enter(StepPeer& peer, std::uint32_t rank);
     void welcome(StepPeer& peer);
     void lose(PortId port);
-    void send(StepPeer& peer, Bytes bytes);
+    void send(StepPeer& peer, Bytes bytes, bool asked = false);
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;
     void to_root(FrameType, std::string_view) override {}
@@ -101,6 +111,8 @@ private:
     Peers peers_;
     PortId last_port_ = 0;
     std::vector<PortId> unflushed_;
+    std::vector<PortId> resumed_;  ///< heard again: what was received before is to be handled
+    std::deque<Full> full_due_;
     std::size_t strangers_ = 0;
     std::deque<std::pair<Moment, PortId>> strangers_due_;  ///< who is one by then is cut off
     bool accepting_ = false;

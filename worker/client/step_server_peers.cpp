@@ -9,6 +9,11 @@ namespace dtrun::embedded {
 void StepServer::read(StepPeer& peer) {
     const PortId port = peer.id;
     if (!peer.receive(scratch_)) return lose(port);
+    handle_received(peer);
+}
+
+void StepServer::handle_received(StepPeer& peer) {
+    const PortId port = peer.id;
     const Result<void> handled = handle(peer);
     if (handled) return;
     (void)peer.flush();  // a refusal
@@ -25,6 +30,10 @@ Result<void> StepServer::handle(StepPeer& peer) {
             const auto taken = greeted ? on_record(peer, *record) : on_proof(peer, *record);
             if (!taken) return taken;
             continue;
+        }
+        if (peer.is_full() && !peer.heard_though_full) {
+            peer.held_back = true;  // until flush_all()
+            return {};
         }
         const auto frame = peer.take_frame();
         if (!frame) return std::unexpected(frame.error());
@@ -96,7 +105,7 @@ void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
         const std::lock_guard lock(mutex_);
         missing_.erase(rank);
         if (rank != 0) ++others_;
-        if (!missing_.empty()) return;
+        if (!missing_.empty() || end_why_) return;  // rank 0 may wait no longer
     }
     welcomed_ = true;
     for (const auto& [port, other] : peers_)

@@ -1,0 +1,72 @@
+#include "worker/client/frame_socket.h"
+
+#include "base/fd.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <catch2/catch.hpp>
+
+namespace dtrun::embedded {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A socket that listens on loopback, and where.
+struct Listener {
+    Fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    TcpAddress address;
+
+    explicit Listener(int backlog) {
+        auto& four = reinterpret_cast<sockaddr_in&>(address.socket_address);
+        four.sin_family = AF_INET;
+        four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        address.size = sizeof four;
+        auto* where = reinterpret_cast<sockaddr*>(&four);
+        REQUIRE(::bind(socket.get(), where, address.size) == 0);
+        REQUIRE(::listen(socket.get(), backlog) == 0);
+        REQUIRE(::getsockname(socket.get(), where, &address.size) == 0);
+    }
+};
+
+Patience patience_of(std::chrono::milliseconds time) {
+    return {now() + time, {}};
+}
+
+}  // namespace
+
+TEST_CASE("an address that does not answer leaves time for the others", "[client][socket]") {
+    const Listener deaf(0), good(8);
+    const auto first = FrameSocket::connect_tcp({deaf.address}, patience_of(2s));
+    REQUIRE(first.has_value());  // its backlog is full, and further ones get no answer
+    const auto silent = FrameSocket::connect_tcp({deaf.address}, patience_of(50ms));
+    REQUIRE_FALSE(silent.has_value());
+    CHECK(silent.error().code == DTRUN_TIMED_OUT);
+
+    const Moment begun = now();
+    const auto third =
+        FrameSocket::connect_tcp({deaf.address, deaf.address, good.address}, patience_of(900ms));
+    CHECK(third.has_value());
+    CHECK(now() - begun >= 550ms);
+}
+
+TEST_CASE("an address is the same host at another port", "[client][socket]") {
+    const auto addresses = resolve("127.0.0.1", "");
+    REQUIRE(addresses.has_value());
+    REQUIRE_FALSE(addresses->empty());
+    const TcpAddress address = addresses->front().at(1'234);
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address.socket_address);
+    CHECK(ntohs(four.sin_port) == 1'234);
+    CHECK(four.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    const auto six = resolve("::1", "");
+    if (!six) return;  // a machine without IPv6
+    const TcpAddress other = six->front().at(1'234);
+    CHECK(ntohs(reinterpret_cast<const sockaddr_in6&>(other.socket_address).sin6_port) == 1'234);
+}
+
+TEST_CASE("a host that nobody knows is closed", "[client][socket]") {
+    const auto addresses = resolve("no such host", "");
+    REQUIRE_FALSE(addresses.has_value());
+    CHECK(addresses.error().code == DTRUN_CLOSED);
+}
+
+}  // namespace dtrun::embedded
