@@ -106,7 +106,10 @@ TEST_CASE("what a scheduler has sent to ranks they do not get again", "[supervis
         "i=0; while [ $i -lt 30 ]; do sleep 0.02; i=$((i+1)); done; exit $n";
     auto starts = bench.start({counts, "sleep 9"});
     char ready[6];
-    bench.run_until([&] { return ::read(starts[0].out.get(), ready, sizeof ready) == 6; });
+    bool is_ready = false;
+    bench.run_until([&] {
+        return is_ready = is_ready || ::read(starts[0].out.get(), ready, sizeof ready) == 6;
+    });
     for (const auto& start : starts) ::kill(-start.pid, SIGTERM);
     bench.supervisor.signalled(SIGTERM);
     bench.stop(SIGTERM, std::chrono::seconds(5));
