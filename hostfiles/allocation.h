@@ -49,8 +49,9 @@ struct AllocationInput {
     std::function<std::optional<std::string_view>(std::string_view name)> variable;
     /// Text of a file that a variable names. Errc: not_found, denied
     std::function<Result<std::string>(const std::string& path)> file;
-    /// Standard output of a program, with its arguments, that must exit 0. Only Flux needs one
-    /// (`flux hostlist local`): it tells a job nothing but FLUX_URI. Empty: Flux is not looked for.
+    /// Standard output of a program, with its arguments, that must exit 0: Flux tells a job nothing but
+    /// FLUX_URI (`flux hostlist local`), and Slurm not where the GPUs of `--gpus=3` are (`scontrol
+    /// show job -d`). Empty: Flux is not looked for, and those GPUs are not known.
     std::function<Result<std::string>(const std::vector<std::string>& words)> command;
 };
 
