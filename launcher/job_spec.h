@@ -44,7 +44,7 @@ struct JobSpec {
     std::optional<Allocation> allocation;  ///< of a scheduler around us, if hosts are from there
     bool heterogeneous = false;            ///< that allocation has several components
     bool gpus_differ = false;              ///< among the nodes of that allocation
-    bool slurm_contract = false;           ///< ranks get the variables of Slurm's tasks
+    std::vector<std::string> contracts;    ///< whose variables ranks get
     std::vector<std::string> srun_env;     ///< "NAME=value", of every srun
     std::string directory;                 ///< for the ranks
     bool directory_required = false;       ///< --wdir: else home will do where it is missing

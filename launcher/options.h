@@ -3,8 +3,11 @@
 #include "base/log.h"
 #include "hostfiles/placement.h"
 #include "launcher/rank_set.h"
+#include "rendezvous/messages.h"
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,6 +27,28 @@ struct StdinTarget {
     int rank = 0;  ///< with Kind::rank
 
     bool operator==(const StdinTarget&) const = default;
+};
+
+/// Where the two outputs of the ranks go, in the words of torchrun.
+struct RankOutput {
+    enum class Files {
+        ranks,      ///< DIR/rank.N/stdout and stderr
+        torchrun,   ///< DIR/RUN-ID_XXXXXXXX/attempt_N/LOCAL-RANK/stdout.log and stderr.log, behind a
+                    ///< folder for each host if there are several
+        deepspeed,  ///< DIR/TIME_rankN.log, both in one
+    };
+    /// Which of stdout (bit 0) and stderr (bit 1), by local rank, else `otherwise`.
+    struct Streams {
+        std::map<std::uint32_t, std::uint8_t> of_local_rank{};
+        std::uint8_t otherwise = 0;
+        std::uint8_t of(std::uint32_t local_rank) const {
+            const auto found = of_local_rank.find(local_rank);
+            return found == of_local_rank.end() ? otherwise : found->second;
+        }
+    };
+    Files files = Files::ranks;
+    Streams to_file{{}, 3};  ///< into files, if there are any
+    Streams shown{{}, 3};    ///< on the console
 };
 
 /// --transport: how agents get onto the hosts.
@@ -71,7 +96,11 @@ struct Options {
     std::vector<std::string> export_vars;  ///< -x "VAR" or "VAR=v", in order; checked names
     std::vector<std::string> env_files;    ///< --env-file, paths in order, not read
     bool no_env = false;                   ///< --no-env: nothing of the caller's environment
-    bool slurm_contract = false;           ///< --contract slurm; on by itself in an allocation
+    std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
+    TorchStore torch_store = TorchStore::agent;  ///< --store
+    bool rank_macros = false;  ///< ${rank} and its like in the program's arguments are replaced
+    std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
+    std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id
     std::vector<Variable> tuning_env;      ///< made by tuning flags, --config-file, --tcp and
                                            ///< --network-interfaces; each name once
 
@@ -102,6 +131,8 @@ struct Options {
     std::optional<Tag> tag;    ///< --tag; unset: horovod with several ranks, none with one
     bool timestamps = false;   ///< --timestamps: before the tag, taken on the rank's host
     std::string output_dir;    ///< --output-dir, for per-rank files; empty: none
+    /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's own forms.
+    RankOutput rank_output;
     RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
     RankSet only_ranks;        ///< --only-ranks: the only ones on the console; empty: all
     StdinTarget stdin_target;  ///< --stdin
@@ -111,6 +142,10 @@ struct Options {
     std::chrono::milliseconds grace{
         5'000};               ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
     bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
+    int max_restarts = 0;     ///< --max-restarts: how often a failed rank makes all start again
+    /// --init-timeout: how long ranks wait for others in the stores of their frameworks, in which
+    /// they meet. Unset: as long as the frameworks themselves do.
+    std::optional<std::chrono::milliseconds> init_timeout;
 
     std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine
 };

@@ -50,6 +50,9 @@ enum class FrameType : std::uint8_t {
     leave = 33,    ///< member -> daemon: this member has ended
 
     relays = 34,  ///< head -> agent, on its standard input: where relays wait for those behind them
+    probe = 35,   ///< head -> agent: which of these addresses can you reach?
+    reached = 36,  ///< agent -> head: these
+    waits = 37,    ///< agent -> head: who waits for whom, in the stores that it serves
 };
 
 /// Every frame: u32 payload bytes, u8 type, three zero bytes; big-endian; then the payload.

@@ -164,6 +164,9 @@ DTRUN_MESSAGE(Enter)
 DTRUN_MESSAGE(Propose)
 DTRUN_MESSAGE(Accept)
 DTRUN_MESSAGE(Leave)
+DTRUN_MESSAGE(Probe)
+DTRUN_MESSAGE(Reached)
+DTRUN_MESSAGE(Waits)
 #undef DTRUN_MESSAGE
 
 std::array<char, FrameHeader::kBytes + OutputHeader::kBytes> encode_output_header(

@@ -27,6 +27,13 @@ inline constexpr std::uint32_t kNoRank = 0xffff'ffff;
 /// Which standard input a rank gets.
 enum class InputTarget : std::uint8_t { none, all, one };
 
+/// Who serves torch's store.
+enum class TorchStore : std::uint8_t {
+    agent,  ///< the agent of rank 0's host, to the job's hosts
+    rank0,  ///< rank 0 itself
+    proxy,  ///< every agent on loopback, for the job's own store
+};
+
 /// Head -> agent, on the agent's standard input, before anything else.
 struct Bootstrap {
     std::string job_id;                  ///< 16 bytes
@@ -42,7 +49,7 @@ struct Bootstrap {
     std::string directory;                ///< working directory of the ranks; empty: home
     bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
     std::vector<std::string> interfaces;  ///< --network-interfaces; empty: found out
-    bool reserve_port = false;            ///< this host has rank 0: find a free MASTER_PORT
+    std::uint32_t reserve_ports = 0;      ///< free ports in a row to find for the ranks
     std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
     InputTarget input = InputTarget::none;
     std::uint32_t input_rank = 0;                ///< for InputTarget::one
@@ -51,9 +58,14 @@ struct Bootstrap {
     bool relay = false;                          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
     std::uint32_t cpus_per_rank = 0;             ///< that a scheduler gave; 0: not known
-    bool slurm = false;                          ///< ranks get the variables of Slurm's tasks
-    std::string slurm_nodelist;                  ///< then: the job's hosts in Slurm's notation
-    std::string slurm_tasks_per_node;            ///< and their ranks, as 4(x2),3
+    std::vector<std::string> contracts;  ///< names; worker/contract.h knows them
+    std::string nodelist;                ///< the hosts with ranks, in Slurm's notation
+    std::string tasks_per_node;          ///< and their ranks, as 4(x2),3
+    TorchStore torch_store = TorchStore::agent;
+    std::uint32_t max_restarts = 0;
+    std::string role = "default";  ///< torchrun's --role
+    std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
+    bool rank_macros = false;      ///< ${rank}, ${local_rank} and so on in argv are replaced
     /// Of agents that a scheduler starts, which all get the same bootstrap: names of the job's hosts
     /// by index. The agent finds itself, and with it `host`, `host_name`, `reserve_port` and `relay`.
     std::vector<std::string> nodes;
@@ -66,13 +78,15 @@ struct Bootstrap {
             f("connect_timeout_ms", m.connect_timeout_ms);
         f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
         f("directory_required", m.directory_required), f("interfaces", m.interfaces);
-        f("reserve_port", m.reserve_port), f("output_window_bytes", m.output_window_bytes);
+        f("reserve_ports", m.reserve_ports), f("output_window_bytes", m.output_window_bytes);
         f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
         f("encrypt", m.encrypt), f("relay", m.relay);
         f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
-        f("slurm", m.slurm), f("slurm_nodelist", m.slurm_nodelist);
-        f("slurm_tasks_per_node", m.slurm_tasks_per_node), f("nodes", m.nodes);
-        f("tree_threshold", m.tree_threshold);
+        f("contracts", m.contracts), f("nodelist", m.nodelist);
+        f("tasks_per_node", m.tasks_per_node), f("torch_store", m.torch_store);
+        f("max_restarts", m.max_restarts), f("role", m.role), f("run_id", m.run_id);
+        f("rank_macros", m.rank_macros);
+        f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
     }
     static constexpr FrameType kType = FrameType::bootstrap;
 };
@@ -116,7 +130,8 @@ struct Join {
     std::int64_t agent_pid = 0;
     std::string address;           ///< numeric address by which this host reached the head
     std::string interface;         ///< network interface that holds `address`
-    std::uint16_t free_port = 0;   ///< reserved for MASTER_PORT, when asked for
+    std::vector<std::string> addresses;  ///< of all its interfaces, `address` first; numeric
+    std::uint16_t free_port = 0;   ///< the first of those reserved, when asked for
     std::uint16_t relay_port = 0;  ///< where it waits for the agents behind it
     std::string directory;         ///< where the ranks will run
     HostProblem problem = HostProblem::none;
@@ -126,7 +141,7 @@ struct Join {
     static void fields(Self& m, F&& f) {
         f("host", m.host), f("hostname", m.hostname), f("agent_pid", m.agent_pid);
         f("address", m.address), f("interface", m.interface), f("free_port", m.free_port),
-            f("relay_port", m.relay_port);
+            f("relay_port", m.relay_port), f("addresses", m.addresses);
         f("directory", m.directory), f("problem", m.problem), f("problem_text", m.problem_text);
     }
     static constexpr FrameType kType = FrameType::join;
@@ -148,6 +163,18 @@ struct RankSlot {
     }
 };
 
+/// One host that has ranks, for contracts that name all of them.
+struct NodePlace {
+    std::string address;     ///< numeric
+    std::uint16_t port = 0;  ///< the first of its free ones, of which it has one for each rank
+    std::uint32_t ranks = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("address", m.address), f("port", m.port), f("ranks", m.ranks);
+    }
+};
+
 /// What the ranks of one host are told of a generation.
 struct Assign {
     std::uint64_t generation = 0;
@@ -158,13 +185,16 @@ struct Assign {
     std::uint16_t master_port = 0;
     std::vector<RankSlot> ranks;    ///< of this host, in order of local_rank
     std::uint32_t ranks_below = 0;  ///< of this host and of all behind it
+    std::vector<std::string> peers;  ///< to rank 0's host: addresses of the job's hosts
+    std::vector<NodePlace> nodes;    ///< by node_rank; only where a contract needs them
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
         f("ranks_below", m.ranks_below);
         f("node_count", m.node_count), f("master_address", m.master_address);
-        f("master_port", m.master_port), f("ranks", m.ranks);
+        f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);
+        f("nodes", m.nodes);
     }
     static constexpr FrameType kType = FrameType::assign;
 };
@@ -201,12 +231,14 @@ struct Exited {
     bool core_dumped = false;
     std::int64_t ran_ns = 0;  ///< from its start to its end
     std::string error;        ///< why it could not be started
+    std::string traceback;    ///< that it has left in TORCHELASTIC_ERROR_FILE, at most 64 KiB
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("rank", m.rank), f("pid", m.pid), f("code", m.code);
         f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
         f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
+        f("traceback", m.traceback);
     }
     static constexpr FrameType kType = FrameType::exited;
 };
@@ -507,6 +539,7 @@ struct Enter {
     std::uint32_t last_call_ms = 2'000;       ///< for more of them, once there are ranks_min
     std::string address;                      ///< as Join's
     std::uint16_t free_port = 0;              ///< for MASTER_PORT, should it get rank 0
+    std::vector<std::string> addresses;       ///< as Join's
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -514,7 +547,7 @@ struct Enter {
         f("job_name", m.job_name), f("name", m.name), f("slots", m.slots);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("join_timeout_ms", m.join_timeout_ms), f("last_call_ms", m.last_call_ms);
-        f("address", m.address), f("free_port", m.free_port);
+        f("address", m.address), f("free_port", m.free_port), f("addresses", m.addresses);
     }
     static constexpr FrameType kType = FrameType::enter;
 };
@@ -549,6 +582,59 @@ struct Leave {
         f("finished", m.finished), f("why", m.why);
     }
     static constexpr FrameType kType = FrameType::leave;
+};
+
+/// Addresses at which rank 0's host waits, for the others to try before any rank starts.
+struct Probe {
+    std::vector<std::string> addresses;  ///< numeric
+    std::uint16_t port = 0;
+    std::uint32_t timeout_ms = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("addresses", m.addresses), f("port", m.port), f("timeout_ms", m.timeout_ms);
+    }
+    static constexpr FrameType kType = FrameType::probe;
+};
+
+struct Reached {
+    std::vector<std::string> addresses;  ///< of the probe's, those that answered
+    std::string why;                     ///< the others did not
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("addresses", m.addresses), f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::reached;
+};
+
+/// One of those who wait in a store that an agent serves.
+struct RankWait {
+    std::uint32_t rank = kNoRank;  ///< where it is known
+    std::int64_t pid = 0;          ///< on the host of that address, where it is known
+    std::string address;           ///< numeric; empty: the agent's own host
+    std::string what;              ///< for a person
+    bool hopeless = false;         ///< `what` is of a rank that the job does not have
+    std::uint32_t waited_ms = 0;
+
+    bool operator==(const RankWait&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid), f("address", m.address), f("what", m.what);
+        f("hopeless", m.hopeless), f("waited_ms", m.waited_ms);
+    }
+};
+
+/// Everybody who waits; what the last one said does not count any more.
+struct Waits {
+    std::uint64_t generation = 0;
+    std::vector<RankWait> waits;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("waits", m.waits);
+    }
+    static constexpr FrameType kType = FrameType::waits;
 };
 
 /// A whole frame, ready to be sent.

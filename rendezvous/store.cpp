@@ -116,6 +116,67 @@ Result<StoreRequest> StoreRequest::decode(Op op, PackReader& in) {
     return request;
 }
 
+Bytes StoreRequest::encode(std::uint64_t generation) const {
+    Bytes arguments;
+    PackWriter out(arguments);
+    const auto items = [&](std::uint32_t after_generation) {
+        out.array(1 + after_generation);
+        out.uint(generation);
+    };
+    const auto key_list = [&] {
+        out.array(static_cast<std::uint32_t>(keys.size() + values.size()));
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            out.bin(keys[i]);
+            if (i < values.size()) out.bin(values[i]);
+        }
+    };
+    switch (op) {
+        case Op::set:
+        case Op::append:
+        case Op::push:
+            items(2), out.bin(keys.front()), out.bin(values.front());
+            break;
+        case Op::get:
+        case Op::pop:
+            items(2), out.bin(keys.front()), out.uint(timeout_ms);
+            break;
+        case Op::wait:
+        case Op::multi_get:
+            items(2), key_list(), out.uint(timeout_ms);
+            break;
+        case Op::add:
+            items(2), out.bin(keys.front()), out.integer(delta);
+            break;
+        case Op::compare_set:
+            items(3), out.bin(keys.front());
+            expected ? out.bin(*expected) : out.nil();
+            out.bin(values.front());
+            break;
+        case Op::check:
+        case Op::multi_set:
+            items(1), key_list();
+            break;
+        case Op::erase:
+        case Op::length:
+            items(1), out.bin(keys.front());
+            break;
+        case Op::list:
+            items(3), out.bin(keys.front()), out.bin(after), out.uint(number);
+            break;
+        case Op::watch:
+            items(3), out.bin(keys.front()), out.uint(number), out.uint(timeout_ms);
+            break;
+        case Op::cancel:
+            items(1), out.uint(number);
+            break;
+        case Op::count:
+        case Op::status:
+            items(0);
+            break;
+    }
+    return arguments;
+}
+
 Store::Store(Answer answer, StoreJournal* journal, Limits limits)
     : answer_(std::move(answer)), journal_(journal), limits_(limits) {}
 

@@ -43,6 +43,8 @@ struct StoreRequest {
     /// \param arguments  as docs/PROTOCOL.md lists them, less the generation
     /// Errc: invalid_input; the text is for the client
     static Result<StoreRequest> decode(Op op, class PackReader& arguments);
+    /// The arguments, the generation first. Also of Op::cancel, with the request's id as `number`.
+    Bytes encode(std::uint64_t generation) const;
 };
 
 struct StoreReply {

@@ -1,0 +1,55 @@
+#include "worker/stores/local_store.h"
+
+namespace dtrun {
+
+LocalStore::LocalStore(asio::any_io_executor executor, Store::Limits limits)
+    : store_(
+          [this](Store::Token token, const StoreReply& reply) {
+              const auto waiting = waiting_.extract(token.second);
+              if (!waiting.empty()) answered_.emplace_back(std::move(waiting.mapped()), reply);
+          },
+          nullptr, limits),
+      timer_(executor) {}
+
+JobStore::Ticket LocalStore::ask(const StoreRequest& request, Answer answer) {
+    const Ticket ticket = ++last_ticket_;
+    auto reply = store_.ask({1, ticket}, request, Clock::now());
+    if (reply)
+        answered_.emplace_back(std::move(answer), std::move(*reply));
+    else
+        waiting_.emplace(ticket, std::move(answer));
+    look();
+    deliver();
+    return ticket;
+}
+
+void LocalStore::forget(Ticket ticket) {
+    if (waiting_.erase(ticket) > 0) store_.forget({1, ticket});
+}
+
+/// Outside of the store's own calls: who is answered may ask again.
+void LocalStore::deliver() {
+    if (std::exchange(delivering_, true)) return;
+    while (!answered_.empty()) {
+        const auto [answer, reply] = std::move(answered_.front());
+        answered_.pop_front();
+        answer(reply);
+    }
+    delivering_ = false;
+}
+
+void LocalStore::look() {
+    const Deadline next = store_.next_deadline();
+    if (next >= timer_at_) return;
+    timer_at_ = next;
+    timer_.expires_at(next);
+    timer_.async_wait([this](boost::system::error_code error) {
+        if (error) return;
+        timer_at_ = Deadline::max();
+        store_.expire(Clock::now());
+        look();
+        deliver();
+    });
+}
+
+}  // namespace dtrun

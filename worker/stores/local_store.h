@@ -1,0 +1,37 @@
+#pragma once
+
+#include "base/asio.h"
+#include "worker/stores/job_store.h"
+
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+namespace dtrun {
+
+/// A store in this process.
+///
+/// Thread: the executor's, which must not run any more when the store is destroyed.
+class LocalStore final : public JobStore {
+public:
+    explicit LocalStore(asio::any_io_executor executor, Store::Limits limits = {});
+
+    Ticket ask(const StoreRequest& request, Answer answer) override;
+    void forget(Ticket ticket) override;
+
+    const Store& store() const { return store_; }
+
+private:
+    void deliver();
+    void look();
+
+    Store store_;
+    std::unordered_map<Ticket, Answer> waiting_;
+    std::deque<std::pair<Answer, StoreReply>> answered_;  ///< by an operation that is not over yet
+    bool delivering_ = false;
+    Ticket last_ticket_ = 0;
+    asio::steady_timer timer_;
+    Deadline timer_at_ = Deadline::max();
+};
+
+}  // namespace dtrun

@@ -1,0 +1,100 @@
+#include "worker/stores/relayed_store.h"
+
+#include "base/ids.h"
+
+#include <array>
+
+namespace dtrun {
+namespace {
+
+constexpr std::size_t kChangingMax = 64;  // under way, for each client
+
+std::uint64_t random_client() {
+    std::array<std::uint8_t, 8> bytes{};
+    random_bytes(bytes);
+    std::uint64_t number = 0;
+    for (const std::uint8_t byte : bytes) number = number << 8 | byte;
+    return std::max<std::uint64_t>(number, 1);
+}
+
+}  // namespace
+
+RelayedStore::Client& RelayedStore::client_for(Op op, std::uint64_t& client_id) {
+    for (auto& [id, client] : clients_) {
+        if (changes_something(op) && client.changing >= kChangingMax) continue;
+        client_id = id;
+        return client;
+    }
+    client_id = random_client();
+    return clients_[client_id];
+}
+
+JobStore::Ticket RelayedStore::ask(const StoreRequest& request, Answer answer) {
+    Asked asked;
+    Client& client = client_for(request.op, asked.client);
+    const Ticket ticket = ++last_ticket_;
+    asked.id = ++client.last_id;
+    asked.op = request.op;
+    asked.answer = std::move(answer);
+    client.unanswered.emplace(asked.id, ticket);
+    client.changing += changes_something(request.op);
+    RequestHeader header;
+    header.client = asked.client;
+    header.id = asked.id;
+    header.behind = static_cast<std::uint32_t>(asked.id - client.unanswered.begin()->first);
+    header.op = request.op;
+    asked_.emplace(ticket, std::move(asked));
+    const Bytes frame = encode_request(header, request.encode(generation_));
+    send_(FrameType::request, payload_of(frame));
+    return ticket;
+}
+
+/// The reply may be under way already: the number stays in use until it comes.
+void RelayedStore::forget(Ticket ticket) {
+    const auto asked = asked_.find(ticket);
+    if (asked == asked_.end() || !asked->second.answer) return;
+    asked->second.answer = nullptr;
+    StoreRequest cancel;
+    cancel.op = Op::cancel;
+    cancel.number = asked->second.id;
+    const std::uint64_t client_id = asked->second.client;
+    Client& client = clients_.at(client_id);
+    RequestHeader header;
+    header.client = client_id;
+    header.id = ++client.last_id;
+    header.behind = static_cast<std::uint32_t>(header.id - client.unanswered.begin()->first);
+    header.op = Op::cancel;
+    const Ticket own = ++last_ticket_;
+    client.unanswered.emplace(header.id, own);
+    asked_.emplace(own, Asked{client_id, header.id, Op::cancel, nullptr});
+    const Bytes frame = encode_request(header, cancel.encode(generation_));
+    send_(FrameType::request, payload_of(frame));
+}
+
+Result<void> RelayedStore::on_reply(std::string_view payload) {
+    const auto reply = decode_reply(payload);
+    if (!reply) return std::unexpected(reply.error());
+    const auto client = clients_.find(reply->header.client);
+    if (client == clients_.end()) return {};  // of a generation before
+    const auto unanswered = client->second.unanswered.find(reply->header.id);
+    if (unanswered == client->second.unanswered.end()) return {};
+    auto asked = asked_.extract(unanswered->second);
+    client->second.unanswered.erase(unanswered);
+    client->second.changing -= changes_something(asked.mapped().op);
+    if (!asked.mapped().answer) return {};
+    const StoreReply answer{reply->header.status, Bytes(reply->results)};
+    asked.mapped().answer(answer);
+    return {};
+}
+
+void RelayedStore::begin(std::uint64_t generation) {
+    for (const auto& [id, client] : clients_) {
+        Bytes frame = encode(Gone{id});
+        send_(FrameType::gone, payload_of(frame));
+    }
+    clients_.clear();
+    asked_.clear();
+    generation_ = generation;
+}
+
+}  // namespace dtrun
