@@ -91,6 +91,14 @@ Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& fram
             return with<SignalRanks>(frame.payload, [this, host](SignalRanks& signal) {
                 events_.agent_signalled(host, signal.signal);
             });
+        case FrameType::reached:
+            return with<Reached>(frame.payload, [this, host](Reached& reached) {
+                events_.agent_reached(host, reached);
+            });
+        case FrameType::waits:
+            return with<Waits>(frame.payload, [this, host](Waits& waits) {
+                events_.agent_waits(host, std::move(waits));
+            });
         case FrameType::done:
             return with<Done>(frame.payload,
                               [this, host](Done& done) { events_.agent_done(host, done); });

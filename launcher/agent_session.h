@@ -27,6 +27,8 @@ public:
     virtual void agent_paused(std::uint32_t host, const Paused& paused) = 0;
     /// The scheduler that has started the agent sends it a signal to end the job.
     virtual void agent_signalled(std::uint32_t host, int signal) = 0;
+    virtual void agent_reached(std::uint32_t host, const Reached& reached) = 0;
+    virtual void agent_waits(std::uint32_t host, Waits waits) = 0;
     virtual void agent_done(std::uint32_t host, const Done& done) = 0;
     /// A frame that is_exchanged(). Errc: invalid_input
     virtual Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) = 0;

@@ -3,10 +3,13 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "launcher/cli_flags.h"
+#include "launcher/contracts_command.h"
 #include "launcher/horovod_config.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 #include <algorithm>
+#include <iterator>
 
 namespace dtrun {
 
@@ -103,6 +106,9 @@ Result<void> check_conflicts(const Options& options) {
     if (!options.include.empty() && !options.exclude.empty())
         return fail(Errc::invalid_input,
                     "--include and --exclude exclude each other; give one of them");
+    if (options.keep_going && options.max_restarts > 0)
+        return fail(Errc::invalid_input,
+                    "--keep-going and --max-restarts exclude each other; give one of them");
     return {};
 }
 
@@ -128,9 +134,9 @@ Result<void> add_start_timeout(Options& options, EnvironmentView environment) {
 
 void add_tuning_env(Draft& draft, CommandLine& command) {
     HorovodEnvironment horovod = horovod_environment(draft.tuning);
-    command.warnings = std::move(horovod.warnings);
+    std::ranges::move(horovod.warnings, std::back_inserter(command.warnings));
     std::vector<Options::Variable>& variables = draft.options.tuning_env;
-    variables = std::move(horovod.variables);
+    std::ranges::move(horovod.variables, std::back_inserter(variables));
     if (draft.tcp) variables.emplace_back("NCCL_IB_DISABLE", "1");
     const std::vector<std::string>& interfaces = draft.options.network_interfaces;
     if (interfaces.empty()) return;
@@ -161,28 +167,11 @@ std::string check_build_text() {
            "Frameworks are the program's own: none is compiled in, and none is needed.\n";
 }
 
-CommandLine text_command(CommandLine::Kind kind, std::string (*help)() = run_help) {
-    CommandLine command;
-    command.kind = kind;
-    command.text = kind == CommandLine::Kind::help      ? help()
-                   : kind == CommandLine::Kind::version ? version_text()
-                                                        : check_build_text();
-    return command;
-}
-
 Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
     auto draft = RunReader(words, run_flags(), usage_line()).read();
     if (!draft) return std::unexpected(draft.error());
-    if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind);
-    if (const auto done = check_conflicts(draft->options); !done)
-        return std::unexpected(done.error());
-    if (const auto done = add_config_file(*draft); !done) return std::unexpected(done.error());
-    if (const auto done = add_start_timeout(draft->options, environment); !done)
-        return std::unexpected(done.error());
-    CommandLine command;
-    add_tuning_env(*draft, command);
-    command.options = std::move(draft->options);
-    return command;
+    if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, run_help);
+    return finish_run(std::move(*draft), environment);
 }
 
 Result<CommandLine> parse_join(Words words, EnvironmentView environment) {
@@ -318,6 +307,21 @@ Result<CommandLine> parse_hosts_command(Words words, EnvironmentView) {
     return command;
 }
 
+Result<CommandLine> parse_contracts(Words words, EnvironmentView) {
+    const bool help = !words.empty() && (words[0] == "--help" || words[0] == "-h");
+    if (words.size() > 1) return fail(Errc::invalid_input, "usage: dtrun contracts [NAME]");
+    auto text = contracts_text(words.empty() || help ? "" : words[0]);
+    if (!text) return std::unexpected(text.error());
+    CommandLine command;
+    command.kind = CommandLine::Kind::help;
+    command.text = std::move(*text);
+    return command;
+}
+
+std::string contracts_help() {
+    return contracts_text("").value_or("");
+}
+
 struct SubCommand {
     string_view name;
     Result<CommandLine> (*parse)(Words words, EnvironmentView environment);
@@ -333,13 +337,16 @@ constexpr SubCommand kSubCommands[] = {
     {"store", parse_store, store_help},
     {"status", parse_status, status_help},
     {"hosts", parse_hosts_command, hosts_help},
+    {"torchrun", parse_torchrun, torchrun_help},
+    {"deepspeed", parse_deepspeed, deepspeed_help},
+    {"contracts", parse_contracts, contracts_help},
     {"help", parse_help, run_help},
     {"environment", nullptr, environment_help},
     {"man", nullptr, man_page},
 };
 
 Result<CommandLine> parse_help(Words words, EnvironmentView) {
-    if (words.empty()) return text_command(CommandLine::Kind::help);
+    if (words.empty()) return text_command(CommandLine::Kind::help, run_help);
     const auto found = std::ranges::find(kSubCommands, words[0], &SubCommand::name);
     if (found != std::end(kSubCommands)) return text_command(CommandLine::Kind::help, found->help);
     std::vector<std::string> names;
@@ -349,6 +356,36 @@ Result<CommandLine> parse_help(Words words, EnvironmentView) {
 }
 
 }  // namespace
+
+CommandLine text_command(CommandLine::Kind kind, std::string (*help)()) {
+    CommandLine command;
+    command.kind = kind;
+    command.text = kind == CommandLine::Kind::help      ? help()
+                   : kind == CommandLine::Kind::version ? version_text()
+                                                        : check_build_text();
+    return command;
+}
+
+Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
+    if (const auto done = check_conflicts(draft.options); !done)
+        return std::unexpected(done.error());
+    if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
+    if (const auto done = add_start_timeout(draft.options, environment); !done)
+        return std::unexpected(done.error());
+    CommandLine command;
+    add_tuning_env(draft, command);
+    command.options = std::move(draft.options);
+    return command;
+}
+
+std::string python_command(EnvironmentView environment) {
+    const string_view path = find_variable(environment, "PATH").value_or("");
+    for (const char* const name : {"python3", "python"})
+        for (const string_view folder : split(path, ':'))
+            if (!folder.empty() && ::access((std::string(folder) + "/" + name).c_str(), X_OK) == 0)
+                return name;
+    return "python3";
+}
 
 Result<CommandLine> parse_command_line(const std::vector<std::string>& args,
                                        EnvironmentView environment) {

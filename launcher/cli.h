@@ -61,7 +61,8 @@ struct CommandLine {
     std::vector<std::string> warnings;  ///< for standard error, one line each, without '\n'
 };
 
-/// Reads the command line; reads the --config-file and no other file.
+/// Reads the command line. Of files it reads the --config-file, and for `deepspeed` also
+/// .deepspeed_env; and it looks which Python PATH has, and whether DeepSpeed's usual hostfile exists.
 ///
 /// Options end at the first word that is none, or at `--`. Long names may be shortened as long as
 /// they stay unique, begin with one dash if they are whole, and contain '_' for '-'; a value is the

@@ -76,13 +76,6 @@ Flag job_flag() {
             ""};
 }
 
-/// Flags of `dtrun run` that mean the same here, by their first names.
-void add_of_run(Flags& flags, std::initializer_list<string_view> names) {
-    for (const Flag& flag : run_flags())
-        if (std::ranges::find(names, flag.names.substr(0, flag.names.find(' '))) != names.end())
-            flags.push_back(flag);
-}
-
 Flags make_join_flags() {
     Flags flags{job_flag()};
     add_of_run(flags, {"-np"});

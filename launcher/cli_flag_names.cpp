@@ -57,8 +57,13 @@ Result<FoundFlag> find_long(const Flags& flags, string_view name) {
     if (!exact.empty()) return exact.front();
     const auto found = name.size() > 2 ? flags_beginning(flags, name) : std::vector<FoundFlag>{};
     if (found.empty()) return unknown(flags, name);
-    if (found.size() > 1) return ambiguous(name, found);
-    return found.front();
+    if (found.size() == 1) return found.front();
+    const auto is_native = [](const FoundFlag& each) {
+        return each.flag->group == FlagGroup::native;
+    };
+    const auto native = std::ranges::find_if(found, is_native);
+    if (std::ranges::count_if(found, is_native) == 1) return *native;
+    return ambiguous(name, found);
 }
 
 /// "-hostfile", "-Ha:1", "-p=22": `word` up to its '=' is `name`.

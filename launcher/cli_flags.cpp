@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "launcher/line_prefix.h"
+#include "rendezvous/contracts.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,6 +14,7 @@ namespace {
 
 using std::string_view;
 
+constexpr int kRestartsMax = 1'000;
 constexpr string_view kElastic =
     "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
     "dtrun join --help";
@@ -110,10 +112,28 @@ Result<void> set_transport(Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_contract(Draft& draft, string_view value) {
-    const auto choice = choose<bool>(value, {{"slurm", true}});
+Result<void> add_contracts(Draft& draft, string_view value) {
+    const std::string names(value);
+    const auto known = effective_contracts({&names, 1});
+    if (!known) return std::unexpected(known.error());
+    for (const string_view name : split(value, ','))
+        draft.options.contracts.emplace_back(trim(name));
+    return {};
+}
+
+Result<void> set_store(Draft& draft, string_view value) {
+    const auto choice = choose<TorchStore>(
+        value,
+        {{"agent", TorchStore::agent}, {"rank0", TorchStore::rank0}, {"proxy", TorchStore::proxy}});
     if (!choice) return std::unexpected(choice.error());
-    draft.options.slurm_contract = *choice;
+    draft.options.torch_store = *choice;
+    return {};
+}
+
+Result<void> set_max_restarts(Draft& draft, string_view value) {
+    const auto number = whole_number(value, 0, kRestartsMax);
+    if (!number) return std::unexpected(number.error());
+    draft.options.max_restarts = *number;
     return {};
 }
 
@@ -236,11 +256,14 @@ std::vector<Flag> environment_flags() {
          "forward nothing of your environment but what you name (default: all but what `dtrun help "
          "environment` lists)",
          set_true<&Options::no_env>, ""},
-        {"--contract", "slurm", environment,
-         "also set the variables that Slurm gives its tasks, SLURM_PROCID and the like (default: "
-         "in a "
-         "Slurm allocation)",
-         set_contract, ""},
+        {"--contract", "NAME,...", environment,
+         "also set the variables of these kinds of programs; `dtrun contracts` lists them "
+         "(default: those marked there, and slurm in a Slurm allocation)",
+         add_contracts, ""},
+        {"--store", "agent|rank0|proxy", environment,
+         "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every host's "
+         "agent for its own ranks (default: agent)",
+         set_store, ""},
         {"--wdir -wdir", "DIR", environment,
          "working directory on every host (default: the current one if the host has it, else your "
          "home)",
@@ -321,6 +344,13 @@ std::vector<Flag> ending_flags() {
         {"--heartbeat-timeout", "SECONDS", ending,
          "a host that is silent for so long is lost; at least 1, fractions allowed (default: 3)",
          set_seconds<&Options::heartbeat_timeout, 1'000>, ""},
+        {"--max-restarts", "N", ending,
+         "when a rank fails, end all and start them again, so often (default: 0)", set_max_restarts,
+         ""},
+        {"--init-timeout", "SECONDS", ending,
+         "how long ranks may wait for others in the stores of their frameworks (default: as long "
+         "as the frameworks do)",
+         set_seconds<&Options::init_timeout, 1>, ""},
         {"--keep-going", "", ending, "a rank that fails does not end the others (default: it does)",
          set_true<&Options::keep_going>, ""},
     };
@@ -406,6 +436,11 @@ std::vector<Flag> make_run_flags() {
 const Flags& run_flags() {
     static const Flags flags = make_run_flags();
     return flags;
+}
+
+void add_of_run(Flags& flags, std::initializer_list<string_view> names) {
+    for (const Flag& flag : run_flags())
+        if (std::ranges::find(names, flag.first_name()) != names.end()) flags.push_back(flag);
 }
 
 Flag::Value Flag::value() const {

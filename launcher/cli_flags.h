@@ -3,10 +3,13 @@
 
 #include "base/result.h"
 #include "launcher/cli.h"
+#include "launcher/deepspeed_words.h"
 #include "launcher/horovod_flags.h"
+#include "launcher/torchrun_words.h"
 
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,9 +30,22 @@ struct Draft {
     ServeOptions serve;
     StoreCommand store;
     HostsCommand hosts;
+    TorchrunWords torchrun;
+    DeepspeedWords deepspeed;
 };
 
-enum class FlagGroup { daemon, hosts, environment, reaching, output, ending, other, horovod };
+/// `native`: of the program whose front end it is; wins where a shortened name could be several.
+enum class FlagGroup {
+    native,
+    daemon,
+    hosts,
+    environment,
+    reaching,
+    output,
+    ending,
+    other,
+    horovod
+};
 
 /// One option: its names and what it does.
 struct Flag {
@@ -44,6 +60,7 @@ struct Flag {
     std::string_view refused;  ///< why dtrun has no such flag; apply is empty then
 
     Value value() const;
+    std::string_view first_name() const { return names.substr(0, names.find(' ')); }
 };
 
 /// Time in seconds, fractions allowed; rounded to a millisecond.
@@ -64,6 +81,11 @@ const Flags& serve_flags();
 const Flags& store_flags();
 const Flags& status_flags();
 const Flags& hosts_flags();
+const Flags& torchrun_flags();
+const Flags& deepspeed_flags();
+
+/// Appends those of run_flags() that have these first names.
+void add_of_run(Flags& flags, std::initializer_list<std::string_view> names);
 
 /// An option as the user wrote it.
 struct FoundFlag {
@@ -96,6 +118,18 @@ private:
     bool ended_ = false;
 };
 
+/// Commands that have a parser in a file of their own.
+Result<CommandLine> parse_torchrun(std::span<const std::string> words, EnvironmentView environment);
+Result<CommandLine> parse_deepspeed(std::span<const std::string> words,
+                                    EnvironmentView environment);
+
+/// What a draft of a job to run amounts to: looks for contradictions, reads --config-file.
+Result<CommandLine> finish_run(Draft draft, EnvironmentView environment);
+/// The text that --help and its like ask for.
+CommandLine text_command(CommandLine::Kind kind, std::string (*help)());
+/// "python3", or "python" where PATH has only that.
+std::string python_command(EnvironmentView environment);
+
 /// One row for each flag of a group, for --help.
 std::string flag_rows(const Flags& flags, FlagGroup group);
 
@@ -106,6 +140,12 @@ std::string serve_help();
 std::string store_help();
 std::string status_help();
 std::string hosts_help();
+std::string torchrun_help();
+std::string deepspeed_help();
+/// Flags that are refused, each reason once.
+std::string refusals(const Flags& flags);
+/// The groups of run_flags() that `flags` has some of, each under its title.
+std::string sections(const Flags& flags);
 /// The same as a manual page, in roff: `dtrun help man`.
 std::string man_page();
 std::string_view usage_line();

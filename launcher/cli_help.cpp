@@ -38,6 +38,9 @@ Other commands, each with a --help of its own:
   dtrun join         start ranks here that belong to a job of such a daemon
   dtrun status       what a daemon does
   dtrun store        look into the store of a job, or of this rank's own
+  dtrun torchrun     what torchrun would run, with its flags
+  dtrun deepspeed    what deepspeed would run, with its flags
+  dtrun contracts    sets of variables by which programs know their place
   dtrun help environment    what ranks find in their environment
 )";
 
@@ -53,6 +56,8 @@ Exit code: 0 if every rank exits 0; else that of the first rank that failed,
   203                       the agent cannot be copied, started or reach back
   204                       a host or its agent was lost while the job ran
   205                       --start-timeout
+  206                       ranks waited for one that will not come, or
+                            --init-timeout
   210                       dtrun itself failed
 )";
 
@@ -97,10 +102,7 @@ std::string flag_rows(const Flags& flags, FlagGroup group) {
     return text;
 }
 
-namespace {
-
-/// Flags that are refused, each reason once.
-std::string refusals() {
+std::string refusals(const Flags& flags) {
     std::string text;
     std::string_view reason;
     std::string names;
@@ -108,7 +110,7 @@ std::string refusals() {
         if (!names.empty()) text += wrap(fmt::format("{}: {}.", names, reason), 2);
         names.clear();
     };
-    for (const Flag& flag : run_flags()) {
+    for (const Flag& flag : flags) {
         if (flag.refused.empty()) continue;
         if (flag.refused != reason) flush();
         reason = flag.refused;
@@ -118,17 +120,21 @@ std::string refusals() {
     return text;
 }
 
-}  // namespace
+std::string sections(const Flags& flags) {
+    std::string text;
+    for (const auto& [group, title] : kTitles)
+        if (const std::string rows = flag_rows(flags, group); !rows.empty())
+            text += fmt::format("\n{}:\n{}", title, rows);
+    return text;
+}
 
 std::string_view usage_line() {
     return "usage: dtrun [run] [options] [VAR=VALUE...] program [args...]";
 }
 
 std::string run_help() {
-    std::string text = std::string(usage_line()) + "\n" + std::string(kIntroduction);
-    for (const auto& [group, title] : kTitles)
-        text += fmt::format("\n{}:\n{}", title, flag_rows(run_flags(), group));
-    return text + "\nRefused flags of horovodrun:\n" + refusals() + std::string(kExitCodes);
+    return std::string(usage_line()) + "\n" + std::string(kIntroduction) + sections(run_flags()) +
+           "\nRefused flags of horovodrun:\n" + refusals(run_flags()) + std::string(kExitCodes);
 }
 
 std::string man_page() {

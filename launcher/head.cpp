@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "launcher/exit_code.h"
+#include "launcher/output_layout.h"
 #include "launcher/report.h"
 #include "rendezvous/relayed.h"
 
@@ -19,8 +20,10 @@ constexpr std::chrono::seconds kEndLimit{8};
 constexpr std::chrono::milliseconds kImpatience{1'500};
 
 /// A host is the member whose id is its index and one.
-MembershipOptions membership_options(const Placement& placement) {
+MembershipOptions membership_options(const JobSpec& spec) {
+    const Placement& placement = spec.placement;
     MembershipOptions options;
+    options.describe_nodes = needs_nodes(spec.contracts);
     options.ranks_min = options.ranks_max = static_cast<std::uint32_t>(placement.world_size());
     options.plan.resize(placement.hosts.size());
     for (const RankPlace& place : placement.ranks) {
@@ -32,6 +35,14 @@ MembershipOptions membership_options(const Placement& placement) {
         slot.slot = static_cast<std::uint32_t>(place.slot);
         options.plan[static_cast<std::size_t>(place.host)].push_back(slot);
     }
+    return options;
+}
+
+JobOptions job_options(const Options& asked) {
+    JobOptions options;
+    options.keep_going = asked.keep_going;
+    options.grace = asked.grace;
+    options.max_restarts = asked.max_restarts;
     return options;
 }
 
@@ -59,22 +70,6 @@ void raise_descriptor_limit(std::size_t hosts) {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-OutputOptions output_options(const JobSpec& spec) {
-    const Options& asked = spec.options;
-    const int world_size = spec.placement.world_size();
-    OutputOptions options;
-    options.tag = asked.tag.value_or(world_size > 1 ? Tag::horovod : Tag::none);
-    options.timestamps = asked.timestamps;
-    options.directory = asked.output_dir;
-    options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
-    if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
-        for (int rank = 0; rank < world_size; ++rank)
-            options.console.push_back(
-                (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
-                !asked.quiet_ranks.contains(rank));
-    return options;
-}
-
 bool is_ignored(int signal) {
     struct sigaction action {};
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -89,9 +84,13 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
       hosts_(spec.hosts.size()),
       tree_(static_cast<std::uint32_t>(spec.hosts.size()),
             static_cast<std::uint32_t>(spec.options.tree_threshold)),
-      membership_(membership_options(spec.placement)),
+      membership_(membership_options(spec)),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
-      job_(ranks_on_host(spec), {spec.options.keep_going, spec.options.grace}),
+      job_(ranks_on_host(spec), job_options(spec.options)),
+      waits_(
+          static_cast<std::uint32_t>(spec.placement.world_size()),
+          [&spec](std::uint32_t rank) { return spec.host_of(rank); }, spec.options.init_timeout),
+      probed_(io, asio::steady_timer::time_point::max()),
       signals_(io),
       over_(io, asio::steady_timer::time_point::max()),
       output_idle_(io, asio::steady_timer::time_point::max()),
@@ -121,7 +120,9 @@ Result<void> Head::prepare() {
     for (const RankPlace& place : spec_.placement.ranks)
         rank_hosts.push_back(spec_.host_of(static_cast<std::uint32_t>(place.rank)));
     const auto wake = [this] { asio::post(io_, [this] { return_credits(); }); };
-    auto output = OutputMux::create(output_options(spec_), rank_hosts, wake);
+    auto options = output_options(spec_, hex(job_id_));
+    if (!options) return std::unexpected(options.error());
+    auto output = OutputMux::create(std::move(*options), rank_hosts, wake);
     if (!output) return std::unexpected(output.error());
     output_ = std::move(*output);
     log::set_sink(
@@ -171,11 +172,13 @@ asio::awaitable<int> Head::run() {
 
 /// Carries out what the state machine has decided.
 void Head::step() {
-    if (job_.take_start()) spec_.daemon ? join_daemon() : start_ranks();
+    if (job_.take_start()) spec_.daemon ? join_daemon() : tasks_.spawn(meet());
+    if (const auto because = job_.take_restart()) restart_ranks(*because);
     if (const auto order = job_.take_stop()) {
         starting_ = false;
         login_slot_.cancel();
         relay_ready_.cancel();
+        probed_.cancel();
         progress_->finish();
         const auto grace =
             static_cast<std::uint32_t>(std::min<long long>(order->grace.count(), UINT32_MAX));
@@ -196,19 +199,19 @@ void Head::start_ranks() {
     for (const auto& [directory, hosts] : elsewhere_)
         log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
                   directory);
-    auto orders = membership_.take_orders();
     hub_->begin(membership_.generation(), membership_.world_size());
     std::vector<std::uint32_t> ranks_below(hosts_.size());
-    for (const auto& [member, assign] : orders.assignments) {
+    for (const auto& [member, assign] : assignments_) {
         const auto host = static_cast<std::uint32_t>(member - 1);
         const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
         ranks_below[host] += ranks;
         if (hosts_[host].relayed) ranks_below[*tree_.parent(host)] += ranks;
     }
     // Relays come first, and so know of the generation before those behind them.
-    for (auto& [member, assign] : orders.assignments) {
+    for (auto& [member, assign] : std::exchange(assignments_, {})) {
         const auto host = static_cast<std::uint32_t>(member - 1);
         assign.ranks_below = ranks_below[host];
+        assign.master_address = master_address_;
         send(host, encode(assign));
     }
     stdin_->start();
@@ -240,6 +243,7 @@ void Head::to_root(FrameType type, std::string_view payload) {
 
 void Head::beat() {
     show_steps();
+    watch_waits();
     const Bytes frame = encode(Heartbeat{});
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
     for (const auto& [port, session] : ports_) {
@@ -255,6 +259,7 @@ void Head::beat() {
 }
 
 void Head::agent_started(std::uint32_t host, const Started& started) {
+    for (const RankPid& rank : started.ranks) hosts_[host].ranks[rank.pid] = rank.rank;
     for (const RankPid& rank : started.ranks)
         log::info("rank {} runs on {} as pid {}", rank.rank, spec_.hosts[host].host.name, rank.pid);
 }
@@ -274,6 +279,7 @@ void Head::agent_exited(std::uint32_t host, const Exited& told) {
         tasks_.spawn(believe_later(host, std::move(exited)));
         return;
     }
+    waits_.rank_ended(exited.rank);
     job_.rank_exited(host, exited);
     step();
 }
@@ -346,6 +352,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
 void Head::lost(std::uint32_t host, const std::string& why) {
     hosts_[host].done = true;
     stdin_->host_gone(host);
+    probed_.cancel();
     membership_.lost(host + 1, why, Clock::now());
     tasks_.spawn(sweep(host));
     if (job_.ending()) log::warn("host {} lost: {}", spec_.hosts[host].host.name, why);
@@ -447,6 +454,7 @@ asio::awaitable<void> Head::drain_output() {
 int Head::finish() {
     const Outcome& outcome = job_.outcome();
     const auto tail = [this](std::uint32_t rank) { return output_->tail(static_cast<int>(rank)); };
+    job_.set_waiting(waits_.describe());
     return_credits();
     for (const std::string& failure : failures_) output_->message("dtrun: " + failure + "\n");
     output_->message(failure_report(outcome, spec_, tail));

@@ -14,6 +14,8 @@
 #include "launcher/ssh_channel.h"
 #include "launcher/stdin_pump.h"
 #include "launcher/uplink.h"
+#include "launcher/wait_watch.h"
+#include "rendezvous/contracts.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
 #include "rendezvous/membership.h"
@@ -26,7 +28,9 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrun {
@@ -46,11 +50,13 @@ public:
 
 private:
     struct HostState {
-        std::unique_ptr<Channel> channel;  ///< the lifeline, once the agent was started
-        AgentSession* session = nullptr;   ///< once it has joined; of its relay if it has one
-        bool relayed = false;              ///< it is not at the other end of the session
-        std::string address;               ///< of its agent, for those behind it; numeric
-        std::uint16_t relay_port = 0;      ///< there
+        std::unique_ptr<Channel> channel;    ///< the lifeline, once the agent was started
+        AgentSession* session = nullptr;     ///< once it has joined; of its relay if it has one
+        bool relayed = false;                ///< it is not at the other end of the session
+        std::string address;                 ///< of its agent, for those behind it; numeric
+        std::vector<std::string> addresses;  ///< all that it has
+        std::map<std::int64_t, std::uint32_t> ranks;  ///< by pid, of those that were started
+        std::uint16_t relay_port = 0;                 ///< there
         const char* phase = "waiting for its turn";
         bool done = false;
         std::uint64_t credit_bytes = 0;  ///< not yet sent
@@ -126,6 +132,8 @@ private:
     void agent_input_credit(std::uint32_t host, std::uint64_t bytes) override;
     void agent_paused(std::uint32_t host, const Paused& paused) override;
     void agent_signalled(std::uint32_t host, int signal) override;
+    void agent_reached(std::uint32_t host, const Reached& reached) override;
+    void agent_waits(std::uint32_t host, Waits waits) override;
     void agent_done(std::uint32_t host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
     bool is_behind(const AgentSession& agent, std::uint32_t host) const override;
@@ -136,6 +144,14 @@ private:
     void beat();
     void to_port(PortId port, FrameType type, std::string_view payload) override;
     void to_root(FrameType type, std::string_view payload) override;
+
+    // Where the ranks meet (head_meeting.cpp).
+    asio::awaitable<void> meet();
+    asio::awaitable<std::string> common_address(std::vector<std::string> addresses);
+    void restart_ranks(const Exited& because);
+    void watch_waits();
+    std::uint32_t rank_of(std::uint32_t host, std::int64_t pid) const;
+    std::optional<std::uint32_t> host_at(const std::string& address) const;
 
     // What a daemon says, for `dtrun join` (head_join.cpp).
     void join_daemon();
@@ -191,6 +207,15 @@ private:
     Join local_join_;               ///< of the agent, in a daemon's job
     Pulse pulse_;
     Job job_;
+    WaitWatch waits_;
+    std::vector<std::pair<MemberId, Assign>> assignments_;  ///< of a generation that begins soon
+    std::string master_address_;                            ///< of our own job, once it is known
+    struct Probing {
+        std::map<std::uint32_t, Reached> answers;  ///< by host
+        std::size_t asked = 0;
+    };
+    std::optional<Probing> probing_;
+    asio::steady_timer probed_;  ///< cancelled when a host has answered, or is lost
     std::unique_ptr<Server> server_;
     std::unique_ptr<OutputMux> output_;
     std::unique_ptr<Progress> progress_;

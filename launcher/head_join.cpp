@@ -62,6 +62,7 @@ void Head::join_daemon() {
     if (options.start_timeout) enter.join_timeout_ms = to_ms(*options.start_timeout);
     enter.last_call_ms = to_ms(join.last_call);
     enter.free_port = local_join_.free_port;
+    enter.addresses = local_join_.addresses;
     const UplinkOptions uplink{options.connect_timeout, options.heartbeat_timeout,
                                join.server_timeout};
     uplink_ = std::make_unique<Uplink>(io_.get_executor(), *spec_.daemon, uplink,
@@ -90,10 +91,6 @@ void Head::daemon_proposed(const Propose& propose) {
     job_.pausing();
     proposed_ = propose.generation;
     send(0, encode(Pause{propose.generation, SIGTERM, to_ms(spec_.options.grace), propose.why}));
-}
-
-void Head::agent_paused(std::uint32_t, const Paused& paused) {
-    if (uplink_ && paused.generation == proposed_) uplink_->accept(paused.generation);
 }
 
 void Head::daemon_stopped(const Stop& stop) {

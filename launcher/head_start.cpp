@@ -19,6 +19,7 @@ constexpr unsigned kLoginsMax = 128;                  // at once; more only make
 constexpr std::size_t kLookUpsMax = 16;               // of names, at once
 constexpr std::chrono::seconds kWriteLimit{2};        // of a bootstrap
 constexpr std::chrono::seconds kSweepLimit{4};        // a host that is down need not keep the user
+constexpr std::uint32_t kPortsOfMaster = 2;           // MASTER_PORT, and one more for JAX
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
 
 std::string trim_copy(std::string_view text) {
@@ -245,17 +246,24 @@ Bootstrap Head::common_bootstrap() const {
     boot.log_level = static_cast<std::uint8_t>(options.verbosity);
     if (spec_.allocation)
         boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
-    boot.slurm = spec_.slurm_contract;
-    if (boot.slurm) {
-        std::vector<std::string> names;
-        std::vector<int> ranks;
-        for (const JobHost& host : spec_.hosts) {
-            names.push_back(host.host.name);
-            ranks.push_back(static_cast<int>(host.ranks.size()));
-        }
-        boot.slurm_nodelist = compress_nodelist(names);
-        boot.slurm_tasks_per_node = tasks_per_node(ranks);
+    boot.contracts = spec_.contracts;
+    std::vector<std::string> names;
+    std::vector<int> ranks;
+    for (const JobHost& host : spec_.hosts) {
+        names.push_back(host.host.name);
+        ranks.push_back(static_cast<int>(host.ranks.size()));
     }
+    boot.nodelist = compress_nodelist(names);
+    boot.tasks_per_node = tasks_per_node(ranks);
+    boot.torch_store = options.torch_store;
+    boot.max_restarts = static_cast<std::uint32_t>(options.max_restarts);
+    boot.role = options.role;
+    boot.run_id = options.run_id;
+    boot.rank_macros = options.rank_macros;
+    boot.reserve_everywhere = needs_nodes(spec_.contracts);
+    boot.reserve_ports = kPortsOfMaster;
+    if (boot.reserve_everywhere)
+        boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
     return boot;
 }
 
@@ -272,7 +280,7 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
     }
     boot.relay = tree_.is_relay(host);
     boot.env = target.env;
-    boot.reserve_port = host == 0;
+    if (host != 0 && !boot.reserve_everywhere) boot.reserve_ports = 0;
     Bytes frame = encode(boot);
     ::explicit_bzero(boot.secret.data(), boot.secret.size());
     return frame;
@@ -359,6 +367,7 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     state.relayed = relayed;
     state.address = relayed ? join.address : agent.peer_address();
     state.relay_port = join.relay_port;
+    state.addresses = join.addresses;
     local_join_ = join;
     if (!relayed) {
         agent.set_host(host);
@@ -371,6 +380,7 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     member.peer_address = state.address;
     member.server_address = agent.local_address();
     member.free_port = join.free_port;
+    member.addresses = join.addresses;
     membership_.enter(host + 1, std::move(member), Clock::now());
 
     if (join.problem != HostProblem::none) {

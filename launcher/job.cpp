@@ -49,6 +49,8 @@ int exit_code(const Outcome& outcome) {
             return kExitTimeout;
         case Outcome::Cause::ended_elsewhere:
             return kExitLost;
+        case Outcome::Cause::stuck:
+            return kExitStuck;
     }
     return kExitInternal;
 }
@@ -116,9 +118,15 @@ void Job::host_done(std::uint32_t host, std::uint32_t strays) {
 void Job::rank_exited(std::uint32_t host, const Exited& exited) {
     // The host was given up meanwhile, or its ranks are ended for another generation.
     if (live_on_host_[host] == 0 || paused_) return;
+    const bool failed = exited.code != 0 || exited.signal != 0;
+    if (failed && may_restart(exited)) {
+        ++outcome_.restarts;
+        restart_order_ = exited;
+        paused_ = true;
+        return;
+    }
     --live_on_host_[host];
     --live_;
-    const bool failed = exited.code != 0 || exited.signal != 0;
     if (exited.sent_signal != 0) {
         ++outcome_.victims;
         outcome_.killed += exited.signal == SIGKILL;
@@ -130,6 +138,24 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
         ++outcome_.also_failed;
     }
     if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
+}
+
+bool Job::may_restart(const Exited& exited) const {
+    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == Outcome::Cause::success &&
+           outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
+}
+
+void Job::restarted() {
+    paused_ = false;
+    live_on_host_ = ranks_on_host_;
+    live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+}
+
+void Job::stuck(std::string why) {
+    if (stopping_ || paused_) return;
+    outcome_.ended_text = std::move(why);
+    cause(Outcome::Cause::stuck);
+    stop(SIGTERM, options_.grace);
 }
 
 void Job::interrupt(int signal) {
@@ -188,6 +214,10 @@ void Job::stop(int signal, std::chrono::milliseconds grace) {
 
 bool Job::take_start() {
     return std::exchange(start_wanted_, false);
+}
+
+std::optional<Exited> Job::take_restart() {
+    return std::exchange(restart_order_, std::nullopt);
 }
 
 std::optional<Job::Order> Job::take_stop() {

@@ -39,6 +39,7 @@ struct Outcome {
         interrupted,   ///< by a signal to dtrun, see signal
         start_timeout,
         ended_elsewhere,  ///< by the daemon, or because there is none; see ended_text
+        stuck,            ///< ranks wait for one that does not come; see ended_text
     };
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;  ///< by host
@@ -48,10 +49,12 @@ struct Outcome {
     std::string ended_text;
     std::uint32_t first_rank = 0;  ///< of this launcher's; ranks here count from it
     int signal = 0;
-    std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
-    std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
-    std::uint32_t killed = 0;       ///< of the victims, those that needed SIGKILL
-    std::uint32_t strays = 0;       ///< processes that ranks had left behind
+    std::uint32_t also_failed = 0;       ///< ranks that failed by themselves after the first
+    std::uint32_t victims = 0;           ///< ranks that dtrun ended because of it
+    std::uint32_t killed = 0;            ///< of the victims, those that needed SIGKILL
+    std::uint32_t strays = 0;            ///< processes that ranks had left behind
+    std::uint32_t restarts = 0;          ///< of all ranks, because one had failed
+    std::vector<std::string> waiting{};  ///< who waited for what when it ended
 };
 
 /// The process's exit status for an outcome. Pure; the table is tested.
@@ -60,6 +63,7 @@ int exit_code(const Outcome& outcome);
 struct JobOptions {
     bool keep_going = false;
     std::chrono::milliseconds grace{5'000};
+    int max_restarts = 0;
 };
 
 /// The life of a job as a pure state machine: what happened goes in, what to do comes out. First
@@ -75,13 +79,15 @@ public:
     void host_lost(std::uint32_t host, std::string text);      ///< after it was ready
     void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(std::uint32_t host, const Exited& exited);
-    void end(int signal);        ///< somebody else, who may, ends the job by this signal
-    void interrupt(int signal);  ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
+    void stuck(std::string why);  ///< ranks wait for one that does not come
+    void end(int signal);         ///< somebody else, who may, ends the job by this signal
+    void interrupt(int signal);   ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
     /// A generation of a daemon's job: this many ranks run here, on one host.
     void generation_began(std::uint32_t ranks, std::uint32_t first_rank);
-    void pausing();  ///< what ranks do until the next generation does not count
+    void pausing();    ///< what ranks do until the next generation does not count
+    void restarted();  ///< all ranks, after take_restart()
     void ended_elsewhere(bool finished, std::string why);
 
     // What to do.
@@ -89,7 +95,9 @@ public:
         int signal = 0;
         std::chrono::milliseconds grace{};
     };
-    bool take_start();                 ///< true once: every host is ready, start the ranks
+    bool take_start();  ///< true once: every host is ready, start the ranks
+    /// The failure because of which all ranks are to be ended and started again, once.
+    std::optional<Exited> take_restart();
     std::optional<Order> take_stop();  ///< once for each new order: end everything on every host
     bool over() const;                 ///< nothing is left anywhere that we know of
     bool ending() const { return stopping_; }
@@ -98,11 +106,13 @@ public:
     bool has_failed(std::uint32_t host) const { return hosts_[host] == HostState::failed; }
     bool running() const { return started_ && !stopping_; }
     const Outcome& outcome() const { return outcome_; }
+    void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
 private:
     enum class HostState : std::uint8_t { connecting, ready, failed, lost, done };
 
     void all_answered();
+    bool may_restart(const Exited& exited) const;
     void cause(Outcome::Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
     std::uint32_t count(HostState state) const;
@@ -118,6 +128,7 @@ private:
     bool stopping_ = false;
     bool interrupted_ = false;
     std::optional<Order> stop_order_;
+    std::optional<Exited> restart_order_;
     Outcome outcome_;
 };
 

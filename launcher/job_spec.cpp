@@ -8,6 +8,7 @@
 #include "launcher/allocation_here.h"
 #include "launcher/slurm_step.h"
 #include "launcher/ssh_channel.h"
+#include "rendezvous/contracts.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -175,7 +176,13 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     if (auto done = check_key(options.ssh_identity_file); !done)
         return std::unexpected(done.error());
     const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
-    spec.slurm_contract = options.slurm_contract || in_slurm;
+    auto contracts = effective_contracts(options.contracts, in_slurm);
+    if (!contracts) return fail(contracts.error(), "--contract");
+    spec.contracts = std::move(*contracts);
+    if (options.join && needs_nodes(spec.contracts))
+        return fail(Errc::invalid_input,
+                    "--contract: one of these names all hosts, which only a job that one dtrun "
+                    "launches knows; leave it out with dtrun join");
     if (in_slurm) {
         const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;
         const auto any = [&](auto differs) { return std::ranges::any_of(nodes, differs); };

@@ -1,3 +1,4 @@
+#include "base/fd.h"
 #include "base/log.h"
 #include "launcher/cli.h"
 #include "launcher/exit_code.h"
@@ -9,9 +10,13 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -22,7 +27,18 @@ int exit_with(const Error& error) {
     return kExitUsage;
 }
 
+/// --save_pid: a file with our process id, which must be new: /tmp is everybody's.
+Result<void> write_pid_file(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) return fail(Errc::denied, "--save_pid: {}: {}", path, std::strerror(errno));
+    const Fd file(fd);
+    return write_all(file.get(), std::to_string(::getpid()));
+}
+
 int run_job(const JobSpec& spec) {
+    const std::string& pid_file = spec.options.pid_file;
+    if (!pid_file.empty())
+        if (const auto done = write_pid_file(pid_file); !done) return exit_with(done.error());
     asio::io_context io(1);
     Head head(io, spec);
     int status = kExitInternal;
@@ -32,6 +48,7 @@ int run_job(const JobSpec& spec) {
         io.stop();
     });
     io.run();
+    if (!pid_file.empty()) ::unlink(pid_file.c_str());
     // Name look-ups and handlers that are still under way have nothing left to say.
     std::fflush(nullptr);
     ::_exit(status);
@@ -64,6 +81,14 @@ void open_standard_streams() {
     }
 }
 
+/// Called by a link that has the name of another launcher, dtrun is that launcher.
+std::vector<std::string> words_of(int argc, char** argv) {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    const std::string name = std::filesystem::path(argv[0]).filename().string();
+    if (name == "torchrun" || name == "deepspeed") words.insert(words.begin(), name);
+    return words;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -71,7 +96,8 @@ int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-    auto command = parse_command_line({argv + 1, argv + argc}, environment);
+    if (argc < 1) return exit_with({Errc::invalid_input, "no argv[0]"});
+    auto command = parse_command_line(words_of(argc, argv), environment);
     if (!command) return exit_with(command.error());
     log::init("dtrun", command->options.verbosity);
     for (const std::string& warning : command->warnings) log::warn("{}", warning);

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "hostfiles/placement.h"
+#include "launcher/host_shape.h"
 #include "launcher/rank_set.h"
 #include "rendezvous/messages.h"
 
@@ -32,9 +33,9 @@ struct StdinTarget {
 /// Where the two outputs of the ranks go, in the words of torchrun.
 struct RankOutput {
     enum class Files {
-        ranks,      ///< DIR/rank.N/stdout and stderr
-        torchrun,   ///< DIR/RUN-ID_XXXXXXXX/attempt_N/LOCAL-RANK/stdout.log and stderr.log, behind a
-                    ///< folder for each host if there are several
+        ranks,     ///< DIR/rank.N/stdout and stderr
+        torchrun,  ///< DIR/RUN-ID_XXXXXXXX/attempt_N/LOCAL-RANK/stdout.log and stderr.log, behind a
+                   ///< folder for each host if there are several
         deepspeed,  ///< DIR/TIME_rankN.log, both in one
     };
     /// Which of stdout (bit 0) and stderr (bit 1), by local rank, else `otherwise`.
@@ -49,6 +50,8 @@ struct RankOutput {
     Files files = Files::ranks;
     Streams to_file{{}, 3};  ///< into files, if there are any
     Streams shown{{}, 3};    ///< on the console
+    Streams prefixed{};      ///< there with `prefix` instead of the tag
+    std::string prefix;      ///< "${role_name}", "${local_rank}" and "${rank}" in it are replaced
 };
 
 /// --transport: how agents get onto the hosts.
@@ -88,6 +91,7 @@ struct Options {
     std::string hostfile;           ///< --hostfile, a path or "-"; empty if not given
     std::string include;            ///< --include, DeepSpeed's grammar; never with `exclude`
     std::string exclude;            ///< --exclude
+    HostShape shape;                ///< --nnodes, --nproc-per-node and their like
     MapBy map_by = MapBy::slot;     ///< --map-by
     bool oversubscribe = false;     ///< --oversubscribe
     PlanFormat plan = PlanFormat::none;  ///< --plan[=text|json]: print the map, start nothing
@@ -98,11 +102,11 @@ struct Options {
     bool no_env = false;                   ///< --no-env: nothing of the caller's environment
     std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
     TorchStore torch_store = TorchStore::agent;  ///< --store
-    bool rank_macros = false;  ///< ${rank} and its like in the program's arguments are replaced
+    bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
     std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
     std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id
-    std::vector<Variable> tuning_env;      ///< made by tuning flags, --config-file, --tcp and
-                                           ///< --network-interfaces; each name once
+    std::vector<Variable> tuning_env;  ///< made by tuning flags, --config-file, --tcp and
+                                       ///< --network-interfaces; each name once
 
     // How hosts are reached.
     TransportChoice transport = TransportChoice::automatic;  ///< --transport
@@ -128,9 +132,9 @@ struct Options {
     std::optional<std::chrono::milliseconds> start_timeout;
 
     // What is shown.
-    std::optional<Tag> tag;    ///< --tag; unset: horovod with several ranks, none with one
-    bool timestamps = false;   ///< --timestamps: before the tag, taken on the rank's host
-    std::string output_dir;    ///< --output-dir, for per-rank files; empty: none
+    std::optional<Tag> tag;   ///< --tag; unset: horovod with several ranks, none with one
+    bool timestamps = false;  ///< --timestamps: before the tag, taken on the rank's host
+    std::string output_dir;   ///< --output-dir, for per-rank files; empty: none
     /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's own forms.
     RankOutput rank_output;
     RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
@@ -146,6 +150,8 @@ struct Options {
     /// --init-timeout: how long ranks wait for others in the stores of their frameworks, in which
     /// they meet. Unset: as long as the frameworks themselves do.
     std::optional<std::chrono::milliseconds> init_timeout;
+
+    std::string pid_file;  ///< --save_pid: holds dtrun's process id as long as the job runs
 
     std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine
 };

@@ -5,6 +5,7 @@
 #include "launcher/rank_files.h"
 #include "launcher/taken_inbox.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -39,6 +40,7 @@ struct Console {
 struct StreamState {
     LinePrefixer lines;
     Console* console = nullptr;  ///< null: not shown
+    bool filed = false;          ///< goes to a file
     std::uint64_t received_bytes = 0;
     std::uint64_t console_bytes = 0;  ///< of these, taken by the console
     std::uint64_t file_bytes = 0;
@@ -50,7 +52,9 @@ struct StreamState {
 struct OutputMux::Impl {
     Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
     Result<void> open_files();
-    void add_streams(int rank);
+    std::string prefix(std::size_t stream, int first_rank) const;
+    bool is_raw() const;
+    void add_stream(std::size_t stream);
 
     std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void finish(std::size_t stream);
@@ -81,7 +85,7 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
                       std::function<void()> wake)
     : options(std::move(given)),
       hosts(std::move(given_hosts)),
-      raw(options.tag == Tag::none && !options.timestamps && hosts.size() == 1),
+      raw(is_raw()),
       inbox(std::move(wake)),
       parts{options.line_part_max, options.part_total_max},
       tails(hosts.size()) {
@@ -96,28 +100,48 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
         consoles.push_back(
             std::make_unique<Console>(options.stderr_fd, "standard error", queue, taken));
     console_of = {consoles.front().get(), consoles.back().get()};
-    for (std::size_t rank = 0; rank < hosts.size(); rank++) add_streams(static_cast<int>(rank));
+    for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
 }
 
-void OutputMux::Impl::add_streams(int rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const bool shown = index >= options.console.size() || options.console[index];
-    for (const Stream stream : {Stream::out, Stream::err}) {
-        LinePrefixer lines(prefix_text(options.tag, rank, stream, hosts[index]), options.timestamps,
-                           parts);
-        Console* const console = shown ? console_of[stream_index(0, stream)] : nullptr;
-        streams.push_back({std::move(lines), console});
-    }
+std::string OutputMux::Impl::prefix(std::size_t stream, int first_rank) const {
+    constexpr std::string_view kRank = "${rank}";
+    const int rank = rank_of(stream);
+    std::string own = stream < options.shows.size() ? options.shows[stream].prefix : "";
+    if (own.empty())
+        return prefix_text(options.tag, first_rank + rank, stream_of(stream),
+                           hosts[static_cast<std::size_t>(rank)]);
+    for (std::size_t at; (at = own.find(kRank)) != std::string::npos;)
+        own.replace(at, kRank.size(), fmt::format("{}", first_rank + rank));
+    return own;
+}
+
+/// Bytes may pass as they come.
+bool OutputMux::Impl::is_raw() const {
+    const auto plain = [](const StreamShow& show) { return show.prefix.empty(); };
+    return options.tag == Tag::none && !options.timestamps && hosts.size() == 1 &&
+           std::ranges::all_of(options.shows, plain);
+}
+
+void OutputMux::Impl::add_stream(std::size_t stream) {
+    const auto rank = static_cast<std::size_t>(rank_of(stream));
+    const bool shown = (rank >= options.console.size() || options.console[rank]) &&
+                       (stream >= options.shows.size() || options.shows[stream].console);
+    LinePrefixer lines(prefix(stream, 0), options.timestamps, parts);
+    Console* const console = shown ? console_of[stream_index(0, stream_of(stream))] : nullptr;
+    streams.push_back({std::move(lines), console});
 }
 
 Result<void> OutputMux::Impl::open_files() {
     if (options.directory.empty()) return {};
+    const int world_size = static_cast<int>(hosts.size());
     auto made = RankFiles::create(
-        options.directory, static_cast<int>(hosts.size()), options.files_open_max,
-        {.gather = options.gather},
+        options.directory, options.file_name ? options.file_name : plain_file_names(world_size),
+        world_size, options.files_open_max, {.gather = options.gather},
         [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::files, pieces); });
     if (!made) return std::unexpected(made.error());
     files = std::move(*made);
+    for (std::size_t stream = 0; stream < streams.size(); stream++)
+        streams[stream].filed = files->has_file(rank_of(stream), stream_of(stream));
     return {};
 }
 
@@ -169,7 +193,7 @@ void OutputMux::Impl::credit(std::size_t stream) {
     StreamState& state = streams[stream];
     std::uint64_t taken = state.received_bytes;
     if (state.console != nullptr) taken = std::min(taken, state.console_bytes);
-    if (files) taken = std::min(taken, state.file_bytes);
+    if (state.filed) taken = std::min(taken, state.file_bytes);
     if (taken == state.credited_bytes) return;
     credits.push_back({rank_of(stream), stream_of(stream), taken - state.credited_bytes});
     uncredited_bytes -= taken - state.credited_bytes;
@@ -204,11 +228,13 @@ OutputMux::~OutputMux() {
 }
 
 void OutputMux::set_first_rank(int first) {
-    for (std::size_t rank = 0; rank < impl_->hosts.size(); ++rank)
-        for (const Stream stream : {Stream::out, Stream::err})
-            impl_->streams[stream_index(static_cast<int>(rank), stream)].lines.set_prefix(
-                prefix_text(impl_->options.tag, first + static_cast<int>(rank), stream,
-                            impl_->hosts[rank]));
+    for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream)
+        impl_->streams[stream].lines.set_prefix(impl_->prefix(stream, first));
+}
+
+void OutputMux::begin_attempt(int attempt) {
+    for (LineTail& tail : impl_->tails) tail = {};
+    if (impl_->files) impl_->files->begin_attempt(attempt);
 }
 
 void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::string_view bytes) {
@@ -218,10 +244,10 @@ void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::str
     state.received_bytes += bytes.size();
     impl_->uncredited_bytes += bytes.size();
     if (stream == Stream::err) impl_->tails[static_cast<std::size_t>(rank)].add(bytes);
-    if (impl_->files) impl_->files->add(rank, stream, bytes);
+    if (state.filed) impl_->files->add(rank, stream, bytes);
     if (state.console == nullptr) {
         const Taken nothing{static_cast<std::uint32_t>(index), 0};
-        if (!impl_->files) impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
+        if (!state.filed) impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
         return;
     }
     std::deque<Waiting>& backlog = state.console->backlog;

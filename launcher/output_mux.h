@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "launcher/line_prefix.h"
 #include "launcher/output_stream.h"
+#include "launcher/rank_files.h"
 
 #include <cstdint>
 #include <functional>
@@ -15,12 +16,21 @@
 
 namespace dtrun {
 
+/// How one stream of a rank is shown.
+struct StreamShow {
+    bool console = true;   ///< on the console at all
+    std::string prefix{};  ///< of its lines instead of the tag's, unless empty; in it "${rank}"
+                           ///< stands for the rank's number
+};
+
 struct OutputOptions {
     Tag tag = Tag::horovod;
-    bool timestamps = false;    ///< before the prefix: time of the host when it read the bytes
-    std::string directory;      ///< for per-rank files, made if missing; empty: no files
-    std::vector<bool> console;  ///< by rank: shown on the console; empty: every rank is
-    int stdout_fd = 1;          ///< inherited, stay open and keep their flags
+    bool timestamps = false;        ///< before the prefix: time of the host when it read the bytes
+    std::string directory;          ///< for per-rank files, made if missing; empty: no files
+    RankFileName file_name;         ///< of these; empty: plain_file_names()
+    std::vector<bool> console;      ///< by rank: shown on the console; empty: every rank is
+    std::vector<StreamShow> shows;  ///< by stream_index(); empty: all as the tag has it
+    int stdout_fd = 1;              ///< inherited, stay open and keep their flags
     int stderr_fd = 2;
     std::size_t line_part_max = 1u << 20;      ///< a longer line is cut, see OutputMux
     std::size_t part_total_max = 64u << 20;    ///< of all unfinished lines together
@@ -66,6 +76,11 @@ public:
 
     /// Ranks are shown with numbers from `first` up, from now on; 0 until then.
     void set_first_rank(int first);
+
+    /// All ranks start again, and everything of those before has been added: their last words are
+    /// forgotten, and the files are those of this attempt.
+    /// \param attempt  greater than any before; it begins with 0
+    void begin_attempt(int attempt);
 
     /// \param host_time_ns  since 1970, by the rank's host; unused without timestamps
     /// \param bytes         copied; every one of them is credited once

@@ -14,6 +14,9 @@
 namespace dtrun {
 namespace {
 
+/// In place of a stream: how many attempts later the files are from here on.
+constexpr std::uint32_t kNextAttempt = UINT32_MAX;
+
 Errc code_of(int error) {
     if (error == ENOENT || error == ENOTDIR) return Errc::not_found;
     if (error == EACCES || error == EPERM || error == EROFS) return Errc::denied;
@@ -34,63 +37,92 @@ std::string rank_directory(int rank, int world_size) {
     return fmt::format("rank.{:0{}}", rank, width);
 }
 
-Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, int world_size,
-                                                     std::size_t open_max,
+RankFileName plain_file_names(int world_size) {
+    return [world_size](std::size_t stream, int attempt) {
+        const std::string folder = attempt == 0 ? "" : fmt::format("attempt_{}/", attempt);
+        return fmt::format("{}{}/{}", folder, rank_directory(rank_of(stream), world_size),
+                           stream_of(stream) == Stream::out ? "stdout" : "stderr");
+    };
+}
+
+Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, RankFileName name,
+                                                     int world_size, std::size_t open_max,
                                                      BufferQueue::Options options,
                                                      TakenFunction taken) {
-    std::unique_ptr<RankFiles> files(
-        new RankFiles(std::move(directory), world_size, open_max, options, std::move(taken)));
+    std::unique_ptr<RankFiles> files(new RankFiles(
+        std::move(directory), std::move(name), world_size, open_max, options, std::move(taken)));
+    files->choose_files();
     if (const auto made = files->make_files(); !made) return std::unexpected(made.error());
     files->thread_ = start_writer_thread([raw = files.get()] { raw->run(); });
     return files;
 }
 
-RankFiles::RankFiles(std::string directory, int world_size, std::size_t open_max,
+RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
                      BufferQueue::Options options, TakenFunction taken)
     : directory_(std::move(directory)),
-      world_size_(world_size),
+      name_(std::move(name)),
       open_max_(std::max<std::size_t>(open_max, 1)),
       taken_(std::move(taken)),
       queue_(options),
-      files_(stream_index(world_size, Stream::out)) {}
+      uses_(stream_index(world_size, Stream::out)),
+      files_(uses_.size()) {}
 
 RankFiles::~RankFiles() {
     stop(Clock::now());
     join();
 }
 
+void RankFiles::choose_files() {
+    std::string before;  // the name of the stream before
+    for (std::size_t stream = 0; stream < uses_.size(); stream++) {
+        std::string name = name_(stream, 0);
+        const bool shared = stream_of(stream) == Stream::err && name == before;
+        uses_[stream] = name.empty() ? Use::none : shared ? Use::of_stdout : Use::own;
+        before = std::move(name);
+    }
+}
+
+/// Those of this attempt, all empty.
 Result<void> RankFiles::make_files() {
     if (const auto made = make_directory(directory_); !made) return made;
+    std::string made_folder;
     for (std::size_t stream = 0; stream < files_.size(); stream++) {
-        if (stream_of(stream) == Stream::out) {
-            const auto made = make_directory(
-                fmt::format("{}/{}", directory_, rank_directory(rank_of(stream), world_size_)));
-            if (!made) return made;
-        }
+        if (uses_[stream] != Use::own) continue;
+        const std::string folder = std::filesystem::path(path(stream)).parent_path().string();
+        if (folder != made_folder)
+            if (const auto made = make_directory(folder); !made) return made;
+        made_folder = folder;
         if (!open(stream, O_TRUNC))
             return fail(code_of(errno), "{}: {}", path(stream), strerror(errno));
     }
     return {};
 }
 
-std::string RankFiles::path(std::size_t stream) const {
-    return fmt::format("{}/{}/{}", directory_, rank_directory(rank_of(stream), world_size_),
-                       stream_of(stream) == Stream::out ? "stdout" : "stderr");
+bool RankFiles::has_file(int rank, Stream stream) const {
+    return uses_[stream_index(rank, stream)] != Use::none;
+}
+
+std::size_t RankFiles::file_of(std::size_t stream) const {
+    return uses_[stream] == Use::of_stdout ? stream - 1 : stream;
+}
+
+std::string RankFiles::path(std::size_t file) const {
+    return directory_ + "/" + name_(file, attempt_);
 }
 
 /// Errors are in errno.
-bool RankFiles::open(std::size_t stream, int flags) {
-    if (files_[stream].fd) return true;
+bool RankFiles::open(std::size_t file, int flags) {
+    if (files_[file].fd) return true;
     if (open_files_.size() == open_max_) close_oldest();
     // O_NONBLOCK matters only if somebody put a FIFO there: then an error instead of a wait.
     constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-    const std::string name = path(stream);
+    const std::string name = path(file);
     int fd = ::open(name.c_str(), kFlags | flags, 0666);
     while (fd < 0 && (errno == EMFILE || errno == ENFILE) && close_oldest())
         fd = ::open(name.c_str(), kFlags | flags, 0666);
     if (fd < 0) return false;
-    files_[stream].fd.reset(fd);
-    open_files_.push_back(stream);
+    files_[file].fd.reset(fd);
+    open_files_.push_back(file);
     return true;
 }
 
@@ -110,6 +142,12 @@ void RankFiles::add(int rank, Stream stream, std::string_view bytes) {
         out.account(index, written);
         bytes.remove_prefix(written);
     }
+}
+
+void RankFiles::begin_attempt(int attempt) {
+    BufferQueue::Filler out(queue_);
+    out.account(kNextAttempt, static_cast<std::size_t>(attempt - added_attempt_));
+    added_attempt_ = attempt;
 }
 
 std::vector<Error> RankFiles::take_failures() {
@@ -134,42 +172,65 @@ void RankFiles::run() {
             else
                 write_out(buffer);
             queue_.release(buffer);
+            std::erase_if(buffer.pieces,
+                          [](const Taken& piece) { return piece.stream == kNextAttempt; });
             taken_(buffer.pieces);
             queue_.recycle(std::move(buffer));
         }
         batch.clear();
     }
-    if (unwritten_bytes_ > 0) {
-        const std::lock_guard lock(mutex_);
-        failures_.push_back({Errc::timed_out, fmt::format("{}: too slow, {} bytes not written",
-                                                          directory_, unwritten_bytes_)});
-    }
+    if (unwritten_bytes_ > 0)
+        add_failure({Errc::timed_out, fmt::format("{}: too slow, {} bytes not written", directory_,
+                                                  unwritten_bytes_)});
     taken_({});
 }
 
-/// The pieces of a buffer lie in it one after the other; each file gets its own in one go.
+/// The pieces of a buffer lie in it one after the other, and between them what begins an attempt.
 void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
     const char* at = buffer.data.get();
     segments_.clear();
     for (const Taken& piece : buffer.pieces) {
-        segments_.push_back({piece.stream, {at, piece.bytes}});
+        if (piece.stream == kNextAttempt) {
+            write_segments();
+            switch_attempt(piece.bytes);
+            continue;
+        }
+        segments_.push_back({file_of(piece.stream), {at, piece.bytes}});
         at += piece.bytes;
     }
+    write_segments();
+}
+
+/// Each file gets its own in one go.
+void RankFiles::write_segments() {
     std::ranges::sort(segments_, [](const Segment& a, const Segment& b) {
-        if (a.stream != b.stream) return a.stream < b.stream;
+        if (a.file != b.file) return a.file < b.file;
         return a.bytes.data() < b.bytes.data();
     });
     const Segment* const end = segments_.data() + segments_.size();
     for (const Segment* begin = segments_.data(); begin != end;) {
         const Segment* next = begin;
-        while (next != end && next->stream == begin->stream) next++;
-        if (!files_[begin->stream].failed) write_file(begin->stream, begin, next);
+        while (next != end && next->file == begin->file) next++;
+        if (!files_[begin->file].failed) write_file(begin->file, begin, next);
         begin = next;
     }
+    segments_.clear();
 }
 
-void RankFiles::write_file(std::size_t stream, const Segment* begin, const Segment* end) {
-    if (!open(stream, 0)) return give_up(stream, strerror(errno));
+void RankFiles::switch_attempt(std::size_t steps) {
+    while (close_oldest()) {
+    }
+    attempt_ += static_cast<int>(steps);
+    for (File& file : files_) file.failed = false;
+    const auto made = make_files();
+    if (made) return;
+    for (File& file : files_) file.failed = true;
+    add_failure({made.error().code,
+                 made.error().message + fmt::format("; attempt {} has no files", attempt_)});
+}
+
+void RankFiles::write_file(std::size_t file, const Segment* begin, const Segment* end) {
+    if (!open(file, 0)) return give_up(file, strerror(errno));
     std::size_t skip = 0;  // bytes of *begin that have been written
     while (begin != end) {
         iovec parts[64];
@@ -178,18 +239,21 @@ void RankFiles::write_file(std::size_t stream, const Segment* begin, const Segme
             parts[count] = {const_cast<char*>(part->bytes.data()), part->bytes.size()};
         parts[0].iov_base = static_cast<char*>(parts[0].iov_base) + skip;
         parts[0].iov_len -= skip;
-        const ssize_t n = ::writev(files_[stream].fd.get(), parts, count);
-        if (n < 0 && errno != EINTR) return give_up(stream, strerror(errno));
+        const ssize_t n = ::writev(files_[file].fd.get(), parts, count);
+        if (n < 0 && errno != EINTR) return give_up(file, strerror(errno));
         skip += n > 0 ? static_cast<std::size_t>(n) : 0;
         while (begin != end && skip >= begin->bytes.size()) skip -= (begin++)->bytes.size();
     }
 }
 
-void RankFiles::give_up(std::size_t stream, std::string_view why) {
-    files_[stream].failed = true;
+void RankFiles::give_up(std::size_t file, std::string_view why) {
+    files_[file].failed = true;
+    add_failure({Errc::internal, fmt::format("{}: {}; it is not complete", path(file), why)});
+}
+
+void RankFiles::add_failure(Error failure) {
     const std::lock_guard lock(mutex_);
-    failures_.push_back(
-        {Errc::internal, fmt::format("{}: {}; it is not complete", path(stream), why)});
+    failures_.push_back(std::move(failure));
 }
 
 }  // namespace dtrun

@@ -1,6 +1,7 @@
 #include "launcher/report.h"
 
 #include "base/strings.h"
+#include "launcher/torch_error.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -8,6 +9,8 @@
 
 namespace dtrun {
 namespace {
+
+constexpr std::size_t kStackLinesMax = 30;
 
 std::string duration_text(std::int64_t ns) {
     const double seconds = static_cast<double>(ns) / 1e9;
@@ -25,6 +28,29 @@ std::string plural(std::uint64_t count, std::string_view one) {
     return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
+/// What torch's @record has left, unless standard error ends with the same.
+std::string exception_text(std::string_view error_file, const std::vector<std::string>& lines) {
+    const auto error = parse_torch_error(error_file);
+    if (!error) return {};
+    const std::string& last = error->traceback.empty() ? error->message : error->traceback.back();
+    if (std::ranges::any_of(lines, [&last](const std::string& line) { return line == last; }))
+        return {};
+    std::string text = fmt::format("  its exception: {}\n", error->message);
+    const std::size_t skipped =
+        error->traceback.size() - std::min(error->traceback.size(), kStackLinesMax);
+    if (skipped > 0) text += fmt::format("  | … {} lines\n", skipped);
+    for (std::size_t i = skipped; i < error->traceback.size(); ++i)
+        text += "  | " + error->traceback[i] + "\n";
+    return text;
+}
+
+std::string waiting_text(const Outcome& outcome) {
+    if (outcome.waiting.empty()) return {};
+    std::string text = "  who waited then, and for what:\n";
+    for (const std::string& line : outcome.waiting) text += "    " + line + "\n";
+    return text;
+}
+
 std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
     const Exited& first = *outcome.first;
     const std::string& host = spec.host_of(first.rank);
@@ -39,6 +65,7 @@ std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const Tail
     std::string text = fmt::format("dtrun: rank {} on {} (pid {}) {} after {}\n", rank, host,
                                    first.pid, how, duration_text(first.ran_ns));
     const std::vector<std::string> lines = tail(first.rank);
+    text += exception_text(first.traceback, lines);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
     text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
     for (const std::string& line : lines) text += "  | " + line + "\n";
@@ -84,7 +111,11 @@ std::string failure_report(const Outcome& outcome, const JobSpec& spec, const Ta
                                outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
                    host_failures_text(outcome.host_failures, spec);
         case Outcome::Cause::rank_failed:
-            return rank_failure(outcome, spec, tail) + victims_text(outcome);
+            return rank_failure(outcome, spec, tail) + waiting_text(outcome) +
+                   victims_text(outcome);
+        case Outcome::Cause::stuck:
+            return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
+                   victims_text(outcome);
         case Outcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +

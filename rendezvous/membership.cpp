@@ -94,6 +94,10 @@ void Membership::lost(MemberId id, const std::string& why, Deadline now) {
     if (seats_.contains(id)) remove(id, why, true, now);
 }
 
+void Membership::restart(const std::string& why, Deadline now) {
+    if (phase_ == Phase::running) propose(why, now);
+}
+
 void Membership::away(MemberId id, Deadline now) {
     const auto at = seats_.find(id);
     if (at != seats_.end()) at->second.away_until = now + options_.return_limit;
@@ -234,7 +238,23 @@ Assign Membership::assignment(MemberId id) const {
     assign.ranks = seat.ranks;
     assign.ranks_below = static_cast<std::uint32_t>(assign.ranks.size());
     assign.node_rank = seat.node_rank;
+    if (!seat.ranks.empty() && seat.ranks.front().rank == 0) assign.peers = peer_addresses();
     return assign;
+}
+
+/// Whoever may connect to rank 0's host.
+std::vector<std::string> Membership::peer_addresses() const {
+    std::vector<std::string> addresses;
+    for (const auto& [id, seat] : seats_) {
+        addresses.push_back(seat.member.peer_address);
+        addresses.insert(addresses.end(), seat.member.addresses.begin(),
+                         seat.member.addresses.end());
+    }
+    std::erase_if(addresses, is_loopback);
+    std::ranges::sort(addresses);
+    const auto [first, last] = std::ranges::unique(addresses);
+    addresses.erase(first, last);
+    return addresses;
 }
 
 void Membership::describe_generation() {
@@ -245,6 +265,12 @@ void Membership::describe_generation() {
         Seat& seat = seats_.at(id);
         if (seat.ranks.empty()) continue;
         seat.node_rank = common_.node_count++;
+        if (options_.describe_nodes) {
+            // The first free port is MASTER_PORT.
+            const auto port = static_cast<std::uint16_t>(seat.member.free_port + 1);
+            common_.nodes.push_back(
+                {seat.member.peer_address, port, static_cast<std::uint32_t>(seat.ranks.size())});
+        }
         if (seat.ranks.front().rank != 0) continue;
         common_.master_address = master_address(seat.member);
         common_.master_port = seat.member.free_port;

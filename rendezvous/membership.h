@@ -22,7 +22,8 @@ struct Member {
     std::uint32_t slots = 0;
     std::string peer_address;     ///< its end of the connection, as the server sees it; numeric
     std::string server_address;   ///< the server's end
-    std::uint16_t free_port = 0;  ///< for MASTER_PORT, should it get rank 0
+    std::uint16_t free_port = 0;  ///< for MASTER_PORT, should it get rank 0; others follow it
+    std::vector<std::string> addresses{};  ///< all that it has; numeric
 };
 
 struct MembershipOptions {
@@ -31,6 +32,7 @@ struct MembershipOptions {
     std::chrono::milliseconds join_timeout{600'000};  ///< for ranks_min ranks to come together
     std::chrono::milliseconds last_call{2'000};       ///< for more, once there are ranks_min
     std::chrono::milliseconds return_limit{3'000};    ///< for a member whose connection broke
+    bool describe_nodes = false;  ///< assignments say where all hosts with ranks are
     /// Fixed ranks, by member in order of their ids; empty: as many as slots, one member after the
     /// other.
     std::vector<std::vector<RankSlot>> plan;
@@ -54,6 +56,8 @@ public:
     void accept(MemberId id, std::uint64_t generation, Deadline now);
     void leave(MemberId id, bool finished, const std::string& why, Deadline now);
     void lost(MemberId id, const std::string& why, Deadline now);
+    /// A rank has failed, and all are to start again: the members end their ranks first.
+    void restart(const std::string& why, Deadline now);
     void away(MemberId id, Deadline now);  ///< its connection broke: it may come back
     void tick(Deadline now);               ///< at next_deadline(), or any time
 
@@ -115,6 +119,7 @@ private:
     Assign assignment(MemberId id) const;
     void describe_generation();
     std::string master_address(const Member& first) const;
+    std::vector<std::string> peer_addresses() const;
 
     MembershipOptions options_;
     std::map<MemberId, Seat> seats_;

@@ -50,6 +50,7 @@ struct Bootstrap {
     bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
     std::vector<std::string> interfaces;  ///< --network-interfaces; empty: found out
     std::uint32_t reserve_ports = 0;      ///< free ports in a row to find for the ranks
+    bool reserve_everywhere = false;      ///< with `nodes`: not only on the first
     std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
     InputTarget input = InputTarget::none;
     std::uint32_t input_rank = 0;                ///< for InputTarget::one
@@ -58,16 +59,16 @@ struct Bootstrap {
     bool relay = false;                          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
     std::uint32_t cpus_per_rank = 0;             ///< that a scheduler gave; 0: not known
-    std::vector<std::string> contracts;  ///< names; worker/contract.h knows them
-    std::string nodelist;                ///< the hosts with ranks, in Slurm's notation
-    std::string tasks_per_node;          ///< and their ranks, as 4(x2),3
+    std::vector<std::string> contracts;          ///< names; worker/contract.h knows them
+    std::string nodelist;                        ///< the hosts with ranks, in Slurm's notation
+    std::string tasks_per_node;                  ///< and their ranks, as 4(x2),3
     TorchStore torch_store = TorchStore::agent;
     std::uint32_t max_restarts = 0;
     std::string role = "default";  ///< torchrun's --role
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
     bool rank_macros = false;      ///< ${rank}, ${local_rank} and so on in argv are replaced
     /// Of agents that a scheduler starts, which all get the same bootstrap: names of the job's hosts
-    /// by index. The agent finds itself, and with it `host`, `host_name`, `reserve_port` and `relay`.
+    /// by index. The agent finds itself, and with it `host`, `host_name`, `reserve_ports` and `relay`.
     std::vector<std::string> nodes;
     std::uint32_t tree_threshold = 0;  ///< with `nodes`: with more hosts, `relays` follows
 
@@ -78,7 +79,9 @@ struct Bootstrap {
             f("connect_timeout_ms", m.connect_timeout_ms);
         f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
         f("directory_required", m.directory_required), f("interfaces", m.interfaces);
-        f("reserve_ports", m.reserve_ports), f("output_window_bytes", m.output_window_bytes);
+        f("reserve_ports", m.reserve_ports);
+        f("reserve_everywhere", m.reserve_everywhere),
+            f("output_window_bytes", m.output_window_bytes);
         f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
         f("encrypt", m.encrypt), f("relay", m.relay);
         f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
@@ -128,12 +131,12 @@ struct Join {
     std::uint32_t host = 0;
     std::string hostname;  ///< what the host calls itself
     std::int64_t agent_pid = 0;
-    std::string address;           ///< numeric address by which this host reached the head
-    std::string interface;         ///< network interface that holds `address`
+    std::string address;                 ///< numeric address by which this host reached the head
+    std::string interface;               ///< network interface that holds `address`
     std::vector<std::string> addresses;  ///< of all its interfaces, `address` first; numeric
-    std::uint16_t free_port = 0;   ///< the first of those reserved, when asked for
-    std::uint16_t relay_port = 0;  ///< where it waits for the agents behind it
-    std::string directory;         ///< where the ranks will run
+    std::uint16_t free_port = 0;         ///< the first of those reserved, when asked for
+    std::uint16_t relay_port = 0;        ///< where it waits for the agents behind it
+    std::string directory;               ///< where the ranks will run
     HostProblem problem = HostProblem::none;
     std::string problem_text;
 
@@ -183,8 +186,8 @@ struct Assign {
     std::uint32_t node_count = 0;
     std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
     std::uint16_t master_port = 0;
-    std::vector<RankSlot> ranks;    ///< of this host, in order of local_rank
-    std::uint32_t ranks_below = 0;  ///< of this host and of all behind it
+    std::vector<RankSlot> ranks;     ///< of this host, in order of local_rank
+    std::uint32_t ranks_below = 0;   ///< of this host and of all behind it
     std::vector<std::string> peers;  ///< to rank 0's host: addresses of the job's hosts
     std::vector<NodePlace> nodes;    ///< by node_rank; only where a contract needs them
 
@@ -614,6 +617,7 @@ struct RankWait {
     std::int64_t pid = 0;          ///< on the host of that address, where it is known
     std::string address;           ///< numeric; empty: the agent's own host
     std::string what;              ///< for a person
+    bool starting = false;         ///< it belongs to the start of a framework, where all ranks meet
     bool hopeless = false;         ///< `what` is of a rank that the job does not have
     std::uint32_t waited_ms = 0;
 
@@ -621,7 +625,7 @@ struct RankWait {
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("rank", m.rank), f("pid", m.pid), f("address", m.address), f("what", m.what);
-        f("hopeless", m.hopeless), f("waited_ms", m.waited_ms);
+        f("starting", m.starting), f("hopeless", m.hopeless), f("waited_ms", m.waited_ms);
     }
 };
 

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kSlotsMax = 65'536;  // of one member
 constexpr std::uint32_t kGraceMs = 5'000;
+constexpr std::size_t kAddressesMax = 1'024;  // of one member
 constexpr std::size_t kTextBytesMax = 4'096;  // of names and reasons, which go to others
 
 const char* phase_name(Membership::Phase phase) {
@@ -67,7 +68,7 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
 Result<void> ServedJob::enter(PortId port, const Enter& enter, std::string peer, std::string local,
                               Deadline now) {
     if (enter.member == 0 || enter.slots > kSlotsMax || enter.name.size() > kTextBytesMax ||
-        enter.job_name.size() > kTextBytesMax)
+        enter.addresses.size() > kAddressesMax || enter.job_name.size() > kTextBytesMax)
         return fail(Errc::invalid_input, "malformed enter");
     if (enter.slots > 0) {
         auto done = enter_member(port, enter, std::move(peer), std::move(local), now);
@@ -118,7 +119,8 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
         return {};
     }
     log::info("job {}: {} enters with {} slots", options_.name, enter.name, enter.slots);
-    Member member{enter.name, enter.slots, std::move(peer), std::move(local), enter.free_port};
+    Member member{enter.name,       enter.slots,     std::move(peer),
+                  std::move(local), enter.free_port, enter.addresses};
     membership_->enter(enter.member, std::move(member), now);
     return {};
 }

@@ -199,6 +199,7 @@ void StateDb::save_job(const JobRecord& record) {
     for (const auto& [id, seat] : record.seats) {
         Assign assignment;
         assignment.ranks = seat.ranks;
+        assignment.peers = seat.member.addresses;
         const Bytes ranks = encode(assignment);
         const Member& member = seat.member;
         run("INSERT INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id, id,
@@ -243,13 +244,15 @@ std::vector<JobRecord> StateDb::jobs() {
             "WHERE job=?",
             [&](sqlite3_stmt* row) {
                 Membership::Seat& seat = record.seats[number(row, 0)];
-                seat.member = {text(row, 1), static_cast<std::uint32_t>(number(row, 2)),
-                               text(row, 3), text(row, 4),
-                               static_cast<std::uint16_t>(number(row, 5))};
+                seat.member = {
+                    text(row, 1), static_cast<std::uint32_t>(number(row, 2)), text(row, 3),
+                    text(row, 4), static_cast<std::uint16_t>(number(row, 5)), {}};
                 seat.order = number(row, 6);
                 seat.accepted = number(row, 7);
-                if (const auto assignment = decode<Assign>(text(row, 8)))
-                    seat.ranks = assignment->ranks;
+                if (auto assignment = decode<Assign>(text(row, 8))) {
+                    seat.ranks = std::move(assignment->ranks);
+                    seat.member.addresses = std::move(assignment->peers);
+                }
             },
             record.id);
     }

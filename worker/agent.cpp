@@ -6,6 +6,8 @@
 #include "rendezvous/client.h"
 #include "rendezvous/tree.h"
 #include "worker/guard.h"
+#include "worker/probe.h"
+#include "worker/rank_macros.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -21,6 +23,9 @@ constexpr std::chrono::seconds kBootstrapLimit{60};
 /// Between the first and the last process that gets a scheduler's signal.
 constexpr std::chrono::milliseconds kSignalSpread{300};
 constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
+/// Ranks that meet wait for each other all the time, but not long.
+constexpr std::chrono::milliseconds kWaitWorthTelling{1'000};
+constexpr std::size_t kWaitsMax = 10'000;  // that are told of
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
@@ -65,7 +70,8 @@ asio::awaitable<int> Agent::run() {
     }
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
     preflight_ = check_host(bootstrap_, host_env_);
-    reserve_port();
+    reserved_ports_ = ReservedPorts(bootstrap_.reserve_ports);
+    reserved_ports_.listen_on_first();
 
     const auto joined = co_await join_head();
     if (!joined) {
@@ -78,9 +84,11 @@ asio::awaitable<int> Agent::run() {
     tasks_.spawn(pulse_->run([this] { beat(); }));
     while (!done_) co_await finished_.async_wait(use_tuple);
     if (!leaving_) co_await say_goodbye();
+    stores_->stop();
     ports_->stop();
     tasks_.stop();
     link_->close();
+    co_await stores_->join();
     co_await ports_->join();
     co_await tasks_.join();
     co_return 0;
@@ -143,7 +151,7 @@ asio::awaitable<Result<void>> Agent::find_own_host() {
         co_return fail(Errc::invalid_input, "{} is not part of the job", node_);
     bootstrap_.host = static_cast<std::uint32_t>(own - bootstrap_.nodes.begin());
     bootstrap_.host_name = node_;
-    bootstrap_.reserve_port = bootstrap_.host == 0;
+    if (bootstrap_.host != 0 && !bootstrap_.reserve_everywhere) bootstrap_.reserve_ports = 0;
     const Tree tree(static_cast<std::uint32_t>(bootstrap_.nodes.size()), bootstrap_.tree_threshold);
     bootstrap_.relay = tree.is_relay(bootstrap_.host);
     const auto parent = tree.parent(bootstrap_.host);
@@ -157,29 +165,6 @@ asio::awaitable<Result<void>> Agent::find_own_host() {
     bootstrap_.addresses.assign(1, relay->address);
     bootstrap_.port = relay->port;
     co_return Result<void>{};
-}
-
-/// A port for rank 0 to listen on: held until the ranks start, and outside the range from which the
-/// kernel picks ports for outgoing connections, so that it stays free a moment longer.
-void Agent::reserve_port() {
-    if (!bootstrap_.reserve_port) return;
-    constexpr int kTries = 64;
-    constexpr std::uint16_t kFirst = 20'000, kCount = 12'000;
-    for (int i = 0; i < kTries; ++i) {
-        std::array<std::uint8_t, 2> random{};
-        random_bytes(random);
-        const auto port =
-            static_cast<std::uint16_t>(kFirst + (random[0] << 8 | random[1]) % kCount);
-        Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        sockaddr_in any{};
-        any.sin_family = AF_INET;
-        any.sin_port = htons(port);
-        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0)
-            continue;
-        reserved_port_ = std::move(socket);
-        reserved_port_number_ = port;
-        return;
-    }
 }
 
 asio::awaitable<Result<void>> Agent::join_head() {
@@ -200,35 +185,34 @@ asio::awaitable<Result<void>> Agent::join_head() {
     join.hostname = host_name();
     join.agent_pid = ::getpid();
     join.address = numeric(socket.local_endpoint().address());
-    for (const InterfaceAddress& address : interface_addresses())
-        if (address.address == join.address) join.interface = address.interface;
-    join.free_port = reserved_port_number_;
+    join.addresses.push_back(join.address);
+    for (const InterfaceAddress& address : interface_addresses()) {
+        if (address.address == join.address)
+            join.interface = address.interface;
+        else if (!address.loopback)
+            join.addresses.push_back(address.address);
+    }
+    join.free_port = reserved_ports_.first();
     join.directory = preflight_.directory;
     join.problem = preflight_.problem;
     join.problem_text = preflight_.problem_text;
 
     facts_.job = hex(job);
     facts_.host_name = bootstrap_.host_name;
-    facts_.slurm = bootstrap_.slurm;
-    facts_.slurm_nodelist = bootstrap_.slurm_nodelist;
-    facts_.slurm_tasks_per_node = bootstrap_.slurm_tasks_per_node;
+    facts_.contracts = bootstrap_.contracts;
+    facts_.nodelist = bootstrap_.nodelist;
+    facts_.tasks_per_node = bootstrap_.tasks_per_node;
+    facts_.torch_store = bootstrap_.torch_store;
+    facts_.max_restarts = bootstrap_.max_restarts;
+    facts_.role = bootstrap_.role;
+    facts_.run_id = bootstrap_.run_id;
     facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
     facts_.interface = preflight_.interface.empty() ? join.interface : preflight_.interface;
 
     link_ = std::make_unique<Link>(std::move(*connection));
     pulse_ = std::make_unique<Pulse>(io_.get_executor(),
                                      std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
-    ports_ = std::make_unique<Ports>(
-        io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
-        [this] { finish_if_done(); });
-    auto rank_socket = ports_->open_for_ranks();
-    if (!rank_socket) co_return std::unexpected(rank_socket.error());
-    facts_.rank_socket = std::move(*rank_socket);
-    if (bootstrap_.relay) {
-        const auto port = ports_->open_for_agents(credentials);
-        if (!port) co_return std::unexpected(port.error());
-        join.relay_port = *port;
-    }
+    if (auto opened = open_ports(credentials, join); !opened) co_return opened;
     pump_ = std::make_unique<OutputPump>(io_.get_executor(), *link_, bootstrap_.output_window_bytes,
                                          [this](std::uint32_t rank, Stream stream) {
                                              link_->send(encode(OutputEnd{rank, stream}));
@@ -238,6 +222,28 @@ asio::awaitable<Result<void>> Agent::join_head() {
     tasks_.spawn(link_->run_writer());
     link_->send(encode(join));
     co_return Result<void>{};
+}
+
+/// For everybody who connects to us: ranks, agents behind us, and frameworks.
+Result<void> Agent::open_ports(const Credentials& credentials, Join& join) {
+    ports_ = std::make_unique<Ports>(
+        io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
+        [this] { finish_if_done(); });
+    auto rank_socket = ports_->open_for_ranks();
+    if (!rank_socket) return std::unexpected(rank_socket.error());
+    facts_.rank_socket = std::move(*rank_socket);
+    auto to_store = ports_->open_for_agent(
+        [this](std::string_view payload) { return stores_->on_reply(payload); });
+    stores_ = std::make_unique<ForeignStores>(io_.get_executor(), std::move(to_store));
+    if (auto opened = stores_->open(bootstrap_.torch_store == TorchStore::proxy); !opened)
+        return opened;
+    facts_.horovod_port = stores_->horovod_port();
+    facts_.proxy_port = stores_->proxy_port();
+    if (!bootstrap_.relay) return {};
+    const auto port = ports_->open_for_agents(credentials);
+    if (!port) return std::unexpected(port.error());
+    join.relay_port = *port;
+    return {};
 }
 
 /// The place of a rank of this host, or of a helper of one.
@@ -267,11 +273,29 @@ Result<Welcome> Agent::welcome(const Hello& hello) const {
 
 void Agent::beat() {
     ports_->beat(*pulse_);
+    say_who_waits(kWaitWorthTelling);
     const auto silence = pulse_->lost(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
 
-void Agent::rank_exited(const Exited& exited) {
+/// Often nobody, or the same as before: then there is nothing to say.
+void Agent::say_who_waits(std::chrono::milliseconds at_least) {
+    if (assign_.generation == 0 || strays_) return;
+    Waits waits{assign_.generation, stores_->waits()};
+    std::erase_if(waits.waits, [at_least](const RankWait& wait) {
+        return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());
+    });
+    if (waits.waits.size() > kWaitsMax) waits.waits.resize(kWaitsMax);
+    std::vector<RankWait> timeless = waits.waits;
+    for (RankWait& wait : timeless) wait.waited_ms = 0;
+    if (timeless == waits_said_) return;
+    waits_said_ = std::move(timeless);
+    link_->send(encode(waits));
+}
+
+void Agent::rank_exited(const Exited& ended) {
+    Exited exited = ended;
+    exited.traceback = error_files_.take(exited.rank);
     feeds_.erase(exited.rank);
     if (!link_) return;
     // A scheduler's signal may have come to the rank first.
@@ -378,6 +402,8 @@ Result<void> Agent::handle(const FrameView& frame) {
             return on_pause(frame.payload);
         case FrameType::stop:
             return on_stop(frame.payload);
+        case FrameType::probe:
+            return on_probe(frame.payload);
         case FrameType::credit: {
             const auto credit = decode<Credit>(frame.payload);
             if (!credit) return std::unexpected(credit.error());
@@ -407,10 +433,17 @@ Result<void> Agent::on_assign(std::string_view payload) {
     if (leaving_ || strays_) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
+    const TorchStore torch = torch_store_for(*assign, facts_, preflight_.env);
+    Fd master;
+    if (torch == TorchStore::agent && has_rank_0(*assign) && !stores_->torch_listens())
+        master = reserved_ports_.take_first();
+    const auto served = stores_->begin(*assign, torch, std::move(master));
+    if (!served) return served;
     std::vector<Supervisor::Request> requests;
     for (const RankSlot& slot : assign->ranks)
         requests.push_back({assign->generation, slot.rank, command_for(*assign, slot)});
-    reserved_port_.reset();
+    reserved_ports_.release();
+    waits_said_.clear();
     ports_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
     Started started{assign->generation, {}};
@@ -442,13 +475,19 @@ bool Agent::wants_input(std::uint32_t rank) const {
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
 
-RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot) const {
+RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot) {
     Environment env = preflight_.env;
-    const ContractVariables contract = contract_variables(assign, slot, facts_);
+    ContractFacts facts = facts_;
+    facts.error_file = error_files_.open(slot.rank);
+    const ContractVariables contract = contract_variables(assign, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
     RankCommand command{
-        preflight_.program, bootstrap_.argv, {}, preflight_.directory, wants_input(slot.rank)};
+        preflight_.program,
+        bootstrap_.rank_macros ? replace_macros(bootstrap_.argv, assign, slot) : bootstrap_.argv,
+        {},
+        preflight_.directory,
+        wants_input(slot.rank)};
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;
@@ -495,6 +534,7 @@ void Agent::say_paused() {
 Result<void> Agent::on_stop(std::string_view payload) {
     const auto stop = decode<Stop>(payload);
     if (!stop) return std::unexpected(stop.error());
+    say_who_waits(std::chrono::milliseconds(0));
     ports_->relay().announce(
         {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
     if (stop->by_scheduler && !everybody_got(stop->signal))
@@ -511,6 +551,18 @@ asio::awaitable<void> Agent::stop_after(Stop stop) {
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (error || strays_ || leaving_) co_return;  // it has ended meanwhile
     end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
+}
+
+Result<void> Agent::on_probe(std::string_view payload) {
+    auto probe = decode<Probe>(payload);
+    if (!probe) return std::unexpected(probe.error());
+    tasks_.spawn(answer_probe(std::move(*probe)));
+    return {};
+}
+
+asio::awaitable<void> Agent::answer_probe(Probe probe) {
+    const Reached reached = co_await try_addresses(std::move(probe));
+    link_->send(encode(reached));
 }
 
 void Agent::leave(std::string_view why) {

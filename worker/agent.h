@@ -8,10 +8,13 @@
 #include "rendezvous/messages.h"
 #include "rendezvous/pulse.h"
 #include "worker/contract.h"
+#include "worker/error_files.h"
+#include "worker/foreign_stores.h"
 #include "worker/input_feed.h"
 #include "worker/output_pump.h"
 #include "worker/ports.h"
 #include "worker/preflight.h"
+#include "worker/reserved_ports.h"
 #include "worker/supervisor.h"
 
 #include <unistd.h>
@@ -64,17 +67,20 @@ private:
     Result<void> on_input(std::string_view payload);
     Result<void> on_pause(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
+    Result<void> on_probe(std::string_view payload);
+    asio::awaitable<void> answer_probe(Probe probe);
+    void say_who_waits(std::chrono::milliseconds at_least);
     Result<Welcome> welcome(const Hello& hello) const;
     void say_paused();
     void beat();
     void rank_exited(const Exited& exited);
-    RankCommand command_for(const Assign& assign, const RankSlot& slot) const;
+    RankCommand command_for(const Assign& assign, const RankSlot& slot);
     void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
     bool wants_input(std::uint32_t rank) const;
     void leave(std::string_view why);
     void end_job(int signal, std::chrono::milliseconds grace);
     void finish_if_done();
-    void reserve_port();
+    Result<void> open_ports(const Credentials& credentials, Join& join);
 
     asio::io_context& io_;
     char** host_env_;
@@ -84,10 +90,12 @@ private:
     Bootstrap bootstrap_;
     Preflight preflight_;
     ContractFacts facts_;
-    Fd reserved_port_;
-    std::uint16_t reserved_port_number_ = 0;
+    ReservedPorts reserved_ports_;
+    ErrorFiles error_files_;
     std::unique_ptr<Link> link_;
     std::unique_ptr<Ports> ports_;
+    std::unique_ptr<ForeignStores> stores_;
+    std::vector<RankWait> waits_said_;  ///< with their times at 0
     std::unique_ptr<Pulse> pulse_;
     Assign assign_;  ///< of the current generation
     std::unique_ptr<OutputPump> pump_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rendezvous/messages.h"
+#include "worker/preflight.h"
 
 #include <string>
 #include <utility>
@@ -12,14 +13,21 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 /// What the variables are made from.
 struct ContractFacts {
-    std::string job;                     ///< hexadecimal id
-    std::string host_name;               ///< what the user calls this host
-    std::string rank_socket;             ///< of the agent, for ranks; DTRUN_SOCKET
-    std::string interface;               ///< that the ranks should use; may be empty
-    bool slurm = false;                  ///< ranks are to look like Slurm's tasks
-    std::string slurm_nodelist{};        ///< then: hosts of the job, in Slurm's notation
-    std::string slurm_tasks_per_node{};  ///< and their ranks, as 4(x2),3
-    std::uint32_t cpus_per_rank = 0;     ///< that a scheduler gave; 0: not known
+    std::string job;                       ///< hexadecimal id
+    std::string host_name;                 ///< what the user calls this host
+    std::string rank_socket;               ///< of the agent, for ranks; DTRUN_SOCKET
+    std::string interface;                 ///< that the ranks should use; may be empty
+    std::vector<std::string> contracts{};  ///< as effective_contracts() makes them
+    std::string nodelist{};                ///< hosts of the job, in Slurm's notation
+    std::string tasks_per_node{};          ///< and their ranks, as 4(x2),3
+    TorchStore torch_store = TorchStore::agent;
+    std::uint16_t proxy_port = 0;    ///< of torch's store on loopback, with TorchStore::proxy
+    std::uint16_t horovod_port = 0;  ///< of Horovod's store on loopback; 0: none
+    std::uint32_t max_restarts = 0;
+    std::string role = "default";     ///< torchrun's
+    std::string run_id{};             ///< torchrun's; empty: `job`
+    std::string error_file{};         ///< of this rank, for torch's @record; empty: none
+    std::uint32_t cpus_per_rank = 0;  ///< that a scheduler gave; 0: not known
 };
 
 /// A variable is the launcher's word, or a default that the user's own value beats.
@@ -28,10 +36,19 @@ struct ContractVariables {
     Variables defaults;
 };
 
-/// The environment by which a rank knows its place, in the words of dtrun, Horovod, torchrun and
-/// DeepSpeed at once, and of Slurm where it is asked for; they do not contradict each other.
-/// docs/ENVIRONMENT.md lists them.
+/// Who serves torch's store to the ranks of a job. Not the agents, whatever `facts.torch_store` says:
+/// where nobody asked for torch's contract; where the user has set MASTER_ADDR or MASTER_PORT, as
+/// rank 0 then listens there itself; and with one rank, which may be the parent of workers that meet
+/// elsewhere, and that torch would make clients of a store that is not there.
+TorchStore torch_store_for(const Assign& assign, const ContractFacts& facts,
+                           const Environment& user);
+
+/// The environment by which a rank knows its place, in the words of each of `facts.contracts`.
+/// No name stands in it twice, and each is in the table of rendezvous/contracts.h.
+/// \param user  what the rank's environment has without this; only asked for choices of the user's.
+///              Its other values are beaten, or beat the defaults, where the two are put together
+/// A contract that needs to know all hosts sets nothing where `assign.nodes` does not have them.
 ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
-                                     const ContractFacts& facts);
+                                     const ContractFacts& facts, const Environment& user);
 
 }  // namespace dtrun

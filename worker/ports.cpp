@@ -49,6 +49,17 @@ Result<std::string> Ports::open_for_ranks() {
     return "@" + name;
 }
 
+std::function<void(FrameType, std::string_view)> Ports::open_for_agent(
+    std::function<Result<void>(std::string_view)> replied) {
+    own_port_ = ++last_port_;
+    own_replied_ = std::move(replied);
+    relay_.add_port(*own_port_, PortKind::rank, kNoRank);
+    return [this](FrameType type, std::string_view payload) {
+        const auto passed_up = relay_.from_port(*own_port_, {type, payload}, {});
+        if (!passed_up) log::warn("our own request: {}", passed_up.error().message);
+    };
+}
+
 Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials) {
     const auto secret_of = [credentials](const JobId& job) {
         return job == credentials.job ? std::optional(credentials.secret) : std::nullopt;
@@ -188,6 +199,7 @@ void Ports::beat(const Pulse& pulse) {
 }
 
 void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
+    if (port == own_port_) return to_own_port(type, payload);
     const auto found = ports_.find(port);
     if (found == ports_.end()) return;
     // An agent below may get many frames in one turn of the loop, a rank seldom more than one.
@@ -195,6 +207,15 @@ void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
         found->second->link.send_soon(type, payload);
     else
         found->second->link.send(type, payload);
+}
+
+/// Not from within the relay, which must be done with what it does.
+void Ports::to_own_port(FrameType type, std::string_view payload) {
+    if (type != FrameType::reply) return;
+    asio::post(executor_, [this, bytes = Bytes(payload)] {
+        const auto taken = own_replied_(bytes);
+        if (!taken) log::warn("reply to our own request: {}", taken.error().message);
+    });
 }
 
 void Ports::to_root(FrameType type, std::string_view payload) {

@@ -274,6 +274,45 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
     CHECK(error_of(typed) == message);
 }
 
+TEST_CASE("stores, contracts and restarts have their words", "[launcher][cli]") {
+    const Options plain = options_of("prog");
+    CHECK(plain.torch_store == TorchStore::agent);
+    CHECK(plain.contracts.empty());
+    CHECK(plain.max_restarts == 0);
+    CHECK_FALSE(plain.init_timeout);
+    CHECK_FALSE(plain.shape.any());
+    const Options options = options_of(
+        "--store rank0 --contract slurm,jax --contract mxnet --max-restarts 1000 --init-timeout "
+        "2.5 "
+        "prog");
+    CHECK(options.torch_store == TorchStore::rank0);
+    CHECK(options.contracts == Words{"slurm", "jax", "mxnet"});
+    CHECK(options.max_restarts == 1000);
+    CHECK(options.init_timeout == 2500ms);
+    CHECK(options_of("--store proxy prog").torch_store == TorchStore::proxy);
+    CHECK(error_of("--store me prog") == "--store: 'me' is not one of agent, rank0 and proxy");
+    CHECK_THAT(error_of("--contract slurn prog"), Contains("--contract: ") && Contains("slurn"));
+    CHECK(error_of("--max-restarts 1001 prog") ==
+          "--max-restarts: '1001' is not a whole number from 0 to 1000");
+    CHECK(error_of("--init-timeout 0 prog") ==
+          "--init-timeout: '0' is not a number of seconds from 0.001 to 86400");
+    CHECK(error_of("--max-restarts 1 --keep-going prog") ==
+          "--keep-going and --max-restarts exclude each other; give one of them");
+}
+
+TEST_CASE("dtrun contracts tells all of them, or one", "[launcher][cli]") {
+    const auto all = parse_typed("contracts");
+    REQUIRE(all.has_value());
+    CHECK(all->kind == CommandLine::Kind::help);
+    CHECK_THAT(all->text, Contains("deepspeed") && Contains("slurm"));
+    const auto one = parse_typed("contracts deepspeed");
+    REQUIRE(one.has_value());
+    CHECK_THAT(one->text, Contains("CUDA_VISIBLE_DEVICES"));
+    CHECK(parse_typed("contracts --help")->text == all->text);
+    CHECK_FALSE(parse_typed("contracts deepsped").has_value());
+    CHECK(error_of("contracts a b") == "usage: dtrun contracts [NAME]");
+}
+
 TEST_CASE("a missing program is answered with the usage", "[launcher][cli]") {
     const std::string typed = GENERATE("", "run", "-np 4", "-np 4 A=1", "--", "--plan");
     CAPTURE(typed);
@@ -380,7 +419,7 @@ TEST_CASE("--help, --version and --check-build win from where they stand", "[lau
 }
 
 TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][cli]") {
-    for (const char* typed : {"--help", "help environment", "-cb"}) {
+    for (const char* typed : {"--help", "help environment", "-cb", "contracts", "contracts all"}) {
         const std::string text = parse_typed(typed)->text;
         for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);

@@ -54,6 +54,50 @@ TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job
     CHECK(exit_code(job.outcome()) == 0);
 }
 
+TEST_CASE("a failure makes all ranks start again while restarts are left", "[job]") {
+    Job job = running_job({false, 3s, 1});
+    job.rank_exited(0, exited(0, 0));
+    job.rank_exited(1, exited(2, 7));
+    CHECK_FALSE(job.take_stop().has_value());
+    const auto because = job.take_restart();
+    REQUIRE(because.has_value());
+    CHECK(because->rank == 2);
+    CHECK_FALSE(job.take_restart().has_value());
+    job.rank_exited(1, exited(3, 0, SIGTERM, SIGTERM));  // ended for the next start
+    job.rank_exited(0, exited(1, 5));
+    CHECK_FALSE(job.take_restart().has_value());
+    job.restarted();
+    job.rank_exited(0, exited(1, 9));
+    REQUIRE(job.take_stop().has_value());
+    for (const std::uint32_t rank : {0u, 2u, 3u})
+        job.rank_exited(rank / 2, exited(rank, 0, SIGTERM, SIGTERM));
+    all_done(job);
+    CHECK(exit_code(job.outcome()) == 9);
+    CHECK(job.outcome().restarts == 1);
+    CHECK(job.outcome().victims == 3);
+}
+
+TEST_CASE("a job that is ended while its ranks start again ends", "[job]") {
+    Job job = running_job({false, 3s, 5});
+    job.rank_exited(1, exited(2, 7));
+    REQUIRE(job.take_restart().has_value());
+    job.interrupt(SIGINT);
+    CHECK(job.take_stop().has_value());
+    all_done(job);
+    CHECK(exit_code(job.outcome()) == 130);
+}
+
+TEST_CASE("ranks that wait in vain end the job, with a code of its own", "[job]") {
+    Job job = running_job();
+    job.stuck("rank 3 ended without having met the others");
+    REQUIRE(job.take_stop().has_value());
+    for (const std::uint32_t rank : {0u, 1u, 2u, 3u})
+        job.rank_exited(rank / 2, exited(rank, 0, SIGTERM, SIGTERM));
+    all_done(job);
+    CHECK(job.outcome().cause == Cause::stuck);
+    CHECK(exit_code(job.outcome()) == kExitStuck);
+}
+
 TEST_CASE("the first failure names the outcome, and what dtrun ends after it are victims",
           "[job]") {
     Job job = running_job({false, 3s});

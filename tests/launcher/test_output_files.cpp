@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <filesystem>
+#include <fstream>
 
 using namespace dtrun;
 namespace fs = std::filesystem;
@@ -115,4 +116,124 @@ TEST_CASE("A full disk is reported once for each file, and keeps nobody waiting"
     CHECK(mux.credited(1, Stream::out) == 15);
     CHECK(content(directory / "D/rank.0/stdout") == "text\ntext\ntext\n");
     CHECK(console.text().find("[1]<stdout>:text\n") != std::string::npos);
+}
+
+TEST_CASE("A restart has files of its own, and those before keep what they have", "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
+    mux->add(0, Stream::out, 0, "first\n");
+    mux->add(1, Stream::err, 0, "dies");
+    mux->finish(1, Stream::err);
+    CHECK(mux->tail(1) == std::vector<std::string>{"dies"});
+    mux->begin_attempt(1);
+    CHECK(mux->tail(1).empty());
+    mux->add(0, Stream::out, 0, "second\n");
+    mux->begin_attempt(2);
+    mux->begin_attempt(4);
+    mux->add(0, Stream::out, 0, "fifth\n");
+    REQUIRE(mux.drain());
+    mux->stop(soon());
+    CHECK(mux.failures.empty());
+    CHECK(content(directory / "D/rank.0/stdout") == "first\n");
+    CHECK(content(directory / "D/rank.1/stderr") == "dies");
+    CHECK(content(directory / "D/attempt_1/rank.0/stdout") == "second\n");
+    CHECK(content(directory / "D/attempt_1/rank.1/stderr").empty());
+    CHECK(content(directory / "D/attempt_4/rank.0/stdout") == "fifth\n");
+    CHECK_FALSE(fs::exists(directory / "D/attempt_3"));
+    CHECK(mux.credited(0, Stream::out) == 6 + 7 + 6);
+}
+
+TEST_CASE("Many bytes around a restart all land in the files of their attempt", "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    auto options = with_directory(directory / "D", console);
+    options.console = {false, false, false};
+    options.files_open_max = 2;
+    MuxUser mux(options, std::vector<std::string>(3, "s1"));
+    std::map<std::string, std::string> sent;
+    for (int attempt = 0; attempt < 4; attempt++) {
+        if (attempt > 0) mux->begin_attempt(attempt);
+        for (int i = 0; i < 3000; i++) {
+            const int rank = i % 3;
+            const std::string line = fmt::format("{} {} {}\n", attempt, rank, i);
+            const std::string folder = attempt == 0 ? "" : fmt::format("attempt_{}/", attempt);
+            mux->add(rank, Stream::out, 0, line);
+            sent[fmt::format("D/{}rank.{}/stdout", folder, rank)] += line;
+        }
+    }
+    REQUIRE(mux.drain());
+    mux->stop(soon());
+    CHECK(mux.failures.empty());
+    REQUIRE(sent.size() == 12);
+    for (const auto& [path, text] : sent) CHECK(content(directory / path) == text);
+}
+
+TEST_CASE("Both outputs of a rank may share a file, in the order of their arrival", "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    auto options = with_directory(directory / "D", console);
+    options.file_name = [](std::size_t stream, int) {
+        return fmt::format("time_rank{}.log", rank_of(stream));
+    };
+    MuxUser mux(options, {"s1", "s1"});
+    std::array<std::string, 2> expected;
+    for (int i = 0; i < 1000; i++) {
+        const std::string line = fmt::format("line {}\n", i);
+        mux->add(i % 2, i % 3 == 0 ? Stream::err : Stream::out, 0, line);
+        expected[static_cast<std::size_t>(i % 2)] += line;
+    }
+    REQUIRE(mux.drain());
+    mux->stop(soon());
+    CHECK(mux.failures.empty());
+    CHECK(content(directory / "D/time_rank0.log") == expected[0]);
+    CHECK(content(directory / "D/time_rank1.log") == expected[1]);
+    CHECK(mux.credited(0, Stream::out) + mux.credited(0, Stream::err) == expected[0].size());
+}
+
+TEST_CASE("A stream without a file is only shown, and one that is neither is still credited",
+          "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    auto options = with_directory(directory / "D", console);
+    options.tag = Tag::none;
+    options.file_name = [](std::size_t stream, int) -> std::string {
+        return stream == 0 ? "out0" : "";
+    };
+    options.shows.resize(4);
+    options.shows[0].console = false;
+    options.shows[3].console = false;
+    MuxUser mux(options, {"s1", "s1"});
+    for (int rank = 0; rank < 2; rank++) {
+        mux->add(rank, Stream::out, 0, fmt::format("out{}\n", rank));
+        mux->add(rank, Stream::err, 0, fmt::format("err{}\n", rank));
+    }
+    REQUIRE(mux.drain());
+    mux->stop(soon());
+    CHECK(content(directory / "D/out0") == "out0\n");
+    CHECK(std::distance(fs::directory_iterator(directory / "D"), fs::directory_iterator()) == 1);
+    std::vector<std::string> lines = lines_of(console.text());
+    std::ranges::sort(lines);
+    CHECK(lines == std::vector<std::string>{"err0\n", "out1\n"});
+    for (int rank = 0; rank < 2; rank++)
+        for (const Stream stream : {Stream::out, Stream::err})
+            CHECK(mux.credited(rank, stream) == 5);
+}
+
+TEST_CASE("A restart whose files cannot be made is reported once, and keeps nobody waiting",
+          "[output]") {
+    const TemporaryDirectory directory;
+    const MemoryFile console;
+    MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
+    REQUIRE(mux.drain());
+    { std::ofstream in_the_way(directory / "D/attempt_1"); }
+    mux->begin_attempt(1);
+    for (int i = 0; i < 10; i++) mux->add(i % 2, Stream::out, 0, "text\n");
+    REQUIRE(mux.drain());
+    mux->stop(soon());
+    mux.collect();
+    REQUIRE(mux.failures.size() == 1);
+    CHECK_THAT(mux.failures[0].message, Catch::Matchers::Contains("/D/attempt_1/rank.0: ") &&
+                                            Catch::Matchers::Contains("; attempt 1 has no files"));
+    CHECK(mux.credited(0, Stream::out) == 25);
 }

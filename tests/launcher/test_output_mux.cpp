@@ -233,3 +233,31 @@ TEST_CASE("Messages from any thread stay whole among the ranks' lines", "[output
           }) == 500);
     CHECK(lines.size() == 1000);
 }
+
+TEST_CASE("A prefix of a stream's own stands in place of the tag's", "[output]") {
+    const MemoryFile out, err;
+    OutputOptions options = on(out, err, Tag::none);
+    options.shows.resize(4);
+    options.shows[stream_index(0, Stream::out)].prefix = "[default0]:";
+    options.shows[stream_index(1, Stream::err)].prefix = "<${rank}|${rank}> ";
+    MuxUser mux(options, {"s1", "s2"});
+    mux->set_first_rank(7);
+    for (int rank = 0; rank < 2; rank++)
+        for (const Stream stream : {Stream::out, Stream::err}) mux->add(rank, stream, 0, "a\nb\n");
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "[default0]:a\n[default0]:b\na\nb\n");
+    CHECK(err.text() == "a\nb\n<8|8> a\n<8|8> b\n");
+}
+
+TEST_CASE("One rank with a prefix of its own has whole lines", "[output]") {
+    const MemoryFile out, err;
+    OutputOptions options = on(out, err, Tag::none);
+    options.shows.resize(2);
+    options.shows[0].prefix = "> ";
+    MuxUser mux(options, {"s1"});
+    mux->add(0, Stream::out, 0, "half");
+    REQUIRE(mux.drain());
+    mux->finish(0, Stream::out);
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "> half\n");
+}

@@ -14,8 +14,12 @@ using Phase = Membership::Phase;
 const Deadline kStart{};
 
 Member host(std::uint32_t number, std::uint32_t slots) {
-    return {"s" + std::to_string(number), slots, "10.0.0." + std::to_string(number), "10.0.0.100",
-            static_cast<std::uint16_t>(20'000 + number)};
+    return {"s" + std::to_string(number),
+            slots,
+            "10.0.0." + std::to_string(number),
+            "10.0.0.100",
+            static_cast<std::uint16_t>(20'000 + number),
+            {}};
 }
 
 MembershipOptions sizes(std::uint32_t min, std::uint32_t max) {
@@ -36,6 +40,40 @@ std::vector<std::vector<std::uint32_t>> ranks_of(const Membership::Orders& order
 }
 
 }  // namespace
+
+TEST_CASE("a job whose ranks start again keeps its places and gets a new generation",
+          "[membership]") {
+    MembershipOptions options = sizes(3, 3);
+    options.describe_nodes = true;
+    Membership membership(options);
+    Member first = host(1, 2);
+    first.addresses = {"10.0.0.1", "192.168.0.1", "127.0.0.1"};
+    membership.enter(11, first, kStart);
+    membership.enter(12, host(2, 1), kStart);
+    const auto begun = membership.take_orders();
+    REQUIRE(begun.assignments.size() == 2);
+    const Assign& assign = begun.assignments[0].second;
+    CHECK(assign.peers == std::vector<std::string>{"10.0.0.1", "10.0.0.2", "192.168.0.1"});
+    CHECK(begun.assignments[1].second.peers.empty());  // only rank 0's host serves
+    REQUIRE(assign.nodes.size() == 2);
+    CHECK(assign.nodes[1].address == "10.0.0.2");
+    CHECK(assign.nodes[1].port == 20'003);  // behind MASTER_PORT
+    CHECK(assign.nodes[0].ranks == 2);
+
+    membership.restart("rank 2 failed", kStart);
+    const auto paused = membership.take_orders();
+    REQUIRE(paused.proposals.size() == 2);
+    CHECK(paused.proposals[0].second.generation == 2);
+    membership.restart("rank 1 failed, too", kStart);  // it is on its way already
+    CHECK(membership.take_orders().proposals.empty());
+    membership.accept(12, 2, kStart);
+    CHECK(membership.take_orders().assignments.empty());
+    membership.accept(11, 2, kStart);
+    const auto again = membership.take_orders();
+    CHECK(ranks_of(again) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2}});
+    CHECK(again.assignments[0].second.generation == 2);
+    CHECK(membership.phase() == Phase::running);
+}
 
 TEST_CASE("a static job begins when its slots have come, and not before", "[membership]") {
     Membership membership(sizes(4, 4));

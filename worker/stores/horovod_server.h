@@ -3,20 +3,25 @@
 #include "base/asio.h"
 #include "base/result.h"
 #include "base/task_group.h"
-#include "worker/stores/job_store.h"
+#include "worker/stores/horovod_rendezvous.h"
 
 #include <cstdint>
-#include <string>
+#include <map>
+#include <memory>
 #include <vector>
 
 namespace dtrun {
 
 /// Serves Horovod's HTTP store to the ranks of this host, on loopback, out of the job's own store.
 ///
+/// A request is one connection. Who has to wait is held: the client has no time limit of its own for
+/// an answer. Its connection says when it has died.
+///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
 class HorovodServer {
 public:
     explicit HorovodServer(asio::any_io_executor executor);
+    ~HorovodServer();
 
     /// Listens on 127.0.0.1. \return the port. Errc: internal
     Result<std::uint16_t> listen();
@@ -33,7 +38,25 @@ public:
     asio::awaitable<void> join();
 
 private:
-    // ...
+    struct Connection;
+
+    asio::awaitable<void> accept_loop();
+    asio::awaitable<void> serve(tcp::socket socket);
+    asio::awaitable<void> converse(Connection& connection);
+    asio::awaitable<bool> read_request(Connection& connection);
+    asio::awaitable<void> hold(Connection& connection);
+    asio::awaitable<void> answer(Connection& connection);
+    asio::awaitable<void> linger(Connection& connection);
+    void answered(HorovodRendezvous::Asker asker, const HttpAnswer& answer);
+    void ended(Connection& connection);
+
+    asio::any_io_executor executor_;
+    tcp::acceptor acceptor_;
+    asio::steady_timer room_;  ///< cancelled when a connection ends
+    std::unique_ptr<HorovodRendezvous> rendezvous_;
+    std::map<HorovodRendezvous::Asker, Connection*> connections_;
+    HorovodRendezvous::Asker last_asker_ = 0;
+    TaskGroup tasks_;
 };
 
 }  // namespace dtrun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rendezvous/messages.h"
 #include "rendezvous/store.h"
 
 #include <cstdint>

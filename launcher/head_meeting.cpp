@@ -1,0 +1,153 @@
+// Where the ranks of a job meet: an address of rank 0's host that every host has reached; who waits
+// there; and all of them starting again.
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "launcher/head.h"
+#include "launcher/report.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace dtrun {
+namespace {
+
+/// A host that does not answer by then drops our packets.
+constexpr std::chrono::milliseconds kProbeLimit{2'000};
+constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to come here
+
+std::uint32_t to_ms(std::chrono::milliseconds span) {
+    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
+}
+
+}  // namespace
+
+/// Every host is ready: finds where ranks will meet, and starts them.
+asio::awaitable<void> Head::meet() {
+    assignments_ = membership_.take_orders().assignments;
+    const Assign& first = assignments_.front().second;
+    master_address_ = first.master_address;
+    const bool served_here = spec_.options.torch_store == TorchStore::proxy;
+    if (assignments_.size() > 1 && first.master_port != 0 && !served_here) {
+        std::vector<std::string> candidates(1, master_address_);
+        std::string reached = co_await common_address(candidates);
+        if (reached.empty() && !job_.ending()) {
+            candidates = hosts_[static_cast<std::size_t>(assignments_.front().first - 1)].addresses;
+            candidates.push_back(master_address_);
+            reached = co_await common_address(candidates);
+        }
+        if (!reached.empty()) master_address_ = reached;
+    }
+    if (!job_.ending()) start_ranks();
+}
+
+/// The first of `addresses` of rank 0's host that every other host reaches; empty if there is none,
+/// after a warning.
+asio::awaitable<std::string> Head::common_address(std::vector<std::string> addresses) {
+    probing_.emplace();
+    const Probe probe{addresses, assignments_.front().second.master_port, to_ms(kProbeLimit)};
+    const Bytes frame = encode(probe);
+    for (std::size_t i = 1; i < assignments_.size(); ++i) {
+        send(static_cast<std::uint32_t>(assignments_[i].first - 1), frame);
+        ++probing_->asked;
+    }
+    const Deadline deadline = after(kProbeLimit + kNewsLimit);
+    while (probing_->answers.size() < probing_->asked && !job_.ending()) {
+        probed_.expires_at(deadline);
+        const auto [cancelled] = co_await probed_.async_wait(use_tuple);
+        if (!cancelled) break;
+    }
+    const Probing done = std::move(*probing_);
+    probing_.reset();
+    const auto reached_by_all = [&done](const std::string& address) {
+        return done.answers.size() == done.asked &&
+               std::ranges::all_of(done.answers, [&address](const auto& answer) {
+                   return std::ranges::count(answer.second.addresses, address) > 0;
+               });
+    };
+    const auto found = std::ranges::find_if(addresses, reached_by_all);
+    if (found != addresses.end()) co_return *found;
+    if (addresses.size() == 1 || job_.ending()) co_return std::string();
+    for (const auto& [host, answer] : done.answers)
+        if (answer.addresses.size() < addresses.size())
+            log::warn("{} does not reach {}, where rank 0 is: {}", spec_.hosts[host].host.name,
+                      spec_.host_of(0), answer.why);
+    log::warn("no address of {} is reached by every host: ranks may not find each other",
+              spec_.host_of(0));
+    co_return std::string();
+}
+
+void Head::agent_reached(std::uint32_t host, const Reached& reached) {
+    if (!probing_) return;
+    probing_->answers[host] = reached;
+    probed_.cancel();
+}
+
+/// One has failed: all end, and start again when they have.
+void Head::restart_ranks(const Exited& because) {
+    const Outcome& outcome = job_.outcome();
+    Outcome failure;
+    failure.cause = Outcome::Cause::rank_failed;
+    failure.first = because;
+    failure.waiting = waits_.describe();
+    const auto tail = [this](std::uint32_t rank) { return output_->tail(static_cast<int>(rank)); };
+    output_->message(failure_report(failure, spec_, tail));
+    output_->message(fmt::format("dtrun: all ranks start again ({} of {})\n", outcome.restarts,
+                                 spec_.options.max_restarts));
+    membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());
+    for (const auto& [member, propose] : membership_.take_orders().proposals)
+        send(static_cast<std::uint32_t>(member - 1),
+             encode(Pause{propose.generation, SIGTERM, to_ms(spec_.options.grace), propose.why}));
+}
+
+void Head::agent_paused(std::uint32_t host, const Paused& paused) {
+    if (uplink_) {
+        if (paused.generation == proposed_) uplink_->accept(paused.generation);
+        return;
+    }
+    membership_.accept(host + 1, paused.generation, Clock::now());
+    auto orders = membership_.take_orders();
+    if (orders.assignments.empty() || job_.ending()) return;
+    assignments_ = std::move(orders.assignments);
+    for (HostState& state : hosts_) state.ranks.clear();
+    waits_.begin();
+    job_.restarted();
+    output_->begin_attempt(static_cast<int>(job_.outcome().restarts));
+    start_ranks();
+}
+
+std::optional<std::uint32_t> Head::host_at(const std::string& address) const {
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        if (hosts_[host].address == address ||
+            std::ranges::count(hosts_[host].addresses, address) > 0)
+            return host;
+    return std::nullopt;
+}
+
+/// The rank that is this process, or the only one of its host that it can belong to.
+std::uint32_t Head::rank_of(std::uint32_t host, std::int64_t pid) const {
+    const auto found = hosts_[host].ranks.find(pid);
+    if (found != hosts_[host].ranks.end()) return found->second;
+    const std::vector<std::uint32_t>& ranks = spec_.hosts[host].ranks;
+    return ranks.size() == 1 ? ranks.front() : kNoRank;
+}
+
+void Head::agent_waits(std::uint32_t host, Waits waits) {
+    if (spec_.daemon || waits.generation != membership_.generation()) return;
+    for (RankWait& wait : waits.waits) {
+        const auto where = wait.address.empty() ? host : host_at(wait.address);
+        if (wait.rank == kNoRank && where) wait.rank = rank_of(*where, wait.pid);
+    }
+    waits_.waits(host, std::move(waits.waits), Clock::now());
+}
+
+void Head::watch_waits() {
+    if (!job_.running()) return;
+    const auto verdict = waits_.look(Clock::now());
+    if (!verdict) return;
+    if (!verdict->end) return log::warn("{}", verdict->text);
+    job_.stuck(verdict->text);
+    step();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "base/result.h"
+#include "launcher/job_spec.h"
+#include "launcher/output_mux.h"
+
+#include <string_view>
+
+namespace dtrun {
+
+/// What a job's OutputMux is to show and which files it is to write. Makes torchrun's folder for
+/// this run, which has a name of its own, and what is above it.
+/// \param spec    outlives the OutputMux, which asks for names of files later
+/// \param job_id  what torchrun's folder is called after without a --rdzv-id
+/// Errc: denied, not_found, invalid_input, internal (that folder; the message names it)
+Result<OutputOptions> output_options(const JobSpec& spec, std::string_view job_id);
+
+/// `text` in which "${role_name}" and "${local_rank}", also without braces, are replaced, and
+/// "$rank" has got braces.
+std::string expand_line_prefix(std::string text, std::string_view role, std::uint32_t local_rank);
+
+}  // namespace dtrun

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "base/clock.h"
+#include "rendezvous/messages.h"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// Sees ranks wait for each other in the stores of their frameworks, and tells when one will not come:
+/// a pure state machine, events in, verdicts out. No sockets, no clock.
+class WaitWatch {
+public:
+    /// \param host_of  name of a rank's host
+    /// \param limit    --init-timeout
+    WaitWatch(std::uint32_t ranks, std::function<std::string(std::uint32_t)> host_of,
+              std::optional<std::chrono::milliseconds> limit);
+
+    /// All ranks start, or start again.
+    void begin();
+    /// Everybody who waits in the stores that a host's agent serves; ranks are set where they are
+    /// known, and `address` is something to call the host by.
+    void waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now);
+    void rank_ended(std::uint32_t rank);
+
+    struct Verdict {
+        bool end = false;  ///< of the job, else it is only to be told
+        std::string text;  ///< ends without a period
+    };
+    /// What there is to say now that has not been said.
+    std::optional<Verdict> look(Deadline now);
+
+    /// Who waits for what, for a report: one line for each thing, without '\n'.
+    std::vector<std::string> describe() const;
+
+private:
+    struct Waiting {
+        RankWait wait;
+        Deadline since{};
+    };
+    std::vector<const Waiting*> meeting(Deadline now, std::chrono::milliseconds at_least) const;
+    static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
+    std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
+    std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
+    std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
+                                    std::string_view flag) const;
+    std::string missing(const std::vector<const Waiting*>& meeting) const;
+    std::string names(std::vector<std::uint32_t> ranks) const;
+
+    std::uint32_t ranks_;
+    std::function<std::string(std::uint32_t)> host_of_;
+    std::optional<std::chrono::milliseconds> limit_;
+    std::map<std::uint32_t, std::vector<Waiting>> waits_;  ///< by host
+    std::set<std::uint32_t> ended_;
+    bool told_ = false;
+};
+
+}  // namespace dtrun

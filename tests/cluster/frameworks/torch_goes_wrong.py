@@ -1,0 +1,55 @@
+"""A torch program in which something goes wrong on one rank: usage: torch_goes_wrong.py HOW RANK"""
+import os
+import signal
+import sys
+import time
+
+HOW, WRONG = sys.argv[1], sys.argv[2] == os.environ["RANK"]
+
+
+def say(what):
+    """With the time, by which the test sees how long the end took."""
+    print(what, f"{time.time():.3f}", flush=True)
+
+
+if HOW == "import" and WRONG:
+    say("imports")
+    import a_module_that_only_the_others_have  # noqa: F401
+if HOW == "leaves" and WRONG:
+    sys.exit(0)  # a program that thinks it has nothing to do here
+if HOW == "sleeps" and WRONG:
+    time.sleep(600)
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
+
+
+def die_in_init():
+    """After the rank has announced itself in the store, and before it meets the others."""
+    def killed(*_, **__):
+        say("dies")
+        os.kill(os.getpid(), signal.SIGKILL)
+    torch.distributed.distributed_c10d._new_process_group_helper = killed
+
+
+@record
+def main():
+    world = int(os.environ["WORLD_SIZE"])
+    if HOW == "dies" and WRONG:
+        die_in_init()
+    if HOW == "world":
+        say("starts")
+        dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=world + 1)
+    else:
+        say("starts")
+        dist.init_process_group("gloo")
+        dist.barrier()
+    if HOW == "raises" and WRONG:
+        say("raises")
+        raise ValueError("batch 7 has no labels")
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

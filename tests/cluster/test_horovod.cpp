@@ -1,0 +1,167 @@
+// Real Horovod on four hosts: what its programs do with each other, and how it ends when one rank goes
+// wrong. The programs are in frameworks/.
+#include "tests/cluster/support/ranks.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <charconv>
+#include <chrono>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr int kHosts = 4;
+constexpr const char* kEight = "s1:2,s2:2,s3:2,s4:2";
+constexpr const char* kPython = DTRUN_FRAMEWORKS "/horovod/bin/python";
+
+Finished run_horovod(Cluster& cluster, Lines words, const std::string& program,
+                     Lines arguments = {}, std::map<std::string, std::string> environment = {}) {
+    words.push_back(kPython);
+    words.push_back(std::string(DTRUN_CLUSTER_DIR) + "/frameworks/" + program);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    environment.emplace("OMP_NUM_THREADS", "1");
+    environment.emplace("PYTHONDONTWRITEBYTECODE", "1");
+    RunOptions options;
+    options.env = std::move(environment);
+    options.timeout = milliseconds(120'000);
+    return cluster.dtrun(std::move(words), options);
+}
+
+/// When a rank printed `word`, in seconds of the epoch; 0 if it did not.
+double time_of(const Finished& done, int rank, std::string_view word) {
+    const auto printed = by_rank(done.out);
+    if (!printed.contains(rank)) return 0;
+    for (const std::string& line : lines_of(printed.at(rank))) {
+        if (!line.starts_with(std::string(word) + " ")) continue;
+        double time = 0;
+        std::from_chars(line.data() + word.size() + 1, line.data() + line.size(), time);
+        return time;
+    }
+    return 0;
+}
+
+double now_seconds() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
+}
+
+struct Ended {
+    Finished done;
+    double seconds = 0;  ///< from when the last of all had come to its mistake, or to hvd.init()
+};
+
+/// Four ranks on four hosts of which the third goes wrong.
+Ended goes_wrong(const std::string& how) {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Ended ended{run_horovod(cluster, {"-np", "4", "-H", "s1,s2,s3,s4"}, "horovod_goes_wrong.py",
+                            {how, "2"})};
+    const double now = now_seconds();
+    double last = time_of(ended.done, 2, "wrong");
+    for (int rank = 0; rank < 4; ++rank) {
+        INFO("rank " << rank << ": " << ended.done.out);
+        last = std::max(last, time_of(ended.done, rank, "init"));
+        CHECK(time_of(ended.done, rank, "met") == 0);
+    }
+    CHECK(last > 0);
+    ended.seconds = now - last;
+    CHECK(cluster.wait_all_gone());
+    return ended;
+}
+
+}  // namespace
+
+TEST_CASE("Horovod's operations, optimizers, process sets and restarts work on four hosts",
+          "[cluster][frameworks][horovod]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done = run_horovod(cluster, {"-np", "8", "-H", kEight}, "horovod_works.py", {},
+                                      {{"HOROVOD_DYNAMIC_PROCESS_SETS", "1"}});
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    for (const char* name :
+         {"place", "collectives", "optimizer", "fp16", "adasum", "process_sets", "again"})
+        CHECK(count_of(done.out, fmt::format("ok {}\n", name)) == 8);
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("Horovod works on hosts with different numbers of ranks",
+          "[cluster][frameworks][horovod]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    // Adasum wants a power of two.
+    const Finished done = run_horovod(cluster, {"-np", "4", "-H", "s1:1,s2:3"}, "horovod_works.py",
+                                      {}, {{"HOROVOD_DYNAMIC_PROCESS_SETS", "1"}});
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, "ok again\n") == 4);
+}
+
+TEST_CASE("a student's MNIST program learns on four hosts, with every kind of reduction",
+          "[cluster][frameworks][horovod]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const Lines& arguments :
+         {Lines{"--no-cuda"}, Lines{"--fp16-allreduce"}, Lines{"--use-adasum", "--lr", "0.05"}}) {
+        const Finished done = run_horovod(cluster, {"-np", "8", "-H", kEight, "--tag", "none"},
+                                          "horovod_mnist.py", arguments);
+        INFO(arguments[0] << ": " << done.out << done.err);
+        CHECK(done.exit_code == 0);
+        const Lines lines = lines_of(done.out);
+        REQUIRE(lines.size() == 6);
+        const auto at = lines.back().rfind(' ');
+        double accuracy = 0;
+        std::from_chars(lines.back().data() + at + 1, lines.back().data() + lines.back().size(),
+                        accuracy);
+        CHECK(accuracy > 0.9);
+    }
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a rank that comes to hvd.init() late aborts nobody", "[cluster][frameworks][horovod]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done =
+        run_horovod(cluster, {"-np", "4", "-H", "s1,s2,s3,s4"}, "horovod_goes_wrong.py",
+                    {"late", "2"}, {{"HOROVOD_GLOO_TIMEOUT_SECONDS", "5"}});
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    for (int rank = 0; rank < 4; ++rank)
+        CHECK(time_of(done, rank, "met") - time_of(done, 2, "wrong") > 8);
+}
+
+TEST_CASE("a rank that fails before hvd.init() ends the job at once, with its code and report",
+          "[cluster][frameworks][horovod]") {
+    const Ended ended = goes_wrong("dies");
+    INFO(ended.done.out << ended.done.err);
+    CHECK(ended.seconds < 5);
+    CHECK(ended.done.exit_code == 3);
+    CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("exited with code 3"));
+    CHECK_THAT(ended.done.err, Contains("hvd.init()"));
+}
+
+TEST_CASE("an import that fails on one host is reported with its traceback",
+          "[cluster][frameworks][horovod]") {
+    const Ended ended = goes_wrong("import");
+    INFO(ended.done.out << ended.done.err);
+    CHECK(ended.seconds < 5);
+    CHECK(ended.done.exit_code == 1);
+    CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("ModuleNotFoundError"));
+}
+
+TEST_CASE("a rank that ends well without ever calling hvd.init() is named",
+          "[cluster][frameworks][horovod]") {
+    const Ended ended = goes_wrong("leaves");
+    INFO(ended.done.out << ended.done.err);
+    CHECK(ended.seconds < 5);
+    CHECK(ended.done.exit_code != 0);
+    CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("hvd.init()"));
+}
+
+TEST_CASE("a rank that was told another world size ends the job, and the reason is said",
+          "[cluster][frameworks][horovod]") {
+    const Ended ended = goes_wrong("size");
+    INFO(ended.done.out << ended.done.err);
+    CHECK(ended.seconds < 5);
+    CHECK(ended.done.exit_code == 128 + 6);
+    CHECK_THAT(ended.done.err, Contains("rank 2 counts 5 ranks, but the job has 4"));
+}

@@ -1,0 +1,243 @@
+// Real torch and DeepSpeed on four hosts: what they do with each other, and how it ends when one of them
+// goes wrong. The programs are in frameworks/.
+#include "tests/cluster/support/ranks.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Catch::Matches;
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr int kHosts = 4;
+constexpr const char* kEight = "s1:2,s2:2,s3:2,s4:2";
+constexpr const char* kFour = "s1,s2,s3,s4";
+constexpr const char* kDebian = "/usr/bin/python3";
+constexpr const char* kNew = DTRUN_FRAMEWORKS "/torch/bin/python";
+
+/// What is promised for the end of a job in which one rank has gone wrong.
+constexpr double kEndSeconds = 5;
+
+std::string script(const std::string& name) {
+    return std::string(DTRUN_CLUSTER_DIR) + "/frameworks/" + name;
+}
+
+Finished run_torch(Cluster& cluster, Lines words, const Lines& program,
+                   std::map<std::string, std::string> environment = {}) {
+    words.insert(words.end(), program.begin(), program.end());
+    RunOptions options;
+    options.env = std::move(environment);
+    options.timeout = milliseconds(120'000);
+    return cluster.dtrun(std::move(words), options);
+}
+
+/// Torch's name of a check and the number of ranks that passed it.
+void check_passed(const Finished& done, const Lines& names, int ranks) {
+    const auto printed = by_rank(done.out);
+    for (int rank = 0; rank < ranks; ++rank) {
+        INFO("rank " << rank);
+        REQUIRE(printed.contains(rank));
+        for (const std::string& name : names)
+            CHECK_THAT(printed.at(rank), Contains("ok " + name + "\n"));
+    }
+}
+
+/// Runs torch_works.py with these checks, or with all of them, as eight ranks on four hosts.
+void works(const std::string& python, const std::string& store, const std::string& version,
+           const Lines& expected, bool only_these = false) {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Lines program{python, script("torch_works.py")};
+    if (only_these) program.insert(program.end(), expected.begin(), expected.end());
+    const Finished done = run_torch(cluster, {"-np", "8", "-H", kEight, "--store", store}, program);
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    check_passed(done, expected, 8);
+    CHECK(count_of(done.out, "ok with torch " + version) == 8);
+    CHECK(cluster.wait_all_gone());
+}
+
+const Lines kOfAnyTorch{"collectives",      "ddp",         "new_group", "monitored_barrier",
+                        "store_of_the_job", "remote_calls"};
+const Lines kOfTheStore{"collectives", "monitored_barrier", "store_of_the_job", "remote_calls"};
+
+/// The last time that any rank printed after `word`, in seconds of the epoch; 0 if none did.
+double last_time(std::string_view out, std::string_view word) {
+    double last = 0;
+    for (const std::string& line : lines_of(out)) {
+        const std::size_t at = line.find(":" + std::string(word) + " ");
+        if (at == std::string::npos) continue;
+        double time = 0;
+        const char* begin = line.data() + at + word.size() + 2;
+        std::from_chars(begin, line.data() + line.size(), time);
+        last = std::max(last, time);
+    }
+    return last;
+}
+
+struct Ended {
+    Finished done;
+    double seconds = 0;  ///< from the last `event` that a rank printed to dtrun's end
+};
+
+/// torch_goes_wrong.py on one rank of each host; rank 2, on s3, is the one where it does.
+Ended goes_wrong(const std::string& python, const std::string& how, const std::string& event,
+                 Lines words = {}) {
+    Cluster& cluster = Cluster::shared(kHosts);
+    words.insert(words.begin(), {"-H", kFour});
+    Ended ended;
+    ended.done = run_torch(cluster, words, {python, script("torch_goes_wrong.py"), how, "2"});
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const double began = last_time(ended.done.out, event);
+    CHECK(began > 0);
+    ended.seconds = std::chrono::duration<double>(now).count() - began;
+    CHECK(cluster.wait_all_gone());
+    return ended;
+}
+
+/// Two hosts of two slots, as `dtrun hosts` writes them for DeepSpeed.
+fs::path deepspeed_hostfile(Cluster& cluster) {
+    const Finished hosts = cluster.dtrun({"hosts", "--format", "deepspeed", "-H", "s1:2,s2:2"});
+    INFO(hosts.err);
+    REQUIRE(hosts.exit_code == 0);
+    CHECK(hosts.out == "s1 slots=2\ns2 slots=2\n");
+    const fs::path path = cluster.scratch() / "deepspeed_hosts";
+    std::ofstream(path) << hosts.out;
+    return path;
+}
+
+std::map<std::string, std::string> deepspeed_environment() {
+    return {{"DS_ACCELERATOR", "cpu"},
+            {"TORCH_EXTENSIONS_DIR", DTRUN_FRAMEWORKS "/torch/extensions"},
+            {"PATH", DTRUN_FRAMEWORKS
+             "/torch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}};
+}
+
+}  // namespace
+
+TEST_CASE("a new torch does all it can do on CPUs, on the store that the agents serve",
+          "[cluster][torch]") {
+    Lines all = kOfAnyTorch;
+    all.insert(all.end(), {"fsdp", "fully_shard", "device_mesh"});
+    works(kNew, "agent", "2.13.0", all);
+}
+
+TEST_CASE("a new torch finds its ranks on the store of rank 0, and through the agents' relays",
+          "[cluster][torch]") {
+    for (const char* store : {"rank0", "proxy"}) {
+        INFO(store);
+        works(kNew, store, "2.13.0", kOfTheStore, true);
+    }
+}
+
+TEST_CASE("torch 1.13 does the same on each of the three stores", "[cluster][torch]") {
+    for (const char* store : {"agent", "rank0", "proxy"}) {
+        INFO(store);
+        works(kDebian, store, "1.13", kOfAnyTorch);
+    }
+}
+
+TEST_CASE("an exception that @record saw is in the report, not only what followed from it",
+          "[cluster][torch]") {
+    for (const char* python : {kDebian, kNew}) {
+        INFO(python);
+        const Ended ended = goes_wrong(python, "raises", "raises");
+        INFO(ended.done.err);
+        CHECK(ended.done.exit_code == 1);
+        CHECK_THAT(ended.done.err, Contains("dtrun: rank 2 on s3 (pid ") &&
+                                       Contains("ValueError: batch 7 has no labels"));
+        CHECK(ended.seconds < kEndSeconds);
+    }
+}
+
+TEST_CASE("a rank that dies while the ranks meet is named at once, and what the others waited for",
+          "[cluster][torch]") {
+    for (const char* python : {kDebian, kNew}) {
+        INFO(python);
+        const Ended ended = goes_wrong(python, "dies", "dies");
+        INFO(ended.done.err);
+        CHECK(ended.done.exit_code == 128 + 9);
+        CHECK_THAT(ended.done.err,
+                   Contains("dtrun: rank 2 on s3 (pid ") && Contains("signal 9 (SIGKILL)"));
+        CHECK(ended.seconds < kEndSeconds);
+    }
+}
+
+TEST_CASE("ranks that were told another world size do not wait for one that does not exist",
+          "[cluster][torch]") {
+    for (const char* python : {kDebian, kNew}) {
+        INFO(python);
+        const Ended ended = goes_wrong(python, "world", "starts");
+        INFO(ended.done.err);
+        CHECK(ended.done.exit_code != 0);
+        CHECK_THAT(ended.done.err, Contains("world size") && Contains("wait for"));
+        CHECK(ended.seconds < kEndSeconds);
+    }
+}
+
+TEST_CASE("a module that one host does not have is reported with its rank and name",
+          "[cluster][torch]") {
+    const Ended ended = goes_wrong(kNew, "import", "imports");
+    INFO(ended.done.err);
+    CHECK(ended.done.exit_code == 1);
+    CHECK_THAT(ended.done.err,
+               Contains("dtrun: rank 2 on s3 (pid ") &&
+                   Contains("No module named 'a_module_that_only_the_others_have'"));
+    CHECK(ended.seconds < kEndSeconds);
+}
+
+TEST_CASE("a rank that ends without having met the others is named, and they do not wait for it",
+          "[cluster][torch]") {
+    const Ended ended = goes_wrong(kNew, "leaves", "starts");
+    INFO(ended.done.err);
+    CHECK(ended.done.exit_code != 0);
+    CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("wait for"));
+    CHECK(ended.seconds < kEndSeconds);
+}
+
+TEST_CASE("with --init-timeout ranks wait so long and no longer, and the one that hangs is named",
+          "[cluster][torch]") {
+    for (const char* store : {"agent", "proxy"}) {
+        INFO(store);
+        const Ended ended =
+            goes_wrong(kDebian, "sleeps", "starts", {"--init-timeout", "2", "--store", store});
+        INFO(ended.done.err);
+        CHECK(ended.done.exit_code != 0);
+        CHECK_THAT(ended.done.err, Contains("--init-timeout") && Contains("rank 2 on s3"));
+        CHECK(ended.seconds > 1.9);
+        CHECK(ended.seconds < 2 + kEndSeconds);
+    }
+}
+
+TEST_CASE("DeepSpeed trains with ZeRO-1 from a hostfile that dtrun wrote", "[cluster][deepspeed]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string hosts = deepspeed_hostfile(cluster);
+    const Finished plain =
+        run_torch(cluster, {"--hostfile", hosts}, {"python", script("deepspeed_trains.py")},
+                  deepspeed_environment());
+    INFO(plain.err);
+    CHECK(plain.exit_code == 0);
+    CHECK_THAT(plain.out,
+               Contains("[0]<stdout>:4 ranks of stage 1 over gloo, argument --local_rank None\n"));
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("dtrun deepspeed starts a script as DeepSpeed's own launcher would",
+          "[cluster][deepspeed]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string hosts = deepspeed_hostfile(cluster);
+    const Finished done =
+        run_torch(cluster, {"deepspeed", "--hostfile", hosts, "--no_ssh_check"},
+                  {script("deepspeed_trains.py"), "--steps", "30"}, deepspeed_environment());
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.out, Contains("4 ranks of stage 1 over gloo, argument --local_rank 0\n"));
+    CHECK(cluster.wait_all_gone());
+}

@@ -1,0 +1,202 @@
+#include "launcher/deepspeed_env.h"
+#include "tests/launcher/cli_support.h"
+
+#include <unistd.h>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+using namespace dtrun;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+using Count = HostShape::Count;
+
+namespace {
+
+/// Neither a home with a .deepspeed_env nor a python.
+const Environment kBare = {"HOME=/nowhere", "PATH=/nowhere", "DS_ENV_FILE=/nowhere/env"};
+
+Environment with(const std::string& variable) {
+    Environment caller = kBare;
+    caller.push_back(variable);
+    return caller;
+}
+
+Options ds_options(const std::string& typed, const Environment& caller = kBare) {
+    return options_of("deepspeed " + typed, caller);
+}
+
+std::string ds_error(const std::string& typed, const Environment& caller = kBare) {
+    return error_of("deepspeed " + typed, caller);
+}
+
+Words ds_warnings(const std::string& typed, const Environment& caller = kBare) {
+    const auto command = parse_typed("deepspeed " + typed, caller);
+    REQUIRE(command.has_value());
+    return command->warnings;
+}
+
+}  // namespace
+
+TEST_CASE("DeepSpeed's script gets its local rank as the first argument", "[launcher][deepspeed]") {
+    const std::string rank = "--local_rank=${local_rank}";
+    const auto [typed, program] = GENERATE_COPY(table<std::string, Words>({
+        {"t.py", {"python3", "-u", "t.py", rank}},
+        {"t.py --deepspeed -H x", {"python3", "-u", "t.py", rank, "--deepspeed", "-H", "x"}},
+        {"--module pkg.mod a", {"python3", "-u", "-m", "pkg.mod", rank, "a"}},
+        {"--no_python ./prog a", {"./prog", rank, "a"}},
+        {"--no_local_rank t.py a", {"python3", "-u", "t.py", "a"}},
+        {"--no-local-rank --no-python ./prog", {"./prog"}},
+        {"--venv_script v/bin/activate --no_python --no_local_rank ./prog a",
+         {"bash", "-c", "source \"$0\" && exec \"$@\"", "v/bin/activate", "./prog", "a"}},
+        {"--venv_script activate --no_python --no_local_rank ./prog",
+         {"bash", "-c", "source \"$0\" && exec \"$@\"", "./activate", "./prog"}},
+    }));
+    CAPTURE(typed);
+    const Options options = ds_options(typed);
+    CHECK(options.program == program);
+    CHECK(options.rank_macros == (std::ranges::find(program, rank) != program.end()));
+    CHECK(options.contracts == Words{"deepspeed"});
+    CHECK(options.grace == 30s);
+}
+
+TEST_CASE("DeepSpeed's words choose hosts and slots", "[launcher][deepspeed]") {
+    const Options options = ds_options("-H hosts -i w0@w1:0,2 --ssh_port 2200 t.py");
+    CHECK(options.hostfile == "hosts");
+    CHECK(options.include == "w0@w1:0,2");
+    CHECK(options.ssh_port == 2200);
+    CHECK(options.shape.count == Count::accelerator);
+    CHECK(options.shape.note_here.empty());
+    CHECK(ds_options("--hostfile=hosts -e w0 t.py").exclude == "w0");
+    const HostShape shape = ds_options("--hosts a:4,b:4 --num_nodes 2 --num_gpus 3 t.py").shape;
+    CHECK(shape.hosts_min == 2);
+    CHECK(shape.hosts_max == 2);
+    CHECK(shape.count == Count::number);
+    CHECK(shape.number == 3);
+    CHECK(ds_options("--num_accelerators=5 t.py").shape.number == 5);
+    CHECK(ds_options("--num_nodes -1 --num_gpus -1 t.py").shape.hosts_flag.empty());
+    if (!std::filesystem::exists("/job/hostfile"))
+        CHECK(ds_options("t.py").shape.note_here ==
+              "no /job/hostfile and no --hostfile: ranks run on this machine only");
+}
+
+TEST_CASE("CUDA_VISIBLE_DEVICES are this machine's slots", "[launcher][deepspeed]") {
+    if (std::filesystem::exists("/job/hostfile")) return;
+    const Environment caller = with("CUDA_VISIBLE_DEVICES=3,1");
+    CHECK(ds_options("t.py", caller).shape.devices_here == std::vector<int>{3, 1});
+    CHECK(ds_warnings("t.py", caller).empty());
+    CHECK(ds_options("--hostfile h t.py", caller).shape.devices_here.empty());
+    for (const std::string typed : {"--include localhost:0 t.py", "--num_gpus 2 t.py"}) {
+        CHECK(ds_options(typed, caller).shape.devices_here.empty());
+        CHECK(ds_warnings(typed, caller) ==
+              Words{"CUDA_VISIBLE_DEVICES=3,1 is ignored: --include, --exclude, --num_gpus or "
+                    "--num_nodes is given"});
+    }
+    CHECK(ds_error("t.py", with("CUDA_VISIBLE_DEVICES=GPU-1")) ==
+          "CUDA_VISIBLE_DEVICES=GPU-1: DeepSpeed knows devices by number; unset it, or write 0,1");
+}
+
+TEST_CASE("An address of the user's own lets rank 0 serve", "[launcher][deepspeed]") {
+    CHECK(ds_options("t.py").torch_store == TorchStore::agent);
+    const Options options = ds_options("--master_addr 10.0.0.1 --master_port 29501 t.py");
+    CHECK(show(options.assignments) == "MASTER_ADDR=10.0.0.1 MASTER_PORT=29501");
+    CHECK(options.torch_store == TorchStore::rank0);
+}
+
+TEST_CASE("DeepSpeed's logs are one file for each rank, and nothing is shown",
+          "[launcher][deepspeed]") {
+    const Options options = ds_options("--enable_each_rank_log logs t.py");
+    CHECK(options.output_dir == "logs");
+    CHECK(options.rank_output.files == RankOutput::Files::deepspeed);
+    CHECK(options.rank_output.shown.of(0) == 0);
+    CHECK(options.rank_output.to_file.of(0) == 3);
+    CHECK(ds_options("--enable_each_rank_log None t.py").output_dir.empty());
+    CHECK(ds_options("t.py").rank_output.shown.of(0) == 3);
+}
+
+TEST_CASE("Log levels, the process id and words without effect", "[launcher][deepspeed]") {
+    CHECK(ds_options("--log_level debug t.py").verbosity == log::Level::debug);
+    CHECK(ds_options("--log_level info t.py").verbosity == log::Level::verbose);
+    CHECK(ds_options("-q t.py").verbosity == log::Level::quiet);
+    CHECK(ds_options("--save_pid t.py").pid_file == fmt::format("/tmp/{}.deepspeed", ::getpid()));
+    CHECK(ds_options("t.py").pid_file.empty());
+    CHECK(ds_warnings("--launcher OpenMPI t.py") ==
+          Words{"--launcher openmpi has no effect: dtrun starts the ranks itself"});
+    CHECK(ds_warnings("--no_ssh_check --force_multi --node_rank 0 t.py").empty());
+    CHECK(ds_options("--node_rank 1 t.py").shape.not_first);
+    CHECK(ds_options("--contract jax t.py").contracts == Words{"deepspeed", "jax"});
+}
+
+TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launcher][deepspeed]") {
+    const std::string cores =
+        " is refused: dtrun does not bind ranks to processors; begin the program with numactl or "
+        "taskset (--no_python)";
+    const std::string elastic =
+        " is refused: a job that one dtrun launches has a fixed size; elastic jobs are those of "
+        "dtrun serve, see dtrun join --help";
+    const auto [typed, message] = GENERATE_COPY(table<std::string, std::string>({
+        {"",
+         "no script to run; usage: dtrun deepspeed [options] [--] script [args...] (dtrun "
+         "deepspeed "
+         "--help tells more)"},
+        {"--num_nodes 2 -i a t.py",
+         "--num_nodes and --include exclude each other; give one of them"},
+        {"--num_gpus 2 -e a t.py", "--num_gpus and --exclude exclude each other; give one of them"},
+        {"-i a -e b t.py", "--include and --exclude exclude each other; give one of them"},
+        {"-H f --hosts a t.py", "-H and --hostfile exclude each other; give one of them"},
+        {"--num_gpus x t.py", "--num-gpus: 'x' is not a whole number from -1 to 65536"},
+        {"--launcher x t.py",
+         "--launcher: 'x' is not one of pdsh, openmpi, mvapich, slurm, mpich and impi"},
+        {"--log_level x t.py",
+         "--log-level: 'x' is not one of debug, info, warning, error and critical"},
+        {"--no_python --module t.py", "--no_python and --module exclude each other"},
+        {"--bind_cores_to_rank t.py", "--bind-cores-to-rank" + cores},
+        {"--bind_core_list 0-3 t.py", "--bind-core-list" + cores},
+        {"--elastic_training t.py", "--elastic-training" + elastic},
+        {"--min_elastic_nodes 2 t.py", "--min-elastic-nodes" + elastic},
+        {"--launcher_args=-x t.py",
+         "--launcher-args is refused: there is no launcher underneath that could take them"},
+        {"--autotuning run t.py",
+         "--autotuning is refused: the autotuner starts jobs of its own; run DeepSpeed's deepspeed "
+         "for it"},
+        {"--no_ssh t.py",
+         "--no-ssh is refused: dtrun starts all nodes from one command; without ssh run dtrun "
+         "serve on one machine and dtrun join on each"},
+    }));
+    CAPTURE(typed);
+    CHECK(ds_error(typed) == message);
+}
+
+TEST_CASE("A .deepspeed_env may have blank lines, comments and quotes", "[launcher][deepspeed]") {
+    const auto env = parse_deepspeed_env(
+        "A=1\n\n  # comment\n B = x y \nC=a=b#c\nD=\"q r\"\nE='s'\nF=\nG=\"half\r\nRANK=3\n", "f");
+    REQUIRE(env.has_value());
+    CHECK(show(env->variables) == "A=1 B=x y C=a=b#c D=q r E=s F= G=\"half");
+    CHECK(env->notes == Words{"f:10: left out: RANK is dtrun's own (each rank's place in the job) "
+                              "and cannot be set"});
+    CHECK(parse_deepspeed_env("A=1\n  what\n", "f").error().message ==
+          "f:2:3: expected NAME=VALUE");
+    CHECK(parse_deepspeed_env("1A=1\n", "f").error().message ==
+          "f:1:1: '1A' is not a variable's name");
+    CHECK(parse_deepspeed_env("", "f")->variables.empty());
+}
+
+TEST_CASE("The .deepspeed_env of the working directory wins over that of the home",
+          "[launcher][deepspeed]") {
+    const auto folder =
+        std::filesystem::temp_directory_path() / fmt::format("dtrun-dsenv-{}", ::getpid());
+    std::filesystem::create_directories(folder / "home");
+    std::filesystem::create_directories(folder / "work");
+    std::ofstream(folder / "home" / "env") << "A=home\nB=home\n";
+    std::ofstream(folder / "work" / "env") << "B=work\nNCCL_SOCKET_IFNAME=ib0\n";
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder / "work");
+    const Environment caller = {"HOME=" + (folder / "home").string(), "DS_ENV_FILE=env"};
+    const Options options = ds_options("t.py", caller);
+    const Options flag = ds_options("--network-interfaces eth0 t.py", caller);
+    std::filesystem::current_path(before);
+    std::filesystem::remove_all(folder);
+    CHECK(show(options.tuning_env) == "NCCL_SOCKET_IFNAME=ib0 B=work A=home");
+    CHECK_THAT(show(flag.tuning_env), Contains("NCCL_SOCKET_IFNAME=eth0") && !Contains("ib0"));
+}

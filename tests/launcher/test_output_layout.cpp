@@ -1,0 +1,149 @@
+#include "base/fd.h"
+#include "launcher/line_prefix.h"
+#include "launcher/output_layout.h"
+
+#include <unistd.h>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <regex>
+
+using namespace dtrun;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A job on these hosts, placed and not started.
+JobSpec spec_of(const std::vector<std::pair<std::string, int>>& hosts) {
+    JobSpec spec;
+    HostList list;
+    for (const auto& [name, slots] : hosts) {
+        Host host;
+        host.name = name;
+        host.slots = slots;
+        list.push_back(host);
+    }
+    spec.placement = place_ranks(list, {}).value();
+    for (const Host& host : spec.placement.hosts) spec.hosts.emplace_back().host = host;
+    for (const RankPlace& place : spec.placement.ranks)
+        spec.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(
+            static_cast<std::uint32_t>(place.rank));
+    return spec;
+}
+
+class TemporaryDirectory {
+public:
+    TemporaryDirectory() {
+        std::string name = fs::temp_directory_path() / "dtrun-layout-XXXXXX";
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    ~TemporaryDirectory() { fs::remove_all(path); }
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    std::string path;
+};
+
+}  // namespace
+
+TEST_CASE("Without torchrun's words all streams are shown and have plain files", "[output]") {
+    JobSpec spec = spec_of({{"s1", 2}});
+    spec.options.output_dir = "D";
+    const auto options = output_options(spec, "job");
+    REQUIRE(options.has_value());
+    CHECK(options->directory == "D");
+    CHECK_FALSE(options->file_name);
+    CHECK(options->shows.empty());
+    CHECK(options->tag == Tag::horovod);
+}
+
+TEST_CASE("torchrun's files are called by attempt and local rank, behind the host's folder",
+          "[output][torchrun]") {
+    const TemporaryDirectory directory;
+    const bool several = GENERATE(false, true);
+    JobSpec spec = several ? spec_of({{"s1", 1}, {"s2", 12}}) : spec_of({{"s1", 2}});
+    spec.options.output_dir = directory.path + "/new/logs";
+    spec.options.run_id = several ? "" : "my/run";
+    spec.options.rank_output.files = RankOutput::Files::torchrun;
+    spec.options.rank_output.to_file = {{{1, 1}, {11, 3}}, 0};
+    const auto options = output_options(spec, "00ab");
+    REQUIRE(options.has_value());
+    const std::string start = directory.path + "/new/logs/" + (several ? "00ab_" : "my_run_");
+    CHECK(options->directory.starts_with(start));
+    CHECK(std::regex_match(options->directory.substr(start.size()), std::regex("[a-z0-9_]{8}")));
+    CHECK(fs::is_directory(options->directory));
+    CHECK(output_options(spec, "00ab")->directory != options->directory);
+    REQUIRE(options->file_name);
+    const auto name = [&](int rank, Stream stream, int attempt = 0) {
+        return options->file_name(stream_index(rank, stream), attempt);
+    };
+    CHECK(name(0, Stream::out).empty());
+    if (several) {
+        CHECK(name(2, Stream::out) == "s2/attempt_0/1/stdout.log");
+        CHECK(name(2, Stream::err).empty());
+        CHECK(name(12, Stream::err, 3) == "s2/attempt_3/11/stderr.log");
+    } else {
+        CHECK(name(1, Stream::out, 1) == "attempt_1/1/stdout.log");
+        CHECK(name(1, Stream::err).empty());
+    }
+}
+
+TEST_CASE("DeepSpeed's files are one for each rank", "[output][deepspeed]") {
+    JobSpec spec = spec_of({{"s1", 1}, {"s2", 1}});
+    spec.options.output_dir = "D";
+    spec.options.rank_output.files = RankOutput::Files::deepspeed;
+    spec.options.rank_output.shown.otherwise = 0;
+    const auto options = output_options(spec, "job");
+    REQUIRE(options.has_value());
+    CHECK(options->directory == "D");
+    const std::string name = options->file_name(stream_index(1, Stream::out), 0);
+    CHECK(std::regex_match(name, std::regex("[0-9]{14}_rank1\\.log")));
+    CHECK(options->file_name(stream_index(1, Stream::err), 0) == name);
+    CHECK(options->file_name(stream_index(1, Stream::err), 2) ==
+          name.substr(0, 14) + "_attempt2_rank1.log");
+    REQUIRE(options->shows.size() == 4);
+    for (const StreamShow& show : options->shows) CHECK_FALSE(show.console);
+}
+
+TEST_CASE("Nothing into files means no folder", "[output][torchrun]") {
+    const TemporaryDirectory directory;
+    JobSpec spec = spec_of({{"s1", 1}});
+    spec.options.output_dir = directory.path + "/logs";
+    spec.options.rank_output.files = RankOutput::Files::torchrun;
+    spec.options.rank_output.to_file = {{{0, 0}}, 0};
+    const auto options = output_options(spec, "job");
+    REQUIRE(options.has_value());
+    CHECK(options->directory.empty());
+    CHECK_FALSE(fs::exists(directory.path + "/logs"));
+}
+
+TEST_CASE("A folder that cannot be made is an error that names it", "[output][torchrun]") {
+    JobSpec spec = spec_of({{"s1", 1}});
+    spec.options.output_dir = "/dev/null/logs";
+    spec.options.rank_output.files = RankOutput::Files::torchrun;
+    const auto options = output_options(spec, "job");
+    REQUIRE_FALSE(options.has_value());
+    CHECK(options.error().message.starts_with("--log-dir: /dev/null/logs: "));
+}
+
+TEST_CASE("Lines of --tee have torchrun's prefix by local rank", "[output][torchrun]") {
+    JobSpec spec = spec_of({{"s1", 2}, {"s2", 1}});
+    spec.options.tag = Tag::none;
+    spec.options.role = "trainer";
+    spec.options.rank_output.prefixed = {{{0, 1}}, 0};
+    spec.options.rank_output.prefix = "[${role_name}${local_rank}]:";
+    const auto options = output_options(spec, "job");
+    REQUIRE(options.has_value());
+    REQUIRE(options->shows.size() == 6);
+    CHECK(options->shows[stream_index(0, Stream::out)].prefix == "[trainer0]:");
+    CHECK(options->shows[stream_index(0, Stream::err)].prefix.empty());
+    CHECK(options->shows[stream_index(1, Stream::out)].prefix.empty());
+    CHECK(options->shows[stream_index(2, Stream::out)].prefix == "[trainer0]:");
+}
+
+TEST_CASE("A template of prefixes knows names with and without braces", "[output][torchrun]") {
+    CHECK(expand_line_prefix("[${role_name}${local_rank}]:", "r", 3) == "[r3]:");
+    CHECK(expand_line_prefix("$role_name/$local_rank/$rank/${rank}", "r", 3) ==
+          "r/3/${rank}/${rank}");
+    CHECK(expand_line_prefix("$other $", "$rank", 0) == "$other $");
+    CHECK(expand_line_prefix("${role_name}", "$rank", 0) == "$rank");
+}

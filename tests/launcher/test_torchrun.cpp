@@ -1,0 +1,323 @@
+#include "launcher/cli_flags.h"
+#include "launcher/line_prefix.h"
+#include "tests/launcher/cli_support.h"
+
+#include <catch2/catch.hpp>
+
+using namespace dtrun;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+using Count = HostShape::Count;
+
+namespace {
+
+/// Options of what stands behind `dtrun torchrun`, where the interpreter is called py.
+Options torch_options(const std::string& typed, Environment caller = {}) {
+    caller.emplace_back("PYTHON_EXEC=py");
+    return options_of("torchrun " + typed, caller);
+}
+
+std::string torch_error(const std::string& typed, const Environment& caller = {}) {
+    return error_of("torchrun " + typed, caller);
+}
+
+Words torch_warnings(const std::string& typed, const Environment& caller = {}) {
+    const auto command = parse_typed("torchrun " + typed, caller);
+    REQUIRE(command.has_value());
+    return command->warnings;
+}
+
+/// What becomes of both outputs of a local rank, as "file shown prefixed".
+std::string streams(const RankOutput& output, std::uint32_t local_rank) {
+    return fmt::format("{} {} {}", output.to_file.of(local_rank), output.shown.of(local_rank),
+                       output.prefixed.of(local_rank));
+}
+
+}  // namespace
+
+TEST_CASE("torchrun's script gets the interpreter before it", "[launcher][torchrun]") {
+    const auto [typed, program] = GENERATE(table<std::string, Words>({
+        {"t.py", {"py", "-u", "t.py"}},
+        {"t.py -m --nnodes 3", {"py", "-u", "t.py", "-m", "--nnodes", "3"}},
+        {"-- t.py -- x", {"py", "-u", "t.py", "--", "x"}},
+        {"-m pkg.mod a", {"py", "-u", "-m", "pkg.mod", "a"}},
+        {"--module pkg.mod", {"py", "-u", "-m", "pkg.mod"}},
+        {"--no-python prog a", {"prog", "a"}},
+        {"--no_python prog a", {"prog", "a"}},
+        {"A=1", {"py", "-u", "A=1"}},
+    }));
+    CAPTURE(typed);
+    CHECK(torch_options(typed).program == program);
+    CHECK_FALSE(torch_options(typed).rank_macros);
+}
+
+TEST_CASE("--run-path runs the script inside the interpreter", "[launcher][torchrun]") {
+    for (const char* typed : {"--run-path /a/t.py x", "--run_path --no-python /a/t.py x"}) {
+        const Words program = torch_options(typed).program;
+        REQUIRE(program.size() == 6);
+        CHECK(program[2] == "-c");
+        CHECK_THAT(program[3], Contains("runpy.run_path(sys.argv[0], run_name='__main__')"));
+        CHECK(program[4] == "/a/t.py");
+        CHECK(program[5] == "x");
+    }
+}
+
+TEST_CASE("${local_rank} is replaced only where the script's words have it",
+          "[launcher][torchrun]") {
+    CHECK(torch_options("t.py --out '${local_rank}.txt'").rank_macros);
+    CHECK_FALSE(torch_options("t.py --out '${rank}.txt'").rank_macros);
+}
+
+TEST_CASE("The interpreter is PYTHON_EXEC, else that of PATH", "[launcher][torchrun]") {
+    CHECK(options_of("torchrun t.py", {"PYTHON_EXEC=/x/python"}).program[0] == "/x/python");
+    CHECK(options_of("torchrun t.py", {"PYTHON_EXEC=", "PATH=/nowhere"}).program[0] == "python3");
+    CHECK(options_of("torchrun t.py").program[0] == "python3");
+}
+
+TEST_CASE("--nnodes and --nproc-per-node shape the hosts", "[launcher][torchrun]") {
+    const auto [typed, min, max, count, number] =
+        GENERATE(table<std::string, int, int, Count, int>({
+            {"", 1, kHostsMax, Count::slots, 0},
+            {"--nnodes 4", 4, 4, Count::slots, 0},
+            {"--nnodes=2:4", 2, 4, Count::slots, 0},
+            {"--nnodes 1:1 --nproc-per-node 2", 1, 1, Count::number, 2},
+            {"--nproc_per_node=8", 1, kHostsMax, Count::number, 8},
+            {"--nproc-per-node auto", 1, kHostsMax, Count::automatic, 0},
+            {"--nproc-per-node gpu", 1, kHostsMax, Count::gpu, 0},
+            {"--nproc-per-node cpu", 1, kHostsMax, Count::cpu, 0},
+            {"--nproc 3", 1, kHostsMax, Count::number, 3},
+        }));
+    CAPTURE(typed);
+    const HostShape shape = torch_options(typed + " t.py").shape;
+    CHECK(shape.hosts_min == min);
+    CHECK(shape.hosts_max == max);
+    CHECK(shape.count == count);
+    CHECK(shape.number == number);
+}
+
+TEST_CASE("PET_ variables are defaults that the command line overrides", "[launcher][torchrun]") {
+    const Environment caller = {
+        "PET_NNODES=3",    "PET_NPROC_PER_NODE=gpu", "PET_MAX_RESTARTS=2", "PET_ROLE=trainer",
+        "PET_MODULE=1",    "PET_STANDALONE=0",       "PET_RDZV_ID=job7",   "PET_TEE=3",
+        "PET_LOG_DIR=logs"};
+    const Options from_variables = torch_options("t.py", caller);
+    CHECK(from_variables.shape.hosts_min == 3);
+    CHECK(from_variables.shape.count == Count::gpu);
+    CHECK(from_variables.max_restarts == 2);
+    CHECK(from_variables.role == "trainer");
+    CHECK(from_variables.run_id == "job7");
+    CHECK(from_variables.program == Words{"py", "-u", "-m", "t.py"});
+    CHECK(from_variables.output_dir == "logs");
+    const Options over =
+        torch_options("--nnodes 2 --nproc-per-node 4 --role r --tee 0 t.py", caller);
+    CHECK(over.shape.hosts_max == 2);
+    CHECK(over.shape.number == 4);
+    CHECK(over.role == "r");
+    CHECK(over.output_dir.empty());
+    CHECK(torch_options("t.py", {"PET_NNODES="}).shape.hosts_flag.empty());
+    CHECK(torch_error("t.py", {"PET_NNODES=x"}) ==
+          "PET_NNODES: 'x' is neither N nor MIN:MAX, of at least 1");
+    CHECK(torch_error("t.py", {"PET_NO_PYTHON=yes"}) == "PET_NO_PYTHON: 'yes' is neither 0 nor 1");
+    CHECK_THAT(torch_error("t.py", {"PET_VIRTUAL_LOCAL_RANK=1"}),
+               Contains("PET_VIRTUAL_LOCAL_RANK is refused: "));
+    CHECK(torch_error("t.py", {"PET_VIRTUAL_LOCAL_RANK=0"}) == "no error");
+}
+
+TEST_CASE("Restarts, the grace and the start have torchrun's words", "[launcher][torchrun]") {
+    CHECK(torch_options("t.py").grace == 30s);
+    CHECK(torch_options("--shutdown-timeout 7 t.py").grace == 7s);
+    CHECK(torch_options("--grace 2 t.py").grace == 2s);
+    CHECK(torch_options("t.py", {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=9"}).grace == 9s);
+    CHECK(torch_options("--shutdown_timeout=1 t.py", {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=9"}).grace ==
+          1s);
+    CHECK(torch_options("--max-restarts 3 t.py").max_restarts == 3);
+    CHECK(torch_options("--rdzv-conf is_host=1,join_timeout=60 t.py").start_timeout == 60s);
+    CHECK_FALSE(torch_options("--rdzv-conf is_host=1,read_timeout=60 t.py").start_timeout);
+}
+
+TEST_CASE("--redirects, --tee and --local-ranks-filter choose for each local rank",
+          "[launcher][torchrun]") {
+    // Files, shown and with a prefix; of local ranks 0, 1 and 11.
+    const auto [typed, first, second, twelfth] =
+        GENERATE(table<std::string, std::string, std::string, std::string>({
+            {"", "0 3 0", "0 3 0", "0 3 0"},
+            {"-r 3", "3 0 0", "3 0 0", "3 0 0"},
+            {"-r3", "3 0 0", "3 0 0", "3 0 0"},
+            {"--redirects 1", "1 2 0", "1 2 0", "1 2 0"},
+            {"-t 3", "3 3 3", "3 3 3", "3 3 3"},
+            {"--tee=2", "2 3 2", "2 3 2", "2 3 2"},
+            {"-r 3 -t 1", "3 1 1", "3 1 1", "3 1 1"},
+            {"-r 0:1,11:2", "1 2 0", "0 3 0", "2 1 0"},
+            {"-t 1:3 -r 0:3", "3 0 0", "3 3 3", "0 3 0"},
+            {"--local-ranks-filter 0,11", "0 3 0", "0 0 0", "0 3 0"},
+            {"-t 3 --local_ranks_filter=1", "3 0 3", "3 3 3", "3 0 3"},
+            {"-r 3 -t 11:1 --local-ranks-filter 11", "3 0 0", "3 0 0", "3 1 1"},
+            {"-t 3 --log-dir /dev/null", "0 3 0", "0 3 0", "0 3 0"},
+        }));
+    CAPTURE(typed);
+    const RankOutput output = torch_options(typed + " t.py").rank_output;
+    CHECK(output.files == RankOutput::Files::torchrun);
+    CHECK(streams(output, 0) == first);
+    CHECK(streams(output, 1) == second);
+    CHECK(streams(output, 11) == twelfth);
+}
+
+TEST_CASE("Files of torchrun have a folder, lines a prefix", "[launcher][torchrun]") {
+    CHECK(torch_options("t.py").output_dir.empty());
+    CHECK(torch_options("--log-dir logs t.py").output_dir.empty());
+    CHECK(torch_options("--log-dir logs -r 1 t.py").output_dir == "logs");
+    const Options chosen = torch_options("-t 1 t.py");
+    CHECK(chosen.output_dir.starts_with("/tmp/torchelastic_"));
+    CHECK(torch_warnings("-t 1 t.py").size() == 1);
+    CHECK(chosen.tag == Tag::none);
+    CHECK(chosen.rank_output.prefix == "[${role_name}${local_rank}]:");
+    const Environment caller = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=[${rank}]: "};
+    CHECK(torch_options("-t 1 t.py", caller).rank_output.prefix == "[${rank}]: ");
+    const Options tagged = torch_options("-t 1 --tag rank t.py");
+    CHECK(tagged.tag == Tag::rank);
+    CHECK(tagged.rank_output.prefixed.of(0) == 0);
+}
+
+TEST_CASE("Words about the meeting are accepted with one note", "[launcher][torchrun]") {
+    CHECK(torch_warnings("--rdzv-backend c10d --rdzv-id x t.py").empty());
+    CHECK(torch_options("--rdzv-backend c10d --rdzv-id x t.py").run_id == "x");
+    CHECK(torch_warnings("--rdzv-endpoint h:29400 t.py") ==
+          Words{"--rdzv-endpoint has no effect: dtrun brings the ranks together itself, on an "
+                "address and a free port of its own choice"});
+    CHECK(torch_warnings("--master-addr h --master-port 1 --rdzv-backend etcd t.py") ==
+          Words{"--rdzv-backend etcd, --master-addr and --master-port have no effect: dtrun brings "
+                "the ranks together itself, on an address and a free port of its own choice"});
+    CHECK(torch_warnings("--standalone --rdzv-endpoint h:29400 --rdzv-id x t.py").empty());
+    CHECK(torch_options("--standalone --rdzv-id x t.py").run_id.empty());
+    CHECK(torch_options("--standalone t.py").transport == TransportChoice::local);
+    CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGUSR1 t.py").empty());
+    CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGALRM t.py") ==
+          Words{"--signals-to-handle: dtrun does not forward SIGALRM"});
+}
+
+TEST_CASE("--rdzv-backend dtrun is one node of a daemon's job", "[launcher][torchrun]") {
+    const Options options = torch_options(
+        "--rdzv-backend dtrun --rdzv-endpoint head:29400 --rdzv-id train --nnodes 2:4 "
+        "--nproc-per-node 3 t.py");
+    REQUIRE(options.join);
+    CHECK(options.join->daemon.address == "head:29400");
+    CHECK(options.join->daemon.job == "train");
+    CHECK(options.join->ranks_min == 6);
+    CHECK(options.join->ranks_max == 12);
+    CHECK(options.world_size == 3);
+    CHECK_FALSE(options.shape.any());
+    CHECK(torch_error("--rdzv-backend dtrun t.py") ==
+          "--rdzv-backend dtrun: which job of the daemon? --rdzv-id NAME");
+    CHECK_THAT(torch_error("--rdzv-backend dtrun --rdzv-id x -H a,b t.py"),
+               Contains("leave -H out"));
+    CHECK_THAT(torch_error("--rdzv-backend dtrun --rdzv-id x --nproc-per-node gpu t.py"),
+               Contains("takes a number"));
+}
+
+TEST_CASE("dtrun's own flags work in torchrun's place", "[launcher][torchrun]") {
+    const Options options = torch_options(
+        "-H a:2,b:2 --oversubscribe -x A=1 --ssh-port 2200 --plan --map-by node --store proxy "
+        "--contract slurm --stdin none t.py");
+    CHECK(options.hosts == "a:2,b:2");
+    CHECK(options.oversubscribe);
+    CHECK(options.export_vars == Words{"A=1"});
+    CHECK(options.ssh_port == 2200);
+    CHECK(options.plan == PlanFormat::text);
+    CHECK(options.map_by == MapBy::node);
+    CHECK(options.torch_store == TorchStore::proxy);
+    CHECK(options.contracts == Words{"slurm"});
+    CHECK(options.stdin_target.kind == StdinTarget::Kind::none);
+    // A shortened name that torchrun has wins over dtrun's.
+    CHECK(torch_options("--max 2 t.py").max_restarts == 2);
+}
+
+TEST_CASE("torchrun's mistakes are answered with what would be right", "[launcher][torchrun]") {
+    const auto [typed, message] = GENERATE(table<std::string, std::string>({
+        {"",
+         "no script to run; usage: dtrun torchrun [options] [--] script [args...] (dtrun torchrun "
+         "--help tells more)"},
+        {"--nnodes 0 t.py", "--nnodes: '0' is neither N nor MIN:MAX, of at least 1"},
+        {"--nnodes 3:2 t.py", "--nnodes: '3:2' is neither N nor MIN:MAX, of at least 1"},
+        {"--nnodes 1:2:3 t.py", "--nnodes: '1:2:3' is neither N nor MIN:MAX, of at least 1"},
+        {"--nproc-per-node xpu t.py",
+         "--nproc-per-node: 'xpu' is neither auto, gpu, cpu nor a number from 1 to 65536; dtrun "
+         "counts no other devices"},
+        {"--nproc-per-node 0 t.py",
+         "--nproc-per-node: '0' is neither auto, gpu, cpu nor a number from 1 to 65536; dtrun "
+         "counts no other devices"},
+        {"--rdzv-endpoint a:x t.py",
+         "--rdzv-endpoint: 'a:x' is not HOST, HOST:PORT or [IPV6]:PORT"},
+        {"--rdzv-endpoint 'a b' t.py",
+         "--rdzv-endpoint: 'a b' is not HOST, HOST:PORT or [IPV6]:PORT"},
+        {"--rdzv-endpoint a:65536 t.py",
+         "--rdzv-endpoint: 'a:65536' is not HOST, HOST:PORT or [IPV6]:PORT"},
+        {"--rdzv-conf a t.py", "--rdzv-conf: 'a' is not KEY=VALUE,KEY=VALUE"},
+        {"--rdzv-conf timeout=x t.py",
+         "--rdzv-conf: timeout: 'x' is not a number of seconds from 0.001 to 86400"},
+        {"-r 4 t.py",
+         "-r: '4' is neither 0 (none), 1 (stdout), 2 (stderr) or 3 (both), nor "
+         "LOCAL-RANK:VALUE,... such as 0:1,1:3"},
+        {"--tee 0:1,1 t.py",
+         "--tee: '0:1,1' is neither 0 (none), 1 (stdout), 2 (stderr) or 3 (both), nor "
+         "LOCAL-RANK:VALUE,... such as 0:1,1:3"},
+        {"--local-ranks-filter 0,x t.py",
+         "--local-ranks-filter: '0,x' is not a list of local ranks such as 0,1,2"},
+        {"--no-python -m t.py", "--no-python and --module exclude each other"},
+        {"--start-method x t.py", "--start-method: 'x' is not one of spawn, fork and forkserver"},
+        {"--event-log-handler console t.py",
+         "--event-log-handler: 'console' is a handler of torchrun's own events, which dtrun does "
+         "not have; only null"},
+        {"--logs-specs mine t.py",
+         "--logs-specs: 'mine' is a plug-in of torchrun's own; dtrun writes the files itself; only "
+         "default"},
+        {"--signals-to-handle TERM t.py",
+         "--signals-to-handle: 'TERM' is not a signal's name, as SIGTERM is"},
+        {"--numa-binding node t.py",
+         "--numa-binding is refused: dtrun does not bind ranks to processors; begin the program "
+         "with numactl or taskset (--no-python)"},
+        {"--virtual-local-rank t.py",
+         "--virtual-local-rank is refused: LOCAL_RANK is a rank's index on its host, and every "
+         "rank there sees the same GPUs"},
+        {"--duplicate-stdout-filters a t.py",
+         "--duplicate-stdout-filters is refused: dtrun copies no lines; grep the files of --tee"},
+        {"--standalone -H a t.py", "--standalone is this machine alone; leave -H out"},
+        {"--standalone --nnodes 2 t.py", "--standalone is one node, not --nnodes 2"},
+        {"--nprocs 2 t.py", "unknown option --nprocs; did you mean --no-env?"},
+        {"--max-restarts 1 --keep-going t.py",
+         "--keep-going and --max-restarts exclude each other; give one of them"},
+    }));
+    CAPTURE(typed);
+    CHECK(torch_error(typed) == message);
+}
+
+TEST_CASE("What says that the command runs on every node is kept for the hosts",
+          "[launcher][torchrun]") {
+    const HostShape first = torch_options("--nnodes 2 --node-rank 0 --master-addr h t.py").shape;
+    CHECK(first.by_hand == "--node-rank 0 and --master-addr h");
+    CHECK_FALSE(first.not_first);
+    const HostShape second = torch_options("--nnodes 2 --node_rank=1 t.py").shape;
+    CHECK(second.not_first);
+    CHECK_THAT(second.one_command,
+               Contains("dtrun torchrun --nnodes 2 -H HOST1,HOST2,...") && Contains("dtrun serve"));
+    CHECK(torch_options("--standalone --node-rank 1 t.py").shape.not_first == false);
+}
+
+TEST_CASE("The help of torchrun and deepspeed fits 80 columns", "[launcher][torchrun][deepspeed]") {
+    for (const char* typed :
+         {"torchrun --help", "help torchrun", "deepspeed -h", "help deepspeed"}) {
+        const auto command = parse_typed(typed);
+        REQUIRE(command.has_value());
+        CHECK(command->kind == CommandLine::Kind::help);
+        for (const std::string_view line : split(command->text, '\n')) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+            CHECK_FALSE(line.ends_with(' '));
+        }
+    }
+    CHECK_THAT(torchrun_help(), Contains("--nproc-per-node N|auto|gpu|cpu") &&
+                                    Contains("-r, --redirects STREAMS") &&
+                                    Contains("--numa-binding: dtrun does not bind"));
+    CHECK_THAT(deepspeed_help(),
+               Contains("-i, --include FILTER") && Contains("--autotuning: the autotuner"));
+}

@@ -1,0 +1,103 @@
+#include "launcher/wait_watch.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Deadline kStart = Deadline() + 1h;
+
+WaitWatch four_ranks(std::optional<std::chrono::milliseconds> limit = {}) {
+    return {4, [](std::uint32_t rank) { return "s" + std::to_string(rank / 2 + 1); }, limit};
+}
+
+RankWait at_start(std::uint32_t rank, std::string what = "hvd.init(): all ranks to arrive") {
+    RankWait wait;
+    wait.rank = rank;
+    wait.what = std::move(what);
+    wait.starting = true;
+    return wait;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that wait for one that has ended are told of it, and it is named", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.waits(0, {at_start(0), at_start(1)}, kStart);
+    watch.waits(1, {at_start(2)}, kStart);
+    CHECK_FALSE(watch.look(kStart + 5s).has_value());
+    watch.rank_ended(3);
+    const auto verdict = watch.look(kStart + 5s);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->end);
+    CHECK(verdict->text ==
+          "rank 3 on s2 ended without having met the others; ranks 0-2 wait for hvd.init(): all "
+          "ranks to arrive");
+}
+
+TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.waits(0, {at_start(0), at_start(1)}, kStart);
+    watch.rank_ended(3);
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());
+    watch.waits(1, {at_start(2)}, kStart + 9s);
+    CHECK_FALSE(watch.look(kStart + 9s + 500ms).has_value());  // its end may be under way
+    CHECK(watch.look(kStart + 11s).has_value());
+}
+
+TEST_CASE("waits that are no part of the start are only described", "[waits]") {
+    WaitWatch watch = four_ranks(1s);
+    RankWait wait = at_start(1, "torch's store: key checkpoint");
+    wait.starting = false;
+    watch.waits(0, {wait}, kStart);
+    watch.rank_ended(0), watch.rank_ended(2), watch.rank_ended(3);
+    CHECK_FALSE(watch.look(kStart + 1h).has_value());
+    CHECK(watch.describe() == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
+}
+
+TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
+    WaitWatch watch = four_ranks();
+    RankWait wait = at_start(2, "torch's store: key default_pg/0//4");
+    wait.hopeless = true;
+    watch.waits(1, {wait}, kStart);
+    CHECK_FALSE(watch.look(kStart + 1s).has_value());
+    const auto verdict = watch.look(kStart + 2s);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->end);
+    CHECK(
+        verdict->text ==
+        "rank 2 waits for torch's store: key default_pg/0//4, which is of a rank that this job of "
+        "4 does not have; was the program told another world size?");
+}
+
+TEST_CASE("--init-timeout names who has not come", "[waits]") {
+    WaitWatch watch = four_ranks(2s);
+    watch.waits(0, {at_start(0)}, kStart);
+    watch.waits(1, {at_start(3)}, kStart + 1s);
+    CHECK_FALSE(watch.look(kStart + 1900ms).has_value());
+    const auto verdict = watch.look(kStart + 2s);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->end);
+    CHECK(verdict->text ==
+          "rank 0 has waited 2 s (--init-timeout) for hvd.init(): all ranks to arrive; not there: "
+          "rank 1 on s1 and rank 2 on s2");
+}
+
+TEST_CASE("without a limit a long wait is told of once", "[waits]") {
+    WaitWatch watch = four_ranks();
+    RankWait unknown = at_start(kNoRank);
+    watch.waits(0, {at_start(0), unknown}, kStart);
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());
+    const auto verdict = watch.look(kStart + 10s);
+    REQUIRE(verdict.has_value());
+    CHECK_FALSE(verdict->end);
+    CHECK(verdict->text ==
+          "rank 0 and 1 process have waited 10 s for hvd.init(): all ranks to arrive");
+    CHECK_FALSE(watch.look(kStart + 1h).has_value());
+    watch.begin();
+    CHECK(watch.describe().empty());
+}
+
+}  // namespace dtrun

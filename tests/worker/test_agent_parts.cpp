@@ -1,0 +1,71 @@
+// What an agent does before and after its ranks run: ports, addresses, arguments, error files.
+
+#include "tests/support/loop.h"
+#include "worker/error_files.h"
+#include "worker/probe.h"
+#include "worker/rank_macros.h"
+#include "worker/reserved_ports.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+namespace dtrun {
+
+TEST_CASE("each rank's numbers replace the names in its arguments", "[agent]") {
+    Assign assign;
+    assign.world_size = 16;
+    assign.node_rank = 3;
+    assign.ranks.resize(4);
+    const RankSlot slot{13, 1, 3, 4, 1};
+    const std::vector<std::string> argv{"prog", "--local_rank=${local_rank}",
+                                        "${rank}/${world_size}", "${node_rank}-${local_world_size}",
+                                        "${HOME} $rank ${ran"};
+    CHECK(replace_macros(argv, assign, slot) == std::vector<std::string>{"prog", "--local_rank=1",
+                                                                         "13/16", "3-4",
+                                                                         "${HOME} $rank ${ran"});
+}
+
+TEST_CASE("what a rank writes into its error file is there after it, once", "[agent]") {
+    ErrorFiles files;
+    const std::string path = files.open(7);
+    REQUIRE_FALSE(path.empty());
+    std::ofstream(path) << "first";
+    std::ofstream(path) << "{}";  // a second opening truncates, as with any file
+    CHECK(files.take(7) == "{}");
+    CHECK(files.take(7).empty());
+    CHECK(files.take(8).empty());
+}
+
+TEST_CASE("reserved ports stand in a row, and nobody else gets them", "[agent]") {
+    ReservedPorts ports(3);
+    REQUIRE(ports.first() != 0);
+    asio::io_context io;
+    for (std::uint16_t i = 0; i < 3; ++i) {
+        tcp::acceptor acceptor(io);
+        acceptor.open(tcp::v4());
+        boost::system::error_code error;
+        const auto port = static_cast<std::uint16_t>(ports.first() + i);
+        acceptor.bind(tcp::endpoint(tcp::v4(), port), error);
+        CHECK(error == asio::error::address_in_use);
+    }
+    CHECK(ReservedPorts(0).first() == 0);
+}
+
+TEST_CASE("a probe finds the addresses at which a reserved port waits", "[agent]") {
+    ReservedPorts ports(1);
+    const Probe probe{{"127.0.0.1", "127.0.0.2", "::1", "nonsense"}, ports.first(), 2'000};
+    asio::io_context io;
+    const Reached before = run_to_end(io, try_addresses(probe));
+    CHECK(before.addresses.empty());
+    CHECK(before.why.find("127.0.0.1: ") != std::string::npos);
+    CHECK(before.why.find("nonsense: no address") != std::string::npos);
+    ports.listen_on_first();
+    const Reached after = run_to_end(io, try_addresses(probe));
+    CHECK(after.addresses.size() >= 2);
+    CHECK(after.addresses[0] == "127.0.0.1");
+    CHECK(after.addresses[1] == "127.0.0.2");
+    ports.release();
+    CHECK(run_to_end(io, try_addresses(probe)).addresses.empty());
+}
+
+}  // namespace dtrun
