@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <unistd.h>
 #include <algorithm>
+#include <boost/asio/ip/udp.hpp>
 #include <climits>
 
 namespace dtrun {
@@ -55,6 +56,21 @@ std::string host_name() {
     char name[HOST_NAME_MAX + 1] = "";
     ::gethostname(name, sizeof name - 1);
     return name;
+}
+
+std::string address_towards(const std::string& address) {
+    boost::system::error_code error;
+    const auto target = asio::ip::make_address(address, error);
+    if (error) return {};
+    asio::io_context io;
+    asio::ip::udp::socket socket(io);
+    constexpr std::uint16_t kAnyPort = 9;
+    const asio::ip::udp::endpoint endpoint(target, kAnyPort);
+    socket.open(endpoint.protocol(), error);
+    if (!error) socket.connect(endpoint, error);
+    if (error) return {};
+    const auto local = socket.local_endpoint(error);
+    return error ? std::string() : numeric(local.address());
 }
 
 }  // namespace dtrun

@@ -14,6 +14,10 @@ std::string numeric(const asio::ip::address& address);
 std::string remote_address(const tcp::socket& socket);
 std::string local_address(const tcp::socket& socket);
 
+/// The address of this machine from which packets to `address` (numeric) would go; empty if there is
+/// no way. Nothing is sent.
+std::string address_towards(const std::string& address);
+
 struct InterfaceAddress {
     std::string interface;  ///< e.g. "eth0"
     std::string address;    ///< numeric, without a scope

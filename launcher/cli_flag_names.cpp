@@ -40,7 +40,10 @@ std::unexpected<Error> unknown(const Flags& flags, string_view name) {
     for (const Flag& flag : flags)
         for (const string_view candidate : split(flag.names, ' ')) names.emplace_back(candidate);
     std::string hint = did_you_mean(name, names);
-    if (hint.empty()) hint = "; see dtrun --help";
+    const string_view command = &flags == &torchrun_flags()    ? "dtrun torchrun"
+                                : &flags == &deepspeed_flags() ? "dtrun deepspeed"
+                                                               : "dtrun";
+    if (hint.empty()) hint = fmt::format("; see {} --help", command);
     return fail(Errc::invalid_input, "unknown option {}{}", name, hint);
 }
 
@@ -118,6 +121,8 @@ Result<void> OptionReader::option(Draft& draft) {
         return fail(Errc::invalid_input, "{} is refused: {}", found->name, flag.refused);
     const auto value = option_value(*found);
     if (!value) return std::unexpected(value.error());
+    const bool is_nothing = value->empty() && flag.value() == Flag::Value::required;
+    if (is_nothing) return {};  // as if a script's variable had not been written there
     const auto applied = flag.apply(draft, *value);
     if (!applied) return fail(applied.error(), "{}", found->name);
     return {};
@@ -125,10 +130,11 @@ Result<void> OptionReader::option(Draft& draft) {
 
 Result<string_view> OptionReader::option_value(const FoundFlag& found) {
     const Flag::Value kind = found.flag->value();
+    const bool may_be_empty = found.flag->group == FlagGroup::native;
     if (found.attached) {
         if (kind == Flag::Value::none)
             return fail(Errc::invalid_input, "{} takes no value", found.name);
-        if (found.attached->empty())
+        if (found.attached->empty() && !may_be_empty)
             return fail(Errc::invalid_input, "{}: the value is empty", found.name);
         return *found.attached;
     }
@@ -143,7 +149,8 @@ Result<string_view> OptionReader::option_value(const FoundFlag& found) {
         return fail(Errc::invalid_input,
                     "{} needs a value: {} {} (with '=' if it begins with a dash)", found.name,
                     found.name, found.flag->metavar);
-    if (next.empty()) return fail(Errc::invalid_input, "{}: the value is empty", found.name);
+    if (next.empty() && !may_be_empty)
+        return fail(Errc::invalid_input, "{}: the value is empty", found.name);
     ++at_;
     return next;
 }

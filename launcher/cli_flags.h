@@ -34,7 +34,8 @@ struct Draft {
     DeepspeedWords deepspeed;
 };
 
-/// `native`: of the program whose front end it is; wins where a shortened name could be several.
+/// `native`: of the program whose front end it is; wins where a shortened name could be several, and
+/// counts as not given where its value is empty.
 enum class FlagGroup {
     native,
     daemon,

@@ -64,8 +64,8 @@ Result<std::string> contracts_text(std::string_view name) {
         return described(*contract);
     std::vector<std::string> names{"all"};
     for (const Contract& contract : contracts()) names.emplace_back(contract.name);
-    return fail(Errc::invalid_input, "there is no contract \"{}\"{}", name,
-                did_you_mean(name, names));
+    return fail(Errc::invalid_input, "there is no contract \"{}\"{}; `dtrun contracts` lists them",
+                name, did_you_mean(name, names));
 }
 
 }  // namespace dtrun

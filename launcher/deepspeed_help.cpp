@@ -9,9 +9,9 @@ constexpr std::string_view kIntroduction =
     R"(usage: dtrun deepspeed [options] [--] script [args...]
 
 Takes the words of DeepSpeed's launcher and starts the ranks itself: no pdsh, no
-mpirun, and every process is gone when one fails. Ranks get DeepSpeed's variables
-and the GPUs of their slots. A link named deepspeed that leads to dtrun does the
-same. Flags may be written with '_' or '-'.
+mpirun, and every process is gone when one fails. Ranks get the variables that
+DeepSpeed reads, and the GPUs of their slots. A link named deepspeed that leads
+to dtrun does the same. Flags may be written with '_' or '-'.
 
 Examples:
   dtrun deepspeed --num_gpus 4 train.py --deepspeed_config ds.json

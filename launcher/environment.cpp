@@ -22,6 +22,9 @@ constexpr VariableGroup kGroups[] = {
     {NameRule::own, "reserved for dtrun", "DTRUN_*"},
     {NameRule::stale, "where the job meets; another job's would join the wrong one",
      "MASTER_ADDR MASTER_PORT HOROVOD_GLOO_RENDEZVOUS_* HOROVOD_ELASTIC _HOROVOD_SECRET_KEY"},
+    {NameRule::stale, "another job's places, for jax, TensorFlow and MXNet",
+     "TF_CONFIG JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID DMLC_ROLE "
+     "DMLC_PS_ROOT_URI DMLC_PS_ROOT_PORT DMLC_NUM_WORKER DMLC_WORKER_ID DMLC_NODE_HOST"},
     {NameRule::stale, "left by torchrun or another torch launcher around dtrun",
      "NODE_RANK ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
      "TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE "

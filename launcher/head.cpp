@@ -212,6 +212,7 @@ void Head::start_ranks() {
         const auto host = static_cast<std::uint32_t>(member - 1);
         assign.ranks_below = ranks_below[host];
         assign.master_address = master_address_;
+        if (!assign.nodes.empty()) assign.nodes.front().address = master_address_;
         send(host, encode(assign));
     }
     stdin_->start();

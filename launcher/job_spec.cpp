@@ -179,6 +179,9 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     auto contracts = effective_contracts(options.contracts, in_slurm);
     if (!contracts) return fail(contracts.error(), "--contract");
     spec.contracts = std::move(*contracts);
+    const auto ranks = static_cast<std::uint32_t>(spec.placement.world_size());
+    if (auto done = check_contracts(spec.contracts, ranks); !done)
+        return fail(done.error(), "--contract");
     if (options.join && needs_nodes(spec.contracts))
         return fail(Errc::invalid_input,
                     "--contract: one of these names all hosts, which only a job that one dtrun "

@@ -105,8 +105,9 @@ struct Options {
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
     std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
     std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id
-    std::vector<Variable> tuning_env;  ///< made by tuning flags, --config-file, --tcp and
-                                       ///< --network-interfaces; each name once
+    std::vector<Variable>
+        tuning_env;  ///< made by tuning flags, --config-file, --tcp, .deepspeed_env and
+                     ///< --network-interfaces; each name once
 
     // How hosts are reached.
     TransportChoice transport = TransportChoice::automatic;  ///< --transport

@@ -53,6 +53,10 @@ constexpr std::array kTorch{
     ContractVariable{"TORCHELASTIC_ERROR_FILE", fixed,
                      "where @record leaves a traceback; not set where nobody would read it"},
     ContractVariable{"TORCH_NCCL_ASYNC_ERROR_HANDLING", fallback, "1, as torchrun has it"},
+    ContractVariable{"GLOO_SOCKET_IFNAME", fallback,
+                     "the interface by which the hosts reach each other; else ranks ask what their "
+                     "host's name means, which on many hosts is 127.0.1.1"},
+    ContractVariable{"TP_SOCKET_IFNAME", fallback, "the same, for torch.distributed.rpc"},
     ContractVariable{"OMP_NUM_THREADS", fallback,
                      "processors that the scheduler gave each rank; else 1 with several ranks on "
                      "the host, as torchrun has it"},
@@ -71,7 +75,7 @@ constexpr std::array kHorovod{
                      "127.0.0.1: the agent serves Horovod's store"},
     ContractVariable{"HOROVOD_GLOO_RENDEZVOUS_PORT", fixed, "of that"},
     ContractVariable{"HOROVOD_GLOO_IFACE", fallback,
-                     "the interface over which this host reached dtrun; may differ from host to "
+                     "the interface by which the hosts reach each other; may differ from host to "
                      "host"},
     ContractVariable{"HOROVOD_CONTROLLER", fallback, "gloo"},
     ContractVariable{"HOROVOD_CPU_OPERATIONS", fallback, "gloo"},
@@ -100,12 +104,18 @@ constexpr std::array kJax{
     ContractVariable{"JAX_NUM_PROCESSES", fixed,
                      "number of ranks; jax does not read it, programs do"},
     ContractVariable{"JAX_PROCESS_ID", fixed, "global index; likewise"},
+    ContractVariable{"no_grpc_proxy", fallback,
+                     "only where a proxy is set: no_proxy, and the job's hosts, for which gRPC "
+                     "would ask the proxy"},
 };
 
 constexpr std::array kTensorflow{
     ContractVariable{"TF_CONFIG", fixed,
                      "JSON: each rank is a worker, at a free port of its host; and the rank's "
                      "index"},
+    ContractVariable{"no_grpc_proxy", fallback,
+                     "only where a proxy is set: no_proxy, and the job's hosts, for which gRPC "
+                     "would ask the proxy"},
 };
 
 constexpr std::array kMxnet{

@@ -269,7 +269,7 @@ void Membership::describe_generation() {
             // The first free port is MASTER_PORT.
             const auto port = static_cast<std::uint16_t>(seat.member.free_port + 1);
             common_.nodes.push_back(
-                {seat.member.peer_address, port, static_cast<std::uint32_t>(seat.ranks.size())});
+                {master_address(seat.member), port, static_cast<std::uint32_t>(seat.ranks.size())});
         }
         if (seat.ranks.front().rank != 0) continue;
         common_.master_address = master_address(seat.member);

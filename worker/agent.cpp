@@ -207,7 +207,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     facts_.role = bootstrap_.role;
     facts_.run_id = bootstrap_.run_id;
     facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
-    facts_.interface = preflight_.interface.empty() ? join.interface : preflight_.interface;
+    interface_ = join.interface;
 
     link_ = std::make_unique<Link>(std::move(*connection));
     pulse_ = std::make_unique<Pulse>(io_.get_executor(),
@@ -433,6 +433,7 @@ Result<void> Agent::on_assign(std::string_view payload) {
     if (leaving_ || strays_) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
+    choose_interface(*assign);
     const TorchStore torch = torch_store_for(*assign, facts_, preflight_.env);
     Fd master;
     if (torch == TorchStore::agent && has_rank_0(*assign) && !stores_->torch_listens())
@@ -451,6 +452,20 @@ Result<void> Agent::on_assign(std::string_view payload) {
         rank_started(std::move(start), assign->generation, started);
     link_->send(encode(started));
     return {};
+}
+
+/// For ranks to talk to each other. Where we came over loopback, to a head on this machine, the others
+/// of the job did not: the way to rank 0's host is theirs.
+void Agent::choose_interface(const Assign& assign) {
+    facts_.interface = preflight_.interface.empty() ? interface_ : preflight_.interface;
+    if (!preflight_.interface.empty() || assign.node_count < 2) return;
+    const std::vector<InterfaceAddress> interfaces = interface_addresses();
+    const auto holds = [&interfaces](const std::string& address) {
+        return std::ranges::find(interfaces, address, &InterfaceAddress::address);
+    };
+    auto found = holds(assign.master_address);
+    if (found == interfaces.end()) found = holds(address_towards(assign.master_address));
+    if (found != interfaces.end() && !found->loopback) facts_.interface = found->interface;
 }
 
 void Agent::rank_started(Supervisor::Start start, std::uint64_t generation, Started& started) {

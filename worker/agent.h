@@ -69,6 +69,7 @@ private:
     Result<void> on_stop(std::string_view payload);
     Result<void> on_probe(std::string_view payload);
     asio::awaitable<void> answer_probe(Probe probe);
+    void choose_interface(const Assign& assign);
     void say_who_waits(std::chrono::milliseconds at_least);
     Result<Welcome> welcome(const Hello& hello) const;
     void say_paused();
@@ -90,6 +91,7 @@ private:
     Bootstrap bootstrap_;
     Preflight preflight_;
     ContractFacts facts_;
+    std::string interface_;  ///< over which the head was reached
     ReservedPorts reserved_ports_;
     ErrorFiles error_files_;
     std::unique_ptr<Link> link_;

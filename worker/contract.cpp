@@ -98,6 +98,10 @@ void add_torch(Making& make) {
                 {"TORCHELASTIC_RUN_ID", facts.run_id.empty() ? facts.job : facts.run_id},
                 {"TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False"}});
     if (!facts.error_file.empty()) make.fixed({{"TORCHELASTIC_ERROR_FILE", facts.error_file}});
+    // Else they ask what the host's own name means, which on many hosts is 127.0.1.1.
+    if (!facts.interface.empty())
+        make.fallback(
+            {{"GLOO_SOCKET_IFNAME", facts.interface}, {"TP_SOCKET_IFNAME", facts.interface}});
     make.fallback({{"MASTER_ADDR", near ? "127.0.0.1" : assign.master_address},
                    {"MASTER_PORT", text(near ? facts.proxy_port : assign.master_port)},
                    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}});
@@ -125,6 +129,18 @@ void add_devices(Making& make) {
 std::string endpoint(const std::string& address, std::uint32_t port) {
     const bool v6 = address.find(':') != std::string::npos;
     return v6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
+}
+
+/// gRPC, by which jax and TensorFlow connect ranks, would ask a proxy for the job's hosts as well.
+void add_no_proxy(Making& make) {
+    constexpr std::string_view kProxies[] = {"grpc_proxy", "https_proxy", "http_proxy"};
+    const auto set = [&](std::string_view name) { return make.user.contains(name); };
+    if (std::ranges::none_of(kProxies, set)) return;
+    const auto given = make.user.find("no_proxy");
+    std::string hosts = given == make.user.end() ? "" : given->second;
+    for (const NodePlace& node : make.assign.nodes)
+        hosts += (hosts.empty() ? "" : ",") + node.address;
+    make.fallback({{"no_grpc_proxy", hosts}});
 }
 
 /// jax 0.10 (_src/distributed.py, _src/clusters/): the address is its own variable; for the rest it
@@ -265,6 +281,7 @@ ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
     const bool knows_nodes = assign.nodes.size() == assign.node_count;
     Making make{assign, slot, facts, user};
     if (make.has("torch") || make.has("plain")) add_plain(make);
+    if (knows_nodes && (make.has("jax") || make.has("tensorflow"))) add_no_proxy(make);
     for (const Part& part : kParts)
         if (make.has(part.contract) && (knows_nodes || !find_contract(part.contract)->needs_nodes))
             part.add(make);

@@ -67,6 +67,25 @@ TEST_CASE("ranks meet at the address by which rank 0's host came", "[cluster][me
     CHECK(lines == Lines(4, address_of(cluster, "s1") + " True"));
 }
 
+TEST_CASE("ranks beside dtrun itself use the network that the other hosts see",
+          "[cluster][meeting]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string here = address_of(cluster, "head");
+    const std::string interface = interface_of(cluster, "head");
+    const std::string script =
+        "echo $(hostname) $MASTER_ADDR $HOROVOD_GLOO_IFACE $GLOO_SOCKET_IFNAME";
+    for (const std::string hosts : {"head:1,s1:1", "s1:1,head:1"}) {
+        const Finished done = cluster.dtrun({"-H", hosts, "--tag", "none", "sh", "-c", script});
+        INFO(hosts << ": " << done.err);
+        CHECK(done.exit_code == 0);
+        const std::string master = hosts.starts_with("head") ? here : address_of(cluster, "s1");
+        CHECK_THAT(done.out, Contains("head " + master + " " + interface + " " + interface + "\n"));
+        CHECK_THAT(done.out, Contains("s1 " + master + " " + interface_of(cluster, "s1") + " "));
+    }
+    const Finished alone = cluster.dtrun({"-np", "2", "--tag", "none", "sh", "-c", script});
+    CHECK_THAT(alone.out, Contains("head 127.0.0.1 lo lo\n"));
+}
+
 TEST_CASE("where a host does not reach that address, another one is found that all reach",
           "[cluster][meeting]") {
     Cluster& cluster = Cluster::shared(kHosts);

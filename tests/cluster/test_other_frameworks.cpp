@@ -82,18 +82,28 @@ TEST_CASE("a program for Accelerate forms one group of processors over two hosts
            for_each_rank("accelerate rank {rank} of 4, local rank {local}, MULTI_CPU, sum 10"));
 }
 
-TEST_CASE("accelerate launch runs below one rank of each host",
+TEST_CASE("accelerate launch --cpu starts one process, and dtrun as many of it as are wanted",
           "[cluster][frameworks][accelerate]") {
     Cluster& cluster = Cluster::shared(kHosts);
     if (!has(cluster, kPython, "accelerate")) return;
+    prints(cluster, {},
+           {kPython, "-m", "accelerate.commands.launch", "--cpu", script("accelerate")},
+           for_each_rank("accelerate rank {rank} of 4, local rank {local}, MULTI_CPU, sum 10"));
+}
+
+TEST_CASE("accelerate launch starts processes of its own below one rank of each host",
+          "[cluster][frameworks][accelerate]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    if (!has(cluster, kPython, "accelerate")) return;
+    // --multi_gpu is what makes it call torchrun; the contract keeps the program on processors.
     const std::string launch = fmt::format(
-        "exec {} -m accelerate.commands.launch --cpu --num_machines $GROUP_WORLD_SIZE "
+        "exec {} -m accelerate.commands.launch --multi_gpu --num_machines $GROUP_WORLD_SIZE "
         "--num_processes 4 --machine_rank $GROUP_RANK --main_process_ip $MASTER_ADDR "
-        "--main_process_port $MASTER_PORT --num_cpu_threads_per_process 1 --mixed_precision no "
-        "--dynamo_backend no {}",
+        "--main_process_port $MASTER_PORT --num_cpu_threads_per_process 1 {}",
         kPython, script("accelerate"));
-    const Finished done =
-        run_program(cluster, {"-np", "2", "-H", "s1,s2", "--store", "rank0"}, {"sh", "-c", launch});
+    const Finished done = run_program(
+        cluster, {"-np", "2", "-H", "s1,s2", "--store", "rank0", "--contract", "accelerate-cpu"},
+        {"sh", "-c", launch});
     INFO(done.out << done.err);
     CHECK(done.exit_code == 0);
     const auto printed = by_rank(done.out);

@@ -160,6 +160,7 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
         {"--autotuning run t.py",
          "--autotuning is refused: the autotuner starts jobs of its own; run DeepSpeed's deepspeed "
          "for it"},
+        {"--wrong_flag t.py", "unknown option --wrong-flag; see dtrun deepspeed --help"},
         {"--no_ssh t.py",
          "--no-ssh is refused: dtrun starts all nodes from one command; without ssh run dtrun "
          "serve on one machine and dtrun join on each"},

@@ -179,6 +179,16 @@ TEST_CASE("Files of torchrun have a folder, lines a prefix", "[launcher][torchru
     CHECK(tagged.rank_output.prefixed.of(0) == 0);
 }
 
+TEST_CASE("An empty value of torchrun's flags is as good as none", "[launcher][torchrun]") {
+    const Options options =
+        torch_options("--rdzv-conf '' --rdzv-id= --nnodes '' --log-dir '' --tee= t.py x");
+    CHECK(options.run_id.empty());
+    CHECK(options.shape.hosts_flag.empty());
+    CHECK(options.output_dir.empty());
+    CHECK(options.program == Words{"py", "-u", "t.py", "x"});
+    CHECK(torch_error("-H '' t.py") == "-H: the value is empty");
+}
+
 TEST_CASE("Words about the meeting are accepted with one note", "[launcher][torchrun]") {
     CHECK(torch_warnings("--rdzv-backend c10d --rdzv-id x t.py").empty());
     CHECK(torch_options("--rdzv-backend c10d --rdzv-id x t.py").run_id == "x");
@@ -283,7 +293,7 @@ TEST_CASE("torchrun's mistakes are answered with what would be right", "[launche
          "--duplicate-stdout-filters is refused: dtrun copies no lines; grep the files of --tee"},
         {"--standalone -H a t.py", "--standalone is this machine alone; leave -H out"},
         {"--standalone --nnodes 2 t.py", "--standalone is one node, not --nnodes 2"},
-        {"--nprocs 2 t.py", "unknown option --nprocs; did you mean --no-env?"},
+        {"--nprocs 2 t.py", "unknown option --nprocs; see dtrun torchrun --help"},
         {"--max-restarts 1 --keep-going t.py",
          "--keep-going and --max-restarts exclude each other; give one of them"},
     }));

@@ -116,6 +116,8 @@ TEST_CASE("what the user may know better is only a default", "[contract]") {
     CHECK(defaults == std::map<std::string, std::string>{{"HOROVOD_CONTROLLER", "gloo"},
                                                          {"HOROVOD_CPU_OPERATIONS", "gloo"},
                                                          {"HOROVOD_GLOO_IFACE", "eth1"},
+                                                         {"GLOO_SOCKET_IFNAME", "eth1"},
+                                                         {"TP_SOCKET_IFNAME", "eth1"},
                                                          {"PYTHONUNBUFFERED", "1"},
                                                          {"MASTER_ADDR", "10.0.0.1"},
                                                          {"MASTER_PORT", "20123"},
@@ -266,6 +268,24 @@ TEST_CASE("TensorFlow finds every rank in TF_CONFIG", "[contract][tensorflow]") 
     CHECK(boost::json::parse(fixed.at("TF_CONFIG")) == expected);
 }
 
+TEST_CASE("no proxy is asked for the job's own hosts", "[contract][jax][tensorflow]") {
+    for (const std::string contract : {"jax", "tensorflow"}) {
+        const ContractFacts facts = default_facts({contract});
+        const auto value = [&](const Environment& user) {
+            const auto defaults = as_map(sample(facts, user).defaults);
+            const auto found = defaults.find("no_grpc_proxy");
+            return found == defaults.end() ? "not set" : found->second;
+        };
+        CHECK(value({}) == "not set");
+        CHECK(value({{"no_proxy", "localhost"}}) == "not set");
+        CHECK(value({{"https_proxy", "http://proxy:3128"}}) == "10.0.0.1,10.0.0.2");
+        CHECK(value({{"http_proxy", "http://proxy:3128"}, {"no_proxy", "localhost"}}) ==
+              "localhost,10.0.0.1,10.0.0.2");
+    }
+    CHECK_FALSE(all_of(sample(default_facts(), {{"http_proxy", "http://proxy:3128"}}))
+                    .contains("no_grpc_proxy"));
+}
+
 TEST_CASE("ps-lite finds workers first, then servers, and a scheduler last", "[contract][mxnet]") {
     const Assign assign = second_host();
     const auto roles = [&](const Environment& user) {
@@ -327,7 +347,8 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
                                                                 : fallback_in_table)
                     .insert(std::string(variable.name));
         const Assign assign = second_host();
-        const ContractVariables set = contract_variables(assign, assign.ranks[0], facts, {});
+        const ContractVariables set = contract_variables(assign, assign.ranks[0], facts,
+                                                         {{"http_proxy", "http://proxy:3128"}});
         std::set<std::string> fixed, fallback;
         for (const auto& [name, value] : set.fixed) fixed.insert(name);
         for (const auto& [name, value] : set.defaults) fallback.insert(name);

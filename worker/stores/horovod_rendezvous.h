@@ -24,21 +24,21 @@ namespace dtrun {
 /// Horovod's Gloo meets in *scopes* ("global", "local_<host>", "cross_<n>" and others for process
 /// sets), and does so again with every hvd.init(). In one round of a scope, rank r of n there does
 ///
-///     PUT rank_<r>;  GET rank_<i> of i < r, once;  PUT <r>;  GET <i> of all others until it is there;
+///     PUT rank_<r>;  GET rank_<i> of i < r, once;  PUT <r>;  GET <i> of all others until there;
 ///     connect to all, a barrier over these connections;  DELETE <r>
 ///
 /// The names are the same in each round, so rounds are told apart here. A rank begins a round with
-/// its PUT of rank_<r> if it has got as far as PUT <r> in the round before (if not, a connection was
-/// lost and the client tries again). PUT and DELETE of <r> belong to the round in which r is. A GET
-/// does not say who asks; it belongs to the highest round of any rank of this host. That is the
-/// asker's own: a rank leaves round k's barrier only when every rank has entered it, and who has
-/// entered it has had the answers of all its GETs in round k. So when a first rank begins round k+1,
-/// nobody of the scope has a GET of round k left to make; and who asks in round k+1 has begun it.
-/// For the same reason a rank's keys can be erased everywhere once that rank says DELETE.
+/// its PUT of rank_<r> if it has got as far as PUT <r> in the round before (if not, a connection
+/// was lost and the client tries again). PUT and DELETE of <r> belong to the round in which r is. A
+/// GET does not say who asks; it belongs to the highest round of any rank of this host. That is
+/// the asker's own: a rank leaves round k's barrier only when every rank has entered it, and who
+/// has entered it has had the answers of all its GETs in round k. So when a first rank begins round
+/// k+1, nobody of the scope has a GET of round k left to make; and who asks in round k+1 has begun
+/// it. For the same reason a rank's keys can be erased everywhere once that rank says DELETE.
 ///
-/// Who is alone in a scope publishes nothing, and Horovod may then give the same names to others: it
-/// names the "cross" scopes of a process set after local ranks in the set, but fills them by local ranks
-/// in the job. So nothing is kept of who is alone.
+/// Who is alone in a scope publishes nothing, and Horovod may then give the same names to others:
+/// it names the "cross" scopes of a process set after local ranks in the set, but fills them by
+/// local ranks in the job. So nothing is kept of who is alone.
 ///
 /// What belongs to no round (the functions of horovod.run(), addresses for elastic jobs) are bytes
 /// under a name.
@@ -63,8 +63,8 @@ public:
     /// Nobody waits for that answer any more. Idempotent.
     void forget(Asker asker);
 
-    /// Who waits for others. A rank is named where it is known: in front of the start gate, and on a
-    /// host that has only one. What HTTP tells of others is not worth a search through /proc: the
+    /// Who waits for others. A rank is named where it is known: in front of the start gate, and on
+    /// a host that has only one. What HTTP tells of others is not worth a search through /proc: the
     /// wait's text names the rank that everybody waits for.
     std::vector<RankWait> waits(Deadline now) const;
 

@@ -14,8 +14,8 @@ namespace dtrun {
 
 /// Serves Horovod's HTTP store to the ranks of this host, on loopback, out of the job's own store.
 ///
-/// A request is one connection. Who has to wait is held: the client has no time limit of its own for
-/// an answer. Its connection says when it has died.
+/// A request is one connection. Who has to wait is held: the client has no time limit of its own
+/// for an answer. Its connection says when it has died.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
 class HorovodServer {

@@ -60,6 +60,7 @@ struct TcpStoreServer::Connection : std::enable_shared_from_this<Connection> {
     bool closed = false;
     std::optional<TcpStoreSession> session;  ///< none, if closed, as soon as that may be
     asio::steady_timer wake;                 ///< of the reader that waits for wants_input()
+    bool resting = false;                    ///< that it does
     bool writing = false;
     std::uint32_t rank = kNoRank;
 };
@@ -145,13 +146,18 @@ void TcpStoreServer::admit(tcp::socket socket) {
     connection->session.emplace(*store_, std::move(hooks));
     connections_.insert(connection);
     tasks_.spawn(serve(connection));
-    for (const Shared& other : connections_)
-        if (!other->closed && other->session->undecided()) other->session->reconsider();
+    // It may be what decides for those of its host that were in doubt.
+    for (const std::weak_ptr<Connection>& other : std::exchange(undecided_, {}))
+        if (const Shared doubtful = other.lock(); doubtful && !doubtful->closed) {
+            doubtful->session->reconsider();
+            flush(*doubtful);
+        }
 }
 
 asio::awaitable<void> TcpStoreServer::serve(Shared connection) {
     while (!connection->closed) {
         if (!connection->session->wants_input()) {
+            connection->resting = true;
             co_await connection->wake.async_wait(use_tuple);
             continue;
         }
@@ -191,7 +197,8 @@ void TcpStoreServer::flush(Connection& connection) {
                                  failure->message));
         return close(connection);
     }
-    if (session.wants_input()) connection.wake.cancel();
+    if (session.undecided()) undecided_.push_back(connection.weak_from_this());
+    if (std::exchange(connection.resting, false)) connection.wake.cancel();
 }
 
 asio::awaitable<void> TcpStoreServer::write_rest(Shared connection) {

@@ -64,6 +64,7 @@ private:
     std::set<std::string> peers_;  ///< and of the job's other hosts
     std::set<std::string> turned_away_;
     std::set<Shared> connections_;
+    std::vector<std::weak_ptr<Connection>> undecided_;  ///< see TcpStoreSession::reconsider()
     bool more_ranks_ = false;  ///< than the job has: the program starts some itself
     std::size_t complaints_ = 0;
     TaskGroup tasks_;

@@ -92,9 +92,7 @@ void TcpStoreSession::set_writable(bool writable) {
 }
 
 void TcpStoreSession::reconsider() {
-    if (!parser_.undecided()) return;
-    run();
-    if (has_output() || failure_) hooks_.changed();
+    if (parser_.undecided()) run();
 }
 
 std::optional<TcpStoreSession::Waiting> TcpStoreSession::waiting() const {

@@ -1,7 +1,7 @@
 """One rank of a Horovod program does something else than the others: horovod_goes_wrong.py HOW RANK
 
-Each rank prints when it comes to hvd.init(), and the wrong one when it goes wrong, in seconds of the
-epoch.
+Each rank prints when it comes to hvd.init(), and the wrong one when it goes wrong, in seconds of
+the epoch.
 """
 import os
 import sys

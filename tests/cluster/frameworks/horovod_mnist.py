@@ -1,6 +1,6 @@
 """A student's first Horovod program: a small convolutional net that learns to read digits.
 
-The digits are drawn here, a font of 5x7 dots at random places with noise, so nothing is downloaded.
+The digits are drawn here, a font of 5x7 dots at random places, with noise: nothing is downloaded.
 """
 import argparse
 
@@ -21,7 +21,7 @@ FONT = """
 10001 00100 01000 10001 00010 10001 10001 01000 10001 00010
 01110 01110 11111 01110 00010 01110 01110 01000 01110 01100
 """
-SIDE = 16
+SIDE = 14
 
 
 def digits(count, seed):
@@ -30,11 +30,11 @@ def digits(count, seed):
     glyphs = torch.tensor([[[float(dot) for dot in row[digit]] for row in rows]
                            for digit in range(10)])
     labels = torch.randint(10, (count,), generator=generator)
-    images = 0.3 * torch.rand(count, 1, SIDE, SIDE, generator=generator)
-    tops = torch.randint(SIDE - 7, (count,), generator=generator)
-    lefts = torch.randint(SIDE - 5, (count,), generator=generator)
+    images = 0.6 * torch.rand(count, 1, SIDE, SIDE, generator=generator) - 0.5
+    tops = torch.randint(3, 6, (count,), generator=generator)
+    lefts = torch.randint(4, 7, (count,), generator=generator)
     for image, label, top, left in zip(images, labels, tops, lefts):
-        image[0, top:top + 7, left:left + 5] += glyphs[label]
+        image[0, top:top + 7, left:left + 5] += 2 * glyphs[label]
     return TensorDataset(images, labels)
 
 
@@ -69,9 +69,9 @@ def test(model, loader):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=0.03)
     parser.add_argument("--fp16-allreduce", action="store_true")
     parser.add_argument("--use-adasum", action="store_true")
     parser.add_argument("--no-cuda", action="store_true")
@@ -80,7 +80,7 @@ def main():
     hvd.init()
     torch.manual_seed(42)
     torch.set_num_threads(1)
-    training, testing = digits(4096, seed=1), digits(1024, seed=2)
+    training, testing = digits(2048, seed=1), digits(512, seed=2)
     sampler = DistributedSampler(training, num_replicas=hvd.size(), rank=hvd.rank())
     loader = DataLoader(training, batch_size=args.batch_size, sampler=sampler)
     test_loader = DataLoader(testing, batch_size=256, sampler=DistributedSampler(

@@ -20,12 +20,12 @@ def small_net(seed):
 
 
 def train(steps=30, **more):
-    """Trains with DistributedOptimizer. The mean loss of all ranks, in the first and the last step."""
+    """Trains with DistributedOptimizer. The mean loss of all ranks, in the first and last step."""
     model = small_net(seed=1 + hvd.rank())  # made equal by the broadcast
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **more)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), **more)
     generator = torch.Generator().manual_seed(100 + hvd.rank())
     losses = []
     for _ in range(steps):
@@ -57,7 +57,8 @@ def collectives():
     assert told.eq(size - 1).all()
     sent = torch.arange(size) + 100 * rank
     assert hvd.alltoall(sent).tolist() == [rank + 100 * r for r in range(size)]
-    assert hvd.broadcast_object({"text": "x" * 5000} if rank == 0 else None)["text"][4999] == "x"
+    told = hvd.broadcast_object({"text": "x" * 5000} if rank == 0 else None, name="told")
+    assert told["text"] == "x" * 5000
     hvd.barrier()
 
 
@@ -68,18 +69,6 @@ def optimizer():
 
 def fp16():
     first, last = train(compression=hvd.Compression.fp16)
-    assert last < first / 2, (first, last)
-
-
-def adasum():
-    # Of two equal vectors their mean, of two orthogonal ones their sum.
-    equal = hvd.allreduce(torch.ones(8), op=hvd.Adasum, name="equal")
-    assert torch.allclose(equal, torch.ones(8)), equal
-    own = torch.zeros(hvd.size())
-    own[hvd.rank()] = 1
-    orthogonal = hvd.allreduce(own, op=hvd.Adasum, name="orthogonal")
-    assert torch.allclose(orthogonal, torch.ones(hvd.size())), orthogonal
-    first, last = train(op=hvd.Adasum)
     assert last < first / 2, (first, last)
 
 
@@ -103,7 +92,7 @@ def again():
 
 
 hvd.init()
-for check in (place, collectives, optimizer, fp16, adasum, process_sets, again):
+for check in (place, collectives, optimizer, fp16, process_sets, again):
     check()
     print(f"ok {check.__name__}", flush=True)
 hvd.shutdown()

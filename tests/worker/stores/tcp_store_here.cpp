@@ -1,10 +1,11 @@
-// Serves torch's store on 127.0.0.1, prints the port, and ends when its standard input does. A line
-// "waits" on standard input is answered with a line for each one who waits, and an empty one; a line
-// "begin" begins another generation.
+// Serves torch's store, prints the port, and ends when its standard input does. A line "waits" on
+// standard input is answered with a line for each one who waits, and an empty one; a line "begin"
+// begins another generation.
 //
-//     tcp_store_here [--relayed] [--world-size N]
+//     tcp_store_here [--relayed] [--world-size N] [--everywhere]
 //
-// With --relayed the store is a hub's, at the other end of requests and replies.
+// It is served on 127.0.0.1, or with --everywhere on all interfaces. With --relayed the store is a
+// hub's, at the other end of requests and replies.
 
 #include "base/log.h"
 #include "base/strings.h"
@@ -83,6 +84,7 @@ private:
 
 struct Options {
     bool relayed = false;
+    bool everywhere = false;
     std::uint32_t world_size = 1;
 };
 
@@ -92,6 +94,8 @@ std::optional<Options> parse(int argc, char** argv) {
         const std::string_view word = argv[i];
         if (word == "--relayed") {
             options.relayed = true;
+        } else if (word == "--everywhere") {
+            options.everywhere = true;
         } else if (word == "--world-size" && i + 1 < argc) {
             const auto size = to_int(argv[++i], 1, 1'000'000);
             if (!size) return {};
@@ -103,16 +107,16 @@ std::optional<Options> parse(int argc, char** argv) {
     return options;
 }
 
-Result<Fd> bind_to_loopback(std::uint16_t& port) {
+Result<Fd> bind_to_free_port(bool everywhere, std::uint16_t& port) {
     Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr.s_addr = htonl(everywhere ? INADDR_ANY : INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     if (::bind(socket.get(), generic, size) != 0 ||
         ::getsockname(socket.get(), generic, &size) != 0)
-        return fail(Errc::internal, "no port on 127.0.0.1");
+        return fail(Errc::internal, "no free port");
     port = ntohs(address.sin_port);
     return socket;
 }
@@ -151,7 +155,7 @@ int run(const Options& options) {
     JobStores stores(context, options.relayed, options.world_size);
     TcpStoreServer server(context.get_executor());
     std::uint16_t port = 0;
-    auto bound = bind_to_loopback(port);
+    auto bound = bind_to_free_port(options.everywhere, port);
     auto listening = bound ? server.listen(std::move(*bound)) : std::unexpected(bound.error());
     if (!listening) {
         log::error("{}", listening.error().message);
@@ -172,7 +176,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     const auto options = dtrun::parse(argc, argv);
     if (!options) {
-        fmt::print(stderr, "usage: tcp_store_here [--relayed] [--world-size N]\n");
+        fmt::print(stderr, "usage: tcp_store_here [--relayed] [--world-size N] [--everywhere]\n");
         return 2;
     }
     return dtrun::run(*options);

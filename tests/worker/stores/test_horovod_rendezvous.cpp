@@ -89,7 +89,7 @@ struct Job {
     Deadline now = Clock::now();
 };
 
-/// What a rank does in one round, up to the barrier, when the others have published their addresses.
+/// What a rank publishes in one round.
 void publish(Job& job, std::size_t host, const std::string& scope, int rank, std::string value) {
     CHECK(job.put(host, fmt::format("/{}/rank_{}", scope, rank), "name") == 200);
     CHECK(job.put(host, fmt::format("/{}/{}", scope, rank), std::move(value)) == 200);

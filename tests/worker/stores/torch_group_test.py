@@ -14,24 +14,21 @@ def rank_main():
     import torch
     import torch.distributed as dist
     rank = int(os.environ["RANK"])
-    for turn in range(2):
-        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-        ones = torch.full((1000,), float(rank + 1))
-        dist.all_reduce(ones)
-        assert ones.eq(sum(range(1, RANKS + 1))).all(), ones
-        odd = dist.new_group([1, 3])
-        if rank % 2:
-            number = torch.tensor([rank])
-            dist.all_reduce(number, group=odd)
-            assert number.item() == 4, number
-        objects = [None] * RANKS
-        dist.all_gather_object(objects, {"rank": rank, "turn": turn})
-        assert [o["rank"] for o in objects] == list(range(RANKS)), objects
-        dist.monitored_barrier()
-        dist.barrier()
-        dist.destroy_process_group()
-        if not hasattr(dist.Store, "multi_get"):
-            break  # before 2.1 the keys of a second group are those of the first
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    ones = torch.full((1000,), float(rank + 1))
+    dist.all_reduce(ones)
+    assert ones.eq(sum(range(1, RANKS + 1))).all(), ones
+    odd = dist.new_group([1, 3])
+    if rank % 2:
+        number = torch.tensor([rank])
+        dist.all_reduce(number, group=odd)
+        assert number.item() == 4, number
+    objects = [None] * RANKS
+    dist.all_gather_object(objects, {"rank": rank})
+    assert [o["rank"] for o in objects] == list(range(RANKS)), objects
+    dist.monitored_barrier()
+    dist.barrier()
+    dist.destroy_process_group()
     print("rank", rank, "of", dist.__name__, torch.__version__, "is done")
 
 

@@ -76,7 +76,7 @@ class StoreTest(unittest.TestCase):
                 box["result"] = call(*arguments)
             except Exception as error:  # shown by the test
                 box["error"] = error
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
 
         def result():

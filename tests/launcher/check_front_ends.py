@@ -1,0 +1,199 @@
+"""check_front_ends.py DTRUN PYTHON: dtrun knows every flag of the real torchrun and of the real deepspeed, and what it
+shows and writes is what torchrun shows and writes.
+
+PYTHON is an interpreter that has torch, and maybe deepspeed. Without it the exit code is 77: skipped; under CI=true that
+is a failure. Every flag is given to `dtrun torchrun --plan`: it has to be taken, or refused with a reason.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+DTRUN, PYTHON = sys.argv[1:3]
+SKIPPED = 77
+
+LIST_TORCHRUN = """
+import json
+from torch.distributed.run import get_args_parser as parser
+print(json.dumps([[a.option_strings, a.nargs == 0, [str(c) for c in a.choices or []], a.dest]
+                  for a in parser()._actions]))
+"""
+# The runner makes its parser inside a function, and its package wants accelerators: neither is needed for the flags.
+LIST_DEEPSPEED = """
+import argparse, importlib, importlib.util, json, sys, types
+from unittest import mock
+found = importlib.util.find_spec("deepspeed")
+if found is None:
+    print("null")
+    sys.exit()
+package = types.ModuleType("deepspeed")
+package.__path__ = list(found.submodule_search_locations)
+sys.modules["deepspeed"] = package
+for name in ("utils", "accelerator", "autotuning"):
+    sys.modules["deepspeed." + name] = mock.MagicMock()
+runner = importlib.import_module("deepspeed.launcher.runner")
+with mock.patch.object(argparse.ArgumentParser, "parse_args", lambda self, args=None: self):
+    parser = runner.parse_args([])
+print(json.dumps([[a.option_strings, a.nargs == 0, [str(c) for c in a.choices or []], a.dest]
+                  for a in parser._actions]))
+"""
+# A value that means something to each flag whose type does not say it.
+VALUES = {
+    "rdzv_endpoint": "localhost:29400", "rdzv_conf": "timeout=60", "redirects": "0:1,1:3", "tee": "3",
+    "event_log_handler": "null", "logs_specs": "default", "signals_to_handle": "SIGTERM,SIGUSR1", "nnodes": "1:1",
+    "local_ranks_filter": "0,1", "log_dir": "/nowhere/logs", "launcher": "pdsh", "enable_each_rank_log": "/nowhere/logs",
+    "include": "localhost:0", "exclude": "localhost:1", "hostfile": "HOSTFILE", "num_nodes": "1", "num_gpus": "1", "node_rank": "0",
+}
+VARIABLES = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PET_", "CUDA_"))}
+
+
+def skip(why):
+    print("SKIPPED:", why)
+    sys.exit(1 if os.environ.get("CI") == "true" else SKIPPED)
+
+
+def flags_of(text):
+    done = subprocess.run([PYTHON, "-c", text], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def plan(front_end, words, hostfile, variables=()):
+    command = [DTRUN, front_end, "--plan", *words, "script.py"]
+    if front_end == "deepspeed" and not {"-H", "--hostfile"} & set(words):
+        command[3:3] = ["--hostfile", hostfile]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**VARIABLES, **dict(variables)})
+    return done.returncode, done.stderr
+
+
+def check(front_end, flags, hostfile):
+    """How many spellings were taken, and which flags were refused."""
+    taken, refused = 0, set()
+    for names, is_switch, choices, dest in flags:
+        for name in names:
+            if name in ("-h", "--help"):
+                continue
+            value = choices[0] if choices else VALUES.get(dest, "1").replace("HOSTFILE", hostfile)
+            words = [name] if is_switch else [name, value]
+            code, errors = plan(front_end, words, hostfile)
+            if " is refused: " in errors:
+                assert code == 200, errors
+                refused.add(dest)
+                continue
+            assert code == 0, f"dtrun {front_end} {' '.join(words)}: {errors}"
+            taken += 1
+    return taken, refused
+
+
+SCRIPT = """
+import os, sys
+print("out", os.environ["LOCAL_RANK"], os.environ["ROLE_NAME"], sys.argv[1:])
+print("err", os.environ["LOCAL_RANK"], file=sys.stderr)
+"""
+
+
+def run_output(command, folder):
+    """Lines of standard output, lines of the ranks on standard error, and files by local rank and name."""
+    os.mkdir(folder)
+    done = subprocess.run([*command, "--log-dir", f"{folder}/logs", "script.py", "--x=${local_rank}"],
+                          capture_output=True, text=True, timeout=120, cwd=os.path.dirname(folder), env=VARIABLES)
+    assert done.returncode == 0, done.stderr
+    files = {}
+    for path, _, names in os.walk(f"{folder}/logs"):
+        for name in names:
+            with open(f"{path}/{name}") as file:
+                text = file.read()
+            attempt, rank = path.split("/")[-2:]
+            if text and name in ("stdout.log", "stderr.log"):
+                files[f"{attempt}/{rank}/{name}"] = text
+    errors = sorted(line for line in done.stderr.splitlines() if "err " in line)
+    return sorted(done.stdout.splitlines()), errors, files
+
+
+def compare_output(folder):
+    """The same words and the same script under both."""
+    with open(f"{folder}/script.py", "w") as script:
+        script.write(SCRIPT)
+    for number, words in enumerate((
+            "-t 0:1,1:2 -r 2:3 --role trainer", "--tee 3 --local-ranks-filter 1,2", "-r 1 --local_ranks_filter=0")):
+        words = ["--nproc-per-node", "3", *words.split()]
+        theirs = run_output([PYTHON, "-m", "torch.distributed.run", *words], f"{folder}/torchrun{number}")
+        ours = run_output([DTRUN, "torchrun", *words], f"{folder}/dtrun{number}")
+        assert ours == theirs, f"{words}:\n{ours}\n{theirs}"
+        assert ours[2], "no files"
+
+
+def check_hosts():
+    """--nnodes and --nproc-per-node count, over named hosts and over those of a batch job."""
+    def ranks(words, variables=()):
+        done = subprocess.run([DTRUN, "torchrun", "--plan=json", *words.split(), "t.py"], capture_output=True, text=True,
+                              timeout=60, env={**VARIABLES, **dict(variables)})
+        assert done.returncode == 0, done.stderr
+        return [rank["host"] for rank in json.loads(done.stdout)["ranks"]]
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3", "SLURM_TASKS_PER_NODE": "1(x3)",
+           "SLURM_NTASKS": "3", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2"}.items()
+    assert ranks("--nnodes 2 --nproc-per-node 2 -H s1,s2,s3") == ["s1", "s1", "s2", "s2"]
+    assert ranks("--nnodes 2 -H s1:2,s2:1,s3:1") == ["s1", "s1", "s2"]
+    assert ranks("", job) == ["n1", "n2", "n3"]
+    assert ranks("--nnodes 2 --nproc-per-node 2", job) == ["n1", "n1", "n2", "n2"]
+    assert ranks("--nproc-per-node auto", job) == ["n1"] * 4 + ["n2"] * 4 + ["n3"] * 2
+    assert ranks("--standalone --nproc-per-node 2", job) == ["localhost"] * 2
+
+
+def check_names(folder):
+    """A link that is called like another launcher is that launcher, and --save_pid leaves nothing behind."""
+    for name, words in ("torchrun", ["--nproc-per-node", "2"]), ("deepspeed", ["--num_gpus", "2"]):
+        os.symlink(os.path.abspath(DTRUN), f"{folder}/{name}")
+        done = subprocess.run([f"{folder}/{name}", "--plan", *words, "t.py"], capture_output=True, text=True, timeout=60,
+                              env=VARIABLES)
+        assert done.returncode == 0 and "2 ranks on 1 host" in done.stdout, done
+    done = subprocess.run([DTRUN, "deepspeed", "--save_pid", "--hosts", "localhost:1", "--no_python", "--no_local_rank",
+                           "sh", "-c", "ls /tmp/*.deepspeed"], capture_output=True, text=True, timeout=60, env=VARIABLES)
+    assert done.returncode == 0 and ".deepspeed" in done.stdout, done
+    mine = [path for path in done.stdout.split() if os.path.exists(path)]
+    assert len(mine) < len(done.stdout.split()), f"{mine} is still there"
+
+
+def main():
+    check_hosts()
+    with tempfile.TemporaryDirectory() as folder:
+        check_names(folder)
+    if not os.access(PYTHON, os.X_OK):
+        skip(f"{PYTHON} is not there")
+    hostfile = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"dtrun-front-ends-{os.getpid()}")
+    with open(hostfile, "w") as file:
+        file.write("localhost slots=2\n")
+    try:
+        flags = flags_of(LIST_TORCHRUN)
+        assert len(flags) > 25, flags
+        taken, refused = check("torchrun", flags, hostfile)
+        print(f"torchrun: {taken} spellings taken, refused: {sorted(refused)}")
+        assert refused == {"numa_binding", "virtual_local_rank", "duplicate_stdout_filters",
+                           "duplicate_stderr_filters"} & {flag[3] for flag in flags}, refused
+        for names, is_switch, choices, dest in flags:
+            if dest in refused or dest in ("help", "logs_specs") or not names:
+                continue
+            value = "1" if is_switch else choices[0] if choices else VALUES.get(dest, "1")
+            code, errors = plan("torchrun", [], hostfile, [("PET_" + dest.upper(), value)])
+            assert code == 0, f"PET_{dest.upper()}={value}: {errors}"
+            if not is_switch and dest not in ("rdzv_id", "rdzv_backend", "role", "log_dir", "master_addr", "local_addr"):
+                code, errors = plan("torchrun", [], hostfile, [("PET_" + dest.upper(), "a b")])
+                assert code == 200 and f"PET_{dest.upper()}: " in errors, f"PET_{dest.upper()} is not read: {errors}"
+
+        with tempfile.TemporaryDirectory() as folder:
+            compare_output(folder)
+
+        flags = flags_of(LIST_DEEPSPEED)
+        if flags is None:
+            skip(f"{PYTHON} has no deepspeed; torchrun is fine")
+        assert len(flags) > 20, flags
+        taken, refused = check("deepspeed", flags, hostfile)
+        print(f"deepspeed: {taken} spellings taken, refused: {sorted(refused)}")
+        assert refused <= {"no_ssh", "launcher_args", "bind_cores_to_rank", "bind_core_list", "autotuning",
+                           "elastic_training", "min_elastic_nodes", "max_elastic_nodes"}, refused
+    finally:
+        os.remove(hostfile)
+
+
+main()

@@ -1,0 +1,81 @@
+#include "tests/support/loop.h"
+#include "worker/stores/peer_user.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+/// A connection to `acceptor` by a process of another user, which holds it until the end of a test.
+class OtherUser {
+public:
+    OtherUser(tcp::acceptor& acceptor, uid_t user) {
+        const tcp::endpoint endpoint = acceptor.local_endpoint();
+        child_ = ::fork();
+        if (child_ != 0) return;
+        // The socket's owner is who made it.
+        if (::setuid(user) != 0) ::_exit(1);
+        asio::io_context io;
+        tcp::socket socket(io);
+        boost::system::error_code error;
+        socket.connect(endpoint, error);
+        ::pause();
+    }
+    ~OtherUser() {
+        ::kill(child_, SIGKILL);
+        ::waitpid(child_, nullptr, 0);
+    }
+    OtherUser(const OtherUser&) = delete;
+    OtherUser& operator=(const OtherUser&) = delete;
+
+private:
+    pid_t child_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("the user at the other end of a connection within this machine is known", "[stores]") {
+    asio::io_context io;
+    auto [client, server] = socket_pair(io);
+    CHECK(local_peer_user(server) == ::geteuid());
+    CHECK(is_peer_ours(server));
+    CHECK(is_peer_ours(client));
+}
+
+TEST_CASE("IPv4 over a socket for IPv6 makes no difference", "[stores]") {
+    asio::io_context io;
+    tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    tcp::socket client(io, tcp::v6());
+    const auto mapped =
+        asio::ip::make_address_v6(asio::ip::v4_mapped, asio::ip::address_v4::loopback());
+    client.connect(tcp::endpoint(mapped, acceptor.local_endpoint().port()));
+    tcp::socket server = acceptor.accept();
+    CHECK(is_peer_ours(server));
+    CHECK(is_peer_ours(client));
+}
+
+TEST_CASE("a closed connection has nobody at its other end", "[stores]") {
+    asio::io_context io;
+    auto [client, server] = socket_pair(io);
+    client.set_option(asio::socket_base::linger(true, 0));
+    client.close();
+    CHECK_FALSE(is_peer_ours(server));
+}
+
+TEST_CASE("another user is not taken for us", "[stores]") {
+    if (::geteuid() != 0) {
+        WARN("SKIPPED: needs root to be somebody else");
+        return;
+    }
+    constexpr uid_t kNobody = 65'534;
+    asio::io_context io;
+    tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    const OtherUser other(acceptor, kNobody);
+    tcp::socket server = acceptor.accept();
+    CHECK(local_peer_user(server) == kNobody);
+    CHECK_FALSE(is_peer_ours(server));
+}
+
+}  // namespace dtrun
