@@ -12,13 +12,11 @@
 #include "launcher/exit_code.h"
 #include "launcher/host_survey.h"
 #include "launcher/host_target.h"
+#include "launcher/machine_facts.h"
 
-#include <sched.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <thread>
 
 namespace dtrun {
 namespace {
@@ -68,31 +66,15 @@ Result<Source> read_source(const HostsCommand& command, EnvironmentView environm
     return default_source(environment);
 }
 
-int count_gpus() {
-    int count = 0;
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev", none)) {
-        const std::string name = entry.path().filename().string();
-        count += name.starts_with("nvidia") && to_int(name.substr(6), 0, 65'535) ? 1 : 0;
-    }
-    return count;
-}
-
-int count_cpus() {
-    cpu_set_t cpus;
-    if (::sched_getaffinity(0, sizeof cpus, &cpus) == 0) return CPU_COUNT(&cpus);
-    return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
-}
-
-void set_slots(Source& source, const HostsCommand& command) {
+void set_slots(Source& source, const HostsCommand& command, EnvironmentView environment) {
     for (Host& host : source.hosts) {
         if (command.slots) {
             host.slots = *command.slots;
             if (host.slots_max.value_or(host.slots) < host.slots) host.slots_max.reset();
         } else if (command.slots_auto && !source.from_allocation && host.slots == 1 &&
                    is_this_machine(host)) {
-            const int gpus = count_gpus();
-            host.slots = gpus > 0 ? gpus : count_cpus();
+            const MachineFacts here = machine_facts(environment);
+            host.slots = here.gpus_present > 0 ? here.gpus_present : here.cpus;
         }
     }
 }
@@ -106,7 +88,7 @@ Result<HostList> make_list(const HostsCommand& command, EnvironmentView environm
         if (!shortened) return shortened;
         source->hosts = std::move(*shortened);
     }
-    set_slots(*source, command);
+    set_slots(*source, command, environment);
     auto hosts = filter_hosts(source->hosts, command.include, command.exclude);
     if (hosts && command.sort) sort_naturally(*hosts);
     return hosts;

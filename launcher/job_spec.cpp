@@ -1,11 +1,13 @@
 #include "launcher/job_spec.h"
 
+#include "base/log.h"
 #include "base/net.h"
 #include "base/strings.h"
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/allocation_here.h"
+#include "launcher/machine_facts.h"
 #include "launcher/slurm_step.h"
 #include "launcher/ssh_channel.h"
 #include "rendezvous/contracts.h"
@@ -87,7 +89,27 @@ Result<HostList> filter_offer(const Options& options, const Offer& offer) {
     return kept;
 }
 
-Result<Placement> place(const Options& options, Offer& offer) {
+/// Hosts and their ranks by --nnodes, --nproc-per-node and their like.
+Result<Placement> place_shape(const Options& options, Offer& offer, HostList hosts, bool named,
+                              const MachineFacts& here) {
+    const Allocation* const allocation = offer.from_allocation ? &*offer.allocation : nullptr;
+    auto shaped = shape_hosts(options.shape,
+                              {std::move(hosts), allocation, named, options.oversubscribe}, here);
+    if (!shaped) return std::unexpected(shaped.error());
+    if (allocation == nullptr || !allocation->is_bystander)
+        for (const std::string& note : shaped->notes) log::warn("{}", note);
+    const HostShape& shape = options.shape;
+    if (!shape.count_flag.empty()) offer.sources.world_size = shape.count_flag;
+    // Each host has its ranks as slots_max, so all of them are as many as it says.
+    return place_ranks(shaped->hosts, {shaped->world_size, options.map_by, true});
+}
+
+Result<Placement> place(const Options& options, Offer& offer, EnvironmentView caller) {
+    const bool shaped = options.shape.any();
+    const bool named = !options.hosts.empty() || !options.hostfile.empty();
+    const MachineFacts here = shaped ? machine_facts(caller) : MachineFacts{};
+    if (shaped && !named && !offer.from_allocation)
+        size_this_machine(options.shape, offer.hosts.front(), here);
     HostList hosts = offer.hosts;
     PlacementRequest request{options.world_size, options.map_by, options.oversubscribe};
     const bool filtered = !options.include.empty() || !options.exclude.empty();
@@ -97,6 +119,7 @@ Result<Placement> place(const Options& options, Offer& offer) {
         hosts = std::move(*kept);
     }
     offer.sources.world_size = options.world_size ? "-np" : "every slot";
+    if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
     if (offer.from_allocation) {
         for (Host& host : hosts) {
             if (options.oversubscribe) host.slots_max.reset();
@@ -163,7 +186,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     JobSpec spec;
     auto offer = find_hosts(options, caller);
     if (!offer) return std::unexpected(offer.error());
-    auto placement = place(options, *offer);
+    auto placement = place(options, *offer, caller);
     if (!placement) return std::unexpected(placement.error());
     spec.placement = std::move(*placement);
     if (auto done = check_ranks(options, spec.placement.world_size()); !done)

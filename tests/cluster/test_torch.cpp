@@ -31,11 +31,12 @@ std::string script(const std::string& name) {
 }
 
 Finished run_torch(Cluster& cluster, Lines words, const Lines& program,
-                   std::map<std::string, std::string> environment = {}) {
+                   std::map<std::string, std::string> environment = {},
+                   milliseconds timeout = milliseconds(120'000)) {
     words.insert(words.end(), program.begin(), program.end());
     RunOptions options;
     options.env = std::move(environment);
-    options.timeout = milliseconds(120'000);
+    options.timeout = timeout;
     return cluster.dtrun(std::move(words), options);
 }
 
@@ -93,7 +94,8 @@ Ended goes_wrong(const std::string& python, const std::string& how, const std::s
     Cluster& cluster = Cluster::shared(kHosts);
     words.insert(words.begin(), {"-H", kFour});
     Ended ended;
-    ended.done = run_torch(cluster, words, {python, script("torch_goes_wrong.py"), how, "2"});
+    const Lines program{python, script("torch_goes_wrong.py"), how, "2"};
+    ended.done = run_torch(cluster, words, program, {}, milliseconds(30'000));
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const double began = last_time(ended.done.out, event);
     CHECK(began > 0);

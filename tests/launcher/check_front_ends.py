@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-DTRUN, PYTHON = sys.argv[1:3]
+DTRUN, PYTHON = map(os.path.abspath, sys.argv[1:3])
 SKIPPED = 77
 
 LIST_TORCHRUN = """
@@ -41,9 +41,10 @@ print(json.dumps([[a.option_strings, a.nargs == 0, [str(c) for c in a.choices or
 # A value that means something to each flag whose type does not say it.
 VALUES = {
     "rdzv_endpoint": "localhost:29400", "rdzv_conf": "timeout=60", "redirects": "0:1,1:3", "tee": "3",
-    "event_log_handler": "null", "logs_specs": "default", "signals_to_handle": "SIGTERM,SIGUSR1", "nnodes": "1:1",
-    "local_ranks_filter": "0,1", "log_dir": "/nowhere/logs", "launcher": "pdsh", "enable_each_rank_log": "/nowhere/logs",
-    "include": "localhost:0", "exclude": "localhost:1", "hostfile": "HOSTFILE", "num_nodes": "1", "num_gpus": "1", "node_rank": "0",
+    "event_log_handler": "null", "logs_specs": "default", "signals_to_handle": "SIGTERM,SIGUSR1",
+    "nnodes": "1:1", "local_ranks_filter": "0,1", "log_dir": "/nowhere/logs", "launcher": "pdsh",
+    "enable_each_rank_log": "/nowhere/logs", "include": "localhost:0", "exclude": "localhost:1",
+    "hostfile": "HOSTFILE", "num_nodes": "1", "num_gpus": "1", "node_rank": "0",
 }
 VARIABLES = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PET_", "CUDA_"))}
 

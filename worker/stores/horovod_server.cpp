@@ -3,6 +3,7 @@
 #include "base/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "worker/stores/peer_user.h"
 
 #include <array>
 #include <optional>
@@ -85,7 +86,11 @@ asio::awaitable<void> HorovodServer::accept_loop() {
             continue;
         }
         close_on_exec(socket.native_handle());
-        tasks_.spawn(serve(std::move(socket)));
+        // Loopback is everybody's who has an account here.
+        if (is_peer_ours(socket))
+            tasks_.spawn(serve(std::move(socket)));
+        else
+            log::warn("refused another user's connection to Horovod's store");
     }
 }
 

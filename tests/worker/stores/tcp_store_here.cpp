@@ -129,9 +129,9 @@ void print_waits(const TcpStoreServer& server) {
     std::fflush(stdout);
 }
 
-asio::awaitable<void> obey(TcpStoreServer& server, JobStores& stores, std::uint32_t world_size) {
-    const auto executor = co_await asio::this_coro::executor;
-    asio::posix::stream_descriptor in(executor, ::dup(STDIN_FILENO));
+asio::awaitable<void> obey(asio::io_context& context, TcpStoreServer& server, JobStores& stores,
+                           std::uint32_t world_size) {
+    asio::posix::stream_descriptor in(context, ::dup(STDIN_FILENO));
     std::string text;
     for (;;) {
         char bytes[256];
@@ -148,6 +148,7 @@ asio::awaitable<void> obey(TcpStoreServer& server, JobStores& stores, std::uint3
     }
     server.stop();
     co_await server.join();
+    context.stop();  // a store's timer may still be set, for somebody who has gone
 }
 
 int run(const Options& options) {
@@ -163,7 +164,7 @@ int run(const Options& options) {
     }
     server.begin(stores.begin(), options.world_size, {});
     TaskGroup tasks(context.get_executor());
-    tasks.spawn(obey(server, stores, options.world_size));
+    tasks.spawn(obey(context, server, stores, options.world_size));
     fmt::print("{}\n", port);
     std::fflush(stdout);
     context.run();
