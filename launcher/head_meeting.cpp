@@ -137,6 +137,9 @@ void Head::agent_waits(std::uint32_t host, Waits waits) {
     for (RankWait& wait : waits.waits) {
         const auto where = wait.address.empty() ? host : host_at(wait.address);
         if (wait.rank == kNoRank && where) wait.rank = rank_of(*where, wait.pid);
+        // Workers that a rank starts may meet in a world of their own.
+        if (wait.pid != 0 && !(where && hosts_[*where].ranks.contains(wait.pid)))
+            wait.hopeless = false;
     }
     waits_.waits(host, std::move(waits.waits), Clock::now());
 }

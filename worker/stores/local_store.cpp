@@ -1,12 +1,15 @@
 #include "worker/stores/local_store.h"
 
+#include <algorithm>
+
 namespace dtrun {
 
 LocalStore::LocalStore(asio::any_io_executor executor, Store::Limits limits)
     : store_(
           [this](Store::Token token, const StoreReply& reply) {
               const auto waiting = waiting_.extract(token.second);
-              if (!waiting.empty()) answered_.emplace_back(std::move(waiting.mapped()), reply);
+              if (waiting.empty()) return;
+              answered_.push_back({token.second, std::move(waiting.mapped()), reply});
           },
           nullptr, limits),
       timer_(executor) {}
@@ -15,7 +18,7 @@ JobStore::Ticket LocalStore::ask(const StoreRequest& request, Answer answer) {
     const Ticket ticket = ++last_ticket_;
     auto reply = store_.ask({1, ticket}, request, Clock::now());
     if (reply)
-        answered_.emplace_back(std::move(answer), std::move(*reply));
+        answered_.push_back({ticket, std::move(answer), std::move(*reply)});
     else
         waiting_.emplace(ticket, std::move(answer));
     look();
@@ -24,16 +27,18 @@ JobStore::Ticket LocalStore::ask(const StoreRequest& request, Answer answer) {
 }
 
 void LocalStore::forget(Ticket ticket) {
-    if (waiting_.erase(ticket) > 0) store_.forget({1, ticket});
+    if (waiting_.erase(ticket) > 0) return store_.forget({1, ticket});
+    const auto answered = std::ranges::find(answered_, ticket, &Answered::ticket);
+    if (answered != answered_.end()) answered->answer = nullptr;
 }
 
 /// Outside of the store's own calls: who is answered may ask again.
 void LocalStore::deliver() {
     if (std::exchange(delivering_, true)) return;
     while (!answered_.empty()) {
-        const auto [answer, reply] = std::move(answered_.front());
+        const Answered next = std::move(answered_.front());
         answered_.pop_front();
-        answer(reply);
+        if (next.answer) next.answer(next.reply);
     }
     delivering_ = false;
 }

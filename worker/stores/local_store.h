@@ -27,7 +27,12 @@ private:
 
     Store store_;
     std::unordered_map<Ticket, Answer> waiting_;
-    std::deque<std::pair<Answer, StoreReply>> answered_;  ///< by an operation that is not over yet
+    struct Answered {
+        Ticket ticket = 0;
+        Answer answer;  ///< empty: forgotten meanwhile
+        StoreReply reply;
+    };
+    std::deque<Answered> answered_;  ///< by an operation that is not over yet
     bool delivering_ = false;
     Ticket last_ticket_ = 0;
     asio::steady_timer timer_;

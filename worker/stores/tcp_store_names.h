@@ -7,8 +7,8 @@
 
 namespace dtrun {
 
-/// The rank to which a key belongs with which init_process_group's default group publishes where its
-/// ranks are. With Gloo these are
+/// The rank to which a key belongs with which init_process_group's default group publishes where
+/// its ranks are. With Gloo these are
 ///
 ///     torch 1.13, 2.0   default_pg/0/0/rank_R        the rank's host name
 ///                       default_pg/0/0/R             its addresses

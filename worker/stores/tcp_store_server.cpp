@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/net.h"
+#include "worker/stores/peer_user.h"
 #include "worker/stores/tcp_store_names.h"
 #include "worker/stores/tcp_store_session.h"
 
@@ -130,9 +131,12 @@ void TcpStoreServer::admit(tcp::socket socket) {
     if (store_ == nullptr) return;
     std::string address = remote_address(socket);
     const bool from_here = is_from_here(socket, address);
-    if (!from_here && !peers_.contains(address)) {
+    const bool stranger = from_here ? !is_peer_ours(socket) : !peers_.contains(address);
+    if (stranger) {
         if (turned_away_.size() < kTurnedAwayMax && turned_away_.insert(address).second)
-            log::warn("torch's store: turned away {}: only the job's hosts may connect", address);
+            log::warn("torch's store: turned away {}: only {} may connect",
+                      from_here ? "another user of this host" : address,
+                      from_here ? "the job's own" : "the job's hosts");
         return;
     }
     const auto connection = std::make_shared<Connection>(std::move(socket));

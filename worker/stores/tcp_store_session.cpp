@@ -464,8 +464,8 @@ void TcpStoreSession::take_answer(const StoreReply& reply) {
     finish();
 }
 
-/// Nothing expected means that the key is missing, or empty: the store compares with one of these at
-/// a time.
+/// Nothing expected means that the key is missing, or empty: the store compares with one of these
+/// at a time.
 void TcpStoreSession::ask_compare_set() {
     new_request(Op::compare_set);
     take_key(kKeys, field(0));

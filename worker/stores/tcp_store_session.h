@@ -18,8 +18,8 @@
 
 namespace dtrun {
 
-/// One client of torch's TCPStore: its bytes in, bytes for it out, and what it asks of a JobStore. No
-/// sockets.
+/// One client of torch's TCPStore: its bytes in, bytes for it out, and what it asks of a JobStore.
+/// No sockets.
 ///
 /// Requests are carried out in their order. Those without a reply may be under way together; behind
 /// one with a reply nothing is begun until that is there, except CANCEL_WAIT behind a WAIT.
@@ -31,8 +31,8 @@ namespace dtrun {
 class TcpStoreSession {
 public:
     struct Hooks {
-        /// Something came of an answer: there is output, more input is wanted, or it has failed. Not
-        /// called for what comes of received() and set_writable() before they return. May not
+        /// Something came of an answer: there is output, more input is wanted, or it has failed.
+        /// Not called for what comes of received() and set_writable() before they return. May not
         /// destroy the session.
         std::function<void()> changed;
         /// See TcpStoreParser.

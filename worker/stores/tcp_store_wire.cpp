@@ -99,8 +99,8 @@ Result<bool> TcpStoreParser::begin(std::string_view bytes) {
     return true;
 }
 
-/// A legacy SET's first bytes are 0 and a length below 2^32, of which VALIDATE's number would make a
-/// gigabyte.
+/// A legacy SET's first bytes are 0 and a length below 2^32, of which VALIDATE's number would make
+/// a gigabyte.
 Result<bool> TcpStoreParser::detect(std::string_view bytes) {
     if (bytes.empty()) return false;
     const auto is = [bytes](std::string_view wanted) {
@@ -122,9 +122,9 @@ Result<bool> TcpStoreParser::detect(std::string_view bytes) {
 }
 
 /// In legacy_a 7 is WATCH_KEY and 8 DELETE_KEY; in legacy_b 7 is DELETE_KEY, 8 APPEND and the rest
-/// follows. Clients of legacy_a send WATCH_KEY on a connection that is for nothing else, and nothing
-/// else on that one: so a 7 is WATCH_KEY unless something else has come before it. A connection's
-/// dialect stays what it was found to be.
+/// follows. Clients of legacy_a send WATCH_KEY on a connection that is for nothing else, and
+/// nothing else on that one: so a 7 is WATCH_KEY unless something else has come before it. A
+/// connection's dialect stays what it was found to be.
 Result<void> TcpStoreParser::choose(std::uint8_t number) {
     const auto take = [this](const Shape& shape) {
         request_.op = shape.op;
@@ -229,9 +229,10 @@ bool TcpStoreParser::end_piece() {
     return true;
 }
 
-/// Legacy's operation 8 and its key are there. In legacy_a that is DELETE_KEY, whose client waits for
-/// the answer before it sends more; in legacy_b it is APPEND, and the value follows, as a rule in the
-/// same write. Where nothing follows, the idle connection that each client of legacy_a has decides.
+/// Legacy's operation 8 and its key are there. In legacy_a that is DELETE_KEY, whose client waits
+/// for the answer before it sends more; in legacy_b it is APPEND, and the value follows, as a rule
+/// in the same write. Where nothing follows, the idle connection that each client of legacy_a has
+/// decides.
 Result<bool> TcpStoreParser::take_rest(std::string_view bytes) {
     if (bytes.size() > at_) {
         dialect_ = TorchDialect::legacy_b;

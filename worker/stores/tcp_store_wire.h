@@ -69,13 +69,13 @@ public:
     /// A larger MULTI_SET comes in pieces: several requests, each of which is atomic.
     static constexpr std::size_t kPieceBytes = 8u << 20;
 
-    /// \param has_idle_sibling  whether another connection of the same host has said nothing so far,
-    ///                          as one of two connections of each client in legacy_a does
+    /// \param has_idle_sibling  whether another connection of the same host has said nothing so
+    ///                          far, as one of two connections of each client in legacy_a does
     explicit TcpStoreParser(std::function<bool()> has_idle_sibling = {})
         : has_idle_sibling_(std::move(has_idle_sibling)) {}
 
-    /// \param bytes  from the end of the last request on; of a request that is not complete, the same
-    ///               bytes and more in the next call
+    /// \param bytes  from the end of the last request on; of a request that is not complete, the
+    ///               same bytes and more in the next call
     /// \param[out] used  bytes of this request, or 0: more are needed
     /// Errc: invalid_input
     Result<void> next(std::string_view bytes, std::size_t& used);

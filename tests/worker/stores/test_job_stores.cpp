@@ -137,6 +137,20 @@ TEST_CASE("who is answered by a local store may ask again at once", "[stores]") 
     CHECK(order == "wison");
 }
 
+TEST_CASE("who is forgotten while others are answered is not answered", "[stores]") {
+    asio::io_context io;
+    LocalStore store(io.get_executor());
+    JobStore::Ticket second = 0;
+    std::string order;
+    store.ask(request(Op::wait, {"key"}), [&](const StoreReply&) {
+        order += "1";
+        store.forget(second);
+    });
+    second = store.ask(request(Op::wait, {"key"}), [&](const StoreReply&) { order += "2"; });
+    store.ask(request(Op::set, {"key"}, {""}), [&](const StoreReply&) { order += "s"; });
+    CHECK(order == "1s");
+}
+
 TEST_CASE("a local store's timeouts pass", "[stores]") {
     asio::io_context io;
     LocalStore store(io.get_executor());
