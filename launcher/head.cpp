@@ -42,7 +42,7 @@ JobOptions job_options(const Options& asked) {
     JobOptions options;
     options.keep_going = asked.keep_going;
     options.grace = asked.grace;
-    options.max_restarts = asked.max_restarts;
+    options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon's are its own
     return options;
 }
 
@@ -196,9 +196,10 @@ void Head::step() {
 void Head::start_ranks() {
     starting_ = false;
     progress_->finish();
-    for (const auto& [directory, hosts] : elsewhere_)
+    for (const auto& [directory, hosts] : std::exchange(elsewhere_, {}))
         log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
                   directory);
+    started_at_ = Clock::now();
     hub_->begin(membership_.generation(), membership_.world_size());
     std::vector<std::uint32_t> ranks_below(hosts_.size());
     for (const auto& [member, assign] : assignments_) {
@@ -272,6 +273,7 @@ bool Head::runs_on(std::uint32_t rank, std::uint32_t host) const {
 }
 
 void Head::agent_exited(std::uint32_t host, const Exited& told) {
+    if (!spec_.daemon && told.generation != membership_.generation()) return;
     Exited exited = told;
     exited.rank -= first_rank_;  // from here on ranks of this launcher are counted
     if (!runs_on(exited.rank, host)) return;

@@ -149,6 +149,8 @@ private:
     asio::awaitable<void> meet();
     asio::awaitable<std::string> common_address(std::vector<std::string> addresses);
     void restart_ranks(const Exited& because);
+    asio::awaitable<void> start_again();
+    bool meets_at_master() const;
     void watch_waits();
     std::uint32_t rank_of(std::uint32_t host, std::int64_t pid) const;
     std::optional<std::uint32_t> host_at(const std::string& address) const;
@@ -210,6 +212,8 @@ private:
     WaitWatch waits_;
     std::vector<std::pair<MemberId, Assign>> assignments_;  ///< of a generation that begins soon
     std::string master_address_;                            ///< of our own job, once it is known
+    Outcome restart_because_;  ///< told when everything that ranks have printed is there
+    Deadline started_at_{};    ///< ranks of this generation
     struct Probing {
         std::map<std::uint32_t, Reached> answers;  ///< by host
         std::size_t asked = 0;

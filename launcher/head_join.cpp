@@ -90,6 +90,7 @@ void Head::daemon_proposed(const Propose& propose) {
     log::info("generation {} is coming: {}", propose.generation, propose.why);
     job_.pausing();
     proposed_ = propose.generation;
+    stdin_->pause();
     send(0, encode(Pause{propose.generation, SIGTERM, to_ms(spec_.options.grace), propose.why}));
 }
 

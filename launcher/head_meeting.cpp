@@ -15,6 +15,8 @@ namespace {
 /// A host that does not answer by then drops our packets.
 constexpr std::chrono::milliseconds kProbeLimit{2'000};
 constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to come here
+constexpr std::chrono::milliseconds kShortLife{1'000};  // of ranks, from start to failure
+constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
 
 std::uint32_t to_ms(std::chrono::milliseconds span) {
     return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
@@ -27,8 +29,7 @@ asio::awaitable<void> Head::meet() {
     assignments_ = membership_.take_orders().assignments;
     const Assign& first = assignments_.front().second;
     master_address_ = first.master_address;
-    const bool served_here = spec_.options.torch_store == TorchStore::proxy;
-    if (assignments_.size() > 1 && first.master_port != 0 && !served_here) {
+    if (assignments_.size() > 1 && first.master_port != 0 && meets_at_master()) {
         std::vector<std::string> candidates(1, master_address_);
         std::string reached = co_await common_address(candidates);
         if (reached.empty() && !job_.ending()) {
@@ -39,6 +40,15 @@ asio::awaitable<void> Head::meet() {
         if (!reached.empty()) master_address_ = reached;
     }
     if (!job_.ending()) start_ranks();
+}
+
+/// Whether anybody of the job will connect to MASTER_ADDR, as far as is known here.
+bool Head::meets_at_master() const {
+    if (needs_nodes(spec_.contracts)) return true;
+    const bool torch = std::ranges::count(spec_.contracts, "torch") > 0;
+    const bool elsewhere =
+        std::ranges::count(spec_.env_added, "MASTER_ADDR", &Options::Variable::first) > 0;
+    return torch && !elsewhere && spec_.options.torch_store != TorchStore::proxy;
 }
 
 /// The first of `addresses` of rank 0's host that every other host reaches; empty if there is none,
@@ -86,14 +96,14 @@ void Head::agent_reached(std::uint32_t host, const Reached& reached) {
 /// One has failed: all end, and start again when they have.
 void Head::restart_ranks(const Exited& because) {
     const Outcome& outcome = job_.outcome();
-    Outcome failure;
-    failure.cause = Outcome::Cause::rank_failed;
-    failure.first = because;
-    failure.waiting = waits_.describe();
-    const auto tail = [this](std::uint32_t rank) { return output_->tail(static_cast<int>(rank)); };
-    output_->message(failure_report(failure, spec_, tail));
-    output_->message(fmt::format("dtrun: all ranks start again ({} of {})\n", outcome.restarts,
-                                 spec_.options.max_restarts));
+    restart_because_ = {};
+    restart_because_.cause = Outcome::Cause::rank_failed;
+    restart_because_.first = because;
+    restart_because_.waiting = waits_.describe();
+    log::warn("rank {} on {} failed: ending all ranks, to start them again ({} of {})",
+              because.rank, spec_.host_of(because.rank), outcome.restarts,
+              spec_.options.max_restarts);
+    stdin_->pause();
     membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());
     for (const auto& [member, propose] : membership_.take_orders().proposals)
         send(static_cast<std::uint32_t>(member - 1),
@@ -109,10 +119,26 @@ void Head::agent_paused(std::uint32_t host, const Paused& paused) {
     auto orders = membership_.take_orders();
     if (orders.assignments.empty() || job_.ending()) return;
     assignments_ = std::move(orders.assignments);
+    const auto tail = [this](std::uint32_t rank) { return output_->tail(static_cast<int>(rank)); };
+    output_->message(failure_report(restart_because_, spec_, tail));
+    tasks_.spawn(start_again());
+}
+
+/// At once, but for ranks that have failed at once again and again.
+asio::awaitable<void> Head::start_again() {
+    const std::uint32_t restarts = job_.outcome().restarts;
+    const bool at_once = Clock::now() - started_at_ < kShortLife;
+    if (at_once && restarts > 1) {
+        const auto doublings = std::min<std::uint32_t>(restarts - 2, 16);
+        const auto delay = std::min(kRestartDelayMax, kRestartDelay * (1 << doublings));
+        probed_.expires_at(after(delay));
+        co_await probed_.async_wait(use_tuple);
+    }
+    if (job_.ending()) co_return;
     for (HostState& state : hosts_) state.ranks.clear();
     waits_.begin();
     job_.restarted();
-    output_->begin_attempt(static_cast<int>(job_.outcome().restarts));
+    output_->begin_attempt(static_cast<int>(restarts));
     start_ranks();
 }
 

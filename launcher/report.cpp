@@ -28,19 +28,32 @@ std::string plural(std::uint64_t count, std::string_view one) {
     return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
+/// Text of a program, which is to look like nothing else in a report.
+std::string printable(std::string_view line) {
+    std::string text(line);
+    std::ranges::replace_if(
+        text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; }, '?');
+    return text;
+}
+
 /// What torch's @record has left, unless standard error ends with the same.
 std::string exception_text(std::string_view error_file, const std::vector<std::string>& lines) {
     const auto error = parse_torch_error(error_file);
+    if (!error && !error_file.empty())
+        return "  what it has left in TORCHELASTIC_ERROR_FILE is too long, or is not of torch\n";
     if (!error) return {};
     const std::string& last = error->traceback.empty() ? error->message : error->traceback.back();
     if (std::ranges::any_of(lines, [&last](const std::string& line) { return line == last; }))
         return {};
-    std::string text = fmt::format("  its exception: {}\n", error->message);
+    std::string text = "  its exception:\n";
+    if (error->traceback.empty())
+        for (const std::string_view line : split(error->message, '\n'))
+            text += "  | " + printable(line) + "\n";
     const std::size_t skipped =
         error->traceback.size() - std::min(error->traceback.size(), kStackLinesMax);
     if (skipped > 0) text += fmt::format("  | … {} lines\n", skipped);
     for (std::size_t i = skipped; i < error->traceback.size(); ++i)
-        text += "  | " + error->traceback[i] + "\n";
+        text += "  | " + printable(error->traceback[i]) + "\n";
     return text;
 }
 
@@ -62,8 +75,10 @@ std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const Tail
                                         : fmt::format("exited with code {}", first.code);
     if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
     if (first.core_dumped) how += ", core dumped";
-    std::string text = fmt::format("dtrun: rank {} on {} (pid {}) {} after {}\n", rank, host,
-                                   first.pid, how, duration_text(first.ran_ns));
+    how += " after " + duration_text(first.ran_ns);
+    if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
+    std::string text =
+        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", rank, host, first.pid, how);
     const std::vector<std::string> lines = tail(first.rank);
     text += exception_text(first.traceback, lines);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
@@ -119,13 +134,13 @@ std::string failure_report(const Outcome& outcome, const JobSpec& spec, const Ta
         case Outcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +
-                   victims_text(outcome);
+                   waiting_text(outcome) + victims_text(outcome);
         case Outcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);
         case Outcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
-                   victims_text(outcome);
+                   waiting_text(outcome) + victims_text(outcome);
         case Outcome::Cause::start_timeout:
             return fmt::format(
                        "dtrun: not every rank was running after {:.3g} s (--start-timeout); waited "

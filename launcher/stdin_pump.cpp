@@ -15,6 +15,17 @@ StdinPump::StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> 
 }
 
 void StdinPump::start() {
+    paused_ = false;
+    if (ended_) return deliver({});
+    if (!input_) open();
+    wait();
+}
+
+void StdinPump::pause() {
+    paused_ = true;
+}
+
+void StdinPump::open() {
     input_.reset(::open("/proc/self/fd/0", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!input_) input_.reset(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));  // a socket, or not ours
     struct stat info {};
@@ -25,7 +36,6 @@ void StdinPump::start() {
     if (!file)
         watch_ = std::make_unique<asio::posix::stream_descriptor>(
             executor_, ::fcntl(input_.get(), F_DUPFD_CLOEXEC, 3));
-    wait();
 }
 
 std::uint64_t StdinPump::room() const {
@@ -41,7 +51,7 @@ bool StdinPump::may_read() const {
 }
 
 void StdinPump::wait() {
-    if (waiting_ || ended_ || receivers_.empty() || room() == 0 || !may_read()) return;
+    if (waiting_ || paused_ || ended_ || receivers_.empty() || room() == 0 || !may_read()) return;
     waiting_ = true;
     const auto ready = [this](boost::system::error_code error) {
         waiting_ = false;
@@ -54,7 +64,7 @@ void StdinPump::wait() {
 }
 
 void StdinPump::read() {
-    if (ended_ || !may_read()) return;
+    if (paused_ || ended_ || !may_read()) return;
     constexpr std::uint64_t kReadBytesMax = 64u << 10;
     std::string bytes(std::min(room(), kReadBytesMax), '\0');
     const ssize_t n = ::read(input_.get(), bytes.data(), bytes.size());

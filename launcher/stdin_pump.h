@@ -22,7 +22,9 @@ public:
     StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
               std::function<void(std::uint32_t host, std::string_view bytes)> send);
 
+    /// Ranks run, or run again: they get what those before them have not got, and its end.
     void start();
+    void pause();  ///< there are no ranks until start()
     void credit(std::uint32_t host, std::uint64_t bytes);
     void host_gone(std::uint32_t host);
     void resume();  ///< dtrun may be in the foreground now
@@ -38,6 +40,7 @@ private:
 
     std::uint64_t room() const;
     bool may_read() const;
+    void open();
     void wait();
     void read();
     void deliver(std::string_view bytes);
@@ -48,7 +51,8 @@ private:
     Fd input_;  ///< of our own: whoever shares standard input keeps its flags
     std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
     bool waiting_ = false;
-    bool ended_ = false;
+    bool paused_ = true;
+    bool ended_ = false;  ///< everybody was told of the end of input
 };
 
 }  // namespace dtrun

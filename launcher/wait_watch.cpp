@@ -135,7 +135,10 @@ std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>
 
 /// Whoever could still bring what the others wait for would have to be running, and not wait.
 std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>& certain) const {
-    if (ended_.empty() || certain.empty() || certain.size() + ended_.size() < ranks_)
+    std::set<std::uint32_t> accounted_for = ended_;
+    for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
+    const bool all_known = !accounted_for.contains(kNoRank);
+    if (ended_.empty() || certain.empty() || !all_known || accounted_for.size() < ranks_)
         return std::nullopt;
     return fmt::format("{} ended without having met the others; {}{}",
                        names({ended_.begin(), ended_.end()}), who(pointers(certain)).waits(),

@@ -234,7 +234,7 @@ struct Exited {
     bool core_dumped = false;
     std::int64_t ran_ns = 0;  ///< from its start to its end
     std::string error;        ///< why it could not be started
-    std::string traceback;    ///< that it has left in TORCHELASTIC_ERROR_FILE, at most 64 KiB
+    std::string traceback;    ///< that it has left in TORCHELASTIC_ERROR_FILE, at most 1 MiB
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

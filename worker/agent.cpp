@@ -286,11 +286,14 @@ void Agent::say_who_waits(std::chrono::milliseconds at_least) {
         return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());
     });
     if (waits.waits.size() > kWaitsMax) waits.waits.resize(kWaitsMax);
-    std::vector<RankWait> timeless = waits.waits;
-    for (RankWait& wait : timeless) wait.waited_ms = 0;
-    if (timeless == waits_said_) return;
-    waits_said_ = std::move(timeless);
+    const auto goes_on = [](RankWait before, const RankWait& now) {
+        const bool longer = before.waited_ms <= now.waited_ms;
+        before.waited_ms = now.waited_ms;
+        return longer && before == now;
+    };
+    if (std::ranges::equal(waits_said_, waits.waits, goes_on)) return;
     link_->send(encode(waits));
+    waits_said_ = std::move(waits.waits);
 }
 
 void Agent::rank_exited(const Exited& ended) {
@@ -314,6 +317,7 @@ asio::awaitable<void> Agent::report_later(Exited exited) {
     if (is_recent(signalled_, exited.signal)) exited.sent_signal = exited.signal;
     --unreported_;
     report(exited);
+    say_paused();
     finish_if_done();
 }
 
@@ -531,7 +535,8 @@ Result<void> Agent::on_pause(std::string_view payload) {
     const std::uint64_t generation = pause->generation;
     ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
     supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
-                         [this, generation](int) {
+                         [this, generation](int strays) {
+                             strays_before_ += strays;
                              pausing_ = generation;
                              pump_->hurry();
                              say_paused();
@@ -541,7 +546,7 @@ Result<void> Agent::on_pause(std::string_view payload) {
 
 /// Once everything was sent that the ranks have printed: the next ones have other numbers.
 void Agent::say_paused() {
-    if (!pausing_ || !pump_->all_ended()) return;
+    if (!pausing_ || unreported_ > 0 || !pump_->all_ended()) return;
     const Paused paused{*std::exchange(pausing_, std::nullopt)};
     link_->send(encode(paused));
 }
@@ -571,13 +576,14 @@ asio::awaitable<void> Agent::stop_after(Stop stop) {
 Result<void> Agent::on_probe(std::string_view payload) {
     auto probe = decode<Probe>(payload);
     if (!probe) return std::unexpected(probe.error());
-    tasks_.spawn(answer_probe(std::move(*probe)));
+    tasks_.spawn(answer_probe(std::move(*probe), ++probes_));
     return {};
 }
 
-asio::awaitable<void> Agent::answer_probe(Probe probe) {
+/// Only the last one: what is found out too late is not asked for any more.
+asio::awaitable<void> Agent::answer_probe(Probe probe, unsigned number) {
     const Reached reached = co_await try_addresses(std::move(probe));
-    link_->send(encode(reached));
+    if (number == probes_) link_->send(encode(reached));
 }
 
 void Agent::leave(std::string_view why) {
@@ -605,7 +611,8 @@ void Agent::finish_if_done() {
         (!leaving_ && (!pump_->all_ended() || ports_->has_agents())))
         return;
     done_ = true;
-    if (!leaving_) link_->send(encode(Done{static_cast<std::uint32_t>(*strays_)}));
+    const auto strays = static_cast<std::uint32_t>(*strays_ + strays_before_);
+    if (!leaving_) link_->send(encode(Done{strays}));
     finished_.cancel();
 }
 

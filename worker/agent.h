@@ -68,7 +68,7 @@ private:
     Result<void> on_pause(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
     Result<void> on_probe(std::string_view payload);
-    asio::awaitable<void> answer_probe(Probe probe);
+    asio::awaitable<void> answer_probe(Probe probe, unsigned number);
     void choose_interface(const Assign& assign);
     void say_who_waits(std::chrono::milliseconds at_least);
     Result<Welcome> welcome(const Hello& hello) const;
@@ -97,7 +97,8 @@ private:
     std::unique_ptr<Link> link_;
     std::unique_ptr<Ports> ports_;
     std::unique_ptr<ForeignStores> stores_;
-    std::vector<RankWait> waits_said_;  ///< with their times at 0
+    std::vector<RankWait> waits_said_;  ///< the last time
+    unsigned probes_ = 0;
     std::unique_ptr<Pulse> pulse_;
     Assign assign_;  ///< of the current generation
     std::unique_ptr<OutputPump> pump_;
@@ -113,6 +114,7 @@ private:
     std::map<int, Deadline> signalled_;        ///< of a scheduler, straight to us, and when
     std::map<int, Deadline> guard_signalled_;  ///< the same to our guard
     std::optional<int> strays_;                ///< set when no process is left
+    int strays_before_ = 0;                    ///< of generations that are over
     bool done_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace dtrun {
 /// memory, under names in /proc, so nothing of them outlives us.
 class ErrorFiles {
 public:
-    static constexpr std::size_t kBytesMax = 64u << 10;  ///< of which somebody hears
+    static constexpr std::size_t kBytesMax = 1u << 20;  ///< of which somebody hears
 
     /// A new file for a rank. \return its path; empty if there can be none
     std::string open(std::uint32_t rank);

@@ -129,7 +129,7 @@ TEST_CASE("--max-restarts starts all ranks again on all hosts, and tells why",
     CHECK_THAT(done.err, Contains("rank 2 on s2"));
     CHECK_THAT(done.err, Contains("exited with code 9"));
     CHECK_THAT(done.err, Contains("| bad luck"));
-    CHECK_THAT(done.err, Contains("all ranks start again (2 of 3)"));
+    CHECK_THAT(done.err, Contains("to start them again (2 of 3)"));
     CHECK(cluster.wait_all_gone());
 }
 
@@ -141,9 +141,35 @@ TEST_CASE("when no restart is left the last failure ends the job", "[cluster][me
                        "exec sleep 60"});
     INFO(done.err);
     CHECK(done.exit_code == 8);
-    CHECK_THAT(done.err, Contains("all ranks start again (1 of 1)"));
+    CHECK_THAT(done.err, Contains("to start them again (1 of 1)"));
     CHECK_THAT(done.err, Contains("exited with code 8"));
     CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("ranks that start again read on where the others have stopped", "[cluster][meeting]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    RunOptions options;
+    options.stdin_text = "one\ntwo\n";
+    const Lines job{"-H", "s1:1,s2:1", "--max-restarts", "1", "--tag", "none", "sh", "-c"};
+    Lines reads_one = job;
+    reads_one.push_back(
+        "[ $RANK = 1 ] && exit 0; cat; exit $((3 - TORCHELASTIC_RESTART_COUNT * 3))");
+    const Finished all = cluster.dtrun(reads_one, options);
+    INFO(all.err);
+    CHECK(all.exit_code == 0);
+    CHECK(all.out == "one\ntwo\n");
+
+    Lines waits = job;
+    waits.push_back(
+        "[ $RANK = 1 ] && exit 0; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3; "
+        "echo ready; read line; echo got $line");
+    Running later = cluster.start_dtrun(waits);
+    REQUIRE(later.wait_for_output("ready"));
+    later.write_stdin("late\n");
+    const Finished done = later.wait();
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.out, Contains("got late"));
 }
 
 TEST_CASE("Ctrl-C while ranks start again ends the job", "[cluster][meeting]") {

@@ -173,7 +173,7 @@ TEST_CASE("each rank has the variables of Horovod, torch and DeepSpeed that fit 
     CHECK(std::regex_match(*fourth_lines.begin(), std::regex("gloo eth0 1 [0-9a-f]{32}")));
 }
 
-TEST_CASE("all ranks can reach MASTER_ADDR:MASTER_PORT, on which rank 0 can listen",
+TEST_CASE("all ranks can reach MASTER_ADDR:MASTER_PORT, on which rank 0 listens with --store rank0",
           "[cluster][run]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program = write_program(cluster, "meet.py", R"(#!/usr/bin/python3 -S
@@ -194,7 +194,7 @@ else:
 )");
     for (const char* hosts : {"s2:2,s1:2", "localhost:1,s1,s2:2"}) {
         INFO(hosts);
-        const Finished done = cluster.dtrun({"-H", hosts, program});
+        const Finished done = cluster.dtrun({"-H", hosts, "--store", "rank0", program});
         INFO(done.err);
         CHECK(done.out == "[0]<stdout>:['1', '2', '3']\n");
         CHECK(done.exit_code == 0);

@@ -55,6 +55,41 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
           "2 processes that ranks had left behind ended\n");
 }
 
+TEST_CASE("the report shows what @record has left, and who waited", "[report]") {
+    Outcome outcome = rank_failed(1, 1, 0);
+    outcome.restarts = 2;
+    outcome.waiting = {"ranks 0, 2-5: torch's store: key default_pg/0//cpu//0/1"};
+    outcome.first->traceback =
+        R"({"message": {"message": "RuntimeError: boom", "extraInfo": {"py_callstack":)"
+        R"("Traceback (most recent call last):\n  File \"t.py\"\nRuntimeError: bo\u001bom\n",)"
+        R"("timestamp": "1700000000"}}})";
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: rank 1 on s1 (pid 4242) exited with code 1 after 1.25 s and 2 restarts\n"
+          "  its exception:\n"
+          "  | Traceback (most recent call last):\n"
+          "  |   File \"t.py\"\n"
+          "  | RuntimeError: bo?om\n"
+          "  it wrote nothing to standard error\n"
+          "  who waited then, and for what:\n"
+          "    ranks 0, 2-5: torch's store: key default_pg/0//cpu//0/1\n");
+
+    outcome.first->traceback = R"({"message": "two\nlines"})";
+    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+               Catch::Contains("  its exception:\n  | two\n  | lines\n"));
+    outcome.first->traceback = R"({"message": {"message": "cut of)";
+    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+               Catch::Contains("TORCHELASTIC_ERROR_FILE is too long, or is not of torch"));
+}
+
+TEST_CASE("an exception that standard error ends with is not shown twice", "[report]") {
+    Outcome outcome = rank_failed(1, 1, 0);
+    outcome.first->traceback = R"({"message": "ValueError: boom"})";
+    const auto tail = [](std::uint32_t) {
+        return std::vector<std::string>{"Traceback", "ValueError: boom"};
+    };
+    CHECK_THAT(failure_report(outcome, sample_spec(), tail), !Catch::Contains("its exception"));
+}
+
 TEST_CASE("the report tells a signal by name, and memory when the kernel says so", "[report]") {
     Outcome outcome = rank_failed(0, 0, SIGKILL);
     outcome.first->out_of_memory = true;

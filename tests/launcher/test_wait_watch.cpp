@@ -47,6 +47,15 @@ TEST_CASE("a rank that has ended is no reason while another one does not wait", 
     CHECK(watch.look(kStart + 11s).has_value());
 }
 
+TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.rank_ended(3);
+    watch.waits(0, {at_start(0), at_start(0), at_start(1), at_start(3)}, kStart);
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());
+    watch.waits(1, {at_start(kNoRank)}, kStart);  // it may be anybody's
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());
+}
+
 TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     WaitWatch watch = four_ranks(1s);
     RankWait wait = at_start(1, "torch's store: key checkpoint");

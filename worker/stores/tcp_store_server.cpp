@@ -270,6 +270,7 @@ RankWait TcpStoreServer::wait_of(const Connection& connection) const {
     wait.pid = connection.session->pid();
     if (!connection.from_here) wait.address = connection.address;
     wait.what = describe(*waiting);
+    wait.starting = waiting->for_rank.has_value();
     wait.hopeless = !more_ranks_ && waiting->for_rank && *waiting->for_rank >= world_size_;
     wait.waited_ms = static_cast<std::uint32_t>(
         std::min<std::int64_t>(waited.count(), std::numeric_limits<std::uint32_t>::max()));

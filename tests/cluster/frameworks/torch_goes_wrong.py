@@ -46,6 +46,7 @@ def main():
         dist.init_process_group("gloo")
         dist.barrier()
     if HOW == "raises" and WRONG:
+        sys.excepthook = lambda *_: None  # so that only @record's file tells of it
         say("raises")
         raise ValueError("batch 7 has no labels")
     dist.barrier()

@@ -96,6 +96,7 @@ TEST_CASE("a new generation ends connections and waits of the one before", "[tor
     CHECK(wait.rank == kNoRank);
     CHECK(wait.address.empty());
     CHECK(wait.what == "torch's store: key never");
+    CHECK_FALSE(wait.starting);
     CHECK_FALSE(wait.hopeless);
     send(setter, kValidate + op(4, "/n", 1));
     CHECK(scene.read(setter, 8) == number<std::int64_t>(1));
@@ -119,6 +120,7 @@ TEST_CASE("waiting for a rank that the job does not have is hopeless", "[torch]"
     scene.run_until([&] { return scene.server.waits().size() == 1; });
     REQUIRE(scene.server.waits().size() == 1);
     CHECK(scene.server.waits().at(0).rank == 1);
+    CHECK(scene.server.waits().at(0).starting);
     CHECK(scene.server.waits().at(0).hopeless);
     CHECK(scene.server.waits().at(0).what == "torch's store: key default_pg/0//cpu//0/2");
     // The program has started more processes itself.
