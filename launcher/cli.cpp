@@ -100,9 +100,11 @@ private:
     Draft draft_;
 };
 
-Result<void> check_conflicts(const Options& options) {
+Result<void> check_conflicts(const Draft& draft) {
+    const Options& options = draft.options;
     if (!options.hosts.empty() && !options.hostfile.empty())
-        return fail(Errc::invalid_input, "-H and --hostfile exclude each other; give one of them");
+        return fail(Errc::invalid_input, "{} and --hostfile exclude each other; give one of them",
+                    draft.hosts_flag);
     if (!options.include.empty() && !options.exclude.empty())
         return fail(Errc::invalid_input,
                     "--include and --exclude exclude each other; give one of them");
@@ -367,7 +369,7 @@ CommandLine text_command(CommandLine::Kind kind, std::string (*help)()) {
 }
 
 Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
-    if (const auto done = check_conflicts(draft.options); !done)
+    if (const auto done = check_conflicts(draft); !done)
         return std::unexpected(done.error());
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_start_timeout(draft.options, environment); !done)

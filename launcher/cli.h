@@ -62,7 +62,8 @@ struct CommandLine {
 };
 
 /// Reads the command line. Of files it reads the --config-file, and for `deepspeed` also
-/// .deepspeed_env; and it looks which Python PATH has, and whether DeepSpeed's usual hostfile exists.
+/// .deepspeed_env; and it looks which Python PATH has, and whether DeepSpeed's usual hostfile is
+/// there.
 ///
 /// Options end at the first word that is none, or at `--`. Long names may be shortened as long as
 /// they stay unique, begin with one dash if they are whole, and contain '_' for '-'; a value is the

@@ -23,22 +23,31 @@ std::vector<FoundFlag> flags_that(const Flags& flags,
     return found;
 }
 
+/// Programs differ in how they spell the blanks of a name.
+std::string with_dashes(string_view name) {
+    std::string text(name);
+    std::ranges::replace(text, '_', '-');
+    return text;
+}
+
 std::vector<FoundFlag> flags_named(const Flags& flags, string_view name) {
-    return flags_that(flags, [name](string_view candidate) { return candidate == name; });
+    return flags_that(flags,
+                      [name](string_view candidate) { return with_dashes(candidate) == name; });
 }
 
 /// Names that begin with `name` and have as many dashes.
 std::vector<FoundFlag> flags_beginning(const Flags& flags, string_view name) {
     const auto is_long = [](string_view text) { return text.starts_with("--"); };
     return flags_that(flags, [=](string_view candidate) {
-        return candidate.starts_with(name) && is_long(candidate) == is_long(name);
+        return with_dashes(candidate).starts_with(name) && is_long(candidate) == is_long(name);
     });
 }
 
 std::unexpected<Error> unknown(const Flags& flags, string_view name) {
     std::vector<std::string> names;
     for (const Flag& flag : flags)
-        for (const string_view candidate : split(flag.names, ' ')) names.emplace_back(candidate);
+        for (const string_view candidate : split(flag.names, ' '))
+            names.push_back(with_dashes(candidate));
     std::string hint = did_you_mean(name, names);
     const string_view command = &flags == &torchrun_flags()    ? "dtrun torchrun"
                                 : &flags == &deepspeed_flags() ? "dtrun deepspeed"
@@ -91,7 +100,7 @@ Result<FoundFlag> find_flag(const Flags& flags, string_view word) {
     const std::size_t equals = word.find('=');
     std::string name(word.substr(0, equals));
     const bool is_long = name.starts_with("--");
-    if (is_long) std::ranges::replace(name, '_', '-');
+    if (is_long) name = with_dashes(name);
     auto found = is_long ? find_long(flags, name) : find_short(flags, word, name);
     if (found && !found->attached && equals != string_view::npos)
         found->attached = word.substr(equals + 1);

@@ -1,6 +1,7 @@
 #include "launcher/cli_flags.h"
 
 #include "base/strings.h"
+#include "launcher/cli_setters.h"
 #include "launcher/line_prefix.h"
 #include "rendezvous/contracts.h"
 
@@ -14,28 +15,15 @@ namespace {
 
 using std::string_view;
 
-constexpr int kRestartsMax = 1'000;
 constexpr string_view kElastic =
     "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
     "dtrun join --help";
 constexpr string_view kNoMpirun =
     "dtrun starts the ranks itself, there is no mpirun or jsrun underneath; leave it out";
 
-template <std::string Options::*Member>
-Result<void> set_text(Draft& draft, string_view value) {
-    draft.options.*Member = value;
-    return {};
-}
-
 template <std::vector<std::string> Options::*Member>
 Result<void> add_text(Draft& draft, string_view value) {
     (draft.options.*Member).emplace_back(value);
-    return {};
-}
-
-template <bool Options::*Member>
-Result<void> set_true(Draft& draft, string_view) {
-    draft.options.*Member = true;
     return {};
 }
 
@@ -60,13 +48,6 @@ Result<void> set_world_size(Draft& draft, string_view value) {
     const auto number = whole_number(value, 1, kRanksMax);
     if (!number) return std::unexpected(number.error());
     draft.options.world_size = *number;
-    return {};
-}
-
-Result<void> set_ssh_port(Draft& draft, string_view value) {
-    const auto number = whole_number(value, 1, 65'535);
-    if (!number) return std::unexpected(number.error());
-    draft.options.ssh_port = *number;
     return {};
 }
 
@@ -127,13 +108,7 @@ Result<void> set_store(Draft& draft, string_view value) {
         {{"agent", TorchStore::agent}, {"rank0", TorchStore::rank0}, {"proxy", TorchStore::proxy}});
     if (!choice) return std::unexpected(choice.error());
     draft.options.torch_store = *choice;
-    return {};
-}
-
-Result<void> set_max_restarts(Draft& draft, string_view value) {
-    const auto number = whole_number(value, 0, kRestartsMax);
-    if (!number) return std::unexpected(number.error());
-    draft.options.max_restarts = *number;
+    draft.options.store_given = *choice;
     return {};
 }
 
@@ -206,10 +181,6 @@ Result<void> add_export(Draft& draft, string_view value) {
 
 Result<void> set_config_file(Draft& draft, string_view value) {
     draft.config_file = value;
-    return {};
-}
-
-Result<void> nothing(Draft&, string_view) {
     return {};
 }
 
@@ -439,8 +410,42 @@ const Flags& run_flags() {
 }
 
 void add_of_run(Flags& flags, std::initializer_list<string_view> names) {
-    for (const Flag& flag : run_flags())
-        if (std::ranges::find(names, flag.first_name()) != names.end()) flags.push_back(flag);
+    static constexpr string_view kCommon[] = {"--map-by",
+                                              "--oversubscribe",
+                                              "--plan",
+                                              "-x",
+                                              "--env-file",
+                                              "--no-env",
+                                              "--contract",
+                                              "--store",
+                                              "--wdir",
+                                              "--transport",
+                                              "--ssh-command",
+                                              "--accept-new-host-keys",
+                                              "--network-interfaces",
+                                              "--connect-timeout",
+                                              "--encrypt",
+                                              "--tree-threshold",
+                                              "--start-timeout",
+                                              "--tag",
+                                              "--timestamps",
+                                              "--only-ranks",
+                                              "--quiet-ranks",
+                                              "--stdin",
+                                              "--verbose",
+                                              "--debug",
+                                              "--grace",
+                                              "--heartbeat-timeout",
+                                              "--init-timeout",
+                                              "--keep-going",
+                                              "--help",
+                                              "--version"};
+    for (const Flag& flag : run_flags()) {
+        const string_view name = flag.first_name();
+        if (std::ranges::find(kCommon, name) != std::end(kCommon) ||
+            std::ranges::find(names, name) != names.end())
+            flags.push_back(flag);
+    }
 }
 
 Flag::Value Flag::value() const {

@@ -25,6 +25,7 @@ struct Draft {
     bool tcp = false;
     std::string config_file;
     CommandLine::Kind kind = CommandLine::Kind::run;  ///< another one ends the reading
+    std::string_view hosts_flag = "-H";               ///< what messages call --hosts
     DaemonWords daemon;                               ///< join, store, status
     JoinOptions join;
     ServeOptions serve;
@@ -34,8 +35,8 @@ struct Draft {
     DeepspeedWords deepspeed;
 };
 
-/// `native`: of the program whose front end it is; wins where a shortened name could be several, and
-/// counts as not given where its value is empty.
+/// `native`: of the program whose front end it is; wins where a shortened name could be several,
+/// and counts as not given where its value is empty.
 enum class FlagGroup {
     native,
     daemon,
@@ -52,7 +53,7 @@ enum class FlagGroup {
 struct Flag {
     enum class Value { none, required, optional };  ///< optional: only as --name=VALUE
 
-    std::string_view names;    ///< between blanks, with their dashes
+    std::string_view names;    ///< between blanks, with their dashes; '_' and '-' are the same
     std::string_view metavar;  ///< of the value; empty if it takes none, "[=X]" if optional
     FlagGroup group{};
     std::string_view help;
@@ -85,7 +86,8 @@ const Flags& hosts_flags();
 const Flags& torchrun_flags();
 const Flags& deepspeed_flags();
 
-/// Appends those of run_flags() that have these first names.
+/// Appends those of run_flags() that every front end of another launcher has, and those that have
+/// these first names, in the order of run_flags().
 void add_of_run(Flags& flags, std::initializer_list<std::string_view> names);
 
 /// An option as the user wrote it.

@@ -145,7 +145,7 @@ std::string man_page() {
     const std::string help = run_help();
     for (const std::string_view line :
          split(std::string_view(help).substr(help.find('\n') + 1), '\n')) {
-        // A dot or a quote at the begin of a line, and a backslash anywhere, would be orders to roff.
+        // A dot or a quote that begins a line, and a backslash anywhere, would be orders to roff.
         if (line.starts_with('.') || line.starts_with('\'')) text += "\\&";
         for (const char c : line) text += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
         text += '\n';

@@ -1,7 +1,7 @@
 // The flags and the help of `dtrun hosts`.
 
 #include "base/strings.h"
-#include "launcher/cli_flags.h"
+#include "launcher/cli_setters.h"
 
 #include <algorithm>
 
@@ -44,18 +44,6 @@ Exit code: 0; 200 wrong words or input; 201 hosts are unknown (--resolve) or do
 not answer (--check): all of them are named, and nothing is printed.
 )";
 
-template <auto Member>
-Result<void> set_hosts_text(Draft& draft, string_view value) {
-    draft.hosts.*Member = value;
-    return {};
-}
-
-template <bool HostsCommand::*Member>
-Result<void> set_hosts_true(Draft& draft, string_view) {
-    draft.hosts.*Member = true;
-    return {};
-}
-
 Result<void> set_format(Draft& draft, string_view value) {
     std::vector<std::string> names;
     for (const NamedHostFormat& known : host_formats()) {
@@ -94,12 +82,12 @@ Result<void> set_timeout(Draft& draft, string_view value) {
 Flags source_flags() {
     return {
         {"-H --hosts", "HOSTS", hosts, "hosts and slots: s1:4,s2:4; also user@s1, n[01-16]:8",
-         set_hosts_text<&HostsCommand::hosts>, ""},
+         set_text<&HostsCommand::hosts>, ""},
         {"--hostfile -hostfile", "FILE", hosts,
          "a hostfile of any program, or YAML; - is standard input",
-         set_hosts_text<&HostsCommand::hostfile>, ""},
+         set_text<&HostsCommand::hostfile>, ""},
         {"--nodelist", "LIST", hosts, "names in Slurm's notation: n[01-16,20],login1",
-         set_hosts_text<&HostsCommand::nodelist>, ""},
+         set_text<&HostsCommand::nodelist>, ""},
     };
 }
 
@@ -111,13 +99,13 @@ Flags print_flags() {
          "just one (default: as the hosts' source has it)",
          set_slots, ""},
         {"--short", "", output, "cut names at the first dot (default: as they are)",
-         set_hosts_true<&HostsCommand::short_names>, ""},
+         set_true<&HostsCommand::short_names>, ""},
         {"--sort", "", output, "n2 before n10 (default: order of first mention)",
-         set_hosts_true<&HostsCommand::sort>, ""},
+         set_true<&HostsCommand::sort>, ""},
         {"--include", "FILTER", output, "only these hosts and slots: s1@s2:0,2 (default: all)",
-         set_hosts_text<&HostsCommand::include>, ""},
+         set_text<&HostsCommand::include>, ""},
         {"--exclude", "FILTER", output, "all but these (default: none left out)",
-         set_hosts_text<&HostsCommand::exclude>, ""},
+         set_text<&HostsCommand::exclude>, ""},
     };
 }
 
@@ -126,9 +114,9 @@ Flags reach_flags() {
         {"--resolve", "", reaching,
          "look names up: their numeric addresses in place of the names, beside them in yaml, json "
          "and ansible",
-         set_hosts_true<&HostsCommand::resolve>, ""},
+         set_true<&HostsCommand::resolve>, ""},
         {"--check", "", reaching, "connect to the ssh port of every host but this machine",
-         set_hosts_true<&HostsCommand::check>, ""},
+         set_true<&HostsCommand::check>, ""},
         {"--ssh-port -p", "PORT", reaching, "of hosts that name none (default: 22)", set_port, ""},
         {"--connect-timeout", "SECONDS", reaching,
          "for each host, with the look-up; fractions allowed (default: 10)", set_timeout, ""},

@@ -23,7 +23,8 @@ struct DeepspeedEnv {
 /// Errc: invalid_input "<file>:<line>:<column>: ..."
 Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view file);
 
-/// Those of $HOME and of the working directory, in this order, called DS_ENV_FILE or .deepspeed_env.
+/// Those of $HOME and of the working directory, in this order, called DS_ENV_FILE or
+/// .deepspeed_env.
 /// Errc: invalid_input, denied
 Result<DeepspeedEnv> read_deepspeed_env(EnvironmentView environment);
 

@@ -2,7 +2,7 @@
 // clash.
 
 #include "base/strings.h"
-#include "launcher/cli_flags.h"
+#include "launcher/cli_setters.h"
 
 #include <algorithm>
 #include <iterator>
@@ -19,28 +19,6 @@ constexpr string_view kNoCores =
 constexpr string_view kNotElastic =
     "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
     "dtrun join --help";
-
-template <std::string DeepspeedWords::*Member>
-Result<void> set_word(Draft& draft, string_view value) {
-    draft.deepspeed.*Member = value;
-    return {};
-}
-
-template <bool DeepspeedWords::*Member>
-Result<void> set_switch(Draft& draft, string_view) {
-    draft.deepspeed.*Member = true;
-    return {};
-}
-
-template <std::string Options::*Member>
-Result<void> set_text(Draft& draft, string_view value) {
-    draft.options.*Member = value;
-    return {};
-}
-
-Result<void> nothing(Draft&, string_view) {
-    return {};
-}
 
 /// DeepSpeed's own default, -1, means: not given.
 template <std::optional<int> DeepspeedWords::*Member, int Max>
@@ -103,71 +81,64 @@ Flags host_flags() {
         {"-i --include", "FILTER", native, "use only these hosts and slots: w0@w1:0,2",
          set_text<&Options::include>, ""},
         {"-e --exclude", "FILTER", native, "use all but these", set_text<&Options::exclude>, ""},
-        {"--num-nodes", "N", native, "the first N hosts (default: all)",
+        {"--num_nodes", "N", native, "the first N hosts (default: all)",
          set_count<&DeepspeedWords::nodes, kHostsMax>, ""},
-        {"--num-gpus --num-accelerators", "N", native,
+        {"--num_gpus --num_accelerators", "N", native,
          "slots 0 to N-1 of each host (default: its slots; this machine: its GPUs, else a rank for "
          "each NUMA node)",
          set_count<&DeepspeedWords::gpus, kSlotsMax>, ""},
-        {"--master-addr", "HOST", native,
+        {"--master_addr", "HOST", native,
          "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
-         set_word<&DeepspeedWords::master_addr>, ""},
-        {"--master-port", "PORT", native, "MASTER_PORT, likewise", set_master_port, ""},
-        {"--ssh-port", "PORT", native, "port (default: ~/.ssh/config, else 22)",
-         [](Draft& draft, string_view value) -> Result<void> {
-             const auto number = whole_number(value, 1, 65'535);
-             if (!number) return std::unexpected(number.error());
-             draft.options.ssh_port = *number;
-             return {};
-         },
-         ""},
+         set_text<&DeepspeedWords::master_addr>, ""},
+        {"--master_port", "PORT", native, "MASTER_PORT, likewise", set_master_port, ""},
+        {"--ssh_port", "PORT", native, "port (default: ~/.ssh/config, else 22)", set_ssh_port, ""},
     };
 }
 
 Flags program_flags() {
     return {
         {"--module", "", native, "the script is a module, for python -m",
-         set_switch<&DeepspeedWords::module>, ""},
-        {"--no-python", "", native, "the script is a program: no python before it",
-         set_switch<&DeepspeedWords::no_python>, ""},
-        {"--no-local-rank", "", native,
+         set_true<&DeepspeedWords::module>, ""},
+        {"--no_python", "", native, "the script is a program: no python before it",
+         set_true<&DeepspeedWords::no_python>, ""},
+        {"--no_local_rank", "", native,
          "do not give the script --local_rank=N as its first argument (default: it gets it)",
-         set_switch<&DeepspeedWords::no_local_rank>, ""},
-        {"--venv-script", "FILE", native, "source this file, in bash, before each rank",
-         set_word<&DeepspeedWords::venv_script>, ""},
-        {"--enable-each-rank-log", "DIR", native,
+         set_true<&DeepspeedWords::no_local_rank>, ""},
+        {"--venv_script", "FILE", native, "source this file, in bash, before each rank",
+         set_text<&DeepspeedWords::venv_script>, ""},
+        {"--enable_each_rank_log", "DIR", native,
          "what ranks print goes to DIR/TIME_rankN.log, and is not shown",
-         set_word<&DeepspeedWords::rank_logs>, ""},
-        {"--save-pid", "", native, "keep dtrun's process id in /tmp/PID.deepspeed while it runs",
-         set_switch<&DeepspeedWords::save_pid>, ""},
-        {"--log-level", "LEVEL", native,
+         set_text<&DeepspeedWords::rank_logs>, ""},
+        {"--save_pid", "", native, "keep dtrun's process id in /tmp/PID.deepspeed while it runs",
+         set_true<&DeepspeedWords::save_pid>, ""},
+        {"--log_level", "LEVEL", native,
          "of dtrun's own messages: debug, info, warning, error or critical (default: warning)",
          set_log_level, ""},
         {"-q --quiet", "", native, "--log_level error",
          [](Draft& draft, string_view) { return set_log_level(draft, "error"); }, ""},
         {"--launcher", "NAME", native, "accepted: dtrun starts the ranks itself", set_launcher, ""},
-        {"--force-multi", "", native, "accepted: one remote host is reached as many are", nothing,
+        {"--force_multi", "", native, "accepted: one remote host is reached as many are", nothing,
          ""},
-        {"--no-ssh-check", "", native, "accepted: there is no separate check", nothing, ""},
-        {"--node-rank", "N", native, "accepted if 0: dtrun is run once and starts every node",
+        {"--no_ssh_check", "", native, "accepted: there is no separate check", nothing, ""},
+        {"--node_rank", "N", native, "accepted if 0: dtrun is run once and starts every node",
          set_node_rank, ""},
     };
 }
 
 Flags refused_flags() {
     return {
-        {"--no-ssh", "", native, "", nullptr,
+        {"--no_ssh", "", native, "", nullptr,
          "dtrun starts all nodes from one command; without ssh run dtrun serve on one machine and "
          "dtrun join on each"},
-        {"--launcher-args", "ARGS", native, "", nullptr,
+        {"--launcher_args", "ARGS", native, "", nullptr,
          "there is no launcher underneath that could take them"},
-        {"--bind-cores-to-rank", "", native, "", nullptr, kNoCores},
-        {"--bind-core-list", "LIST", native, "", nullptr, kNoCores},
+        {"--bind_cores_to_rank", "", native, "", nullptr, kNoCores},
+        {"--bind_core_list", "LIST", native, "", nullptr, kNoCores},
         {"--autotuning", "MODE", native, "", nullptr,
          "the autotuner starts jobs of its own; run DeepSpeed's deepspeed for it"},
-        {"--elastic-training", "", native, "", nullptr, kNotElastic},
-        {"--min-elastic-nodes", "N", native, "", nullptr, kNotElastic},
-        {"--max-elastic-nodes", "N", native, "", nullptr, kNotElastic},
+        {"--elastic_training", "", native, "", nullptr, kNotElastic},
+        {"--min_elastic_nodes", "N", native, "", nullptr, kNotElastic},
+        {"--max_elastic_nodes", "N", native, "", nullptr, kNotElastic},
     };
 }
 
@@ -180,37 +151,7 @@ Flags make_deepspeed_flags() {
     flags.push_back({"--ssh-identity-file", "FILE", reaching,
                      "private key (default: ssh-agent, ~/.ssh/config, your usual keys)",
                      set_text<&Options::ssh_identity_file>, ""});
-    add_of_run(flags, {"--map-by",
-                       "--oversubscribe",
-                       "--plan",
-                       "-x",
-                       "--env-file",
-                       "--no-env",
-                       "--contract",
-                       "--store",
-                       "--wdir",
-                       "--transport",
-                       "--ssh-command",
-                       "--accept-new-host-keys",
-                       "--network-interfaces",
-                       "--connect-timeout",
-                       "--encrypt",
-                       "--tree-threshold",
-                       "--start-timeout",
-                       "--tag",
-                       "--timestamps",
-                       "--only-ranks",
-                       "--quiet-ranks",
-                       "--stdin",
-                       "--verbose",
-                       "--debug",
-                       "--grace",
-                       "--heartbeat-timeout",
-                       "--max-restarts",
-                       "--init-timeout",
-                       "--keep-going",
-                       "--help",
-                       "--version"});
+    add_of_run(flags, {"--max-restarts"});
     return flags;
 }
 

@@ -6,6 +6,7 @@
 #include "launcher/rank_set.h"
 #include "rendezvous/messages.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -46,12 +47,18 @@ struct RankOutput {
             const auto found = of_local_rank.find(local_rank);
             return found == of_local_rank.end() ? otherwise : found->second;
         }
+        bool any() const {
+            return otherwise != 0 || std::ranges::any_of(of_local_rank, [](const auto& each) {
+                       return each.second != 0;
+                   });
+        }
     };
     Files files = Files::ranks;
     Streams to_file{{}, 3};  ///< into files, if there are any
     Streams shown{{}, 3};    ///< on the console
     Streams prefixed{};      ///< there with `prefix` instead of the tag
     std::string prefix;      ///< "${role_name}", "${local_rank}" and "${rank}" in it are replaced
+    std::vector<std::uint32_t> local_ranks{};  ///< --local-ranks-filter, already in `shown`
 };
 
 /// --transport: how agents get onto the hosts.
@@ -102,6 +109,9 @@ struct Options {
     bool no_env = false;                   ///< --no-env: nothing of the caller's environment
     std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
     TorchStore torch_store = TorchStore::agent;  ///< --store
+    std::optional<TorchStore> store_given;  ///< the same as written, if at all: for a warning
+    /// As DeepSpeed has it with several hosts: the working directory before all in PYTHONPATH.
+    bool directory_in_pythonpath = false;
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
     std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
     std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id
@@ -135,7 +145,8 @@ struct Options {
     // What is shown.
     std::optional<Tag> tag;   ///< --tag; unset: horovod with several ranks, none with one
     bool timestamps = false;  ///< --timestamps: before the tag, taken on the rank's host
-    std::string output_dir;   ///< --output-dir, for per-rank files; empty: none
+    /// --output-dir, for per-rank files. Empty: none, or for torchrun's files a new one.
+    std::string output_dir;
     /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's own forms.
     RankOutput rank_output;
     RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
@@ -151,6 +162,8 @@ struct Options {
     /// --init-timeout: how long ranks wait for others in the stores of their frameworks, in which
     /// they meet. Unset: as long as the frameworks themselves do.
     std::optional<std::chrono::milliseconds> init_timeout;
+
+    std::vector<std::string> notes;  ///< for the user once it is known where ranks run, each a line
 
     std::string pid_file;  ///< --save_pid: holds dtrun's process id as long as the job runs
 

@@ -1,7 +1,7 @@
 // The flags of `dtrun torchrun`: torchrun's own, and those of `dtrun run` that do not clash.
 
 #include "base/strings.h"
-#include "launcher/cli_flags.h"
+#include "launcher/cli_setters.h"
 
 #include <algorithm>
 #include <iterator>
@@ -12,20 +12,7 @@ namespace {
 using std::string_view;
 using enum FlagGroup;
 
-constexpr int kRestartsMax = 1'000'000;
 constexpr int kLocalRanksMax = kSlotsMax;
-
-template <std::string TorchrunWords::*Member>
-Result<void> set_word(Draft& draft, string_view value) {
-    draft.torchrun.*Member = value;
-    return {};
-}
-
-template <bool TorchrunWords::*Member>
-Result<void> set_switch(Draft& draft, string_view) {
-    draft.torchrun.*Member = true;
-    return {};
-}
 
 Result<void> set_nodes(Draft& draft, string_view value) {
     const std::size_t colon = value.find(':');
@@ -97,13 +84,6 @@ Result<void> set_conf(Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_restarts(Draft& draft, string_view value) {
-    const auto number = whole_number(value, 0, kRestartsMax);
-    if (!number) return std::unexpected(number.error());
-    draft.options.max_restarts = *number;
-    return {};
-}
-
 Result<void> check_interval(Draft&, string_view value) {
     const auto time = parse_seconds(value, std::chrono::milliseconds(0), kTimeoutMax);
     if (!time) return std::unexpected(time.error());
@@ -127,11 +107,6 @@ Result<void> check_logs_specs(Draft&, string_view value) {
     return fail(Errc::invalid_input,
                 "'{}' is a plug-in of torchrun's own; dtrun writes the files itself; only default",
                 value);
-}
-
-Result<void> set_role(Draft& draft, string_view value) {
-    draft.options.role = value;
-    return {};
 }
 
 template <RankOutput::Streams TorchrunWords::*Member>
@@ -195,7 +170,7 @@ Flags node_flags() {
          "given, else GPUs, else processors (default: the slots, 1 without hosts)",
          set_per_node, ""},
         {"--standalone", "", native, "this machine alone; --rdzv-* is ignored",
-         set_switch<&TorchrunWords::standalone>, ""},
+         set_true<&TorchrunWords::standalone>, ""},
         {"--node-rank", "N", native,
          "accepted if 0: dtrun is run once and starts every node itself",
          set_number<&TorchrunWords::node_rank, kHostsMax>, ""},
@@ -205,36 +180,36 @@ Flags node_flags() {
 Flags meeting_flags() {
     return {
         {"--rdzv-id", "ID", native, "TORCHELASTIC_RUN_ID (default: the job's id)",
-         set_word<&TorchrunWords::run_id>, ""},
+         set_text<&TorchrunWords::run_id>, ""},
         {"--rdzv-backend", "NAME", native,
          "dtrun: these are the ranks of one node of a job of `dtrun serve` at --rdzv-endpoint; "
          "others have no effect, dtrun brings ranks together itself",
-         set_word<&TorchrunWords::backend>, ""},
+         set_text<&TorchrunWords::backend>, ""},
         {"--rdzv-endpoint", "HOST[:PORT]", native,
          "with --rdzv-backend dtrun: where the daemon is (else not needed)", set_endpoint, ""},
         {"--rdzv-conf", "K=V,...", native,
          "join_timeout and timeout are --start-timeout; others have no effect", set_conf, ""},
         {"--master-addr", "HOST", native, "accepted: dtrun chooses the address",
-         set_word<&TorchrunWords::master_addr>, ""},
+         set_text<&TorchrunWords::master_addr>, ""},
         {"--master-port", "PORT", native, "accepted: dtrun takes a free one",
          set_number<&TorchrunWords::master_port, 65'535>, ""},
         {"--local-addr", "ADDRESS", native, "accepted: --network-interfaces chooses interfaces",
-         set_word<&TorchrunWords::local_addr>, ""},
+         set_text<&TorchrunWords::local_addr>, ""},
     };
 }
 
 Flags program_flags() {
     return {
         {"-m --module", "", native, "the script is a module, for python -m",
-         set_switch<&TorchrunWords::module>, ""},
+         set_true<&TorchrunWords::module>, ""},
         {"--no-python", "", native, "the script is a program: no python before it",
-         set_switch<&TorchrunWords::no_python>, ""},
+         set_true<&TorchrunWords::no_python>, ""},
         {"--run-path", "", native, "run the script with runpy.run_path",
-         set_switch<&TorchrunWords::run_path>, ""},
+         set_true<&TorchrunWords::run_path>, ""},
         {"--role", "NAME", native, "ROLE_NAME, and in the prefix of lines (default: default)",
-         set_role, ""},
+         set_text<&Options::role>, ""},
         {"--max-restarts", "N", native,
-         "when a rank fails, end all and start them again, so often (default: 0)", set_restarts,
+         "when a rank fails, end all and start them again, so often (default: 0)", set_max_restarts,
          ""},
         {"--shutdown-timeout", "SECONDS", native,
          "between SIGTERM and SIGKILL, as --grace (default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else "
@@ -257,7 +232,7 @@ Flags log_flags() {
         {"--log-dir", "DIR", native,
          "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
          "(default: /tmp/torchelastic_XXXXXXXX)",
-         set_word<&TorchrunWords::log_dir>, ""},
+         set_text<&TorchrunWords::log_dir>, ""},
         {"-r --redirects", "STREAMS", native,
          "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
          "(default: 0)",
@@ -279,6 +254,9 @@ Flags refused_flags() {
          "LOCAL_RANK is a rank's index on its host, and every rank there sees the same GPUs"},
         {"--duplicate-stdout-filters --duplicate-stderr-filters", "FILTERS", native, "", nullptr,
          "dtrun copies no lines; grep the files of --tee"},
+        {"-np -n --num-proc", "N", hosts, "", nullptr, "say --nnodes and --nproc-per-node"},
+        {"--output-dir --output-filename", "DIR", output, "", nullptr,
+         "say --log-dir, with --redirects or --tee"},
     };
 }
 
@@ -286,43 +264,8 @@ Flags make_torchrun_flags() {
     Flags flags;
     for (auto part : {node_flags, meeting_flags, program_flags, log_flags, refused_flags})
         std::ranges::move(part(), std::back_inserter(flags));
-    add_of_run(flags, {"-H",
-                       "--hostfile",
-                       "--include",
-                       "--exclude",
-                       "--map-by",
-                       "--oversubscribe",
-                       "--plan",
-                       "-x",
-                       "--env-file",
-                       "--no-env",
-                       "--contract",
-                       "--store",
-                       "--wdir",
-                       "--transport",
-                       "--ssh-port",
-                       "--ssh-identity-file",
-                       "--ssh-command",
-                       "--accept-new-host-keys",
-                       "--network-interfaces",
-                       "--connect-timeout",
-                       "--encrypt",
-                       "--tree-threshold",
-                       "--start-timeout",
-                       "--tag",
-                       "--timestamps",
-                       "--only-ranks",
-                       "--quiet-ranks",
-                       "--stdin",
-                       "--quiet",
-                       "--verbose",
-                       "--debug",
-                       "--grace",
-                       "--heartbeat-timeout",
-                       "--init-timeout",
-                       "--keep-going",
-                       "--help",
-                       "--version"});
+    add_of_run(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
+                       "--ssh-identity-file", "--quiet"});
     return flags;
 }
 

@@ -38,7 +38,7 @@ not always 1 as torchrun's; see dtrun --help.
 
 std::string torchrun_help() {
     return std::string(kIntroduction) + flag_rows(torchrun_flags(), FlagGroup::native) +
-           "\nRefused flags of torchrun:\n" + refusals(torchrun_flags()) +
+           "\nRefused flags:\n" + refusals(torchrun_flags()) +
            "\ndtrun's own, as in dtrun --help:\n" + sections(torchrun_flags()) + std::string(kEnd);
 }
 

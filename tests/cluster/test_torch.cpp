@@ -168,6 +168,8 @@ TEST_CASE("a rank that dies while the ranks meet is named at once, and what the 
         CHECK(ended.done.exit_code == 128 + 9);
         CHECK_THAT(ended.done.err,
                    Contains("dtrun: rank 2 on s3 (pid ") && Contains("signal 9 (SIGKILL)"));
+        CHECK_THAT(ended.done.err, Contains("who waited then, and for what:") &&
+                                       Contains("torch's store: key default_pg/0/"));
         CHECK(ended.seconds < kEndSeconds);
     }
 }

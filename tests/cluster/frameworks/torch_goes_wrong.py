@@ -25,9 +25,18 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
 
 
-def die_in_init():
-    """After the rank has announced itself in the store, and before it meets the others."""
+def came(rank):
+    """A file that says that this rank is about to meet the others; all hosts see it."""
+    return f"came.{os.environ['DTRUN_JOB']}.{rank}"
+
+
+def die_in_init(world):
+    """After the rank has announced itself in the store, and when the others wait for it."""
     def killed(*_, **__):
+        others = [rank for rank in range(world) if str(rank) != os.environ["RANK"]]
+        while not all(os.path.exists(came(rank)) for rank in others):
+            time.sleep(0.05)
+        time.sleep(1)  # from there to their first wait
         say("dies")
         os.kill(os.getpid(), signal.SIGKILL)
     torch.distributed.distributed_c10d._new_process_group_helper = killed
@@ -37,7 +46,8 @@ def die_in_init():
 def main():
     world = int(os.environ["WORLD_SIZE"])
     if HOW == "dies" and WRONG:
-        die_in_init()
+        die_in_init(world)
+    open(came(os.environ["RANK"]), "w").close()
     if HOW == "world":
         say("starts")
         dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=world + 1)
