@@ -369,8 +369,7 @@ CommandLine text_command(CommandLine::Kind kind, std::string (*help)()) {
 }
 
 Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
-    if (const auto done = check_conflicts(draft); !done)
-        return std::unexpected(done.error());
+    if (const auto done = check_conflicts(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());

@@ -31,8 +31,9 @@ std::string with_dashes(string_view name) {
 }
 
 std::vector<FoundFlag> flags_named(const Flags& flags, string_view name) {
-    return flags_that(flags,
-                      [name](string_view candidate) { return with_dashes(candidate) == name; });
+    const std::string wanted = with_dashes(name);
+    return flags_that(
+        flags, [&wanted](string_view candidate) { return with_dashes(candidate) == wanted; });
 }
 
 /// Names that begin with `name` and have as many dashes.
@@ -49,6 +50,10 @@ std::unexpected<Error> unknown(const Flags& flags, string_view name) {
         for (const string_view candidate : split(flag.names, ' '))
             names.push_back(with_dashes(candidate));
     std::string hint = did_you_mean(name, names);
+    for (const Flag& flag : flags)
+        for (const string_view candidate : split(flag.names, ' '))
+            if (hint.ends_with(" " + with_dashes(candidate) + "?"))
+                hint.replace(hint.size() - candidate.size() - 1, candidate.size(), candidate);
     const string_view command = &flags == &torchrun_flags()    ? "dtrun torchrun"
                                 : &flags == &deepspeed_flags() ? "dtrun deepspeed"
                                                                : "dtrun";

@@ -409,7 +409,12 @@ const Flags& run_flags() {
     return flags;
 }
 
-void add_of_run(Flags& flags, std::initializer_list<string_view> names) {
+void add_of_run(Flags& flags, const std::vector<string_view>& names) {
+    for (const Flag& flag : run_flags())
+        if (std::ranges::find(names, flag.first_name()) != names.end()) flags.push_back(flag);
+}
+
+void add_common(Flags& flags, std::initializer_list<string_view> others) {
     static constexpr string_view kCommon[] = {"--map-by",
                                               "--oversubscribe",
                                               "--plan",
@@ -440,12 +445,9 @@ void add_of_run(Flags& flags, std::initializer_list<string_view> names) {
                                               "--keep-going",
                                               "--help",
                                               "--version"};
-    for (const Flag& flag : run_flags()) {
-        const string_view name = flag.first_name();
-        if (std::ranges::find(kCommon, name) != std::end(kCommon) ||
-            std::ranges::find(names, name) != names.end())
-            flags.push_back(flag);
-    }
+    std::vector<string_view> names(std::begin(kCommon), std::end(kCommon));
+    names.insert(names.end(), others);
+    add_of_run(flags, names);
 }
 
 Flag::Value Flag::value() const {

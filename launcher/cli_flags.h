@@ -86,9 +86,11 @@ const Flags& hosts_flags();
 const Flags& torchrun_flags();
 const Flags& deepspeed_flags();
 
-/// Appends those of run_flags() that every front end of another launcher has, and those that have
-/// these first names, in the order of run_flags().
-void add_of_run(Flags& flags, std::initializer_list<std::string_view> names);
+/// Appends those of run_flags() that have these first names, in the order of run_flags().
+void add_of_run(Flags& flags, const std::vector<std::string_view>& names);
+
+/// Appends those that every front end of another launcher has, and these others.
+void add_common(Flags& flags, std::initializer_list<std::string_view> others);
 
 /// An option as the user wrote it.
 struct FoundFlag {

@@ -19,6 +19,12 @@ nowhere. --contract NAME,... adds others; --contract none,NAME,... begins with
 dtrun's own alone.
 )";
 
+constexpr std::string_view kNone = R"(none
+  No contract, but a word of --contract: without the default set.
+  `--contract none` leaves ranks dtrun's own variables, those of "dtrun", alone;
+  `--contract none,torch` adds torch's to them.
+)";
+
 constexpr std::string_view kEnd = R"(
 dtrun contracts NAME   what it sets, and why
 dtrun contracts all    the same of every contract
@@ -60,9 +66,10 @@ Result<std::string> contracts_text(std::string_view name) {
             text += (text.empty() ? "" : "\n") + described(contract);
         return text;
     }
+    if (name == "none") return std::string(kNone);
     if (const Contract* const contract = find_contract(name); contract != nullptr)
         return described(*contract);
-    std::vector<std::string> names{"all"};
+    std::vector<std::string> names{"all", "none"};
     for (const Contract& contract : contracts()) names.emplace_back(contract.name);
     return fail(Errc::invalid_input, "there is no contract \"{}\"{}; `dtrun contracts` lists them",
                 name, did_you_mean(name, names));

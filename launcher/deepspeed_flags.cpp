@@ -151,7 +151,7 @@ Flags make_deepspeed_flags() {
     flags.push_back({"--ssh-identity-file", "FILE", reaching,
                      "private key (default: ssh-agent, ~/.ssh/config, your usual keys)",
                      set_text<&Options::ssh_identity_file>, ""});
-    add_of_run(flags, {"--max-restarts"});
+    add_common(flags, {"--max-restarts"});
     return flags;
 }
 

@@ -68,6 +68,7 @@ Result<void> set_hosts(Draft& draft, EnvironmentView environment,
         shape.hosts_min = shape.hosts_max = *words.nodes;
         shape.hosts_flag = fmt::format("--num_nodes {}", *words.nodes);
     }
+    shape.devices_chosen = words.gpus || words.nodes.value_or(1) > 1;
     if (words.node_rank >= 0) shape.by_hand = fmt::format("--node_rank {}", words.node_rank);
     shape.not_first = words.node_rank > 0;
     shape.one_command =
@@ -136,7 +137,9 @@ void add_env(Options& options, const DeepspeedEnv& env) {
 
 Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
     Draft draft;
+    draft.hosts_flag = "--hosts";
     draft.options.grace = kGrace;
+    draft.options.directory_in_pythonpath = true;
     OptionReader options(words, deepspeed_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
     if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, deepspeed_help);

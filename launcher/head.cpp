@@ -123,7 +123,7 @@ Result<void> Head::prepare() {
     auto options = output_options(spec_, hex(job_id_));
     if (!options) return std::unexpected(options.error());
     auto output = OutputMux::create(std::move(*options), rank_hosts, wake);
-    if (!output) return std::unexpected(output.error());
+    if (!output) return fail(output.error(), "{}", files_flag(spec_.options.rank_output));
     output_ = std::move(*output);
     log::set_sink(
         [](void* mux, std::string_view line) { static_cast<OutputMux*>(mux)->message(line); },

@@ -12,7 +12,7 @@ int slots_of(const Host& host) {
     return host.slot_ids.empty() ? host.slots : static_cast<int>(host.slot_ids.size());
 }
 
-/// "s1, s2:4": nothing but names.
+/// "s1,s2": nothing but names. A slot that is written, as in "s1:1", looks the same.
 bool names_only(const HostList& hosts) {
     return std::ranges::all_of(hosts, [](const Host& host) {
         return host.slots == 1 && !host.slots_max && host.slot_ids.empty();
@@ -38,7 +38,7 @@ public:
         using enum HostShape::Count;
         const bool chosen = slots_known_ || !host.slot_ids.empty();
         switch (shape_.count) {
-        case slots:
+            case HostShape::Count::slots:  // by its whole name: the short one is a word of Qt's
                 return slots_of(host);
             case number:
                 return shape_.number;
@@ -98,6 +98,10 @@ private:
     bool slots_known_;
 };
 
+std::string hosts_there(int count) {
+    return count == 1 ? "only one host is there" : fmt::format("{} hosts are there", count);
+}
+
 std::unexpected<Error> too_few(const HostShape& shape, const Shapeable& given) {
     const std::string instead = shape.one_command.empty() ? "" : "; " + shape.one_command;
     if (given.allocation != nullptr)
@@ -106,9 +110,7 @@ std::unexpected<Error> too_few(const HostShape& shape, const Shapeable& given) {
                     names_of(given.hosts));
     if (given.named)
         return fail(Errc::invalid_input, "{}, but {}: {}", shape.hosts_flag,
-                    given.hosts.size() == 1 ? "only one host is there"
-                                            : fmt::format("{} hosts are there", given.hosts.size()),
-                    names_of(given.hosts));
+                    hosts_there(static_cast<int>(given.hosts.size())), names_of(given.hosts));
     const std::string by_hand = shape.by_hand.empty() ? "" : " (and " + shape.by_hand + ")";
     return fail(Errc::invalid_input,
                 "{}{}, but no hosts are named, so there is this machine only{}", shape.hosts_flag,
@@ -141,8 +143,8 @@ Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const Machin
     if (count < shape.hosts_min) return too_few(shape, given);
     Shaped shaped;
     if (count < shape.hosts_max && shape.hosts_max != kHostsMax)
-        shaped.notes.push_back(fmt::format("{}: {} hosts are there, and no more can join later",
-                                           shape.hosts_flag, count));
+        shaped.notes.push_back(fmt::format("{}: {}, and no more can join later", shape.hosts_flag,
+                                           hosts_there(count)));
     const bool is_here = !given.named && given.allocation == nullptr;
     if (is_here && !shape.note_here.empty()) shaped.notes.push_back(shape.note_here);
     const Counter counter(shape, given, here);
@@ -154,8 +156,9 @@ Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const Machin
         const bool too_many = *ranks > slots && counter.is_limited(host);
         if (too_many && !given.oversubscribe)
             return fail(Errc::invalid_input,
-                        "{}, but {} has {} slots; lower it, give the host more, or --oversubscribe",
-                        shape.count_flag, host.name, slots);
+                        "{}, but {} has {} slot{}; lower it, give the host more, or "
+                        "--oversubscribe",
+                        shape.count_flag, host.name, slots, slots == 1 ? "" : "s");
         if (too_many) {
             host.slots_max = *ranks;  // its slots are used again
         } else {

@@ -28,10 +28,14 @@ struct HostShape {
     int hosts_max = kHostsMax;  ///< of more, the first ones are taken
     std::string hosts_flag;     ///< "--nnodes 4"
 
-    /// What says that the user runs this command on every node by hand: "--node-rank 1". Empty: nothing.
+    /// What says that the user runs this command on every node by hand: "--node-rank 1". Empty:
+    /// nothing.
     std::string by_hand;
     bool not_first = false;   ///< it says that this is not the first of them
     std::string one_command;  ///< what to write instead
+
+    /// Slots are devices, as --num_gpus means them: not those of CUDA_VISIBLE_DEVICES.
+    bool devices_chosen = false;
 
     // Of this machine, where no hosts are named and no batch system has any.
     std::vector<int> devices_here;  ///< its slots; empty: counted
@@ -69,8 +73,8 @@ struct Shaped {
 /// This machine with the slots that a filter may choose from, where nobody has named it.
 void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& here);
 
-/// Takes hosts_max of the hosts and gives each its ranks. Where all hosts of a list have one slot and no
-/// more is said of them, the list is taken for names only, and any number fits.
+/// Takes hosts_max of the hosts and gives each its ranks. Where all hosts of a list have one slot
+/// and no more is said of them, the list is taken for names only, and any number fits.
 /// \return invalid_input, with the arithmetic or with what is not known and how to say it
 Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const MachineFacts& here);
 

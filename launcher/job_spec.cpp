@@ -180,6 +180,70 @@ Result<void> check_ranks(const Options& options, int world_size) {
     return check("--stdin", options.stdin_target.rank);
 }
 
+/// What a front end has to say, and words that turn out to be without effect.
+void tell(const Options& options, const Placement& placement,
+          const std::vector<Options::Variable>& asked) {
+    for (const std::string& note : options.notes) log::warn("{}", note);
+    const std::vector<std::uint32_t>& filter = options.rank_output.local_ranks;
+    const auto is_shown = [&filter](const RankPlace& place) {
+        return std::ranges::find(filter, static_cast<std::uint32_t>(place.local_rank)) !=
+               filter.end();
+    };
+    if (!filter.empty() && std::ranges::none_of(placement.ranks, is_shown))
+        log::warn("--local-ranks-filter: no rank has such a local rank, so none is shown");
+    if (options.store_given.value_or(TorchStore::rank0) == TorchStore::rank0) return;
+    for (const char* const name : {"MASTER_ADDR", "MASTER_PORT"}) {
+        if (std::ranges::find(asked, name, &Options::Variable::first) == asked.end()) continue;
+        log::warn("--store {} has no effect: rank 0 serves torch's store where {} is given",
+                  options.store_given == TorchStore::proxy ? "proxy" : "agent", name);
+        return;
+    }
+}
+
+Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm) {
+    auto contracts = effective_contracts(options.contracts, in_slurm);
+    if (!contracts) return fail(contracts.error(), "--contract");
+    spec.contracts = std::move(*contracts);
+    const auto ranks = static_cast<std::uint32_t>(spec.placement.world_size());
+    if (auto done = check_contracts(spec.contracts, ranks); !done)
+        return fail(done.error(), "--contract");
+    if (options.join && needs_nodes(spec.contracts))
+        return fail(Errc::invalid_input,
+                    "--contract: one of these names all hosts, which only a job that one dtrun "
+                    "launches knows; leave it out with dtrun join");
+    return {};
+}
+
+/// Where ranks get their slots as devices and the user chose these, a list of devices that is only
+/// inherited would name others.
+void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const JobSpec& spec) {
+    constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
+    const bool chosen = !options.hosts.empty() || !options.hostfile.empty() ||
+                        !options.include.empty() || !options.exclude.empty() ||
+                        options.shape.devices_chosen;
+    if (!chosen || std::ranges::find(spec.contracts, "devices") == spec.contracts.end()) return;
+    const auto is_it = [](const Options::Variable& variable) { return variable.first == kName; };
+    if (std::ranges::any_of(plan.added, is_it)) return;
+    std::erase_if(plan.local, is_it);
+    std::erase_if(plan.remote, is_it);
+}
+
+/// Before all that PYTHONPATH has, where any rank is on another machine, as DeepSpeed has it; a
+/// value of the user's own for this job stays as it is.
+void add_to_pythonpath(JobSpec& spec) {
+    constexpr std::string_view kName = "PYTHONPATH";
+    const auto is_local = [](const JobHost& host) { return host.transport == Transport::local; };
+    const auto is_asked = std::ranges::find(spec.env_added, kName, &Options::Variable::first);
+    if (std::ranges::all_of(spec.hosts, is_local) || is_asked != spec.env_added.end()) return;
+    for (JobHost& host : spec.hosts) {
+        const auto at = std::ranges::lower_bound(host.env, kName, {}, &Options::Variable::first);
+        if (at == host.env.end() || at->first != kName)
+            host.env.emplace(at, kName, spec.directory);
+        else
+            at->second = spec.directory + (at->second.empty() ? "" : ":" + at->second);
+    }
+}
+
 }  // namespace
 
 Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory) {
@@ -199,16 +263,11 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     if (auto done = check_key(options.ssh_identity_file); !done)
         return std::unexpected(done.error());
     const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
-    auto contracts = effective_contracts(options.contracts, in_slurm);
-    if (!contracts) return fail(contracts.error(), "--contract");
-    spec.contracts = std::move(*contracts);
-    const auto ranks = static_cast<std::uint32_t>(spec.placement.world_size());
-    if (auto done = check_contracts(spec.contracts, ranks); !done)
-        return fail(done.error(), "--contract");
-    if (options.join && needs_nodes(spec.contracts))
-        return fail(Errc::invalid_input,
-                    "--contract: one of these names all hosts, which only a job that one dtrun "
-                    "launches knows; leave it out with dtrun join");
+    if (auto done = add_contracts(spec, options, in_slurm); !done)
+        return std::unexpected(done.error());
+    drop_inherited_devices(*environment, options, spec);
+    const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
+    if (!is_bystander) tell(options, spec.placement, environment->added);
     if (in_slurm) {
         const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;
         const auto any = [&](auto differs) { return std::ranges::any_of(nodes, differs); };
@@ -248,6 +307,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     spec.directory = !spec.directory_required ? directory
                      : relative               ? directory + "/" + options.wdir
                                               : options.wdir;
+    if (options.directory_in_pythonpath) add_to_pythonpath(spec);
     spec.options = std::move(options);
     return spec;
 }

@@ -109,7 +109,7 @@ struct Options {
     bool no_env = false;                   ///< --no-env: nothing of the caller's environment
     std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
     TorchStore torch_store = TorchStore::agent;  ///< --store
-    std::optional<TorchStore> store_given;  ///< the same as written, if at all: for a warning
+    std::optional<TorchStore> store_given;       ///< the same as written, if at all: for a warning
     /// As DeepSpeed has it with several hosts: the working directory before all in PYTHONPATH.
     bool directory_in_pythonpath = false;
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
@@ -147,7 +147,7 @@ struct Options {
     bool timestamps = false;  ///< --timestamps: before the tag, taken on the rank's host
     /// --output-dir, for per-rank files. Empty: none, or for torchrun's files a new one.
     std::string output_dir;
-    /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's own forms.
+    /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's forms.
     RankOutput rank_output;
     RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
     RankSet only_ranks;        ///< --only-ranks: the only ones on the console; empty: all

@@ -1,5 +1,8 @@
 #include "launcher/output_layout.h"
 
+#include "base/log.h"
+#include "launcher/rank_files.h"
+
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -28,11 +31,6 @@ bool has(const JobSpec& spec, const RankOutput::Streams& streams, std::size_t st
     return (streams.of(local_rank) & bit_of(stream_of(stream))) != 0;
 }
 
-bool is_any(const RankOutput::Streams& streams) {
-    return streams.otherwise != 0 ||
-           std::ranges::any_of(streams.of_local_rank, [](const auto& each) { return each.second; });
-}
-
 bool is_all(const RankOutput::Streams& streams) {
     return streams.otherwise == 3 && streams.of_local_rank.empty();
 }
@@ -46,18 +44,32 @@ std::string random_text() {
     return text;
 }
 
-/// A new folder `directory`/`prefix`_XXXXXXXX.
-Result<std::string> make_run_folder(const std::string& directory, std::string prefix) {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) return fail(Errc::invalid_input, "{}: {}", directory, error.message());
+/// `directory`/`prefix`_XXXXXXXX, which was not there before.
+Result<std::string> make_new_folder(const std::string& directory, std::string prefix, mode_t mode) {
+    if (auto made = make_directory(directory); !made) return std::unexpected(made.error());
     std::ranges::replace(prefix, '/', '_');
     for (int i = 0; i < kTries; ++i) {
         const std::string path = fmt::format("{}/{}_{}", directory, prefix, random_text());
-        if (::mkdir(path.c_str(), 0777) == 0) return path;
-        if (errno != EEXIST) return fail(Errc::denied, "{}: {}", path, std::strerror(errno));
+        if (::mkdir(path.c_str(), mode) == 0) return path;
+        if (errno != EEXIST)
+            return fail(code_of_file_error(errno), "{}: {}", path, std::strerror(errno));
     }
     return fail(Errc::internal, "{}: no free name", directory);
+}
+
+/// torchrun's folder of this run, in that of --log-dir or else in one that nobody else can read.
+Result<std::string> make_run_folder(const Options& asked, std::string_view job_id) {
+    std::string directory = asked.output_dir;
+    if (directory.empty()) {
+        std::error_code none;
+        const std::filesystem::path place = std::filesystem::temp_directory_path(none);
+        auto made = make_new_folder(none ? "/tmp" : place.string(), "torchelastic", 0700);
+        if (!made) return made;
+        directory = std::move(*made);
+        log::warn("no --log-dir: the ranks' files are in {}", directory);
+    }
+    const std::string run = asked.run_id.empty() ? std::string(job_id) : asked.run_id;
+    return make_new_folder(directory, run, 0777);
 }
 
 RankFileName torchrun_names(const JobSpec& spec) {
@@ -82,13 +94,18 @@ RankFileName deepspeed_names() {
 
 Result<void> choose_files(OutputOptions& options, const JobSpec& spec, std::string_view job_id) {
     const Options& asked = spec.options;
+    using Files = RankOutput::Files;
     using enum RankOutput::Files;
-    if (asked.output_dir.empty() || !is_any(asked.rank_output.to_file)) return {};
+    const Files files = asked.rank_output.files;
+    if (!asked.rank_output.to_file.any()) return {};
+    if (asked.output_dir.empty() && files != torchrun) return {};
     options.directory = asked.output_dir;
-    if (asked.rank_output.files == deepspeed) options.file_name = deepspeed_names();
-    if (asked.rank_output.files != torchrun) return {};
-    auto folder = make_run_folder(asked.output_dir,
-                                  asked.run_id.empty() ? std::string(job_id) : asked.run_id);
+    if (files == deepspeed) options.file_name = deepspeed_names();
+    if (files == ranks)
+        if (auto done = remove_attempts(options.directory); !done)
+            return fail(done.error(), "--output-dir");
+    if (files != torchrun) return {};
+    auto folder = make_run_folder(asked, job_id);
     if (!folder) return fail(folder.error(), "--log-dir");
     options.directory = std::move(*folder);
     options.file_name = torchrun_names(spec);
@@ -97,7 +114,7 @@ Result<void> choose_files(OutputOptions& options, const JobSpec& spec, std::stri
 
 void choose_shows(OutputOptions& options, const JobSpec& spec) {
     const RankOutput& asked = spec.options.rank_output;
-    if (is_all(asked.shown) && !is_any(asked.prefixed)) return;
+    if (is_all(asked.shown) && !asked.prefixed.any()) return;
     const std::size_t streams = spec.placement.ranks.size() * 2;
     for (std::size_t stream = 0; stream < streams; ++stream) {
         StreamShow& show = options.shows.emplace_back();
@@ -146,6 +163,18 @@ Result<OutputOptions> output_options(const JobSpec& spec, std::string_view job_i
     if (auto done = choose_files(options, spec, job_id); !done)
         return std::unexpected(done.error());
     return options;
+}
+
+std::string_view files_flag(const RankOutput& output) {
+    switch (output.files) {
+        case RankOutput::Files::torchrun:
+            return "--log-dir";
+        case RankOutput::Files::deepspeed:
+            return "--enable_each_rank_log";
+        case RankOutput::Files::ranks:
+            break;
+    }
+    return "--output-dir";
 }
 
 }  // namespace dtrun

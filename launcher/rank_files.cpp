@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 namespace dtrun {
 namespace {
@@ -17,7 +18,45 @@ namespace {
 /// In place of a stream: how many attempts later the files are from here on.
 constexpr std::uint32_t kNextAttempt = UINT32_MAX;
 
-Errc code_of(int error) {
+namespace fs = std::filesystem;
+
+/// `prefix` and digits.
+bool is_numbered(const std::string& name, std::string_view prefix) {
+    const std::string_view number =
+        name.starts_with(prefix) ? std::string_view(name).substr(prefix.size()) : "";
+    return !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_type(const fs::directory_entry& entry, fs::file_type type) {
+    std::error_code none;
+    return entry.symlink_status(none).type() == type;
+}
+
+/// What is in the folder of a restart, files before their folders, and that folder at last. Empty:
+/// there is something that dtrun has not put there.
+std::vector<fs::path> files_of_attempt(const fs::path& folder) {
+    std::vector<fs::path> paths;
+    std::error_code error;
+    for (const fs::directory_entry& rank : fs::directory_iterator(folder, error)) {
+        if (!is_numbered(rank.path().filename(), "rank.") ||
+            !is_type(rank, fs::file_type::directory))
+            return {};
+        for (const fs::directory_entry& file : fs::directory_iterator(rank.path(), error)) {
+            const std::string name = file.path().filename();
+            if ((name != "stdout" && name != "stderr") || !is_type(file, fs::file_type::regular))
+                return {};
+            paths.push_back(file.path());
+        }
+        paths.push_back(rank.path());
+    }
+    if (error) return {};
+    paths.push_back(folder);
+    return paths;
+}
+
+}  // namespace
+
+Errc code_of_file_error(int error) {
     if (error == ENOENT || error == ENOTDIR) return Errc::not_found;
     if (error == EACCES || error == EPERM || error == EROFS) return Errc::denied;
     return Errc::internal;
@@ -25,12 +64,25 @@ Errc code_of(int error) {
 
 Result<void> make_directory(const std::string& path) {
     std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) return fail(code_of(error.value()), "{}: {}", path, strerror(error.value()));
+    fs::create_directories(path, error);
+    if (error)
+        return fail(code_of_file_error(error.value()), "{}: {}", path, strerror(error.value()));
     return {};
 }
 
-}  // namespace
+Result<void> remove_attempts(const std::string& directory) {
+    std::vector<fs::path> old;
+    std::error_code error;  // a directory that is not there yet has none
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, error))
+        if (is_numbered(entry.path().filename(), "attempt_") &&
+            is_type(entry, fs::file_type::directory))
+            std::ranges::move(files_of_attempt(entry.path()), std::back_inserter(old));
+    for (const fs::path& path : old)
+        if (!fs::remove(path, error) && error)
+            return fail(code_of_file_error(error.value()), "{}: {}", path.string(),
+                        strerror(error.value()));
+    return {};
+}
 
 std::string rank_directory(int rank, int world_size) {
     const auto width = fmt::formatted_size("{}", world_size - 1);
@@ -93,7 +145,7 @@ Result<void> RankFiles::make_files() {
             if (const auto made = make_directory(folder); !made) return made;
         made_folder = folder;
         if (!open(stream, O_TRUNC))
-            return fail(code_of(errno), "{}: {}", path(stream), strerror(errno));
+            return fail(code_of_file_error(errno), "{}: {}", path(stream), strerror(errno));
     }
     return {};
 }

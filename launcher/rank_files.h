@@ -19,13 +19,25 @@ namespace dtrun {
 /// "rank.07": zero padded to the width of the highest rank.
 std::string rank_directory(int rank, int world_size);
 
-/// The file of a stream (stream_index()) below the directory, in its attempt-th start; empty: it has
-/// none. Where both streams of a rank have the same, it gets both in the order of their arrival.
-/// Called on any thread. Which streams have a file, and which share it, is the same in all attempts.
+/// The file of a stream (stream_index()) below the directory, in its attempt-th start; empty: it
+/// has none. Where both streams of a rank have the same, it gets both in the order of their
+/// arrival. Called on any thread. Which streams have a file, and which share it, is the same in all
+/// attempts.
 using RankFileName = std::function<std::string(std::size_t stream, int attempt)>;
 
 /// rank.N/stdout and rank.N/stderr; of a restart, the same below attempt_N.
 RankFileName plain_file_names(int world_size);
+
+/// Removes the folders attempt_N in `directory` that hold nothing but files of that form: those of
+/// a job before, which would look like restarts of the next one.
+/// Errc: not_found, denied, internal; names the path
+Result<void> remove_attempts(const std::string& directory);
+
+/// Makes a directory and those above it. Errc: not_found, denied, internal; names the path
+Result<void> make_directory(const std::string& path);
+
+/// Of an errno with which a file or directory cannot be made: not_found, denied or internal.
+Errc code_of_file_error(int error);
 
 /// The ranks' bytes as they came, in a file for each stream, written on a thread of their own so
 /// that a slow disk keeps nobody else waiting.

@@ -264,7 +264,7 @@ Flags make_torchrun_flags() {
     Flags flags;
     for (auto part : {node_flags, meeting_flags, program_flags, log_flags, refused_flags})
         std::ranges::move(part(), std::back_inserter(flags));
-    add_of_run(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
+    add_common(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
                        "--ssh-identity-file", "--quiet"});
     return flags;
 }

@@ -5,7 +5,6 @@
 #include "launcher/line_prefix.h"
 
 #include <algorithm>
-#include <random>
 
 namespace dtrun {
 namespace {
@@ -72,16 +71,17 @@ std::vector<std::string> meeting_words(const TorchrunWords& words) {
     return given;
 }
 
-void add_warnings(const TorchrunWords& words, std::vector<std::string>& warnings) {
+/// What has no effect. Where the words cause an error, it says so alone.
+void add_notes(const TorchrunWords& words, std::vector<std::string>& notes) {
     const auto given = words.standalone ? std::vector<std::string>{} : meeting_words(words);
     if (!given.empty())
-        warnings.push_back(
+        notes.push_back(
             fmt::format("{} {} no effect: dtrun brings the ranks together itself, on an address "
                         "and a free port of its own choice",
                         join_names(given), given.size() == 1 ? "has" : "have"));
     if (!words.unforwarded.empty())
-        warnings.push_back(fmt::format("--signals-to-handle: dtrun does not forward {}",
-                                       join_names(words.unforwarded)));
+        notes.push_back(fmt::format("--signals-to-handle: dtrun does not forward {}",
+                                    join_names(words.unforwarded)));
 }
 
 /// What the same command on every node would look like, and what to write instead.
@@ -121,6 +121,12 @@ Result<void> set_join(Draft& draft) {
         return fail(Errc::invalid_input,
                     "--rdzv-backend dtrun starts the ranks of this machine alone; leave {} out",
                     options.hosts.empty() ? "--hostfile" : "-H");
+    const bool restarts = options.max_restarts > 0;
+    if (restarts || options.init_timeout)
+        return fail(Errc::invalid_input,
+                    "{} has no effect in a daemon's job (--rdzv-backend dtrun), only in one that a "
+                    "single dtrun launches; leave it out",
+                    restarts ? "--max-restarts (PET_MAX_RESTARTS)" : "--init-timeout");
     if (words.run_id.empty())
         return fail(Errc::invalid_input,
                     "--rdzv-backend dtrun: which job of the daemon? --rdzv-id NAME");
@@ -148,7 +154,7 @@ Result<void> set_join(Draft& draft) {
 }
 
 /// Where the two outputs of each local rank go.
-void set_output(Draft& draft, EnvironmentView environment, std::vector<std::string>& warnings) {
+void set_output(Draft& draft, EnvironmentView environment) {
     const TorchrunWords& words = draft.torchrun;
     Options& options = draft.options;
     RankOutput& output = options.rank_output;
@@ -177,16 +183,8 @@ void set_output(Draft& draft, EnvironmentView environment, std::vector<std::stri
     output.prefix = prefix && !prefix->empty() ? *prefix : "[${role_name}${local_rank}]:";
     if (options.tag) output.prefixed = {};
     if (!options.tag) options.tag = Tag::none;
-    const auto any = [](const RankOutput::Streams& streams) {
-        return streams.otherwise != 0 ||
-               std::ranges::any_of(streams.of_local_rank, [](auto& one) { return one.second; });
-    };
-    if (!any(output.to_file)) return;
-    options.output_dir = words.log_dir;
-    if (!options.output_dir.empty()) return;
-    options.output_dir =
-        fmt::format("/tmp/torchelastic_{:08x}", static_cast<std::uint32_t>(std::random_device()()));
-    warnings.push_back("no --log-dir: the ranks' files are in " + options.output_dir);
+    output.local_ranks = words.local_ranks;
+    if (output.to_file.any()) options.output_dir = words.log_dir;
 }
 
 /// The command of each rank.
@@ -228,11 +226,10 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
     if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
         return std::unexpected(done.error());
     const TorchrunWords& own = draft.torchrun;
-    std::vector<std::string> warnings;
-    set_output(draft, environment, warnings);
+    set_output(draft, environment);
     const bool joins = own.backend == "dtrun" && !own.standalone;
     if (!own.standalone && !joins) draft.options.run_id = own.run_id;
-    if (!joins) add_warnings(own, warnings);
+    if (!joins) add_notes(own, draft.options.notes);
     if (!own.standalone && !joins) describe_by_hand(draft, draft.options.shape);
     if (own.standalone)
         if (const auto done = set_standalone(draft); !done) return std::unexpected(done.error());
@@ -240,10 +237,7 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
         draft.options.run_id = own.run_id;
         if (const auto done = set_join(draft); !done) return std::unexpected(done.error());
     }
-    auto command = finish_run(std::move(draft), environment);
-    if (command)
-        command->warnings.insert(command->warnings.begin(), warnings.begin(), warnings.end());
-    return command;
+    return finish_run(std::move(draft), environment);
 }
 
 }  // namespace dtrun

@@ -98,24 +98,25 @@ constexpr std::array kAccelerateCpu{
     ContractVariable{"ACCELERATE_USE_CPU", fallback, "true, as of accelerate launch --cpu"},
 };
 
+/// Of all that meet by gRPC.
+constexpr ContractVariable kNoGrpcProxy{
+    "no_grpc_proxy", fallback,
+    "only where a proxy is set: no_proxy, and the job's hosts, for which gRPC would ask the proxy"};
+
 constexpr std::array kJax{
     ContractVariable{"JAX_COORDINATOR_ADDRESS", fixed,
                      "rank 0's host, and a port that is free there"},
     ContractVariable{"JAX_NUM_PROCESSES", fixed,
                      "number of ranks; jax does not read it, programs do"},
     ContractVariable{"JAX_PROCESS_ID", fixed, "global index; likewise"},
-    ContractVariable{"no_grpc_proxy", fallback,
-                     "only where a proxy is set: no_proxy, and the job's hosts, for which gRPC "
-                     "would ask the proxy"},
+    kNoGrpcProxy,
 };
 
 constexpr std::array kTensorflow{
     ContractVariable{"TF_CONFIG", fixed,
                      "JSON: each rank is a worker, at a free port of its host; and the rank's "
                      "index"},
-    ContractVariable{"no_grpc_proxy", fallback,
-                     "only where a proxy is set: no_proxy, and the job's hosts, for which gRPC "
-                     "would ask the proxy"},
+    kNoGrpcProxy,
 };
 
 constexpr std::array kMxnet{

@@ -27,12 +27,16 @@ void Relay::remove_port(PortId port) {
     for (const std::uint64_t client : found->second.clients) {
         outbox_.to_root(FrameType::gone, payload_of(encode(Gone{client})));
         client_ports_.erase(client);
-        const auto begin = unanswered_.lower_bound({client, 0});
-        const auto end = unanswered_.upper_bound({client, UINT64_MAX});
-        unanswered_.erase(begin, end);
+        forget_requests(client);
     }
     fences_.retract(port);
     ports_.erase(found);
+}
+
+void Relay::forget_requests(std::uint64_t client) {
+    const auto begin = unanswered_.lower_bound({client, 0});
+    const auto end = unanswered_.upper_bound({client, UINT64_MAX});
+    unanswered_.erase(begin, end);
 }
 
 Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
@@ -54,6 +58,7 @@ Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
             const auto gone = decode<Gone>(frame.payload);
             if (!gone) return std::unexpected(gone.error());
             if (port.clients.erase(gone->client) > 0) client_ports_.erase(gone->client);
+            forget_requests(gone->client);
             outbox_.to_root(frame.type, frame.payload);
             return {};
         }
@@ -85,7 +90,7 @@ Result<void> Relay::on_request(PortId id, Port& port, std::string_view payload) 
         port.clients.insert(header.client);
     else if (owner->second != id)
         return fail(Errc::invalid_input, "two connections call themselves the same client");
-    if (resendable_) unanswered_[{header.client, header.id}] = Bytes(payload);
+    if (resendable_) unanswered_[{header.client, header.id}] = {++requests_, Bytes(payload)};
     outbox_.to_root(FrameType::request, payload);
     return {};
 }
@@ -202,7 +207,9 @@ Heartbeat Relay::summary() const {
 }
 
 void Relay::resend() {
-    for (const auto& [key, payload] : unanswered_) outbox_.to_root(FrameType::request, payload);
+    std::map<std::uint64_t, const Bytes*> in_order;
+    for (const auto& [key, request] : unanswered_) in_order[request.number] = &request.payload;
+    for (const auto& [number, payload] : in_order) outbox_.to_root(FrameType::request, *payload);
     for (const auto& [key, fence] : unanswered_fences_)
         outbox_.to_root(FrameType::fence, payload_of(encode(fence)));
     for (const auto& [key, unfence] : unfences_)

@@ -46,6 +46,7 @@ private:
     Result<void> on_fence(PortId id, const Port& port, std::string_view payload);
     void tell_ranks(const Fenced& fenced);
     void give_up(Unfence unfence);
+    void forget_requests(std::uint64_t client);
 
     Outbox& outbox_;
     std::map<PortId, Port> ports_;
@@ -53,7 +54,12 @@ private:
     FenceTable fences_;
     bool fences_failed_ = false;  ///< in this generation, and the root knows
     bool resendable_ = false;
-    std::map<RequestKey, Bytes> unanswered_;                 ///< payloads of requests
+    struct Unanswered {
+        std::uint64_t number = 0;  ///< in order of arrival
+        Bytes payload;
+    };
+    std::map<RequestKey, Unanswered> unanswered_;
+    std::uint64_t requests_ = 0;                             ///< that have arrived
     using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
     std::map<FenceKey, Fence> unanswered_fences_;
     std::map<FenceKey, Unfence> unfences_;  ///< that of all fences stays for the generation

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace dtrun {
@@ -52,12 +53,17 @@ Result<void> ForeignStores::begin(const Assign& assign, TorchStore torch, Fd mas
 
 /// The store of the generation before ends after the last connection that may use it.
 Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, Fd master) {
-    if (torch == TorchStore::rank0) return {};
     if (torch == TorchStore::proxy) {
         torch_.begin(relayed_, assign.world_size, {});
         return {};
     }
-    if (!has_rank_0(assign)) return {};
+    if (torch == TorchStore::rank0 || !has_rank_0(assign)) {
+        // Rank 0 may listen on that port now, or is elsewhere.
+        torch_.end();
+        local_.reset();
+        torch_listens_ = false;
+        return {};
+    }
     if (!torch_listens_) {
         if (!master)
             return fail(Errc::internal, "port {}, for torch's store, is not free any more",

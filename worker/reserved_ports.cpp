@@ -13,9 +13,11 @@ constexpr int kTries = 64;
 constexpr std::uint32_t kFirst = 20'000, kCount = 12'000;
 
 /// Of both kinds of addresses, where there are both.
-Fd bind_any(std::uint16_t port) {
+/// \param again  it was ours before: what is left of its connections is no hindrance
+Fd bind_any(std::uint16_t port, bool again = false) {
     Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int no = 0;
+    const int no = 0, reuse = again;
+    if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
     if (socket && ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0) {
         sockaddr_in6 any{};
         any.sin6_family = AF_INET6;
@@ -25,6 +27,8 @@ Fd bind_any(std::uint16_t port) {
         if (errno == EADDRINUSE) return {};
     }
     socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) return {};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
     sockaddr_in any{};
     any.sin_family = AF_INET;
     any.sin_port = htons(port);
@@ -58,7 +62,7 @@ void ReservedPorts::listen_on_first() {
 }
 
 Fd ReservedPorts::take_first() {
-    if (sockets_.empty()) return first_ == 0 ? Fd() : bind_any(first_);
+    if (sockets_.empty()) return first_ == 0 ? Fd() : bind_any(first_, true);
     return std::move(sockets_.front());
 }
 

@@ -156,8 +156,45 @@ def check_names(folder):
     assert len(mine) < len(done.stdout.split()), f"{mine} is still there"
 
 
+def check_warnings():
+    """What is told, and what is not, once it is known where ranks run."""
+    def told(words):
+        done = subprocess.run([DTRUN, *words.split(), "t.py"], capture_output=True, text=True, timeout=60, env=VARIABLES)
+        return done.returncode, done.stderr
+    overruled = "--store agent has no effect: rank 0 serves torch's store where MASTER_PORT is given"
+    assert overruled in told("deepspeed --plan --hosts localhost:2 --store agent --master_port 29501")[1]
+    assert overruled in told("--plan -np 2 --store agent -x MASTER_PORT=29501")[1]
+    assert told("--plan -np 2 -x MASTER_PORT=29501") == (0, "")
+    assert told("--plan -np 2 --store rank0 -x MASTER_PORT=29501") == (0, "")
+    assert told("--plan -np 2 --store proxy") == (0, "")
+    nothing = "--local-ranks-filter: no rank has such a local rank, so none is shown"
+    assert nothing in told("torchrun --plan --nproc-per-node 2 --local-ranks-filter 7")[1]
+    assert told("torchrun --plan --nproc-per-node 2 --local-ranks-filter 1,7") == (0, "")
+    code, text = told("torchrun --plan --nnodes 2 --master-addr h")
+    assert code == 200 and "--nnodes 2 (and --master-addr h)" in text and "no effect" not in text, text
+    code, text = told("torchrun --plan --master-addr h")
+    assert code == 0 and "--master-addr has no effect" in text, text
+
+
+def check_devices():
+    """Ranks have the devices of the slots that were chosen, not those that are merely inherited."""
+    def devices(words):
+        done = subprocess.run(
+            [DTRUN, "deepspeed", *words.split(), "--tag", "none", "--no_python", "--no_local_rank",
+             "printenv", "CUDA_VISIBLE_DEVICES"],
+            capture_output=True, text=True, timeout=60, env={**VARIABLES, "CUDA_VISIBLE_DEVICES": "2,3"})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+    assert devices("") == ["2,3"] * 2
+    assert devices("--num_gpus 2") == ["0,1"] * 2
+    assert devices("--hosts localhost:4 -i localhost:1") == ["1"]
+    assert devices("--num_gpus 1 -x CUDA_VISIBLE_DEVICES") == ["2,3"]
+
+
 def main():
     check_hosts()
+    check_warnings()
+    check_devices()
     with tempfile.TemporaryDirectory() as folder:
         check_names(folder)
     if not os.access(PYTHON, os.X_OK):

@@ -310,6 +310,8 @@ TEST_CASE("dtrun contracts tells all of them, or one", "[launcher][cli]") {
     CHECK_THAT(one->text, Contains("CROSS_RANK") && Contains("devices"));
     CHECK(parse_typed("contracts --help")->text == all->text);
     CHECK_FALSE(parse_typed("contracts deepsped").has_value());
+    CHECK_THAT(parse_typed("contracts none")->text, Contains("dtrun's own variables"));
+    CHECK_THAT(error_of("contracts nne"), Contains("did you mean none?"));
     CHECK(error_of("contracts a b") == "usage: dtrun contracts [NAME]");
 }
 

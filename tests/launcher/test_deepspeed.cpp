@@ -1,4 +1,5 @@
 #include "launcher/deepspeed_env.h"
+#include "launcher/job_spec.h"
 #include "tests/launcher/cli_support.h"
 
 #include <unistd.h>
@@ -35,6 +36,20 @@ Words ds_warnings(const std::string& typed, const Environment& caller = kBare) {
     const auto command = parse_typed("deepspeed " + typed, caller);
     REQUIRE(command.has_value());
     return command->warnings;
+}
+
+/// The job of a line, as if it were typed in /work.
+JobSpec job_of(const std::string& typed, const Environment& caller) {
+    auto spec = make_job_spec(options_of(typed, caller), caller, "/work");
+    if (!spec) throw std::runtime_error(spec.error().message);
+    return std::move(*spec);
+}
+
+/// What the ranks of a host start with, before the agent adds the contracts' variables.
+std::string value_in(const JobSpec& spec, std::size_t host, const std::string& name) {
+    for (const auto& [variable, value] : spec.hosts[host].env)
+        if (variable == name) return value;
+    return "not set";
 }
 
 }  // namespace
@@ -144,25 +159,28 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
          "--num_nodes and --include exclude each other; give one of them"},
         {"--num_gpus 2 -e a t.py", "--num_gpus and --exclude exclude each other; give one of them"},
         {"-i a -e b t.py", "--include and --exclude exclude each other; give one of them"},
-        {"-H f --hosts a t.py", "-H and --hostfile exclude each other; give one of them"},
-        {"--num_gpus x t.py", "--num-gpus: 'x' is not a whole number from -1 to 65536"},
+        {"-H f --hosts a t.py", "--hosts and --hostfile exclude each other; give one of them"},
+        {"--num_gpus x t.py", "--num_gpus: 'x' is not a whole number from -1 to 65536"},
         {"--launcher x t.py",
          "--launcher: 'x' is not one of pdsh, openmpi, mvapich, slurm, mpich and impi"},
         {"--log_level x t.py",
-         "--log-level: 'x' is not one of debug, info, warning, error and critical"},
+         "--log_level: 'x' is not one of debug, info, warning, error and critical"},
         {"--no_python --module t.py", "--no_python and --module exclude each other"},
-        {"--bind_cores_to_rank t.py", "--bind-cores-to-rank" + cores},
-        {"--bind_core_list 0-3 t.py", "--bind-core-list" + cores},
-        {"--elastic_training t.py", "--elastic-training" + elastic},
-        {"--min_elastic_nodes 2 t.py", "--min-elastic-nodes" + elastic},
+        {"--bind_cores_to_rank t.py", "--bind_cores_to_rank" + cores},
+        {"--bind_core_list 0-3 t.py", "--bind_core_list" + cores},
+        {"--elastic_training t.py", "--elastic_training" + elastic},
+        {"--min_elastic_nodes 2 t.py", "--min_elastic_nodes" + elastic},
         {"--launcher_args=-x t.py",
-         "--launcher-args is refused: there is no launcher underneath that could take them"},
+         "--launcher_args is refused: there is no launcher underneath that could take them"},
         {"--autotuning run t.py",
          "--autotuning is refused: the autotuner starts jobs of its own; run DeepSpeed's deepspeed "
          "for it"},
+        {"--master-port x t.py", "--master_port: 'x' is not a whole number from 1 to 65535"},
+        {"--num_gpu", "--num_gpus needs a value: --num_gpus N"},
+        {"--mun_gpus 2 t.py", "unknown option --mun-gpus; did you mean --num_gpus?"},
         {"--wrong_flag t.py", "unknown option --wrong-flag; see dtrun deepspeed --help"},
         {"--no_ssh t.py",
-         "--no-ssh is refused: dtrun starts all nodes from one command; without ssh run dtrun "
+         "--no_ssh is refused: dtrun starts all nodes from one command; without ssh run dtrun "
          "serve on one machine and dtrun join on each"},
     }));
     CAPTURE(typed);
@@ -200,4 +218,42 @@ TEST_CASE("The .deepspeed_env of the working directory wins over that of the hom
     std::filesystem::remove_all(folder);
     CHECK(show(options.tuning_env) == "NCCL_SOCKET_IFNAME=ib0 B=work A=home");
     CHECK_THAT(show(flag.tuning_env), Contains("NCCL_SOCKET_IFNAME=eth0") && !Contains("ib0"));
+}
+
+TEST_CASE("Inherited CUDA_VISIBLE_DEVICES give way to slots that were chosen",
+          "[launcher][deepspeed]") {
+    if (std::filesystem::exists("/job/hostfile")) return;
+    const Environment caller = with("CUDA_VISIBLE_DEVICES=3,1");
+    const auto [typed, value] = GENERATE(table<std::string, std::string>({
+        {"deepspeed t.py", "3,1"},
+        {"deepspeed --num_gpus 2 t.py", "not set"},
+        {"deepspeed --hosts localhost:2 t.py", "not set"},
+        {"deepspeed --hosts localhost:4 -i localhost:0,2 t.py", "not set"},
+        {"deepspeed --hosts localhost:4 -e localhost:0 t.py", "not set"},
+        {"deepspeed --num_gpus 2 -x CUDA_VISIBLE_DEVICES t.py", "3,1"},
+        {"deepspeed --num_gpus 2 -x CUDA_VISIBLE_DEVICES=7,8 t.py", "7,8"},
+        {"deepspeed --num_gpus 2 --contract none t.py", "not set"},
+        {"-H localhost:2 t.py", "3,1"},
+        {"-H localhost:2 --contract devices t.py", "not set"},
+        {"-np 2 --contract devices t.py", "3,1"},
+        {"torchrun --nproc-per-node 2 --contract deepspeed t.py", "3,1"},
+    }));
+    CAPTURE(typed);
+    CHECK(value_in(job_of(typed, caller), 0, "CUDA_VISIBLE_DEVICES") == value);
+}
+
+TEST_CASE("With other machines the working directory is before all in PYTHONPATH",
+          "[launcher][deepspeed]") {
+    const Environment caller = with("PYTHONPATH=/lib/mine");
+    const JobSpec job = job_of("deepspeed --hosts localhost:1,elsewhere:1 t.py", caller);
+    CHECK(value_in(job, 0, "PYTHONPATH") == "/work:/lib/mine");
+    CHECK(value_in(job, 1, "PYTHONPATH") == "/work:/lib/mine");
+    const std::string two = "deepspeed --hosts localhost:1,elsewhere:1 ";
+    CHECK(value_in(job_of(two + "t.py", kBare), 1, "PYTHONPATH") == "/work");
+    CHECK(value_in(job_of(two + "t.py", with("PYTHONPATH=")), 1, "PYTHONPATH") == "/work");
+    CHECK(value_in(job_of(two + "--wdir /data t.py", kBare), 1, "PYTHONPATH") == "/data");
+    CHECK(value_in(job_of(two + "-x PYTHONPATH=/x t.py", caller), 1, "PYTHONPATH") == "/x");
+    CHECK(value_in(job_of("deepspeed --hosts localhost:2 t.py", caller), 0, "PYTHONPATH") ==
+          "/lib/mine");
+    CHECK(value_in(job_of("-H localhost,elsewhere t.py", caller), 1, "PYTHONPATH") == "/lib/mine");
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <regex>
 
 using namespace dtrun;
@@ -122,7 +123,55 @@ TEST_CASE("A folder that cannot be made is an error that names it", "[output][to
     spec.options.rank_output.files = RankOutput::Files::torchrun;
     const auto options = output_options(spec, "job");
     REQUIRE_FALSE(options.has_value());
-    CHECK(options.error().message.starts_with("--log-dir: /dev/null/logs: "));
+    CHECK(options.error().message == "--log-dir: /dev/null/logs: Not a directory");
+    CHECK(options.error().code == Errc::not_found);
+}
+
+TEST_CASE("Without --log-dir torchrun's files are in a new folder that nobody else can read",
+          "[output][torchrun]") {
+    JobSpec spec = spec_of({{"s1", 1}});
+    spec.options.run_id = "run";
+    spec.options.rank_output.files = RankOutput::Files::torchrun;
+    const auto options = output_options(spec, "job");
+    REQUIRE(options.has_value());
+    const fs::path folder = fs::path(options->directory).parent_path();
+    const fs::perms mode = fs::status(folder).permissions();
+    const bool has_run = fs::is_directory(options->directory);
+    fs::remove_all(folder);
+    CHECK(folder.parent_path() == fs::temp_directory_path());
+    CHECK(folder.filename().string().starts_with("torchelastic_"));
+    CHECK(mode == fs::perms::owner_all);
+    CHECK(has_run);
+    CHECK(fs::path(options->directory).filename().string().starts_with("run_"));
+}
+
+TEST_CASE("What restarts of an earlier job left goes, and nothing else", "[output]") {
+    const TemporaryDirectory directory;
+    const auto write = [&](const std::string& path) {
+        const fs::path whole = fs::path(directory.path) / path;
+        fs::create_directories(whole.parent_path());
+        std::ofstream(whole) << "text";
+    };
+    for (const char* const path :
+         {"rank.0/stdout", "attempt_1/rank.0/stdout", "attempt_1/rank.0/stderr",
+          "attempt_1/rank.1/stdout", "attempt_12/rank.07/stderr", "attempt_2/rank.0/model.pt",
+          "attempt_3/rank.0/stdout", "attempt_3/notes", "attempt_x/rank.0/stdout",
+          "attempt_4/0/stdout", "attempt_5"})
+        write(path);
+    fs::create_directory_symlink(directory.path + "/attempt_3", directory.path + "/attempt_6");
+    JobSpec spec = spec_of({{"s1", 2}});
+    spec.options.output_dir = directory.path;
+    REQUIRE(output_options(spec, "job").has_value());
+    const auto there = [&](const char* path) { return fs::exists(directory.path + "/" + path); };
+    CHECK_FALSE(there("attempt_1"));
+    CHECK_FALSE(there("attempt_12"));
+    for (const char* const path :
+         {"rank.0/stdout", "attempt_2/rank.0/model.pt", "attempt_3/rank.0/stdout",
+          "attempt_3/notes", "attempt_x/rank.0/stdout", "attempt_4/0/stdout", "attempt_5",
+          "attempt_6"}) {
+        CAPTURE(path);
+        CHECK(there(path));
+    }
 }
 
 TEST_CASE("Lines of --tee have torchrun's prefix by local rank", "[output][torchrun]") {

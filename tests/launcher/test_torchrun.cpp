@@ -25,7 +25,9 @@ std::string torch_error(const std::string& typed, const Environment& caller = {}
 Words torch_warnings(const std::string& typed, const Environment& caller = {}) {
     const auto command = parse_typed("torchrun " + typed, caller);
     REQUIRE(command.has_value());
-    return command->warnings;
+    Words all = command->warnings;
+    all.insert(all.end(), command->options.notes.begin(), command->options.notes.end());
+    return all;
 }
 
 /// What becomes of both outputs of a local rank, as "file shown prefixed".
@@ -168,8 +170,10 @@ TEST_CASE("Files of torchrun have a folder, lines a prefix", "[launcher][torchru
     CHECK(torch_options("--log-dir logs t.py").output_dir.empty());
     CHECK(torch_options("--log-dir logs -r 1 t.py").output_dir == "logs");
     const Options chosen = torch_options("-t 1 t.py");
-    CHECK(chosen.output_dir.starts_with("/tmp/torchelastic_"));
-    CHECK(torch_warnings("-t 1 t.py").size() == 1);
+    CHECK(chosen.output_dir.empty());
+    CHECK(chosen.rank_output.to_file.any());
+    CHECK(torch_options("--local-ranks-filter 0,7 t.py").rank_output.local_ranks ==
+          std::vector<std::uint32_t>{0, 7});
     CHECK(chosen.tag == Tag::none);
     CHECK(chosen.rank_output.prefix == "[${role_name}${local_rank}]:");
     const Environment caller = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=[${rank}]: "};
@@ -219,6 +223,16 @@ TEST_CASE("--rdzv-backend dtrun is one node of a daemon's job", "[launcher][torc
     CHECK_FALSE(options.shape.any());
     CHECK(torch_error("--rdzv-backend dtrun t.py") ==
           "--rdzv-backend dtrun: which job of the daemon? --rdzv-id NAME");
+    const std::string only =
+        " has no effect in a daemon's job (--rdzv-backend dtrun), only in one that a single dtrun "
+        "launches; leave it out";
+    const std::string joins = "--rdzv-backend dtrun --rdzv-id x ";
+    CHECK(torch_error(joins + "--max-restarts 1 t.py") ==
+          "--max-restarts (PET_MAX_RESTARTS)" + only);
+    CHECK(torch_error(joins + "t.py", {"PET_MAX_RESTARTS=2"}) ==
+          "--max-restarts (PET_MAX_RESTARTS)" + only);
+    CHECK(torch_error(joins + "--init-timeout 9 t.py") == "--init-timeout" + only);
+    CHECK(torch_error(joins + "--max-restarts 0 t.py") == "no error");
     CHECK_THAT(torch_error("--rdzv-backend dtrun --rdzv-id x -H a,b t.py"),
                Contains("leave -H out"));
     CHECK_THAT(torch_error("--rdzv-backend dtrun --rdzv-id x --nproc-per-node gpu t.py"),
@@ -293,12 +307,28 @@ TEST_CASE("torchrun's mistakes are answered with what would be right", "[launche
          "--duplicate-stdout-filters is refused: dtrun copies no lines; grep the files of --tee"},
         {"--standalone -H a t.py", "--standalone is this machine alone; leave -H out"},
         {"--standalone --nnodes 2 t.py", "--standalone is one node, not --nnodes 2"},
+        {"-np 2 t.py", "-np is refused: say --nnodes and --nproc-per-node"},
+        {"--num-proc 2 t.py", "--num-proc is refused: say --nnodes and --nproc-per-node"},
+        {"--output-dir d t.py",
+         "--output-dir is refused: say --log-dir, with --redirects or --tee"},
+        {"--output_filename=d t.py",
+         "--output-filename is refused: say --log-dir, with --redirects or --tee"},
+        {"--max-restarts 1001 t.py", "--max-restarts: '1001' is not a whole number from 0 to 1000"},
         {"--nprocs 2 t.py", "unknown option --nprocs; see dtrun torchrun --help"},
         {"--max-restarts 1 --keep-going t.py",
          "--keep-going and --max-restarts exclude each other; give one of them"},
     }));
     CAPTURE(typed);
     CHECK(torch_error(typed) == message);
+}
+
+TEST_CASE("Words without effect are told once the hosts are found, not before an error of theirs",
+          "[launcher][torchrun]") {
+    const auto command = parse_typed("torchrun --nnodes 2 --master-addr h t.py");
+    REQUIRE(command.has_value());
+    CHECK(command->warnings.empty());
+    REQUIRE(command->options.notes.size() == 1);
+    CHECK(command->options.notes[0].starts_with("--master-addr has no effect"));
 }
 
 TEST_CASE("What says that the command runs on every node is kept for the hosts",

@@ -93,6 +93,9 @@ TEST_CASE("More ranks than a host's slots need --oversubscribe", "[launcher][tor
     CHECK(placed(shape, named("s1:4,s2:2")) ==
           "--nproc-per-node N, but s2 has 2 slots; lower it, give the host more, or "
           "--oversubscribe");
+    CHECK(placed(shape, named("s1:4,s2:1")) ==
+          "--nproc-per-node N, but s2 has 1 slot; lower it, give the host more, or "
+          "--oversubscribe");
     CHECK(placed(shape, named("s1:6,s2:2", true)) == "s1:0,1,2,3 s2:0,1,0,1");
 }
 
@@ -104,6 +107,9 @@ TEST_CASE("The first hosts are taken, and too few are an error", "[launcher][tor
     CHECK(elastic->notes ==
           std::vector<std::string>{"--nnodes 2:4: 3 hosts are there, and no more can join later"});
     CHECK(shape_hosts(nodes(3, 3), named("s1,s2,s3"), kHere)->notes.empty());
+    CHECK(shape_hosts(nodes(1, 4), named("s1"), kHere)->notes ==
+          std::vector<std::string>{
+              "--nnodes 1:4: only one host is there, and no more can join later"});
     CHECK(placed(nodes(4, 4), named("s1:2,s2:1")) ==
           "--nnodes 4:4, but 2 hosts are there: s1 and s2");
     CHECK(placed(nodes(2, 2), named("s1:2")) == "--nnodes 2:2, but only one host is there: s1");

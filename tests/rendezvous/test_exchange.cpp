@@ -565,6 +565,31 @@ TEST_CASE("that a rank gives up is said again after the connection was lost", "[
     CHECK(out.root.empty());
 }
 
+TEST_CASE("requests are sent again in the order in which they came, whoever asked", "[exchange]") {
+    Kept out;
+    Relay relay(out);
+    relay.set_resendable();
+    relay.begin(1, 1);
+    relay.add_port(0, PortKind::rank, 0);
+    const auto ask = [&relay](std::uint64_t client, std::uint64_t id) {
+        const Bytes frame = encode_request({client, id, 0, Op::set}, arguments(1, {"k", "v"}));
+        REQUIRE(relay.from_port(0, {FrameType::request, payload_of(frame)}, {}));
+    };
+    ask(9, 1), ask(3, 1), ask(7, 1), ask(3, 2);
+    out.root.clear();
+    relay.resend();
+    std::vector<std::uint64_t> clients;
+    for (const auto& [type, payload] : out.root)
+        clients.push_back(decode_request(payload)->header.client);
+    CHECK(clients == std::vector<std::uint64_t>{9, 3, 7, 3});
+    // Nobody waits for the answers of a client that has gone.
+    const Bytes gone = encode(Gone{3});
+    REQUIRE(relay.from_port(0, {FrameType::gone, payload_of(gone)}, {}));
+    out.root.clear();
+    relay.resend();
+    CHECK(out.root.size() == 2);
+}
+
 TEST_CASE("only answers of what changes something are kept for a client that may ask again",
           "[exchange]") {
     Kept out;

@@ -79,11 +79,19 @@ void HorovodRendezvous::forget(Asker asker) {
     gate_.held.erase(asker);
     const auto name = waiting_.extract(asker);
     if (name.empty()) return;
-    Known& known = scopes_.at(name.mapped().scope).values.at(name.mapped().key);
-    known.askers.erase(asker);
-    if (!known.askers.empty() || !known.asked) return;
-    known.asked = false;
-    store_.forget(known.ticket);
+    Known* const known = find(name.mapped());
+    if (known == nullptr) return;
+    known->askers.erase(asker);
+    if (!known->askers.empty() || !known->asked) return;
+    known->asked = false;
+    store_.forget(known->ticket);
+}
+
+const HorovodRendezvous::Known* HorovodRendezvous::find(const Name& name) const {
+    const auto scope = scopes_.find(name.scope);
+    if (scope == scopes_.end()) return nullptr;
+    const auto known = scope->second.values.find(name.key);
+    return known == scope->second.values.end() ? nullptr : &known->second;
 }
 
 // ---- What cannot end well ----------------------------------------------------------------------
@@ -251,7 +259,8 @@ void HorovodRendezvous::erase(Asker asker, const Name& name) {
         round = scope->second.round;
         const auto member = scope->second.members.find(name.key);
         if (member == scope->second.members.end()) {
-            scope->second.values.erase(name.key);
+            auto erased = scope->second.values.extract(name.key);
+            if (!erased.empty()) give_up(erased.mapped());
         } else {
             round = member->second.round;
             finish(scope->second, member->second);
@@ -278,12 +287,15 @@ void HorovodRendezvous::finish(Scope& scope, Member& member) {
 
 /// Forgets the values of a scope's round.
 void HorovodRendezvous::drop(Scope& scope) {
-    for (auto& [key, known] : std::exchange(scope.values, {})) {
-        if (known.asked) store_.forget(known.ticket);
-        for (const Asker asker : known.askers) {
-            waiting_.erase(asker);
-            answer(asker, {404});
-        }
+    for (auto& [key, known] : std::exchange(scope.values, {})) give_up(known);
+}
+
+/// Of a key that is not there any more: nobody waits for it.
+void HorovodRendezvous::give_up(Known& known) {
+    if (std::exchange(known.asked, false)) store_.forget(known.ticket);
+    for (const Asker asker : std::exchange(known.askers, {})) {
+        waiting_.erase(asker);
+        answer(asker, {404});
     }
 }
 
@@ -297,8 +309,9 @@ void HorovodRendezvous::arrive(Asker asker, std::uint32_t rank, std::uint64_t ro
         gate_.round = round;
         gate_.arrived.clear();
     }
-    gate_.held.emplace(asker, rank);
-    const bool first = gate_.arrived.emplace(rank, now).second;
+    gate_.held.emplace(asker, Gate::Held{rank, round, now});
+    if (round < gate_.round) return;  // its round is complete, and opens
+    const bool first = gate_.arrived.insert(rank).second;
     if (first && gate_.arrived.size() == ranks_.size()) all_here(round);
 }
 
@@ -310,7 +323,7 @@ void HorovodRendezvous::all_here(std::uint64_t round) {
     add.keys = {arrived};
     add.delta = static_cast<std::int64_t>(ranks_.size());
     ask_store(add, [this, round](const StoreReply& reply) {
-        if (reply.status != Status::ok) return opened(reply);
+        if (reply.status != Status::ok) return opened(round, reply);
         PackReader results(reply.results);
         results.array();
         if (results.integer() == static_cast<std::int64_t>(world_size_)) all_everywhere(round);
@@ -320,24 +333,30 @@ void HorovodRendezvous::all_here(std::uint64_t round) {
     wait.op = Op::wait;
     wait.keys = {open};
     wait.timeout_ms = kForeverMs;
-    ask_store(wait, [this](const StoreReply& reply) { opened(reply); });
+    ask_store(wait, [this, round](const StoreReply& reply) { opened(round, reply); });
 }
 
 /// This host completed the job's ranks. All of them were through the gate of the round before.
 void HorovodRendezvous::all_everywhere(std::uint64_t round) {
     const auto ignored = [](const StoreReply&) {};
-    change(Op::set, open_key(round), {}, [this](const StoreReply& reply) {
-        if (reply.status != Status::ok) opened(reply);
+    change(Op::set, open_key(round), {}, [this, round](const StoreReply& reply) {
+        if (reply.status != Status::ok) opened(round, reply);
     });
     change(Op::erase, arrived_key(round - 1), {}, ignored);
     change(Op::erase, open_key(round - 1), {}, ignored);
 }
 
-void HorovodRendezvous::opened(const StoreReply& reply) {
+void HorovodRendezvous::opened(std::uint64_t round, const StoreReply& reply) {
     const bool ok = reply.status == Status::ok;
-    if (ok) gate_.open_round = gate_.round;
+    if (ok) gate_.open_round = std::max(gate_.open_round, round);
     const HttpAnswer all = ok ? HttpAnswer{200} : failed(reply);
-    for (const auto& [asker, rank] : std::exchange(gate_.held, {})) answer(asker, all);
+    std::vector<Asker> through;
+    for (const auto& [asker, held] : gate_.held)
+        if (held.round <= round) through.push_back(asker);
+    for (const Asker asker : through) {
+        gate_.held.erase(asker);
+        answer(asker, all);
+    }
 }
 
 // ---- The rest ----------------------------------------------------------------------------------
@@ -374,11 +393,12 @@ std::vector<RankWait> HorovodRendezvous::waits(Deadline now) const {
         wait.starting = starting;
         wait.waited_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(waited.count(), 0));
     };
-    for (const auto& [asker, rank] : gate_.held)
-        add(rank, "all ranks to call hvd.init()", true, gate_.arrived.at(rank));
+    for (const auto& [asker, held] : gate_.held)
+        add(held.rank, "all ranks to call hvd.init()", true, held.since);
     const std::uint32_t only = ranks_.size() == 1 ? ranks_.front().rank : kNoRank;
     for (const auto& [asker, name] : waiting_) {
-        const Deadline since = scopes_.at(name.scope).values.at(name.key).since.value_or(now);
+        const Known* const known = find(name);
+        const Deadline since = known == nullptr ? now : known->since.value_or(now);
         if (name.scope == "global")
             add(only, fmt::format("rank {} in hvd.init()", name.key), true, since);
         else

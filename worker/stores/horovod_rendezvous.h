@@ -96,10 +96,15 @@ private:
     /// In front of the first PUT of a round of `global`: Gloo's clock starts behind it, so it opens
     /// when every rank of the job is there.
     struct Gate {
-        std::uint64_t round = 0;       ///< for which ranks gather here
-        std::uint64_t open_round = 0;  ///< up to which it is open
-        std::map<std::uint32_t, Deadline> arrived;
-        std::map<Asker, std::uint32_t> held;
+        std::uint64_t round = 0;          ///< for which ranks gather here
+        std::uint64_t open_round = 0;     ///< up to which it is open
+        std::set<std::uint32_t> arrived;  ///< in that round
+        struct Held {
+            std::uint32_t rank = 0;
+            std::uint64_t round = 0;
+            Deadline since{};
+        };
+        std::map<Asker, Held> held;
     };
     struct Name {
         std::string scope;
@@ -107,6 +112,8 @@ private:
     };
     using Done = std::function<void(const StoreReply&)>;
 
+    const Known* find(const Name& name) const;
+    Known* find(const Name& name) { return const_cast<Known*>(std::as_const(*this).find(name)); }
     void get(Asker asker, const Name& name, Deadline now);
     void get_bytes(Asker asker, const Name& name);
     void get_in_round(Asker asker, const Name& name, Scope& scope, Deadline now);
@@ -119,6 +126,7 @@ private:
     void erase(Asker asker, const Name& name);
     void finish(Scope& scope, Member& member);
     void drop(Scope& scope);
+    void give_up(Known& known);
 
     std::optional<std::string> mistake(const HttpRequest& request, const Name& name) const;
     void refuse(Asker asker, const std::string& why);
@@ -126,7 +134,7 @@ private:
     void arrive(Asker asker, std::uint32_t rank, std::uint64_t round, Deadline now);
     void all_here(std::uint64_t round);
     void all_everywhere(std::uint64_t round);
-    void opened(const StoreReply& reply);
+    void opened(std::uint64_t round, const StoreReply& reply);
 
     JobStore::Ticket ask_store(const StoreRequest& request, Done done);
     void change(Op op, std::string_view key, std::string_view value, Done done);

@@ -87,10 +87,10 @@ asio::awaitable<void> HorovodServer::accept_loop() {
         }
         close_on_exec(socket.native_handle());
         // Loopback is everybody's who has an account here.
-        if (is_peer_ours(socket))
-            tasks_.spawn(serve(std::move(socket)));
-        else
-            log::warn("refused another user's connection to Horovod's store");
+        const PeerUser user = peer_user(socket);
+        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(socket)));
+        if (user == PeerUser::other && !std::exchange(told_of_strangers_, true))
+            log::warn("Horovod's store: turned away another user of this host");
     }
 }
 

@@ -56,6 +56,7 @@ private:
     std::unique_ptr<HorovodRendezvous> rendezvous_;
     std::map<HorovodRendezvous::Asker, Connection*> connections_;
     HorovodRendezvous::Asker last_asker_ = 0;
+    bool told_of_strangers_ = false;
     TaskGroup tasks_;
 };
 

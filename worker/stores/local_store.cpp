@@ -48,8 +48,8 @@ void LocalStore::look() {
     if (next >= timer_at_) return;
     timer_at_ = next;
     timer_.expires_at(next);
-    timer_.async_wait([this](boost::system::error_code error) {
-        if (error) return;
+    timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (error || alive.expired()) return;
         timer_at_ = Deadline::max();
         store_.expire(Clock::now());
         look();

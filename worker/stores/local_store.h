@@ -4,6 +4,7 @@
 #include "worker/stores/job_store.h"
 
 #include <deque>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
@@ -11,7 +12,7 @@ namespace dtrun {
 
 /// A store in this process.
 ///
-/// Thread: the executor's, which must not run any more when the store is destroyed.
+/// Thread: the executor's.
 class LocalStore final : public JobStore {
 public:
     explicit LocalStore(asio::any_io_executor executor, Store::Limits limits = {});
@@ -37,6 +38,7 @@ private:
     Ticket last_ticket_ = 0;
     asio::steady_timer timer_;
     Deadline timer_at_ = Deadline::max();
+    std::shared_ptr<char> alive_ = std::make_shared<char>();  ///< for what is queued when we die
 };
 
 }  // namespace dtrun

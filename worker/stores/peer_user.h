@@ -2,16 +2,18 @@
 
 #include "base/asio.h"
 
-#include <sys/types.h>
-#include <optional>
+#include <cstdint>
 
 namespace dtrun {
 
 /// Who has the other end of a TCP connection within this machine, for protocols in which nobody says
-/// who he is. Nothing if the other end is not here, or has gone.
-std::optional<uid_t> local_peer_user(const tcp::socket& socket);
+/// who he is.
+enum class PeerUser : std::uint8_t {
+    ours,  ///< a process of our own user, or of root; also where the kernel tells nobody whose it is
+    other,  ///< one of somebody else's
+    gone,   ///< nobody any more: the kernel does not remember whose a closed socket was
+};
 
-/// Whether the other end is a process of our own user, or of root.
-bool is_peer_ours(const tcp::socket& socket);
+PeerUser peer_user(const tcp::socket& socket);
 
 }  // namespace dtrun

@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t kComplaintsMax = 20;     // of one generation
 constexpr std::size_t kTurnedAwayMax = 1'000;  // addresses that are remembered
+/// A rank has one or two, and each of its own workers may have as many.
+constexpr std::size_t kConnectionsOfAll = 1'024, kConnectionsOfRank = 64;
 
 /// An accepted socket has the options of the one that listened.
 void set_options(int fd) {
@@ -62,6 +64,7 @@ struct TcpStoreServer::Connection : std::enable_shared_from_this<Connection> {
     std::optional<TcpStoreSession> session;  ///< none, if closed, as soon as that may be
     asio::steady_timer wake;                 ///< of the reader that waits for wants_input()
     bool resting = false;                    ///< that it does
+    bool in_doubt = false;                   ///< it is in undecided_
     bool writing = false;
     std::uint32_t rank = kNoRank;
 };
@@ -131,14 +134,18 @@ void TcpStoreServer::admit(tcp::socket socket) {
     if (store_ == nullptr) return;
     std::string address = remote_address(socket);
     const bool from_here = is_from_here(socket, address);
-    const bool stranger = from_here ? !is_peer_ours(socket) : !peers_.contains(address);
-    if (stranger) {
+    const PeerUser user = from_here ? peer_user(socket) : PeerUser::ours;
+    if (user == PeerUser::gone) return;
+    if (user == PeerUser::other || (!from_here && !peers_.contains(address))) {
         if (turned_away_.size() < kTurnedAwayMax && turned_away_.insert(address).second)
             log::warn("torch's store: turned away {}: only {} may connect",
                       from_here ? "another user of this host" : address,
                       from_here ? "the job's own" : "the job's hosts");
         return;
     }
+    if (connections_.size() >= kConnectionsOfAll + kConnectionsOfRank * world_size_)
+        return complain(
+            fmt::format("torch's store: {} connections are too many", connections_.size()));
     const auto connection = std::make_shared<Connection>(std::move(socket));
     connection->address = std::move(address);
     connection->from_here = from_here;
@@ -153,6 +160,7 @@ void TcpStoreServer::admit(tcp::socket socket) {
     // It may be what decides for those of its host that were in doubt.
     for (const std::weak_ptr<Connection>& other : std::exchange(undecided_, {}))
         if (const Shared doubtful = other.lock(); doubtful && !doubtful->closed) {
+            doubtful->in_doubt = false;
             doubtful->session->reconsider();
             flush(*doubtful);
         }
@@ -201,7 +209,8 @@ void TcpStoreServer::flush(Connection& connection) {
                                  failure->message));
         return close(connection);
     }
-    if (session.undecided()) undecided_.push_back(connection.weak_from_this());
+    if (session.undecided() && !std::exchange(connection.in_doubt, true))
+        undecided_.push_back(connection.weak_from_this());
     if (std::exchange(connection.resting, false)) connection.wake.cancel();
 }
 
@@ -283,11 +292,15 @@ void TcpStoreServer::complain(const std::string& text) {
     log::warn("{}{}", text, complaints_ == kComplaintsMax ? "; no more of these are told" : "");
 }
 
-void TcpStoreServer::stop() noexcept {
+void TcpStoreServer::end() noexcept {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
     close_all();
     store_ = nullptr;
+}
+
+void TcpStoreServer::stop() noexcept {
+    end();
     tasks_.stop();
 }
 

@@ -32,6 +32,9 @@ public:
     /// \param peers  numeric addresses that may connect besides those of this machine
     void begin(JobStore& store, std::uint32_t world_size, std::vector<std::string> peers);
 
+    /// Stops listening, and closes what there is; listen() may follow.
+    void end() noexcept;
+
     /// Who has been waiting for how long, for what. A rank and its process are known of those who
     /// have said.
     std::vector<RankWait> waits() const;

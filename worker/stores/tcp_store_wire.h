@@ -94,7 +94,6 @@ private:
     Result<bool> take_count(std::string_view bytes);
     Result<bool> take_field(std::string_view bytes);
     Result<bool> take_rest(std::string_view bytes);
-    bool piece_is_full(std::size_t bytes) const;
     bool end_piece();
 
     std::function<bool()> has_idle_sibling_;

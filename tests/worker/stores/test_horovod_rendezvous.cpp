@@ -346,3 +346,31 @@ TEST_CASE("who is alone in a scope does not disturb others of the same name", "[
     CHECK(job.erase(2, fmt::format("/{}/1", scope)) == 200);
     CHECK(job.store.store().size() == 0);
 }
+
+TEST_CASE("who waits for a key that is deleted is told that it is not there", "[worker][horovod]") {
+    Job job(1, {{0}});
+    CHECK(job.put(0, "/set/rank_0", "name") == 200);
+    const auto held = job.ask(0, "GET", "/set/foreign");
+    const auto gone = job.ask(0, "GET", "/set/foreign");
+    CHECK(job.status(held) == 0);
+    CHECK(job.erase(0, "/set/foreign") == 200);
+    CHECK(job.status(held) == 404);
+    CHECK(job.hosts[0]->rendezvous.waits(job.now).empty());
+    job.hosts[0]->rendezvous.forget(gone);
+    CHECK(job.get(0, "/set/foreign") == "(0)");
+}
+
+TEST_CASE("a rank that begins again while others still gather waits for them",
+          "[worker][horovod]") {
+    Job job(2, {{0}, {1}});
+    const auto first = job.ask(0, "PUT", "/global/rank_0", "a");
+    CHECK(job.put(0, "/global/0", std::string(136, 'a')) == 200);
+    const auto again = job.ask(0, "PUT", "/global/rank_0", "a");  // a new process, so to speak
+    job.now += std::chrono::seconds(3);
+    CHECK(job.hosts[0]->rendezvous.waits(job.now).size() == 2);
+    CHECK(job.status(first) == 0);
+    CHECK(job.put(1, "/global/rank_1", "b") == 200);
+    CHECK(job.status(first) == 200);
+    CHECK(job.status(again) == 0);
+    CHECK(job.hosts[0]->rendezvous.waits(job.now).size() == 1);
+}
