@@ -161,6 +161,42 @@ TEST_CASE("an elastic job goes on without a host, and takes in another", "[clust
     cluster.reset();
 }
 
+TEST_CASE(
+    "the last rank of an elastic job can listen where torch's store was, and the next has one",
+    "[cluster][daemon]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster);
+    // With one rank it is for rank 0 to serve; with several the agent of rank 0's host does.
+    const std::string program = R"(
+import os, socket, time
+size, generation = os.environ["WORLD_SIZE"], os.environ["DTRUN_GENERATION"]
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if size == "1":
+    server = socket.create_server(("", where[1]))
+    how = "listens"
+else:
+    peer = socket.create_connection(where, 5)
+    peer.sendall(b"\x03" + (5).to_bytes(8, "little") + b"init/" + (1).to_bytes(8, "little"))
+    how = "sum " + str(int.from_bytes(peer.recv(8), "little"))
+print(generation, "of", size, os.environ["TORCHELASTIC_USE_AGENT_STORE"], how, flush=True)
+time.sleep(60)
+)";
+    const Lines words{"--job",       "t",   "-np", "1",       "--min-np", "1",  "--max-np", "2",
+                      "--last-call", "0.5", "--",  "python3", "-S",       "-c", program};
+    auto one = service.join("s1", words);
+    auto two = service.join("s2", words);
+    REQUIRE(two->wait_for_output("of 2 True sum", milliseconds(15'000)));
+    REQUIRE(one->wait_for_output("of 2 True sum", milliseconds(15'000)));
+    two->signal(SIGKILL);
+    REQUIRE(one->wait_for_output("of 1 False listens", milliseconds(15'000)));
+    auto three = service.join("s3", words);
+    REQUIRE(three->wait_for_output("of 2 True sum", milliseconds(15'000)));
+    for (Running* job : {one.get(), three.get()}) job->signal(SIGTERM);
+    for (Running* job : {one.get(), three.get()}) job->wait(milliseconds(20'000));
+    INFO(cluster.leftovers());
+    CHECK(cluster.wait_all_gone());
+}
+
 TEST_CASE("a static job ends everywhere when a rank fails, with its code where it failed",
           "[cluster][daemon]") {
     Cluster& cluster = Cluster::shared(kHosts);
