@@ -3,8 +3,6 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/net.h"
-#include "rendezvous/client.h"
-#include "rendezvous/tree.h"
 #include "worker/guard.h"
 #include "worker/probe.h"
 #include "worker/rank_macros.h"
@@ -19,7 +17,6 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::seconds kBootstrapLimit{60};
 /// Between the first and the last process that gets a scheduler's signal.
 constexpr std::chrono::milliseconds kSignalSpread{300};
 constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
@@ -107,143 +104,6 @@ void Agent::say(std::string_view line) const {
     const std::string whole = node_.empty() ? fmt::format("{}\n", line)  //
                                             : fmt::format("@{} {}\n", node_, line);
     if (!write_all(STDOUT_FILENO, whole)) log::debug("nobody reads our output");
-}
-
-/// The payload of the next frame on standard input, which must be of this type.
-asio::awaitable<Result<std::string>> Agent::read_frame(FrameType type) {
-    // Of many agents the first wait for the last: the head knows for how long.
-    DeadlineGuard guard(lifeline_, node_.empty() ? after(kBootstrapLimit) : Deadline::max());
-    std::string header(FrameHeader::kBytes, '\0');
-    const auto header_buffer = asio::buffer(header);
-    auto [error, bytes] = co_await asio::async_read(lifeline_, header_buffer, use_tuple);
-    if (error) co_return fail(Errc::closed, "no bootstrap: {}", error.message());
-    const auto parsed = decode_header(header);
-    if (!parsed) co_return std::unexpected(parsed.error());
-    if (parsed->type != type)
-        co_return fail(Errc::invalid_input, "no bootstrap: frame of type {}",
-                       static_cast<int>(parsed->type));
-    std::string payload(parsed->payload_bytes, '\0');
-    const auto payload_buffer = asio::buffer(payload);
-    auto [payload_error, payload_bytes] =
-        co_await asio::async_read(lifeline_, payload_buffer, use_tuple);
-    if (payload_error) co_return fail(Errc::closed, "no bootstrap: {}", payload_error.message());
-    co_return payload;
-}
-
-asio::awaitable<Result<void>> Agent::read_bootstrap() {
-    auto payload = co_await read_frame(FrameType::bootstrap);
-    if (!payload) co_return std::unexpected(payload.error());
-    auto bootstrap = decode<Bootstrap>(*payload);
-    ::explicit_bzero(payload->data(), payload->size());
-    if (!bootstrap) co_return std::unexpected(bootstrap.error());
-    if (bootstrap->job_id.size() != sizeof(JobId) || bootstrap->secret.size() != Secret::kBytes)
-        co_return fail(Errc::invalid_input, "bootstrap without a job");
-    bootstrap_ = std::move(*bootstrap);
-    if (node_.empty()) co_return Result<void>{};
-    const auto found = co_await find_own_host();
-    co_return found;
-}
-
-/// A scheduler gives the same bootstrap to all its nodes: takes from it what is this one's.
-asio::awaitable<Result<void>> Agent::find_own_host() {
-    const auto own = std::ranges::find(bootstrap_.nodes, node_);
-    if (own == bootstrap_.nodes.end())
-        co_return fail(Errc::invalid_input, "{} is not part of the job", node_);
-    bootstrap_.host = static_cast<std::uint32_t>(own - bootstrap_.nodes.begin());
-    bootstrap_.host_name = node_;
-    if (bootstrap_.host != 0 && !bootstrap_.reserve_everywhere) bootstrap_.reserve_ports = 0;
-    const Tree tree(static_cast<std::uint32_t>(bootstrap_.nodes.size()), bootstrap_.tree_threshold);
-    bootstrap_.relay = tree.is_relay(bootstrap_.host);
-    const auto parent = tree.parent(bootstrap_.host);
-    if (!parent) co_return Result<void>{};
-    const auto payload = co_await read_frame(FrameType::relays);
-    if (!payload) co_return std::unexpected(payload.error());
-    const auto relays = decode<Relays>(*payload);
-    if (!relays) co_return std::unexpected(relays.error());
-    const auto relay = std::ranges::find(relays->relays, *parent, &RelayAddress::host);
-    if (relay == relays->relays.end()) co_return Result<void>{};
-    bootstrap_.addresses.assign(1, relay->address);
-    bootstrap_.port = relay->port;
-    co_return Result<void>{};
-}
-
-asio::awaitable<Result<void>> Agent::join_head() {
-    JobId job{};
-    std::copy_n(bootstrap_.job_id.begin(), job.size(), job.begin());
-    const Secret secret(std::span<const std::uint8_t, Secret::kBytes>(
-        reinterpret_cast<const std::uint8_t*>(bootstrap_.secret.data()), Secret::kBytes));
-    ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
-    const Credentials credentials{job, secret, bootstrap_.encrypt};
-    const auto limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms);
-    auto connection = co_await connect_to_server(bootstrap_.addresses, bootstrap_.port, credentials,
-                                                 after(limit));
-    if (!connection) co_return std::unexpected(connection.error());
-    const tcp::socket& socket = connection->socket;
-
-    Join join;
-    join.host = bootstrap_.host;
-    join.hostname = host_name();
-    join.agent_pid = ::getpid();
-    join.address = numeric(socket.local_endpoint().address());
-    join.addresses.push_back(join.address);
-    for (const InterfaceAddress& address : interface_addresses()) {
-        if (address.address == join.address)
-            join.interface = address.interface;
-        else if (!address.loopback)
-            join.addresses.push_back(address.address);
-    }
-    join.free_port = reserved_ports_.first();
-    join.directory = preflight_.directory;
-    join.problem = preflight_.problem;
-    join.problem_text = preflight_.problem_text;
-
-    facts_.job = hex(job);
-    facts_.host_name = bootstrap_.host_name;
-    facts_.contracts = bootstrap_.contracts;
-    facts_.nodelist = bootstrap_.nodelist;
-    facts_.tasks_per_node = bootstrap_.tasks_per_node;
-    facts_.torch_store = bootstrap_.torch_store;
-    facts_.max_restarts = bootstrap_.max_restarts;
-    facts_.role = bootstrap_.role;
-    facts_.run_id = bootstrap_.run_id;
-    facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
-    interface_ = join.interface;
-
-    link_ = std::make_unique<Link>(std::move(*connection));
-    pulse_ = std::make_unique<Pulse>(io_.get_executor(),
-                                     std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
-    if (auto opened = open_ports(credentials, join); !opened) co_return opened;
-    pump_ = std::make_unique<OutputPump>(io_.get_executor(), *link_, bootstrap_.output_window_bytes,
-                                         [this](std::uint32_t rank, Stream stream) {
-                                             link_->send(encode(OutputEnd{rank, stream}));
-                                             say_paused();
-                                             finish_if_done();
-                                         });
-    tasks_.spawn(link_->run_writer());
-    link_->send(encode(join));
-    co_return Result<void>{};
-}
-
-/// For everybody who connects to us: ranks, agents behind us, and frameworks.
-Result<void> Agent::open_ports(const Credentials& credentials, Join& join) {
-    ports_ = std::make_unique<Ports>(
-        io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
-        [this] { finish_if_done(); });
-    auto rank_socket = ports_->open_for_ranks();
-    if (!rank_socket) return std::unexpected(rank_socket.error());
-    facts_.rank_socket = std::move(*rank_socket);
-    auto to_store = ports_->open_for_agent(
-        [this](std::string_view payload) { return stores_->on_reply(payload); });
-    stores_ = std::make_unique<ForeignStores>(io_.get_executor(), std::move(to_store));
-    if (auto opened = stores_->open(bootstrap_.torch_store == TorchStore::proxy); !opened)
-        return opened;
-    facts_.horovod_port = stores_->horovod_port();
-    facts_.proxy_port = stores_->proxy_port();
-    if (!bootstrap_.relay) return {};
-    const auto port = ports_->open_for_agents(credentials);
-    if (!port) return std::unexpected(port.error());
-    join.relay_port = *port;
-    return {};
 }
 
 /// The place of a rank of this host, or of a helper of one.
