@@ -3,6 +3,7 @@
 #include "base/strings.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,6 +53,8 @@ struct ChildPlan {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     if (::dup2(plan.in, 0) < 0 || ::dup2(plan.out, 1) < 0 || ::dup2(plan.err, 2) < 0)
         child_fails(plan, 0);
+    // Whatever else there is, also what was accepted a moment ago and has no such mark yet.
+    ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     if (::chdir(plan.directory) != 0) child_fails(plan, 1);
     ::execve(plan.path, plan.argv, plan.env);
     // A script without "#!" is the shell's, as execvp has it.
