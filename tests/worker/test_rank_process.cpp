@@ -1,6 +1,7 @@
 #include "tests/support/temp_dir.h"
 #include "worker/rank_process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -44,6 +45,16 @@ TEST_CASE("a rank gets its arguments, environment and directory as they are", "[
     REQUIRE(exec_result(*rank).has_value());
     CHECK(read_all(rank->out.get()) == "a b||$HOME|'\"|line 1\nline 2;" + dir.path() + "\n");
     CHECK(read_all(rank->err.get()) == "e\n");
+    CHECK(WEXITSTATUS(wait_for(rank->pid)) == 0);
+}
+
+TEST_CASE("a rank gets no descriptor but its standard streams, whatever is open here",
+          "[rank_process]") {
+    const Fd open_to_children(::open("/dev/null", O_RDONLY));
+    auto rank = spawn_rank(
+        {"/bin/sh", {"sh", "-c", "exec ls /proc/self/fd"}, {"PATH=/bin:/usr/bin"}, "/", false});
+    REQUIRE(exec_result(*rank).has_value());
+    CHECK(read_all(rank->out.get()) == "0\n1\n2\n3\n");  // the last is the directory
     CHECK(WEXITSTATUS(wait_for(rank->pid)) == 0);
 }
 
