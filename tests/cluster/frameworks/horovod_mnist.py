@@ -69,9 +69,9 @@ def test(model, loader):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--lr", type=float, default=0.03)
+    parser.add_argument("--lr", type=float, default=0.005)
     parser.add_argument("--fp16-allreduce", action="store_true")
     parser.add_argument("--use-adasum", action="store_true")
     parser.add_argument("--no-cuda", action="store_true")
@@ -88,7 +88,7 @@ def main():
 
     model = Net()
     scaler = 1 if args.use_adasum else hvd.size()
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * scaler, momentum=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * scaler, momentum=0.9)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     optimizer = hvd.DistributedOptimizer(
