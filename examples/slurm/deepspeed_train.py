@@ -1,6 +1,10 @@
 """One linear layer under DeepSpeed's engine."""
+import gc
+
 import deepspeed
 import torch
+# While there is no process group: its functions would keep that for ever, as their default.
+import torch.distributed.nn
 
 config = {"train_micro_batch_size_per_gpu": 8,
           "optimizer": {"type": "Adam", "params": {"lr": 0.01}}}
@@ -14,3 +18,8 @@ for step in range(20):
     engine.step()
 if torch.distributed.get_rank() == 0:
     print(f"{torch.distributed.get_world_size()} ranks: loss {loss.item():.3f}")
+# Gloo's threads end with the group, once nothing holds it: working on, they would abort Python's end.
+engine.destroy()
+del engine, model, loss, x
+gc.collect()
+deepspeed.comm.destroy_process_group()

@@ -3,6 +3,8 @@ import os
 
 import torch
 import torch.distributed as dist
+# While there is no process group: its functions would keep that for ever, as their default.
+import torch.distributed.nn
 from torch.nn.parallel import DistributedDataParallel
 
 on_gpu = torch.cuda.is_available()
@@ -22,4 +24,6 @@ for step in range(500):
 if rank == 0:
     weight, bias = (parameter.item() for parameter in model.module.parameters())
     print(f"{dist.get_world_size()} ranks: y = {weight:.1f} x + {bias:.1f}")
+# Gloo's threads end with the group, once nothing holds it: working on, they would abort Python's end.
+del model, optimizer
 dist.destroy_process_group()

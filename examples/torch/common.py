@@ -1,11 +1,14 @@
 """What all experiments share: their options, their data, the loop over it, and the line they print."""
 import argparse
+import gc
 import json
 import os
 import resource
 import time
 
 import torch
+# While there is no process group: its functions would keep that for ever, as their default.
+import torch.distributed.nn
 from torch.nn.functional import cross_entropy
 
 import digits
@@ -128,6 +131,15 @@ def memory():
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     gpus = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
     return resident, sum(torch.cuda.max_memory_allocated(gpu) for gpu in gpus) / 2 ** 20
+
+
+def leave(destroy=torch.distributed.destroy_process_group):
+    """Ends the process group. A program first deletes what holds it, as DDP's model and optimizers do.
+
+    Gloo's threads end with the group; one that still works while Python ends would abort the process.
+    """
+    gc.collect()
+    destroy()
 
 
 def report(experiment, processes, hosts, where, rate, memories, accuracy, **more):

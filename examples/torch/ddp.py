@@ -19,4 +19,5 @@ accuracy = data.accuracy(lambda pictures: model.module(pictures.to(where)))
 (rate, _, _), (_, *memories) = common.total_and_most([meter.rate(), *common.memory()], where)
 if rank == 0:
     common.report("DDP", world, hosts, where, rate, memories, accuracy)
-dist.destroy_process_group()
+del model, optimizer
+common.leave()

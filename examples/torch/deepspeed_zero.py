@@ -32,4 +32,6 @@ accuracy = data.accuracy(lambda pictures: engine.module(pictures.to(where)))
 if rank == 0:
     name = "DeepSpeed" + (f" ZeRO-{chosen.stage}" if chosen.stage else "")
     common.report(name, world, hosts, where, rate, memories, accuracy)
-torch.distributed.destroy_process_group()
+engine.destroy()
+del engine, model
+common.leave(deepspeed.comm.destroy_process_group)

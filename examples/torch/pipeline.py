@@ -74,4 +74,4 @@ if rank == 1:
     name = "model parallel" if chosen.micro_batches == 1 else "pipelined model parallel"
     common.report(name, world, hosts, where, meter.rate(), memories, accuracy,
                   micro_batches=chosen.micro_batches)
-dist.destroy_process_group()
+common.leave()

@@ -24,4 +24,5 @@ state = sum(value.numel() for values in optimizer.optim.state.values()
 if rank == 0:
     common.report("ZeRO-1 (torch)", world, hosts, where, rate, memories, accuracy,
                   largest_share_of_state=round(most / states, 3))
-dist.destroy_process_group()
+del model, optimizer
+common.leave()

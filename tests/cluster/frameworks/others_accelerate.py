@@ -30,6 +30,6 @@ total = accelerator.reduce(torch.tensor(float(rank + 1)), "sum").item()
 print(f"accelerate rank {rank} of {size}, local rank {accelerator.local_process_index}, "
       f"{accelerator.distributed_type.value}, sum {total:.0f}", flush=True)
 accelerator.end_training()
-# Now and then one of torch 2.13's threads still runs when the interpreter ends, and
-# ends it by SIGABRT. What is tested here is over.
+# A thread of Gloo that still works while Python ends aborts it (pytorch issue 190489). What is tested
+# here is over.
 os._exit(0)
