@@ -132,6 +132,52 @@ constexpr std::array kMxnet{
     ContractVariable{"DMLC_NODE_HOST", fallback, "this host's address"},
 };
 
+constexpr std::array kMpi{
+    ContractVariable{"PMIX_NAMESPACE", fixed, "name of the job for PMIx, which Open MPI speaks"},
+    ContractVariable{"PMIX_RANK", fixed, "global index"},
+    ContractVariable{"PMIX_SERVER_URI41", fixed,
+                     "the agent, on loopback; libpmix is loaded there once a rank asks for it"},
+    ContractVariable{"PMIX_SERVER_URI4", fixed, "the same, for older libraries"},
+    ContractVariable{"PMIX_SERVER_URI3", fixed, "the same"},
+    ContractVariable{"PMIX_SERVER_URI21", fixed, "the same"},
+    ContractVariable{"PMIX_SERVER_URI2", fixed, "the same"},
+    ContractVariable{"PMIX_SECURITY_MODE", fixed, "native"},
+    ContractVariable{"PMIX_BFROP_BUFFER_TYPE", fixed, "how messages are packed"},
+    ContractVariable{"PMIX_GDS_MODULE", fixed,
+                     "how ranks get at each other's data: memory that they share, where it is known "
+                     "from the start that the program is Open MPI's; else messages"},
+    ContractVariable{"PMIX_DSTORE_21_BASE_PATH", fixed, "of that memory, with libpmix 4"},
+    ContractVariable{"PMIX_DSTORE_ESH_BASE_PATH", fixed, "the same"},
+    ContractVariable{"PMIX_SERVER_TMPDIR", fixed, "a directory of this job on this host"},
+    ContractVariable{"PMIX_SYSTEM_TMPDIR", fixed, "the same"},
+    ContractVariable{"PMIX_HOSTNAME", fixed, "the host's name as the user wrote it"},
+    ContractVariable{"PMIX_VERSION", fixed, "of libpmix, where it is known from the start"},
+    ContractVariable{"OMPI_MCA_schizo", fixed,
+                     "ompi: without it Open MPI 4 ranks that find no mpirun run each alone"},
+    ContractVariable{"PMI_FD", fixed,
+                     "a socket to the agent, for PMI-1 and PMI-2: MPICH, Intel MPI, MVAPICH"},
+    ContractVariable{"PMI_RANK", fixed, "global index"},
+    ContractVariable{"PMI_SIZE", fixed, "number of ranks"},
+    ContractVariable{"PMI_SPAWNED", fixed, "0"},
+    ContractVariable{"MPI_LOCALRANKID", fixed, "index on the host"},
+    ContractVariable{"MPI_LOCALNRANKS", fixed, "number of ranks on the host"},
+    ContractVariable{"OMPI_COMM_WORLD_RANK", fixed,
+                     "global index; this and the four below only where the program itself is linked "
+                     "with Open MPI"},
+    ContractVariable{"OMPI_COMM_WORLD_SIZE", fixed, "number of ranks"},
+    ContractVariable{"OMPI_COMM_WORLD_LOCAL_RANK", fixed, "index on the host"},
+    ContractVariable{"OMPI_COMM_WORLD_LOCAL_SIZE", fixed, "number of ranks on the host"},
+    ContractVariable{"OMPI_COMM_WORLD_NODE_RANK", fixed, "index on the host"},
+    ContractVariable{"OMPI_MCA_btl_vader_backing_directory", fallback,
+                     "a directory in /dev/shm of this job on this host, removed at its end"},
+    ContractVariable{"OMPI_MCA_btl_sm_backing_directory", fallback, "the same, for Open MPI 5"},
+    ContractVariable{"OMPI_MCA_btl_tcp_if_include", fallback,
+                     "with several hosts the interface by which they reach each other; not with "
+                     "OMPI_MCA_btl_tcp_if_exclude of the user's"},
+    ContractVariable{"OMPI_MCA_mpi_yield_when_idle", fallback,
+                     "1 with more ranks on the host than processors, as mpirun has it"},
+};
+
 constexpr std::array kOpenmpiNames{
     ContractVariable{"OMPI_COMM_WORLD_RANK", fixed, "global index"},
     ContractVariable{"OMPI_COMM_WORLD_SIZE", fixed, "number of ranks"},
@@ -216,6 +262,11 @@ constexpr std::array kContracts{
              .why = "It takes torch's variables for torchrun's, and starts no processes itself.",
              .by_default = true,
              .adds = kAddsTorch},
+    Contract{.name = "mpi",
+             .what = "MPI programs of Open MPI, MPICH, Intel MPI and MVAPICH; --mpi says which",
+             .why = "In the default set: programs that do not use MPI look at none of these.",
+             .by_default = true,
+             .variables = kMpi},
     Contract{.name = "accelerate-cpu",
              .what = "Accelerator() without any device, as accelerate launch --cpu",
              .why = "On request: where there are devices they would not be used. Without it, and "
@@ -250,8 +301,8 @@ constexpr std::array kContracts{
              .variables = kMxnet},
     Contract{.name = "openmpi-names",
              .what = "programs that read rank and size as of mpirun, but do not use MPI",
-             .why = "On request: programs take the names for a sign of mpirun and call MPI, whose "
-                    "library then finds none.",
+             .why = "On request: programs take the names for a sign of mpirun, and may call MPI "
+                    "because of them.",
              .variables = kOpenmpiNames},
     Contract{.name = "pmi-names",
              .what = "the same for MPICH and Intel MPI",

@@ -53,6 +53,7 @@ enum class FrameType : std::uint8_t {
     probe = 35,   ///< head -> agent: which of these addresses can you reach?
     reached = 36,  ///< agent -> head: these
     waits = 37,    ///< agent -> head: who waits for whom, in the stores that it serves
+    mpi = 38,      ///< agent -> head: a rank has begun to use MPI, or cannot have it
 };
 
 /// Every frame: u32 payload bytes, u8 type, three zero bytes; big-endian; then the payload.

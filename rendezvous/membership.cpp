@@ -1,5 +1,7 @@
 #include "rendezvous/membership.h"
 
+#include "rendezvous/rank_map.h"
+
 #include <fmt/format.h>
 #include <algorithm>
 #include <cassert>
@@ -261,10 +263,13 @@ void Membership::describe_generation() {
     common_ = Assign{};
     common_.generation = generation_;
     common_.world_size = world_size_;
+    std::vector<std::uint32_t> node_of_rank(world_size_);
     for (const MemberId id : in_order()) {
         Seat& seat = seats_.at(id);
         if (seat.ranks.empty()) continue;
         seat.node_rank = common_.node_count++;
+        common_.node_names.push_back(seat.member.name);
+        for (const RankSlot& slot : seat.ranks) node_of_rank.at(slot.rank) = seat.node_rank;
         if (options_.describe_nodes) {
             // The first free port is MASTER_PORT.
             const auto port = static_cast<std::uint16_t>(seat.member.free_port + 1);
@@ -275,6 +280,7 @@ void Membership::describe_generation() {
         common_.master_address = master_address(seat.member);
         common_.master_port = seat.member.free_port;
     }
+    common_.rank_map = rank_map(node_of_rank);
 }
 
 /// Rank 0's host, by an address that its peers can use: the one its connection came from; if that

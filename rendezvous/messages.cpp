@@ -1,116 +1,10 @@
 #include "rendezvous/messages.h"
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/fields_codec.h"
 
-#include <concepts>
-#include <limits>
-#include <type_traits>
+#include <algorithm>
 
 namespace dtrun {
-namespace {
-
-template <class T>
-concept Message = requires(T& m) {
-    T::fields(m, [](std::string_view, auto&) {});
-};
-
-void pack(PackWriter& out, bool value) {
-    out.boolean(value);
-}
-void pack(PackWriter& out, const std::string& value) {
-    out.str(value);
-}
-template <std::unsigned_integral T>
-void pack(PackWriter& out, T value) {
-    out.uint(value);
-}
-template <std::signed_integral T>
-void pack(PackWriter& out, T value) {
-    out.integer(value);
-}
-template <class T>
-requires std::is_enum_v<T>
-void pack(PackWriter& out, T value) {
-    out.uint(static_cast<std::uint64_t>(value));
-}
-void pack(PackWriter& out, const std::pair<std::string, std::string>& value) {
-    out.array(2);
-    out.str(value.first);
-    out.str(value.second);
-}
-template <Message T>
-void pack(PackWriter& out, const T& message);
-template <class T>
-void pack(PackWriter& out, const std::vector<T>& items) {
-    out.array(static_cast<std::uint32_t>(items.size()));
-    for (const T& item : items) pack(out, item);
-}
-template <Message T>
-void pack(PackWriter& out, const T& message) {
-    std::uint32_t count = 0;
-    T::fields(message, [&count](std::string_view, const auto&) { ++count; });
-    out.map(count);
-    T::fields(message, [&out](std::string_view name, const auto& value) {
-        out.str(name);
-        pack(out, value);
-    });
-}
-
-void unpack(PackReader& in, bool& value) {
-    value = in.boolean();
-}
-void unpack(PackReader& in, std::string& value) {
-    value = in.str();
-}
-template <std::integral T>
-void unpack(PackReader& in, T& value) {
-    if constexpr (std::unsigned_integral<T>) {
-        const std::uint64_t wide = in.uint();
-        if (wide > std::numeric_limits<T>::max()) return in.set_failed();
-        value = static_cast<T>(wide);
-    } else {
-        const std::int64_t wide = in.integer();
-        if (wide < std::numeric_limits<T>::min() || wide > std::numeric_limits<T>::max())
-            return in.set_failed();
-        value = static_cast<T>(wide);
-    }
-}
-template <class T>
-requires std::is_enum_v<T>
-void unpack(PackReader& in, T& value) {
-    std::underlying_type_t<T> number{};
-    unpack(in, number);
-    value = static_cast<T>(number);
-}
-void unpack(PackReader& in, std::pair<std::string, std::string>& value) {
-    if (in.array() != 2) return in.set_failed();
-    value.first = in.str();
-    value.second = in.str();
-}
-template <Message T>
-void unpack(PackReader& in, T& message);
-template <class T>
-void unpack(PackReader& in, std::vector<T>& items) {
-    const std::uint32_t count = in.array();
-    items.clear();
-    for (std::uint32_t i = 0; in.ok() && i < count; ++i) unpack(in, items.emplace_back());
-}
-template <Message T>
-void unpack(PackReader& in, T& message) {
-    const std::uint32_t count = in.map();
-    for (std::uint32_t i = 0; in.ok() && i < count; ++i) {
-        const std::string_view key = in.str();
-        bool known = false;
-        T::fields(message, [&](std::string_view name, auto& value) {
-            if (known || name != key) return;
-            known = true;
-            unpack(in, value);
-        });
-        if (!known) in.skip();
-    }
-}
-
-}  // namespace
 
 template <class M>
 Bytes encode(const M& message) {
@@ -167,6 +61,7 @@ DTRUN_MESSAGE(Leave)
 DTRUN_MESSAGE(Probe)
 DTRUN_MESSAGE(Reached)
 DTRUN_MESSAGE(Waits)
+DTRUN_MESSAGE(MpiNews)
 #undef DTRUN_MESSAGE
 
 std::array<char, FrameHeader::kBytes + OutputHeader::kBytes> encode_output_header(

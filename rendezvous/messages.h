@@ -34,6 +34,15 @@ enum class TorchStore : std::uint8_t {
     proxy,  ///< every agent on loopback, for the job's own store
 };
 
+/// By what MPI libraries find their ranks' places.
+enum class MpiMode : std::uint8_t {
+    automatic,  ///< pmix and pmi, whichever a rank asks for
+    pmix,       ///< Open MPI and others over PMIx
+    pmi1,       ///< MPICH, Intel MPI, MVAPICH over PMI-1
+    pmi2,       ///< the same libraries, built for PMI-2
+    none,       ///< nothing: MPI programs run each alone
+};
+
 /// Head -> agent, on the agent's standard input, before anything else.
 struct Bootstrap {
     std::string job_id;                  ///< 16 bytes
@@ -63,6 +72,7 @@ struct Bootstrap {
     std::string nodelist;                        ///< the hosts with ranks, in Slurm's notation
     std::string tasks_per_node;                  ///< and their ranks, as 4(x2),3
     TorchStore torch_store = TorchStore::agent;
+    MpiMode mpi = MpiMode::automatic;
     std::uint32_t max_restarts = 0;
     std::string role = "default";  ///< torchrun's --role
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
@@ -87,8 +97,8 @@ struct Bootstrap {
         f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
         f("contracts", m.contracts), f("nodelist", m.nodelist);
         f("tasks_per_node", m.tasks_per_node), f("torch_store", m.torch_store);
-        f("max_restarts", m.max_restarts), f("role", m.role), f("run_id", m.run_id);
-        f("rank_macros", m.rank_macros);
+        f("mpi", m.mpi), f("max_restarts", m.max_restarts), f("role", m.role);
+        f("run_id", m.run_id), f("rank_macros", m.rank_macros);
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
     }
     static constexpr FrameType kType = FrameType::bootstrap;
@@ -178,6 +188,21 @@ struct NodePlace {
     }
 };
 
+/// A part of where all ranks are, in order: the next `ranks` on host `first_node`, as many on the one
+/// after it, and so on for `nodes` hosts. After the last part the first begins again, until every rank
+/// has its host. This is also how PMI writes it.
+struct RankBlock {
+    std::uint32_t first_node = 0;  ///< node_rank
+    std::uint32_t nodes = 0;
+    std::uint32_t ranks = 0;  ///< on each
+
+    bool operator==(const RankBlock&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("first_node", m.first_node), f("nodes", m.nodes), f("ranks", m.ranks);
+    }
+};
+
 /// What the ranks of one host are told of a generation.
 struct Assign {
     std::uint64_t generation = 0;
@@ -190,10 +215,13 @@ struct Assign {
     std::uint32_t ranks_below = 0;   ///< of this host and of all behind it
     std::vector<std::string> peers;  ///< to rank 0's host: addresses of the job's hosts
     std::vector<NodePlace> nodes;    ///< by node_rank; only where a contract needs them
+    std::vector<std::string> node_names;  ///< by node_rank
+    std::vector<RankBlock> rank_map;      ///< where all ranks are
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
+        f("node_names", m.node_names), f("rank_map", m.rank_map);
         f("ranks_below", m.ranks_below);
         f("node_count", m.node_count), f("master_address", m.master_address);
         f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);
@@ -223,6 +251,15 @@ struct Started {
     static constexpr FrameType kType = FrameType::started;
 };
 
+/// How far a rank has come with MPI.
+enum class MpiUse : std::uint8_t {
+    none,
+    initialized,  ///< MPI_Init has begun
+    finalized,
+    aborted,  ///< it has called MPI_Abort
+};
+
+
 struct Exited {
     std::uint64_t generation = 0;
     std::uint32_t rank = 0;
@@ -235,13 +272,14 @@ struct Exited {
     std::int64_t ran_ns = 0;  ///< from its start to its end
     std::string error;        ///< why it could not be started
     std::string traceback;    ///< that it has left in TORCHELASTIC_ERROR_FILE, at most 1 MiB
+    MpiUse mpi = MpiUse::none;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("rank", m.rank), f("pid", m.pid), f("code", m.code);
         f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
         f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
-        f("traceback", m.traceback);
+        f("traceback", m.traceback), f("mpi", m.mpi);
     }
     static constexpr FrameType kType = FrameType::exited;
 };
@@ -639,6 +677,19 @@ struct Waits {
         f("generation", m.generation), f("waits", m.waits);
     }
     static constexpr FrameType kType = FrameType::waits;
+};
+
+/// Ranks of a host and MPI.
+struct MpiNews {
+    std::uint64_t generation = 0;
+    std::uint32_t rank = kNoRank;  ///< the first on this host that has called MPI_Init
+    std::string problem;           ///< it cannot have MPI, and why; empty: it can
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("rank", m.rank), f("problem", m.problem);
+    }
+    static constexpr FrameType kType = FrameType::mpi;
 };
 
 /// A whole frame, ready to be sent.

@@ -14,7 +14,8 @@ Names effective(const Names& named, bool in_slurm = false) {
     return *names;
 }
 
-const Names kDefaults{"dtrun", "torch", "horovod", "deepspeed", "accelerate", "lightning"};
+const Names kDefaults{"dtrun", "torch", "horovod", "deepspeed", "accelerate", "lightning",
+                     "mpi"};
 
 }  // namespace
 
