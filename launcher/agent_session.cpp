@@ -99,6 +99,9 @@ Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& fram
             return with<Waits>(frame.payload, [this, host](Waits& waits) {
                 events_.agent_waits(host, std::move(waits));
             });
+        case FrameType::mpi:
+            return with<MpiNews>(frame.payload,
+                                 [this, host](MpiNews& news) { events_.agent_mpi(host, news); });
         case FrameType::done:
             return with<Done>(frame.payload,
                               [this, host](Done& done) { events_.agent_done(host, done); });

@@ -29,6 +29,7 @@ public:
     virtual void agent_signalled(std::uint32_t host, int signal) = 0;
     virtual void agent_reached(std::uint32_t host, const Reached& reached) = 0;
     virtual void agent_waits(std::uint32_t host, Waits waits) = 0;
+    virtual void agent_mpi(std::uint32_t host, const MpiNews& news) = 0;
     virtual void agent_done(std::uint32_t host, const Done& done) = 0;
     /// A frame that is_exchanged(). Errc: invalid_input
     virtual Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) = 0;

@@ -143,6 +143,11 @@ Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
     OptionReader options(words, deepspeed_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
     if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, deepspeed_help);
+    if (draft.options.mpirun)
+        return fail(Errc::invalid_input,
+                    "--mpi mpirun: dtrun deepspeed starts the ranks itself, with what deepspeed "
+                    "gives them; "
+                    "for mpirun write dtrun --mpi mpirun ... program");
     if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
         return std::unexpected(done.error());
     std::vector<std::string> warnings;

@@ -14,7 +14,7 @@ enum ExitCode : int {
     kExitAgent = 203,           ///< a host: the agent cannot be copied, started, or reach back
     kExitLost = 204,            ///< a host or its agent was lost while the job ran
     kExitTimeout = 205,         ///< --start-timeout passed
-    kExitStuck = 206,           ///< ranks wait for one that will not come, or --init-timeout passed
+    kExitStuck = 206,           ///< ranks wait for one that does not come, or cannot have MPI
     kExitInternal = 210,        ///< dtrun itself: out of descriptors, cannot write --output-dir
 };
 

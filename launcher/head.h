@@ -134,6 +134,7 @@ private:
     void agent_signalled(std::uint32_t host, int signal) override;
     void agent_reached(std::uint32_t host, const Reached& reached) override;
     void agent_waits(std::uint32_t host, Waits waits) override;
+    void agent_mpi(std::uint32_t host, const MpiNews& news) override;
     void agent_done(std::uint32_t host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
     bool is_behind(const AgentSession& agent, std::uint32_t host) const override;

@@ -170,6 +170,19 @@ void Head::agent_waits(std::uint32_t host, Waits waits) {
     waits_.waits(host, std::move(waits.waits), Clock::now());
 }
 
+void Head::agent_mpi(std::uint32_t host, const MpiNews& news) {
+    if (!spec_.daemon && news.generation != membership_.generation()) return;
+    if (!news.problem.empty()) {
+        const std::uint32_t rank = news.rank - first_rank_;
+        const std::string who = runs_on(rank, host) ? fmt::format("rank {}", news.rank) : "a rank";
+        job_.stuck(fmt::format("{} on {} cannot have MPI: {}", who, spec_.hosts[host].host.name,
+                               news.problem));
+        return step();
+    }
+    // A rank that has failed is not to end the others: nor is one that is no good to them.
+    if (!spec_.daemon && !spec_.options.keep_going) waits_.mpi_used();
+}
+
 void Head::watch_waits() {
     if (!job_.running()) return;
     const auto verdict = waits_.look(Clock::now());

@@ -256,6 +256,7 @@ Bootstrap Head::common_bootstrap() const {
     boot.nodelist = compress_nodelist(names);
     boot.tasks_per_node = tasks_per_node(ranks);
     boot.torch_store = options.torch_store;
+    boot.mpi = options.mpi;
     boot.max_restarts = static_cast<std::uint32_t>(options.max_restarts);
     boot.role = options.role;
     boot.run_id = options.run_id;

@@ -73,12 +73,11 @@ private:
 
     Result<void> controller(const YAML::Node& value) {
         const std::string name = value.IsScalar() ? value.Scalar() : "";
-        if (name == "gloo" || value.IsNull()) return {};
-        if (name == "mpi")
-            return fail_at(
-                value.Mark(), file_,
-                "controller 'mpi' is refused: there is no mpirun underneath; use 'gloo'");
-        return fail_at(value.Mark(), file_, "'{}' is not a controller; use 'gloo'", name);
+        if (value.IsNull()) return {};
+        if (name != "gloo" && name != "mpi")
+            return fail_at(value.Mark(), file_, "'{}' is not a controller; use gloo or mpi", name);
+        values_.insert_or_assign(std::string(kHorovodController), name);
+        return {};
     }
 
     Result<void> setting(const std::string& section, const YAML::Node& key,

@@ -7,7 +7,7 @@
 namespace dtrun {
 
 /// Reads horovodrun's --config-file:
-///   controller: gloo             # `mpi` is refused
+///   controller: gloo             # or mpi
 ///   params: {fusion_threshold_mb: 32, cycle_time_ms: 10, ...}
 ///   autotune: {enabled: true, log_file: f, ...}
 /// with the keys of horovod_settings(); null values count as not given.

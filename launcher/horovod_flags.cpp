@@ -156,6 +156,10 @@ Result<std::string> horovod_value(const HorovodSetting& setting, std::string_vie
 
 HorovodEnvironment horovod_environment(const HorovodValues& values) {
     HorovodEnvironment environment;
+    if (const auto controller = values.find(kHorovodController); controller != values.end()) {
+        environment.variables.emplace_back(*controller);
+        environment.variables.emplace_back(kHorovodCpuOperations, controller->second);
+    }
     for (const HorovodSetting& setting : kSettings) {
         const auto value = values.find(setting.variable);
         if (value == values.end()) continue;

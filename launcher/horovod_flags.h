@@ -37,6 +37,10 @@ struct HorovodSetting {
 
 std::span<const HorovodSetting> horovod_settings();
 
+/// The variable of `controller:` in --config-file, "gloo" or "mpi"; the operations on CPUs follow it.
+inline constexpr std::string_view kHorovodController = "HOROVOD_CONTROLLER";
+inline constexpr std::string_view kHorovodCpuOperations = "HOROVOD_CPU_OPERATIONS";
+
 /// Variable to value.
 using HorovodValues = std::map<std::string, std::string, std::less<>>;
 

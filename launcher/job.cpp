@@ -39,8 +39,9 @@ int exit_code(const Outcome& outcome) {
         case Outcome::Cause::cannot_start:
             return failure_code(outcome.host_failures.front().kind);
         case Outcome::Cause::rank_failed:
+            // MPI_Abort with 0 is no success.
             return outcome.first->signal != 0 ? kExitSignalBase + outcome.first->signal
-                                              : outcome.first->code;
+                                              : std::max(outcome.first->code, 1);
         case Outcome::Cause::host_lost:
             return kExitLost;
         case Outcome::Cause::interrupted:
@@ -118,7 +119,8 @@ void Job::host_done(std::uint32_t host, std::uint32_t strays) {
 void Job::rank_exited(std::uint32_t host, const Exited& exited) {
     // The host was given up meanwhile, or its ranks are ended for another generation.
     if (live_on_host_[host] == 0 || paused_) return;
-    const bool failed = exited.code != 0 || exited.signal != 0;
+    const bool failed =
+        exited.code != 0 || exited.signal != 0 || exited.mpi == MpiUse::aborted;
     if (failed && may_restart(exited)) {
         ++outcome_.restarts;
         restart_order_ = exited;

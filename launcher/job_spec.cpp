@@ -263,8 +263,11 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     if (auto done = check_key(options.ssh_identity_file); !done)
         return std::unexpected(done.error());
     const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
-    if (auto done = add_contracts(spec, options, in_slurm); !done)
+    if (options.mpirun) {
+        spec.environment_here = environment->local;  // what ranks get besides is mpirun's business
+    } else if (auto done = add_contracts(spec, options, in_slurm); !done) {
         return std::unexpected(done.error());
+    }
     drop_inherited_devices(*environment, options, spec);
     const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
     if (!is_bystander) tell(options, spec.placement, environment->added);

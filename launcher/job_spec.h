@@ -50,6 +50,7 @@ struct JobSpec {
     bool directory_required = false;       ///< --wdir: else home will do where it is missing
     std::optional<DaemonTarget> daemon;    ///< dtrun join: whose job it is
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
+    std::vector<Options::Variable> environment_here;  ///< --mpi mpirun: what mpirun itself gets
 
     const std::string& host_of(std::uint32_t rank) const {
         return hosts[static_cast<std::size_t>(placement.ranks[rank].host)].host.name;

@@ -4,6 +4,7 @@
 #include "launcher/exit_code.h"
 #include "launcher/head.h"
 #include "launcher/hosts_command.h"
+#include "launcher/mpirun_run.h"
 #include "launcher/plan.h"
 #include "launcher/serve.h"
 #include "launcher/store_command.h"
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,8 +66,20 @@ int run(Options options, EnvironmentView environment) {
         log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
         return 0;
     }
+    std::optional<MpirunPlan> mpirun;
+    if (spec->options.mpirun) {
+        auto planned = plan_mpirun(*spec, environment);
+        if (!planned) return exit_with(planned.error());
+        mpirun = std::move(*planned);
+    }
+    if (plan == PlanFormat::none && mpirun) {
+        log::error("{}", run_mpirun(*spec, mpirun->command).message);
+        return kExitInternal;
+    }
     if (plan == PlanFormat::none) return run_job(*spec);
-    const std::string text = plan == PlanFormat::json ? plan_json(*spec) : plan_text(*spec);
+    const MpirunPlan* const shown = mpirun ? &*mpirun : nullptr;
+    const std::string text =
+        plan == PlanFormat::json ? plan_json(*spec, shown) : plan_text(*spec, shown);
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
                    std::fflush(stdout) == 0
                ? 0

@@ -110,6 +110,10 @@ struct Options {
     std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
     TorchStore torch_store = TorchStore::agent;  ///< --store
     std::optional<TorchStore> store_given;       ///< the same as written, if at all: for a warning
+    MpiMode mpi = MpiMode::automatic;            ///< --mpi: by what MPI libraries find their places
+    bool mpirun = false;                         ///< --mpi mpirun: the site's own starts the ranks
+    std::vector<std::string> mpi_args;      ///< --mpi-args, as a shell splits them; mpirun only
+    std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own; likewise
     /// As DeepSpeed has it with several hosts: the working directory before all in PYTHONPATH.
     bool directory_in_pythonpath = false;
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced

@@ -25,6 +25,11 @@ const char* transport_name(Transport transport) {
     return "";
 }
 
+/// How ranks get onto a host.
+const char* way_to(const JobSpec& spec, const JobHost& host) {
+    return spec.options.mpirun ? "mpirun" : transport_name(host.transport);
+}
+
 std::string address_of(const Host& host) {
     return host.address.empty() ? host.name : host.address;
 }
@@ -36,6 +41,26 @@ std::string command_text(const JobSpec& spec) {
     return text;
 }
 
+std::string mpirun_text(const MpirunPlan& plan) {
+    std::string text = fmt::format("mpirun:     {}\nruns:       {}\n", plan.mpirun.name,
+                                   mpirun_command_text(plan.command));
+    std::string_view title = "hostfile:";
+    for (const std::string_view line : split(trim(plan.command.hostfile), '\n')) {
+        if (!line.empty()) text += fmt::format("{:<12}{}\n", title, line);
+        title = "";
+    }
+    return text;
+}
+
+json::object mpirun_json(const MpirunPlan& plan) {
+    json::object environment;
+    for (const auto& [name, value] : plan.command.environment) environment[name] = value;
+    return {{"name", plan.mpirun.name},
+            {"command", json::array(plan.command.argv.begin(), plan.command.argv.end())},
+            {"environment", std::move(environment)},
+            {"hostfile", plan.command.hostfile}};
+}
+
 std::size_t width_of(const JobSpec& spec, std::size_t least, auto text_of) {
     for (const JobHost& host : spec.hosts) least = std::max(least, text_of(host.host).size());
     return least;
@@ -43,7 +68,7 @@ std::size_t width_of(const JobSpec& spec, std::size_t least, auto text_of) {
 
 }  // namespace
 
-std::string plan_text(const JobSpec& spec) {
+std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
     const auto name_width = width_of(spec, 4, [](const Host& h) { return h.name; });
     const auto address_width = width_of(spec, 7, address_of);
     const auto user_width = width_of(spec, 4, [](const Host& h) { return h.user; });
@@ -60,7 +85,7 @@ std::string plan_text(const JobSpec& spec) {
             name_width, place.slot, fmt::format("{}/{}", place.local_rank, place.local_size),
             fmt::format("{}/{}", place.cross_rank, place.cross_size), address_of(host.host),
             address_width, host.host.user.empty() ? "-" : host.host.user, user_width,
-            transport_name(host.transport));
+            way_to(spec, host));
     }
     text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
                         spec.sources.slots, spec.sources.world_size);
@@ -69,10 +94,11 @@ std::string plan_text(const JobSpec& spec) {
                         spec.directory_required ? "" : " (home on hosts that lack it)");
     for (const auto& [name, value] : spec.env_added)
         text += fmt::format("env added:  {}={}\n", name, shell_quote(value));
+    if (mpirun != nullptr) text += mpirun_text(*mpirun);
     return text;
 }
 
-std::string plan_json(const JobSpec& spec) {
+std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun) {
     json::object plan;
     plan["world_size"] = spec.placement.world_size();
     plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
@@ -91,7 +117,7 @@ std::string plan_json(const JobSpec& spec) {
                          {"address", address_of(host.host)},
                          {"user", host.host.user},
                          {"port", host.host.port},
-                         {"transport", transport_name(host.transport)}});
+                         {"transport", way_to(spec, host)}});
     plan["hosts"] = std::move(hosts);
     json::array ranks;
     for (const RankPlace& place : spec.placement.ranks) {
@@ -108,6 +134,7 @@ std::string plan_json(const JobSpec& spec) {
                          {"user", host.user}});
     }
     plan["ranks"] = std::move(ranks);
+    if (mpirun != nullptr) plan["mpirun"] = mpirun_json(*mpirun);
     return json::serialize(plan) + "\n";
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "launcher/job_spec.h"
+#include "launcher/mpirun_run.h"
 
 #include <string>
 
@@ -8,11 +9,13 @@ namespace dtrun {
 
 /// The whole map of a job, for a person: every rank with host, slot, address and user, the command,
 /// the directory and the environment added.
-std::string plan_text(const JobSpec& spec);
+/// \param mpirun  with --mpi mpirun: what is run, as a person would type it; else nullptr
+std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun = nullptr);
 
 /// The same for programs: one JSON object
 /// {"world_size", "command", "directory", "sources", "environment", "hosts": [...], "ranks": [{"rank", "host",
-/// "slot", "local_rank", "cross_rank", "world_size", "local_size", "cross_size", "address", "user"}]}.
-std::string plan_json(const JobSpec& spec);
+/// "slot", "local_rank", "cross_rank", "world_size", "local_size", "cross_size", "address", "user"}]},
+/// and with --mpi mpirun "mpirun": {"name", "command", "environment", "hostfile"}.
+std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun = nullptr);
 
 }  // namespace dtrun

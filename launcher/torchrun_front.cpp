@@ -223,6 +223,11 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
     OptionReader options(words, torchrun_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
     if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, torchrun_help);
+    if (draft.options.mpirun)
+        return fail(
+            Errc::invalid_input,
+            "--mpi mpirun: dtrun torchrun starts the ranks itself, with what torchrun gives them; "
+            "for mpirun write dtrun --mpi mpirun ... program");
     if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
         return std::unexpected(done.error());
     const TorchrunWords& own = draft.torchrun;

@@ -70,6 +70,8 @@ WaitWatch::WaitWatch(std::uint32_t ranks, std::function<std::string(std::uint32_
 void WaitWatch::begin() {
     waits_.clear();
     ended_.clear();
+    mpi_used_ = false;
+    left_mpi_.clear();
     told_ = false;
 }
 
@@ -82,8 +84,9 @@ void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline 
     }
 }
 
-void WaitWatch::rank_ended(std::uint32_t rank) {
+void WaitWatch::rank_ended(std::uint32_t rank, MpiUse mpi) {
     ended_.insert(rank);
+    if (mpi != MpiUse::finalized) left_mpi_[rank] = mpi;
 }
 
 std::vector<const WaitWatch::Waiting*> WaitWatch::meeting(Deadline now,
@@ -145,6 +148,15 @@ std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>
                        certain.front()->wait.what);
 }
 
+/// Others use MPI, in which sooner or later they wait for it.
+std::optional<std::string> WaitWatch::left_mpi() const {
+    if (!mpi_used_ || left_mpi_.empty() || ended_.size() == ranks_) return std::nullopt;
+    const auto& [rank, use] = *left_mpi_.begin();
+    return use == MpiUse::none
+               ? names({rank}) + " ended without MPI_Init, which other ranks have called"
+               : names({rank}) + " ended without MPI_Finalize, in which the others wait for it";
+}
+
 /// Somebody has waited for so long.
 std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
                                            std::string_view flag) const {
@@ -159,6 +171,7 @@ std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
     const auto certain = meeting(now, kCertain);
     if (auto text = hopeless(certain)) return Verdict{true, std::move(*text)};
     if (auto text = deserted(certain)) return Verdict{true, std::move(*text)};
+    if (auto text = left_mpi()) return Verdict{true, std::move(*text)};
     if (limit_)
         if (auto text = late(now, *limit_, " (--init-timeout)"))
             return Verdict{true, std::move(*text)};

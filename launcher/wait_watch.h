@@ -15,7 +15,8 @@
 
 namespace dtrun {
 
-/// Sees ranks wait for each other in the stores of their frameworks, and tells when one will not come:
+/// Sees ranks wait for each other in MPI and in the stores of their frameworks, and tells when one will
+/// not come:
 /// a pure state machine, events in, verdicts out. No sockets, no clock.
 class WaitWatch {
 public:
@@ -29,7 +30,9 @@ public:
     /// Everybody who waits in the stores that a host's agent serves; ranks are set where they are
     /// known, and `address` is something to call the host by.
     void waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now);
-    void rank_ended(std::uint32_t rank);
+    void rank_ended(std::uint32_t rank, MpiUse mpi);
+    /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
+    void mpi_used() { mpi_used_ = true; }
 
     struct Verdict {
         bool end = false;  ///< of the job, else it is only to be told
@@ -50,6 +53,7 @@ private:
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
     std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
+    std::optional<std::string> left_mpi() const;
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;
     std::string missing(const std::vector<const Waiting*>& meeting) const;
@@ -60,6 +64,8 @@ private:
     std::optional<std::chrono::milliseconds> limit_;
     std::map<std::uint32_t, std::vector<Waiting>> waits_;  ///< by host
     std::set<std::uint32_t> ended_;
+    bool mpi_used_ = false;
+    std::map<std::uint32_t, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
     bool told_ = false;
 };
 

@@ -22,6 +22,7 @@ constexpr std::chrono::milliseconds kSignalSpread{300};
 constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 /// Ranks that meet wait for each other all the time, but not long.
 constexpr std::chrono::milliseconds kWaitWorthTelling{1'000};
+constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::size_t kWaitsMax = 10'000;  // that are told of
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
@@ -82,10 +83,12 @@ asio::awaitable<int> Agent::run() {
     while (!done_) co_await finished_.async_wait(use_tuple);
     if (!leaving_) co_await say_goodbye();
     stores_->stop();
+    mpi_->stop();
     ports_->stop();
     tasks_.stop();
     link_->close();
     co_await stores_->join();
+    co_await mpi_->join();
     co_await ports_->join();
     co_await tasks_.join();
     co_return 0;
@@ -142,6 +145,7 @@ void Agent::beat() {
 void Agent::say_who_waits(std::chrono::milliseconds at_least) {
     if (assign_.generation == 0 || strays_) return;
     Waits waits{assign_.generation, stores_->waits()};
+    std::ranges::move(mpi_->waits(), std::back_inserter(waits.waits));
     std::erase_if(waits.waits, [at_least](const RankWait& wait) {
         return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());
     });
@@ -161,6 +165,7 @@ void Agent::rank_exited(const Exited& ended) {
     exited.traceback = error_files_.take(exited.rank);
     feeds_.erase(exited.rank);
     if (!link_) return;
+    mpi_->describe(exited);
     // A scheduler's signal may have come to the rank first.
     const bool unclear = !node_.empty() && exited.sent_signal == 0 && ends_job(exited.signal);
     if (unclear) {
@@ -186,6 +191,13 @@ void Agent::report(const Exited& exited) {
     ports_->relay().fail_fences(
         fmt::format("rank {} on {} has ended", exited.rank, bootstrap_.host_name));
     pump_->hurry();
+}
+
+/// It may say more, but not for long.
+asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, std::uint32_t rank) {
+    asio::steady_timer timer(io_, kAbortGrace);
+    const auto [error] = co_await timer.async_wait(use_tuple);
+    if (!error) supervisor_.kill(generation, rank);
 }
 
 asio::awaitable<void> Agent::watch_lifeline() {
@@ -304,17 +316,29 @@ Result<void> Agent::on_assign(std::string_view payload) {
         master = reserved_ports_.take_first();
     const auto served = stores_->begin(*assign, torch, std::move(master));
     if (!served) return served;
-    std::vector<Supervisor::Request> requests;
-    for (const RankSlot& slot : assign->ranks)
-        requests.push_back({assign->generation, slot.rank, command_for(*assign, slot)});
+    if (auto begun = mpi_->begin(*assign); !begun) return begun;
     reserved_ports_.release();
     waits_said_.clear();
     ports_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
     Started started{assign->generation, {}};
-    for (Supervisor::Start& start : supervisor_.start(std::move(requests)))
-        rank_started(std::move(start), assign->generation, started);
+    if (auto done = start_ranks(assign_, started); !done) return done;
     link_->send(encode(started));
+    return {};
+}
+
+Result<void> Agent::start_ranks(const Assign& assign, Started& started) {
+    std::vector<MpiService::Offer> offers;  // with what ranks inherit
+    std::vector<Supervisor::Request> requests;
+    for (const RankSlot& slot : assign.ranks) {
+        auto offer = mpi_->offer(slot.rank);
+        if (!offer) return std::unexpected(offer.error());
+        requests.push_back(
+            {assign.generation, slot.rank, command_for(assign, slot, offer->facts)});
+        offers.push_back(std::move(*offer));
+    }
+    for (Supervisor::Start& start : supervisor_.start(std::move(requests)))
+        rank_started(std::move(start), assign.generation, started);
     return {};
 }
 
@@ -354,10 +378,12 @@ bool Agent::wants_input(std::uint32_t rank) const {
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
 
-RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot) {
+RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot,
+                               const MpiFacts& mpi) {
     Environment env = preflight_.env;
     ContractFacts facts = facts_;
     facts.error_file = error_files_.open(slot.rank);
+    facts.mpi = mpi;
     const ContractVariables contract = contract_variables(assign, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
@@ -366,7 +392,8 @@ RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot) {
         bootstrap_.rank_macros ? replace_macros(bootstrap_.argv, assign, slot) : bootstrap_.argv,
         {},
         preflight_.directory,
-        wants_input(slot.rank)};
+        wants_input(slot.rank),
+        mpi.pmi_fd};
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;
@@ -397,11 +424,16 @@ Result<void> Agent::on_pause(std::string_view payload) {
     supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
                          [this, generation](int strays) {
                              strays_before_ += strays;
-                             pausing_ = generation;
                              pump_->hurry();
-                             say_paused();
+                             mpi_->end([this, generation] { ranks_paused(generation); });
                          });
     return {};
+}
+
+void Agent::ranks_paused(std::uint64_t next_generation) {
+    if (strays_) return finish_if_done();  // the job was ended meanwhile
+    pausing_ = next_generation;
+    say_paused();
 }
 
 /// Once everything was sent that the ranks have printed: the next ones have other numbers.
@@ -458,9 +490,11 @@ void Agent::leave(std::string_view why) {
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {
     pausing_.reset();
     supervisor_.stop_all(signal, grace, [this](int strays) {
-        strays_ = strays;
         pump_->hurry();
-        finish_if_done();
+        mpi_->end([this, strays] {
+            strays_ = strays;
+            finish_if_done();
+        });
     });
 }
 

@@ -11,6 +11,7 @@
 #include "worker/error_files.h"
 #include "worker/foreign_stores.h"
 #include "worker/input_feed.h"
+#include "worker/mpi/mpi_service.h"
 #include "worker/output_pump.h"
 #include "worker/ports.h"
 #include "worker/preflight.h"
@@ -60,6 +61,7 @@ private:
     asio::awaitable<void> stop_after(Stop stop);
     asio::awaitable<void> report_later(Exited exited);
     void report(const Exited& exited);
+    asio::awaitable<void> end_aborted(std::uint64_t generation, std::uint32_t rank);
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);
 
@@ -72,16 +74,19 @@ private:
     void choose_interface(const Assign& assign);
     void say_who_waits(std::chrono::milliseconds at_least);
     Result<Welcome> welcome(const Hello& hello) const;
+    void ranks_paused(std::uint64_t next_generation);
     void say_paused();
     void beat();
     void rank_exited(const Exited& exited);
-    RankCommand command_for(const Assign& assign, const RankSlot& slot);
+    RankCommand command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi);
+    Result<void> start_ranks(const Assign& assign, Started& started);
     void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
     bool wants_input(std::uint32_t rank) const;
     void leave(std::string_view why);
     void end_job(int signal, std::chrono::milliseconds grace);
     void finish_if_done();
     Result<void> open_ports(const Credentials& credentials, Join& join);
+    Result<void> open_mpi();
 
     asio::io_context& io_;
     char** host_env_;
@@ -97,6 +102,7 @@ private:
     std::unique_ptr<Link> link_;
     std::unique_ptr<Ports> ports_;
     std::unique_ptr<ForeignStores> stores_;
+    std::unique_ptr<MpiService> mpi_;
     std::vector<RankWait> waits_said_;  ///< the last time
     unsigned probes_ = 0;
     std::unique_ptr<Pulse> pulse_;

@@ -101,8 +101,6 @@ asio::awaitable<Result<void>> Agent::join_head() {
     }
     join.free_port = reserved_ports_.first();
     join.directory = preflight_.directory;
-    join.problem = preflight_.problem;
-    join.problem_text = preflight_.problem_text;
 
     facts_.job = hex(job);
     facts_.host_name = bootstrap_.host_name;
@@ -127,8 +125,34 @@ asio::awaitable<Result<void>> Agent::join_head() {
                                              finish_if_done();
                                          });
     tasks_.spawn(link_->run_writer());
+    if (preflight_.problem == HostProblem::none && !preflight_.program.empty()) {
+        const auto prepared = co_await mpi_->prepare(preflight_.program);
+        if (!prepared) {
+            preflight_.problem = HostProblem::other;
+            preflight_.problem_text = prepared.error().message;
+        }
+    }
+    join.problem = preflight_.problem;
+    join.problem_text = preflight_.problem_text;
     link_->send(encode(join));
     co_return Result<void>{};
+}
+
+Result<void> Agent::open_mpi() {
+    MpiService::Options options;
+    const bool wanted = std::ranges::find(facts_.contracts, "mpi") != facts_.contracts.end();
+    options.mode = wanted ? bootstrap_.mpi : MpiMode::none;
+    options.host_name = bootstrap_.host_name;
+    options.job = facts_.job;
+    options.tell = [this](const MpiNews& news) { link_->send(encode(news)); };
+    options.aborted = [this](std::uint32_t rank) {
+        tasks_.spawn(end_aborted(assign_.generation, rank));
+    };
+    options.started = [this](pid_t pid) { supervisor_.spare(pid); };
+    auto to_tree = ports_->open_for_agent(
+        PortKind::subtree, [this](const FrameView& frame) { return mpi_->on_frame(frame); });
+    mpi_ = std::make_unique<MpiService>(io_.get_executor(), std::move(to_tree), std::move(options));
+    return mpi_->open();
 }
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
@@ -139,13 +163,15 @@ Result<void> Agent::open_ports(const Credentials& credentials, Join& join) {
     auto rank_socket = ports_->open_for_ranks();
     if (!rank_socket) return std::unexpected(rank_socket.error());
     facts_.rank_socket = std::move(*rank_socket);
-    auto to_store = ports_->open_for_agent(
-        [this](std::string_view payload) { return stores_->on_reply(payload); });
+    auto to_store = ports_->open_for_agent(PortKind::rank, [this](const FrameView& frame) {
+        return stores_->on_reply(frame.payload);
+    });
     stores_ = std::make_unique<ForeignStores>(io_.get_executor(), std::move(to_store));
     if (auto opened = stores_->open(bootstrap_.torch_store == TorchStore::proxy); !opened)
         return opened;
     facts_.horovod_port = stores_->horovod_port();
     facts_.proxy_port = stores_->proxy_port();
+    if (auto opened = open_mpi(); !opened) return opened;
     if (!bootstrap_.relay) return {};
     const auto port = ports_->open_for_agents(credentials);
     if (!port) return std::unexpected(port.error());

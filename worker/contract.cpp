@@ -188,19 +188,49 @@ void add_mxnet(Making& make) {
     make.fallback({{"DMLC_NODE_HOST", assign.nodes.at(assign.node_rank).address}});
 }
 
+Variables openmpi_names(const Making& make) {
+    return {{"OMPI_COMM_WORLD_RANK", make.rank()},
+            {"OMPI_COMM_WORLD_SIZE", make.size()},
+            {"OMPI_COMM_WORLD_LOCAL_RANK", make.local_rank()},
+            {"OMPI_COMM_WORLD_LOCAL_SIZE", make.local_size()},
+            {"OMPI_COMM_WORLD_NODE_RANK", make.local_rank()}};
+}
+
+Variables pmi_names(const Making& make) {
+    return {{"PMI_RANK", make.rank()},
+            {"PMI_SIZE", make.size()},
+            {"MPI_LOCALRANKID", make.local_rank()},
+            {"MPI_LOCALNRANKS", make.local_size()}};
+}
+
 void add_openmpi_names(Making& make) {
-    make.fixed({{"OMPI_COMM_WORLD_RANK", make.rank()},
-                {"OMPI_COMM_WORLD_SIZE", make.size()},
-                {"OMPI_COMM_WORLD_LOCAL_RANK", make.local_rank()},
-                {"OMPI_COMM_WORLD_LOCAL_SIZE", make.local_size()},
-                {"OMPI_COMM_WORLD_NODE_RANK", make.local_rank()}});
+    if (make.has("mpi") && make.facts.mpi.open_mpi) return;  // they come with it
+    make.fixed(openmpi_names(make));
 }
 
 void add_pmi_names(Making& make) {
-    make.fixed({{"PMI_RANK", make.rank()},
-                {"PMI_SIZE", make.size()},
-                {"MPI_LOCALRANKID", make.local_rank()},
-                {"MPI_LOCALNRANKS", make.local_size()}});
+    if (make.has("mpi") && make.facts.mpi.pmi_fd >= 0) return;  // they come with it
+    make.fixed(pmi_names(make));
+}
+
+/// Everything by which Open MPI, and MPICH and its relatives, find the agent's servers.
+void add_mpi(Making& make) {
+    const MpiFacts& mpi = make.facts.mpi;
+    make.fixed(mpi.pmix);
+    if (mpi.pmi_fd >= 0) {
+        make.fixed({{"PMI_FD", text(static_cast<std::uint64_t>(mpi.pmi_fd))},
+                    {"PMI_SPAWNED", "0"}});
+        make.fixed(pmi_names(make));
+    }
+    if (mpi.open_mpi) make.fixed(openmpi_names(make));
+    if (!mpi.memory_directory.empty())
+        make.fallback({{"OMPI_MCA_btl_vader_backing_directory", mpi.memory_directory},
+                       {"OMPI_MCA_btl_sm_backing_directory", mpi.memory_directory}});
+    if (mpi.oversubscribed) make.fallback({{"OMPI_MCA_mpi_yield_when_idle", "1"}});
+    // Of an interface with the same address on several hosts, as docker0, it would hang.
+    if (make.assign.node_count > 1 && !make.facts.interface.empty() &&
+        !make.user.contains("OMPI_MCA_btl_tcp_if_exclude"))
+        make.fallback({{"OMPI_MCA_btl_tcp_if_include", make.facts.interface}});
 }
 
 /// Slurm's ids are numbers, and programs make port numbers of them.
@@ -261,6 +291,7 @@ constexpr Part kParts[] = {
     {"jax", add_jax},
     {"tensorflow", add_tensorflow},
     {"mxnet", add_mxnet},
+    {"mpi", add_mpi},
     {"openmpi-names", add_openmpi_names},
     {"pmi-names", add_pmi_names},
     {"slurm", add_slurm},

@@ -11,6 +11,15 @@ namespace dtrun {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
+/// What a rank is told for the sake of MPI.
+struct MpiFacts {
+    Variables pmix{};                ///< of worker/mpi/pmix_server.h
+    int pmi_fd = -1;                 ///< the rank's end of its socket for PMI; -1: none
+    std::string memory_directory{};  ///< for memory that ranks share; empty: the library's choice
+    bool oversubscribed = false;     ///< more ranks here than processors
+    bool open_mpi = false;           ///< the program is linked with it
+};
+
 /// What the variables are made from.
 struct ContractFacts {
     std::string job;                       ///< hexadecimal id
@@ -28,6 +37,7 @@ struct ContractFacts {
     std::string run_id{};             ///< torchrun's; empty: `job`
     std::string error_file{};         ///< of this rank, for torch's @record; empty: none
     std::uint32_t cpus_per_rank = 0;  ///< that a scheduler gave; 0: not known
+    MpiFacts mpi{};                   ///< of this rank
 };
 
 /// A variable is the launcher's word, or a default that the user's own value beats.

@@ -1,5 +1,6 @@
 #include "worker/guard.h"
 
+#include "worker/left_behind.h"
 #include "worker/process_tree.h"
 
 #include <fcntl.h>
@@ -42,6 +43,7 @@ void close_standard_streams() {
         if (pid < 0 && errno == EINTR) continue;
         if (pid == agent || pid < 0) {
             kill_descendants(kKillLimit);
+            left_behind().clean();
             ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         }
     }
@@ -51,6 +53,7 @@ void close_standard_streams() {
 
 void start_guard() {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    left_behind();  // before the fork: it is to be shared
     const pid_t guard = ::getpid();
     const pid_t agent = ::fork();
     if (agent < 0) {

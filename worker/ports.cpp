@@ -50,12 +50,12 @@ Result<std::string> Ports::open_for_ranks() {
 }
 
 std::function<void(FrameType, std::string_view)> Ports::open_for_agent(
-    std::function<Result<void>(std::string_view)> replied) {
-    own_port_ = ++last_port_;
-    own_replied_ = std::move(replied);
-    relay_.add_port(*own_port_, PortKind::rank, kNoRank);
-    return [this](FrameType type, std::string_view payload) {
-        const auto passed_up = relay_.from_port(*own_port_, {type, payload}, {});
+    PortKind kind, std::function<Result<void>(const FrameView&)> take) {
+    const PortId port = ++last_port_;
+    own_ports_[port] = std::move(take);
+    relay_.add_port(port, kind, kNoRank);
+    return [this, port](FrameType type, std::string_view payload) {
+        const auto passed_up = relay_.from_port(port, {type, payload}, {});
         if (!passed_up) log::warn("our own request: {}", passed_up.error().message);
     };
 }
@@ -199,7 +199,7 @@ void Ports::beat(const Pulse& pulse) {
 }
 
 void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
-    if (port == own_port_) return to_own_port(type, payload);
+    if (own_ports_.contains(port)) return to_own_port(port, type, payload);
     const auto found = ports_.find(port);
     if (found == ports_.end()) return;
     // An agent below may get many frames in one turn of the loop, a rank seldom more than one.
@@ -210,11 +210,11 @@ void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
 }
 
 /// Not from within the relay, which must be done with what it does.
-void Ports::to_own_port(FrameType type, std::string_view payload) {
-    if (type != FrameType::reply) return;
-    asio::post(executor_, [this, bytes = Bytes(payload)] {
-        const auto taken = own_replied_(bytes);
-        if (!taken) log::warn("reply to our own request: {}", taken.error().message);
+void Ports::to_own_port(PortId port, FrameType type, std::string_view payload) {
+    if (type != FrameType::reply && type != FrameType::fenced) return;
+    asio::post(executor_, [this, port, type, bytes = Bytes(payload)] {
+        const auto taken = own_ports_.at(port)({type, bytes});
+        if (!taken) log::warn("answer to our own request: {}", taken.error().message);
     });
 }
 

@@ -31,10 +31,11 @@ public:
     /// Waits for ranks on a Unix socket.
     /// \return the value of DTRUN_SOCKET. Errc: internal
     Result<std::string> open_for_ranks();
-    /// The agent's own connection to the job's store. \return what to send its frames with
-    /// \param replied  takes the payload of a reply
+    /// A connection of the agent's own. \return what to send its frames with
+    /// \param kind  rank: as of a helper of one, for the store only; subtree: also for fences
+    /// \param take  takes what comes back: replies, and the ends of fences
     std::function<void(FrameType, std::string_view)> open_for_agent(
-        std::function<Result<void>(std::string_view)> replied);
+        PortKind kind, std::function<Result<void>(const FrameView&)> take);
     /// Waits for agents of other hosts, on every interface. \return the port
     Result<std::uint16_t> open_for_agents(const Credentials& credentials);
 
@@ -61,7 +62,7 @@ private:
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;
     void to_root(FrameType type, std::string_view payload) override;
-    void to_own_port(FrameType type, std::string_view payload);
+    void to_own_port(PortId port, FrameType type, std::string_view payload);
 
     asio::awaitable<void> accept_ranks();
     void start(std::unique_ptr<Port> port);
@@ -82,8 +83,7 @@ private:
     std::map<PortId, std::unique_ptr<Port>> ports_;
     std::map<std::uint32_t, PortId> agents_;  ///< by host
     PortId last_port_ = 0;
-    std::optional<PortId> own_port_;  ///< of the agent itself
-    std::function<Result<void>(std::string_view)> own_replied_;
+    std::map<PortId, std::function<Result<void>(const FrameView&)>> own_ports_;  ///< the agent's
     TaskGroup tasks_;
 };
 

@@ -74,12 +74,12 @@ bool reap() {
 }
 
 /// Stops the tree from the top until nothing new appears in it: a stopped process cannot fork.
-void stop_descendants(pid_t root) {
+void stop_descendants(pid_t root, pid_t except) {
     constexpr int kRoundsMax = 64;
     std::unordered_set<pid_t> stopped;
     for (int round = 0; round < kRoundsMax; ++round) {
         bool found_new = false;
-        for (const pid_t pid : descendants(root)) {
+        for (const pid_t pid : descendants(root, except)) {
             if (!stopped.insert(pid).second) continue;
             found_new = true;
             ::kill(pid, SIGSTOP);
@@ -90,7 +90,7 @@ void stop_descendants(pid_t root) {
 
 }  // namespace
 
-std::vector<pid_t> descendants(pid_t root) {
+std::vector<pid_t> descendants(pid_t root, pid_t except) {
     std::unordered_map<pid_t, std::vector<pid_t>> children;
     std::unordered_set<pid_t> zombies;
     for (const pid_t pid : all_pids()) {
@@ -106,7 +106,7 @@ std::vector<pid_t> descendants(pid_t root) {
         open.pop_back();
         for (const pid_t child : children[parent]) {
             open.push_back(child);
-            if (!zombies.contains(child)) found.push_back(child);
+            if (child != except && !zombies.contains(child)) found.push_back(child);
         }
     }
     return found;
@@ -131,7 +131,7 @@ std::vector<pid_t> processes_of_job(const std::string& job) {
     return found;
 }
 
-int kill_descendants(std::chrono::milliseconds limit) {
+int kill_descendants(std::chrono::milliseconds limit, pid_t except) {
     const pid_t self = ::getpid();
     const auto deadline = std::chrono::steady_clock::now() + limit;
     sigset_t child;
@@ -143,8 +143,9 @@ int kill_descendants(std::chrono::milliseconds limit) {
     for (;;) {
         const bool have_children = reap();
         if (!have_children) break;
-        stop_descendants(self);
-        const std::vector<pid_t> left = descendants(self);
+        stop_descendants(self, except);
+        const std::vector<pid_t> left = descendants(self, except);
+        if (left.empty() && except != 0) break;
         for (const pid_t pid : left) {
             ::kill(pid, SIGKILL);
             killed.insert(pid);

@@ -10,7 +10,8 @@ namespace dtrun {
 /// Every living process below `root`, however deep, `root` itself not included. Zombies are left out.
 /// A process that daemonized is still found while an ancestor of it is a subreaper below `root` or
 /// `root` itself is one.
-std::vector<pid_t> descendants(pid_t root);
+/// \param except  is left out
+std::vector<pid_t> descendants(pid_t root, pid_t except = 0);
 
 /// Living processes of this user whose environment at exec time had DTRUN_JOB=`job`, other than the
 /// caller and its ancestors: what is left of a job whose agent and guard are both gone.
@@ -19,7 +20,8 @@ std::vector<pid_t> processes_of_job(const std::string& job);
 /// Ends every descendant of the calling process with SIGKILL and reaps what is ours to reap; stops
 /// them first, so that none can fork meanwhile. Returns when none is left, or at the deadline (a
 /// process in uninterruptible sleep cannot be helped).
+/// \param except  is spared; a child of the calling process
 /// \return how many processes were killed
-int kill_descendants(std::chrono::milliseconds limit);
+int kill_descendants(std::chrono::milliseconds limit, pid_t except = 0);
 
 }  // namespace dtrun

@@ -29,7 +29,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 /// What the child needs, made before the fork: after it, only async-signal-safe calls.
 struct ChildPlan {
     pid_t parent;
-    int in, out, err, status;
+    int in, out, err, status, inherited;
     const char* directory;
     const char* path;
     char** argv;
@@ -55,6 +55,7 @@ struct ChildPlan {
         child_fails(plan, 0);
     // Whatever else there is, also what was accepted a moment ago and has no such mark yet.
     ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (plan.inherited > 2) ::fcntl(plan.inherited, F_SETFD, 0);
     if (::chdir(plan.directory) != 0) child_fails(plan, 1);
     ::execve(plan.path, plan.argv, plan.env);
     // A script without "#!" is the shell's, as execvp has it.
@@ -103,10 +104,10 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
     auto argv = pointers(command.argv);
     auto env = pointers(command.env);
     auto shell_argv = pointers(shell_words);
-    const ChildPlan plan{::getpid(),           in.read.get(),       out->write.get(),
-                         err->write.get(),     status->write.get(), command.directory.c_str(),
-                         command.path.c_str(), argv.data(),         env.data(),
-                         shell_argv.data()};
+    const ChildPlan plan{::getpid(),        in.read.get(),       out->write.get(),
+                         err->write.get(),  status->write.get(), command.inherited,
+                         command.directory.c_str(), command.path.c_str(), argv.data(),
+                         env.data(), shell_argv.data()};
     const pid_t pid = ::fork();
     if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
     if (pid == 0) run_child(plan);

@@ -15,6 +15,7 @@ struct RankCommand {
     std::vector<std::string> env;   ///< "NAME=value", all of it
     std::string directory;
     bool wants_input = false;  ///< else standard input is /dev/null
+    int inherited = -1;        ///< a descriptor of ours that it gets besides, above 2; -1: none
 };
 
 /// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.

@@ -81,6 +81,11 @@ void Supervisor::signal(int signal) {
     for (const auto& [pid, rank] : ranks_) ::kill(-pid, signal);
 }
 
+void Supervisor::kill(std::uint64_t generation, std::uint32_t rank) {
+    for (const auto& [pid, running] : ranks_)
+        if (running.generation == generation && running.rank == rank) ::kill(-pid, SIGKILL);
+}
+
 void Supervisor::signalled(int signal) {
     for (auto& [pid, rank] : ranks_) rank.sent_signal = rank.had_signal = signal;
 }
@@ -156,8 +161,8 @@ void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
 /// The ranks are gone: what they left behind is asked to end as well, and waited for.
 void Supervisor::strays_or_done() {
     if (stopping_->killing)
-        return all_gone(std::max(stopping_->strays, kill_descendants(kKillLimit)));
-    const std::vector<pid_t> left = descendants(::getpid());
+        return all_gone(std::max(stopping_->strays, kill_descendants(kKillLimit, spared_)));
+    const std::vector<pid_t> left = descendants(::getpid(), spared_);
     if (left.empty()) return all_gone(stopping_->strays);
     if (!stopping_->strays_signalled) {
         stopping_->strays_signalled = true;

@@ -41,6 +41,9 @@ public:
     /// Passes a signal on to the process group of every rank that runs.
     void signal(int signal);
 
+    /// Ends one rank and its process group at once, as if it had ended by itself.
+    void kill(std::uint64_t generation, std::uint32_t rank);
+
     /// A scheduler has sent this signal to every process here, ranks included, to end the job: they
     /// do not get it from stop_all() again, and do not end by themselves if they do.
     void signalled(int signal);
@@ -53,6 +56,9 @@ public:
                   std::function<void(int strays)> gone);
 
     bool running() const { return !ranks_.empty(); }
+
+    /// This child of ours is no rank's, and not to be ended with the ranks. The last one counts.
+    void spare(pid_t child) { spared_ = child; }
 
 private:
     struct Rank {
@@ -73,6 +79,7 @@ private:
 
     std::function<void(const Exited&)> exited_;
     std::map<pid_t, Rank> ranks_;
+    pid_t spared_ = 0;
     asio::signal_set child_signals_;
     asio::steady_timer grace_timer_;
     asio::steady_timer stray_timer_;

@@ -1,5 +1,5 @@
-// Real Horovod on four hosts: what its programs do with each other, and how it ends when one
-// rank goes wrong. The programs are in frameworks/.
+// Real Horovod on four hosts, with Gloo and with MPI: what its programs do with each other, and how it
+// ends when one rank goes wrong. The programs are in frameworks/.
 #include "tests/cluster/support/ranks.h"
 
 #include <fmt/format.h>
@@ -17,6 +17,8 @@ namespace {
 constexpr int kHosts = 4;
 constexpr const char* kEight = "s1:2,s2:2,s3:2,s4:2";
 constexpr const char* kPython = DTRUN_FRAMEWORKS "/horovod/bin/python";
+const std::map<std::string, std::string> kWithMpi{{"HOROVOD_CONTROLLER", "mpi"},
+                                                  {"HOROVOD_CPU_OPERATIONS", "mpi"}};
 
 Finished run_horovod(Cluster& cluster, Lines words, const std::string& program,
                      Lines arguments = {}, std::map<std::string, std::string> environment = {}) {
@@ -55,10 +57,10 @@ struct Ended {
 };
 
 /// Four ranks on four hosts of which the third goes wrong.
-Ended goes_wrong(const std::string& how) {
+Ended goes_wrong(const std::string& how, std::map<std::string, std::string> environment = {}) {
     Cluster& cluster = Cluster::shared(kHosts);
     Ended ended{run_horovod(cluster, {"-np", "4", "-H", "s1,s2,s3,s4"}, "horovod_goes_wrong.py",
-                            {how, "2"})};
+                            {how, "2"}, std::move(environment))};
     const double now = now_seconds();
     double last = time_of(ended.done, 2, "wrong");
     for (int rank = 0; rank < 4; ++rank) {
@@ -113,6 +115,29 @@ TEST_CASE("a student's MNIST program learns on four hosts, with every kind of re
         CHECK(accuracy > 0.9);
     }
     CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("Horovod built with MPI finds MPI, without mpirun, and has Adasum then",
+          "[cluster][frameworks][horovod][mpi]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    auto environment = kWithMpi;
+    environment["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1";
+    const Finished done =
+        run_horovod(cluster, {"-np", "8", "-H", kEight}, "horovod_works.py", {}, environment);
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    for (const char* name : {"place", "collectives", "optimizer", "fp16", "process_sets", "adasum"})
+        CHECK(count_of(done.out, fmt::format("ok {}\n", name)) == 8);
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a rank that dies before hvd.init() ends the job with MPI as well",
+          "[cluster][frameworks][horovod][mpi]") {
+    const Ended ended = goes_wrong("dies", kWithMpi);
+    INFO(ended.done.out << ended.done.err);
+    CHECK(ended.seconds < 5);
+    CHECK(ended.done.exit_code == 3);
+    CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("exited with code 3"));
 }
 
 TEST_CASE("Adasum, which Horovod has on CPUs with MPI only, fails with Horovod's reason",

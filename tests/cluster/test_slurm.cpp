@@ -452,7 +452,7 @@ TEST_CASE("every batch script among the examples runs, where its framework is in
     Fixture f;
     const std::vector<std::array<const char*, 3>> examples{
         {"torch_ddp.sbatch", "/usr/bin/python3 -c 'import torch'", "4 ranks: y = 3.0 x + 1.0"},
-        {"mpi.sbatch", "mpicc --version && mpirun --version", "4 ranks: sum 6"},
+        {"mpi.sbatch", "mpicc --version", "4 ranks: sum 6"},
         {"horovod.sbatch", "/usr/bin/python3 -c 'import horovod.torch'", "4 ranks: sum 6"},
         {"deepspeed.sbatch", "/usr/bin/python3 -c 'import deepspeed'", "4 ranks: loss "},
     };
@@ -463,8 +463,6 @@ TEST_CASE("every batch script among the examples runs, where its framework is in
     how.cwd = directory;
     how.env["PATH"] =
         fs::path(Cluster::program()).parent_path().native() + ":/usr/local/bin:/usr/bin:/bin";
-    // As root Open MPI wants to be told so.
-    how.env["OMPI_ALLOW_RUN_AS_ROOT"] = how.env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
     for (const auto& [script, needs, expected] : examples) {
         const std::string probe = std::string(needs) + " >/dev/null 2>&1";
         if (f.cluster.run("head", {"sh", "-c", probe}).exit_code != 0) {

@@ -28,7 +28,7 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
     watch.waits(0, {at_start(0), at_start(1)}, kStart);
     watch.waits(1, {at_start(2)}, kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
-    watch.rank_ended(3);
+    watch.rank_ended(3, MpiUse::none);
     const auto verdict = watch.look(kStart + 5s);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
@@ -40,7 +40,7 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
     WaitWatch watch = four_ranks();
     watch.waits(0, {at_start(0), at_start(1)}, kStart);
-    watch.rank_ended(3);
+    watch.rank_ended(3, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     watch.waits(1, {at_start(2)}, kStart + 9s);
     CHECK_FALSE(watch.look(kStart + 9s + 500ms).has_value());  // its end may be under way
@@ -49,7 +49,7 @@ TEST_CASE("a rank that has ended is no reason while another one does not wait", 
 
 TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.rank_ended(3);
+    watch.rank_ended(3, MpiUse::none);
     watch.waits(0, {at_start(0), at_start(0), at_start(1), at_start(3)}, kStart);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     watch.waits(1, {at_start(kNoRank)}, kStart);  // it may be anybody's
@@ -61,7 +61,7 @@ TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     RankWait wait = at_start(1, "torch's store: key checkpoint");
     wait.starting = false;
     watch.waits(0, {wait}, kStart);
-    watch.rank_ended(0), watch.rank_ended(2), watch.rank_ended(3);
+    for (const std::uint32_t rank : {0, 2, 3}) watch.rank_ended(rank, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
     CHECK(watch.describe() == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
 }
@@ -107,6 +107,34 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
     watch.begin();
     CHECK(watch.describe().empty());
+}
+
+TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.rank_ended(3, MpiUse::none);
+    CHECK_FALSE(watch.look(kStart).has_value());
+    watch.mpi_used();
+    auto verdict = watch.look(kStart);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->end);
+    CHECK(verdict->text == "rank 3 on s2 ended without MPI_Init, which other ranks have called");
+    watch.begin();
+    watch.mpi_used();
+    watch.rank_ended(1, MpiUse::finalized);
+    CHECK_FALSE(watch.look(kStart).has_value());
+    watch.rank_ended(0, MpiUse::initialized);
+    verdict = watch.look(kStart);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->text ==
+          "rank 0 on s1 ended without MPI_Finalize, in which the others wait for it");
+}
+
+TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.mpi_used();
+    for (const std::uint32_t rank : {0, 1, 2}) watch.rank_ended(rank, MpiUse::finalized);
+    watch.rank_ended(3, MpiUse::initialized);
+    CHECK_FALSE(watch.look(kStart).has_value());
 }
 
 }  // namespace dtrun

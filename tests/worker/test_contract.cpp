@@ -1,6 +1,7 @@
 #include "worker/contract.h"
 
 #include "rendezvous/contracts.h"
+#include "worker/mpi/pmix_environment.h"
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
@@ -122,7 +123,34 @@ TEST_CASE("what the user may know better is only a default", "[contract]") {
                                                          {"MASTER_ADDR", "10.0.0.1"},
                                                          {"MASTER_PORT", "20123"},
                                                          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-                                                         {"OMP_NUM_THREADS", "1"}});
+                                                         {"OMP_NUM_THREADS", "1"},
+                                                         {"OMPI_MCA_btl_tcp_if_include", "eth1"}});
+}
+
+TEST_CASE("a rank that may use MPI finds the agent's servers", "[contract][mpi]") {
+    ContractFacts facts = default_facts();
+    facts.mpi.pmix = {{"PMIX_RANK", "5"}, {"PMIX_NAMESPACE", "dtrun-1"}};
+    facts.mpi.pmi_fd = 17;
+    const auto environment = all_of(sample(facts));
+    CHECK(environment.at("PMIX_RANK") == "5");
+    CHECK(environment.at("PMI_FD") == "17");
+    CHECK(environment.at("PMI_RANK") == "5");
+    CHECK(environment.at("PMI_SIZE") == "7");
+    CHECK(environment.at("MPI_LOCALNRANKS") == "3");
+    CHECK(environment.at("OMPI_MCA_btl_tcp_if_include") == "eth1");
+    for (const char* const name : {"OMPI_COMM_WORLD_RANK", "OMPI_MCA_mpi_yield_when_idle",
+                                   "OMPI_MCA_btl_vader_backing_directory"})
+        CHECK_FALSE(environment.contains(name));
+
+    facts.mpi.open_mpi = facts.mpi.oversubscribed = true;
+    facts.mpi.memory_directory = "/dev/shm/dtrun-x";
+    facts.contracts = effective({"openmpi-names,pmi-names"});
+    const auto more = all_of(sample(facts, {{"OMPI_MCA_btl_tcp_if_exclude", "docker0"}}));
+    CHECK(more.at("OMPI_COMM_WORLD_LOCAL_RANK") == "1");
+    CHECK(more.at("OMPI_MCA_mpi_yield_when_idle") == "1");
+    CHECK(more.at("OMPI_MCA_btl_vader_backing_directory") == "/dev/shm/dtrun-x");
+    CHECK(more.at("OMPI_MCA_btl_sm_backing_directory") == "/dev/shm/dtrun-x");
+    CHECK_FALSE(more.contains("OMPI_MCA_btl_tcp_if_include"));
 }
 
 TEST_CASE("a rank finds its place in Slurm's words where they are asked for", "[contract]") {
@@ -337,6 +365,8 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
     ContractFacts facts = default_facts();
     facts.error_file = "/tmp/error.json";
     facts.tasks_per_node = "3(x2)";
+    const PmixEnvironment pmix{"dtrun-1", 4'712, "s2", "/dev/shm/dtrun-x", "4.2.2", 77};
+    facts.mpi = {pmix.variables(4), 17, "/dev/shm/dtrun-x", true, true};
     for (const Contract& contract : contracts()) {
         INFO(contract.name);
         facts.contracts = effective({"none", std::string(contract.name)});

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "base/result.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// What is read of a program; the rest is ours.
+enum class Captured : std::uint8_t { out, both };
+
+struct CommandOutput {
+    std::string text;
+    int status = 0;  ///< its exit code; 128+n after signal n
+};
+
+/// Runs a program, found in PATH, without standard input, until it closes what we read. Blocks for
+/// at most 10 s.
+/// Errc: not_found (no such program), timed_out, invalid_input (more than 16 MiB), internal
+Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured);
+
+}  // namespace dtrun

@@ -1,0 +1,176 @@
+#pragma once
+
+#include "base/asio.h"
+#include "rendezvous/rank_map.h"
+#include "worker/mpi/pmi_server.h"
+#include "worker/stores/local_store.h"
+
+#include <fmt/format.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// What ranks did with MPI, as text: "3 initialized", "3 aborted 7".
+class RecordedMpi final : public MpiObserver {
+public:
+    void mpi_initialized(std::uint32_t rank) override { add("{} initialized", rank); }
+    void mpi_finalized(std::uint32_t rank) override { add("{} finalized", rank); }
+    void mpi_aborted(std::uint32_t rank, std::int32_t code) override {
+        add("{} aborted {}", rank, code);
+        if (on_abort) on_abort(rank, code);
+    }
+    void mpi_refused(std::uint32_t rank, std::string why) override {
+        add("{} refused: {}", rank, why);
+    }
+
+    std::vector<std::string> events;
+    std::function<void(std::uint32_t rank, std::int32_t code)> on_abort;
+
+private:
+    template <class... A>
+    void add(fmt::format_string<A...> text, A&&... args) {
+        events.push_back(fmt::format(text, std::forward<A>(args)...));
+    }
+};
+
+/// The networks of hosts that are all in this process.
+///
+/// Thread: the executor's.
+class MpiNetworks {
+public:
+    explicit MpiNetworks(asio::io_context& io, std::size_t hosts)
+        : io_(io), store_(io.get_executor()) {
+        for (std::size_t host = 0; host < hosts; ++host)
+            networks_.push_back(std::make_unique<Network>(*this, host));
+    }
+
+    MpiNetwork& of(std::size_t host) { return *networks_[host]; }
+
+    /// A rank has ended: so do all fences, those to come too.
+    void fail(std::string why) {
+        failed_ = std::move(why);
+        for (auto& [name, fence] : std::exchange(fences_, {}))
+            for (auto& [host, arrival] : fence) end(std::move(arrival.second));
+    }
+
+    std::size_t fences_passed = 0;
+    std::size_t bytes_carried = 0;  ///< to the root
+
+private:
+    using Arrival = std::pair<std::string, MpiNetwork::Fenced>;
+
+    class Network final : public MpiNetwork {
+    public:
+        Network(MpiNetworks& all, std::size_t host) : all_(all), host_(host) {}
+        void fence(std::string_view name, std::string bytes, Fenced done) override {
+            all_.arrive(std::string(name), host_, {std::move(bytes), std::move(done)});
+        }
+        void mail(std::uint32_t, std::string) override {}
+        void open_mail(std::function<void(std::string)>) override {}
+        JobStore& store() override { return all_.store_; }
+
+    private:
+        MpiNetworks& all_;
+        std::size_t host_;
+    };
+
+    void arrive(const std::string& name, std::size_t host, Arrival arrival) {
+        if (!failed_.empty()) return end(std::move(arrival.second));
+        auto& fence = fences_[name];
+        bytes_carried += arrival.first.size();
+        if (!fence.emplace(host, std::move(arrival)).second) std::terminate();
+        if (fence.size() < networks_.size()) return;
+        ++fences_passed;
+        const auto complete = std::exchange(fence, {});
+        fences_.erase(name);
+        std::vector<std::string> parts;
+        for (const auto& [from, arrived] : complete) parts.push_back(arrived.first);
+        for (const auto& [to, arrived] : complete)
+            asio::post(io_, [parts, done = arrived.second] { done(parts); });
+    }
+    void end(MpiNetwork::Fenced done) {
+        asio::post(io_, [why = failed_, done = std::move(done)] { done(fail_with(why)); });
+    }
+    static Result<std::vector<std::string>> fail_with(const std::string& why) {
+        return dtrun::fail(Errc::closed, "{}", why);
+    }
+
+    asio::io_context& io_;
+    LocalStore store_;
+    std::vector<std::unique_ptr<Network>> networks_;
+    std::map<std::string, std::map<std::size_t, Arrival>> fences_;  ///< by name and host
+    std::string failed_;
+};
+
+/// A world of hosts with so many ranks each, as seen from one of them.
+inline MpiWorld mpi_world(const std::vector<std::uint32_t>& sizes, std::uint32_t host,
+                          std::uint64_t generation = 1) {
+    MpiWorld world;
+    world.job = "c0ffee";
+    world.generation = generation;
+    world.node_rank = host;
+    for (std::uint32_t node = 0; node < sizes.size(); ++node) {
+        world.node_names.push_back(fmt::format("s{}", node + 1));
+        for (std::uint32_t i = 0; i < sizes[node]; ++i) {
+            if (node == host) world.ranks.push_back(world.world_size);
+            world.node_of_rank.push_back(node);
+            ++world.world_size;
+        }
+    }
+    world.rank_map = rank_map(world.node_of_rank);
+    return world;
+}
+
+/// Hosts in one process, each with its server of PMI.
+///
+/// Thread: the executor's, which must not run any more when this is destroyed.
+class PmiHosts {
+public:
+    PmiHosts(asio::io_context& io, std::vector<std::uint32_t> sizes)
+        : sizes_(std::move(sizes)), networks_(io, sizes_.size()) {
+        for (std::size_t host = 0; host < sizes_.size(); ++host)
+            servers_.push_back(
+                std::make_unique<PmiServer>(io.get_executor(), networks_.of(host), mpi_));
+    }
+
+    void begin(MpiMode mode, std::uint64_t generation = 1) {
+        for (std::uint32_t host = 0; host < sizes_.size(); ++host)
+            servers_[host]->begin(mpi_world(sizes_, host, generation), mode);
+    }
+
+    /// Ends of the ranks' sockets, in order of their ranks.
+    std::vector<Fd> connect() {
+        std::vector<Fd> ends;
+        for (std::uint32_t host = 0; host < sizes_.size(); ++host)
+            for (const std::uint32_t rank : mpi_world(sizes_, host).ranks)
+                ends.push_back(servers_[host]->connect(rank).value());
+        return ends;
+    }
+
+    std::size_t hosts() const { return sizes_.size(); }
+    PmiServer& server(std::size_t host) { return *servers_[host]; }
+    MpiNetworks& networks() { return networks_; }
+    RecordedMpi& mpi() { return mpi_; }
+    std::vector<std::string>& events() { return mpi_.events; }
+
+    void stop() {
+        for (const auto& server : servers_) server->stop();
+    }
+    asio::awaitable<void> join() {
+        for (const auto& server : servers_) co_await server->join();
+    }
+
+private:
+    std::vector<std::uint32_t> sizes_;
+    MpiNetworks networks_;
+    RecordedMpi mpi_;
+    std::vector<std::unique_ptr<PmiServer>> servers_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <string>
+
+namespace dtrun {
+
+/// Directories that the agent has made, in memory that its guard shares: should the agent be killed, the
+/// guard removes them.
+class LeftBehind {
+public:
+    /// More than there is room for are left where they are.
+    void add(const std::string& directory);
+    void remove(const std::string& directory);
+    /// Deletes all of them, with everything inside.
+    void clean() noexcept;
+
+private:
+    static constexpr std::size_t kPathBytesMax = 256;
+    std::array<std::array<char, kPathBytesMax>, 8> paths_{};  ///< ended by zeros; empty: free
+};
+
+/// The one of this process and of those that it forks.
+LeftBehind& left_behind();
+
+}  // namespace dtrun

@@ -1,0 +1,173 @@
+#include "worker/mpi/mpi_service.h"
+
+#include "base/log.h"
+#include "rendezvous/rank_map.h"
+#include "worker/left_behind.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+namespace dtrun {
+namespace {
+
+/// In a node map every name stands once; two members of a daemon's job may be of one machine.
+void make_unique(std::vector<std::string>& names) {
+    std::map<std::string, unsigned> seen;
+    for (std::string& name : names) {
+        const unsigned count = ++seen[name];
+        if (count > 1) name += fmt::format("#{}", count);
+    }
+}
+
+}  // namespace
+
+MpiService::MpiService(asio::any_io_executor executor, RelayedStore::Send send, Options options)
+    : options_(std::move(options)),
+      network_(std::move(send)),
+      pmix_(executor, network_, *this, {options_.host_name, {}, options_.started}),
+      pmi_(executor, network_, *this) {}
+
+MpiService::~MpiService() {
+    remove_directory();
+}
+
+Result<void> MpiService::open() {
+    if (!offered()) return {};
+    return pmix_.open();
+}
+
+asio::awaitable<Result<void>> MpiService::prepare(std::string program) {
+    if (offered()) linked_ = linked_mpi(program);
+    const bool wanted = options_.mode == MpiMode::pmix ||
+                        (options_.mode == MpiMode::automatic && linked_ == LinkedMpi::open_mpi);
+    if (!wanted) co_return Result<void>{};
+    if (auto made = make_directory(); !made) co_return made;
+    auto prepared = co_await pmix_.prepare(directory_);
+    co_return prepared;
+}
+
+/// Where ranks share memory, so that what a killed one leaves is ours to remove: two agents of one
+/// machine would otherwise have segments of the same name.
+Result<void> MpiService::make_directory() {
+    if (!directory_.empty()) return {};
+    for (const char* const parent : {"/dev/shm", "/tmp"}) {
+        std::string path = std::string(parent) + "/dtrun-XXXXXX";
+        if (::mkdtemp(path.data()) == nullptr) continue;
+        directory_ = std::move(path);
+        in_memory_ = directory_.starts_with("/dev/shm");
+        left_behind().add(directory_);
+        return {};
+    }
+    return fail(Errc::internal, "no directory for MPI in /dev/shm or /tmp: {}",
+                std::strerror(errno));
+}
+
+void MpiService::remove_directory() {
+    if (directory_.empty()) return;
+    std::error_code error;
+    std::filesystem::remove_all(directory_, error);
+    if (error) log::warn("{}: {}", directory_, error.message());
+    left_behind().remove(directory_);
+    directory_.clear();
+}
+
+Result<void> MpiService::begin(const Assign& assign) {
+    uses_.clear();
+    abort_codes_.clear();
+    told_ = false;
+    world_ = {};
+    world_.job = options_.job;
+    world_.generation = assign.generation;
+    world_.world_size = assign.world_size;
+    world_.node_names = assign.node_names;
+    make_unique(world_.node_names);
+    world_.rank_map = assign.rank_map;
+    world_.node_rank = assign.node_rank;
+    for (const RankSlot& slot : assign.ranks) world_.ranks.push_back(slot.rank);
+    const auto nodes = static_cast<std::uint32_t>(world_.node_names.size());
+    auto places = nodes_of_ranks(world_.rank_map, world_.world_size, nodes);
+    if (!places) return std::unexpected(places.error());
+    world_.node_of_rank = std::move(*places);
+    network_.begin(world_);
+    if (!offered() || world_.ranks.empty()) return {};
+    if (auto made = make_directory(); !made) return made;
+    pmix_.begin(world_, directory_, options_.mode);
+    pmi_.begin(world_, options_.mode);
+    return {};
+}
+
+Result<MpiService::Offer> MpiService::offer(std::uint32_t rank) {
+    Offer offer;
+    if (!offered()) return offer;
+    auto socket = pmi_.connect(rank);
+    if (!socket) return std::unexpected(socket.error());
+    offer.pmi = std::move(*socket);
+    offer.facts.pmi_fd = offer.pmi.get();
+    offer.facts.pmix = pmix_.variables(rank);
+    if (in_memory_) offer.facts.memory_directory = directory_;
+    offer.facts.open_mpi = linked_ == LinkedMpi::open_mpi;
+    offer.facts.oversubscribed = world_.ranks.size() > std::thread::hardware_concurrency();
+    return offer;
+}
+
+void MpiService::describe(Exited& exited) const {
+    if (exited.generation != world_.generation) return;
+    const auto use = uses_.find(exited.rank);
+    if (use != uses_.end()) exited.mpi = use->second;
+    const auto code = abort_codes_.find(exited.rank);
+    if (code == abort_codes_.end()) return;
+    exited.code = code->second & 0xff;
+    exited.signal = 0;
+}
+
+std::vector<RankWait> MpiService::waits() const {
+    std::vector<RankWait> waits = pmix_.waits();
+    std::ranges::move(pmi_.waits(), std::back_inserter(waits));
+    return waits;
+}
+
+void MpiService::end(std::function<void()> gone) {
+    pmix_.end([this, gone = std::move(gone)] {
+        remove_directory();
+        gone();
+    });
+}
+
+void MpiService::mpi_initialized(std::uint32_t rank) {
+    uses_[rank] = MpiUse::initialized;
+    if (std::exchange(told_, true)) return;
+    options_.tell({world_.generation, rank, {}});
+}
+
+void MpiService::mpi_finalized(std::uint32_t rank) {
+    uses_[rank] = MpiUse::finalized;
+}
+
+void MpiService::mpi_aborted(std::uint32_t rank, std::int32_t code) {
+    log::info("rank {} has called MPI_Abort with {}", rank, code);
+    uses_[rank] = MpiUse::aborted;
+    abort_codes_[rank] = code;
+    options_.aborted(rank);
+}
+
+void MpiService::mpi_refused(std::uint32_t rank, std::string why) {
+    options_.tell({world_.generation, rank, std::move(why)});
+}
+
+void MpiService::stop() noexcept {
+    pmix_.stop();
+    pmi_.stop();
+}
+
+asio::awaitable<void> MpiService::join() {
+    co_await pmix_.join();
+    co_await pmi_.join();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,94 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/fd.h"
+#include "base/result.h"
+#include "rendezvous/messages.h"
+#include "worker/contract.h"
+#include "worker/mpi/linked_mpi.h"
+#include "worker/mpi/pmi_server.h"
+#include "worker/mpi/pmix_server.h"
+#include "worker/mpi/relayed_network.h"
+
+#include <sys/types.h>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// MPI for the ranks of one host: offers PMIx and PMI to each, and knows how far each has come.
+///
+/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
+class MpiService final : private MpiObserver {
+public:
+    struct Options {
+        MpiMode mode = MpiMode::automatic;
+        std::string host_name;  ///< what the user calls this host
+        std::string job;        ///< hexadecimal id
+        std::function<void(const MpiNews&)> tell;
+        /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
+        std::function<void(std::uint32_t rank)> aborted;
+        /// \param pid  a process of ours that is no rank's
+        std::function<void(pid_t pid)> started;
+    };
+    /// \param send  takes frames for the tree, as of an agent below
+    MpiService(asio::any_io_executor executor, RelayedStore::Send send, Options options);
+    ~MpiService();
+
+    /// Errc: internal
+    Result<void> open();
+    /// The program that the ranks will execute: where it is known to need PMIx, gets that ready.
+    /// Errc: not_found, invalid_input, internal: it cannot have it here; the text is for the user
+    asio::awaitable<Result<void>> prepare(std::string program);
+
+    /// A reply or the end of a fence. Errc: invalid_input
+    Result<void> on_frame(const FrameView& frame) { return network_.on_frame(frame); }
+
+    /// Before the ranks of a generation start. Errc: invalid_input, internal
+    Result<void> begin(const Assign& assign);
+
+    /// What a rank gets, of this generation.
+    struct Offer {
+        MpiFacts facts;
+        Fd pmi;  ///< for the rank to inherit; facts.pmi_fd is its number
+    };
+    Result<Offer> offer(std::uint32_t rank);
+
+    /// Adds what is known of a rank that has ended: how far it has come with MPI, and the code that it
+    /// has called MPI_Abort with.
+    void describe(Exited& exited) const;
+    std::vector<RankWait> waits() const;
+
+    /// No rank of the generation runs any more. \param gone  called later, once nothing is left
+    void end(std::function<void()> gone);
+
+    void stop() noexcept;
+    asio::awaitable<void> join();
+
+private:
+    void mpi_initialized(std::uint32_t rank) override;
+    void mpi_finalized(std::uint32_t rank) override;
+    void mpi_aborted(std::uint32_t rank, std::int32_t code) override;
+    void mpi_refused(std::uint32_t rank, std::string why) override;
+
+    bool offered() const { return options_.mode != MpiMode::none; }
+    Result<void> make_directory();
+    void remove_directory();
+
+    Options options_;
+    RelayedNetwork network_;
+    PmixServer pmix_;
+    PmiServer pmi_;
+    LinkedMpi linked_ = LinkedMpi::none;
+    std::string directory_;      ///< of this generation, or the coming one
+    bool in_memory_ = false;     ///< the directory is
+    MpiWorld world_;
+    std::map<std::uint32_t, MpiUse> uses_;               ///< by rank
+    std::map<std::uint32_t, std::int32_t> abort_codes_;  ///< by rank
+    bool told_ = false;                                  ///< that a rank uses MPI
+};
+
+}  // namespace dtrun

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "base/result.h"
+#include "worker/stores/job_store.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// How the MPI servers of a job's hosts talk to each other, in its current generation.
+///
+/// Thread: one.
+class MpiNetwork {
+public:
+    virtual ~MpiNetwork() = default;
+
+    /// What every host that has ranks brought to a fence, in no particular order. An error: a rank has
+    /// ended, or the generation is over; Errc::closed.
+    using Fenced = std::function<void(Result<std::vector<std::string>>)>;
+    /// Comes to a fence for all ranks of this host: one message up and down the tree. Every host calls
+    /// it as often as the others for each name.
+    /// \param done  called once, later, not from within the call; never after forget_all()
+    virtual void fence(std::string_view name, std::string bytes, Fenced done) = 0;
+
+    /// Brings bytes to one host's agent, in order with what we sent it before.
+    virtual void mail(std::uint32_t node_rank, std::string bytes) = 0;
+    /// From now on takes what others mail, also what came before.
+    virtual void open_mail(std::function<void(std::string bytes)> take) = 0;
+
+    /// The job's keys and values, for names that programs publish.
+    virtual JobStore& store() = 0;
+};
+
+/// Who wants to know what ranks do with MPI. Calls must not come back into the caller.
+///
+/// Thread: one.
+class MpiObserver {
+public:
+    virtual ~MpiObserver() = default;
+    virtual void mpi_initialized(std::uint32_t rank) = 0;  ///< again after mpi_finalized(): again
+    virtual void mpi_finalized(std::uint32_t rank) = 0;
+    /// MPI_Abort: the rank will end by itself soon.
+    virtual void mpi_aborted(std::uint32_t rank, std::int32_t code) = 0;
+    /// The rank, or kNoRank for any, cannot have MPI. \param why  for the user; what to do instead
+    virtual void mpi_refused(std::uint32_t rank, std::string why) = 0;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "base/fd.h"
+#include "worker/mpi/pmix_library.h"
+#include "worker/mpi/pmix_messages.h"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dtrun {
+
+/// What libpmix wants of the program that it serves in, as messages to the agent; and the agent's
+/// answers, as calls of libpmix. One for a process: libpmix' callbacks say nothing of whom they mean.
+///
+/// Thread: libpmix' own for its callbacks, which only put messages into a queue; all else the main
+/// thread.
+class PmixBridge {
+public:
+    PmixBridge();
+    PmixBridge(const PmixBridge&) = delete;
+    PmixBridge& operator=(const PmixBridge&) = delete;
+
+    pmix::ServerModule& module() { return module_; }
+    /// Whose ranks are listened to. Before they are registered.
+    void begin(std::string nspace, std::uint32_t world_size);
+
+    /// Readable when there is something to take.
+    int wake_fd() const { return wake_.get(); }
+    /// Frames for the agent.
+    std::string take();
+
+    void answer(const PmixAnswer& answer);
+    void answer(const PmixFound& found);
+    /// Asks libpmix for a rank's data; the answer is taken later.
+    void want(const PmixLibrary& library, const PmixWant& want);
+
+private:
+    struct Callbacks;
+    using Done = std::variant<pmix::OpDone, pmix::ModexDone, pmix::LookupDone>;
+    struct Pending {
+        Done done;
+        void* context;
+    };
+
+    std::uint64_t wait_for(Done done, void* context);
+    Pending take_pending(std::uint64_t id);
+    template <class Message>
+    void tell(const Message& message);
+    bool ours(const pmix::Proc* proc) const;
+    bool meet(PmixMeeting meeting, std::span<const pmix::Proc> procs,
+              std::span<const pmix::Info> infos, std::string bytes, Done done, void* context);
+
+    pmix::ServerModule module_{};
+    std::string nspace_;
+    std::uint32_t world_size_ = 0;
+    Fd wake_;
+    std::mutex mutex_;  ///< for what follows
+    std::string outgoing_;
+    std::map<std::uint64_t, Pending> pending_;
+    std::uint64_t last_id_ = 0;
+};
+
+}  // namespace dtrun

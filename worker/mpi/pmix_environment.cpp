@@ -1,0 +1,55 @@
+#include "worker/mpi/pmix_environment.h"
+
+#include <fmt/format.h>
+#include <cstdlib>
+
+namespace dtrun {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// Each for clients that know formats up to that version; a client takes the newest that it knows.
+/// Servers understand all older ones.
+void add_uris(Variables& variables, const std::string& version, const std::string& uri) {
+    for (const std::string_view format : {"41", "4", "3", "21", "2"})
+        if (format != "41" || !version.starts_with("4.0."))
+            variables.emplace_back(fmt::format("PMIX_SERVER_URI{}", format), uri);
+}
+
+/// Where data of the job are found by clients of the same version: in shared memory first.
+void add_stores(Variables& variables, const PmixEnvironment& environment) {
+    const int major = std::atoi(environment.version.c_str());
+    const auto path = [&environment](const char* store) {
+        return fmt::format("{}/pmix_dstor_{}_{}", environment.directory, store,
+                           environment.server_pid);
+    };
+    if (major == 4) {
+        variables.emplace_back("PMIX_GDS_MODULE", "ds21,ds12,hash");
+        variables.emplace_back("PMIX_DSTORE_21_BASE_PATH", path("ds21"));
+        variables.emplace_back("PMIX_DSTORE_ESH_BASE_PATH", path("ds12"));
+    } else if (major == 5 || major == 6) {
+        variables.emplace_back("PMIX_GDS_MODULE", "shmem2,hash");
+    } else {
+        variables.emplace_back("PMIX_GDS_MODULE", "hash");
+    }
+}
+
+}  // namespace
+
+Variables PmixEnvironment::variables(std::uint32_t rank) const {
+    Variables variables{{"PMIX_NAMESPACE", nspace},
+                        {"PMIX_RANK", fmt::format("{}", rank)},
+                        {"PMIX_SECURITY_MODE", "native"},
+                        {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"},
+                        {"PMIX_HOSTNAME", host_name},
+                        {"PMIX_SERVER_TMPDIR", directory},
+                        {"PMIX_SYSTEM_TMPDIR", directory},
+                        // Open MPI 4 would else run each rank alone.
+                        {"OMPI_MCA_schizo", "ompi"}};
+    add_uris(variables, version, fmt::format("{}.0;tcp4://127.0.0.1:{}", kPmixServerNspace, port));
+    add_stores(variables, *this);
+    if (!version.empty()) variables.emplace_back("PMIX_VERSION", version);
+    return variables;
+}
+
+}  // namespace dtrun

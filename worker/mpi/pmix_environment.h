@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// The name of every host's server, for its clients.
+inline constexpr std::string_view kPmixServerNspace = "dtrun-pmix";
+
+/// What ranks learn from their environment of the PMIx server of their host, as libpmix'
+/// PMIx_server_setup_fork would write it. Composed here, so that ranks need not wait for libpmix.
+struct PmixEnvironment {
+    std::string nspace;
+    std::uint16_t port = 0;  ///< on 127.0.0.1
+    std::string host_name;
+    std::string directory;
+    std::string version;  ///< of libpmix; empty: not known yet
+    int server_pid = 0;   ///< of the process of libpmix, where the version is known
+
+    std::vector<std::pair<std::string, std::string>> variables(std::uint32_t rank) const;
+};
+
+}  // namespace dtrun

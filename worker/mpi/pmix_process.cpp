@@ -1,0 +1,278 @@
+#include "worker/mpi/pmix_process.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <vector>
+
+extern "C" {
+extern const char dtrun_pmix_program_begin[];
+extern const char dtrun_pmix_program_end[];
+}
+
+namespace dtrun {
+namespace {
+
+constexpr int kSocketOfChild = 3;
+constexpr std::size_t kLineBytesMax = 4096;
+constexpr std::size_t kLastLines = 10;
+constexpr std::chrono::seconds kOutputEnd{1};
+
+std::string_view program() {
+    return {dtrun_pmix_program_begin, dtrun_pmix_program_end};
+}
+
+Result<Fd> written(Fd file, const std::string& where) {
+    if (!file) return fail(Errc::denied, "{}: {}", where, strerror(errno));
+    if (auto done = write_all(file.get(), program()); !done) return fail(done.error(), "{}", where);
+    return file;
+}
+
+/// Where a policy forbids to execute what is in memory, a file does it.
+Result<Fd> program_in_memory() {
+    constexpr unsigned executable = 0x10;  // MFD_EXEC; what older kernels do anyway
+    int fd = ::memfd_create("dtrun-pmix", MFD_CLOEXEC | executable);
+    if (fd < 0 && errno == EINVAL) fd = ::memfd_create("dtrun-pmix", MFD_CLOEXEC);
+    return written(Fd(fd), "memfd_create");
+}
+
+Result<Fd> program_in_file(const std::string& directory) {
+    const std::string path = directory + "/dtrun-pmix";
+    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    if (auto file = written(Fd(::open(path.c_str(), flags, 0700)), path); !file) return file;
+    // Not for writing, or it could not be executed.
+    Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) return fail(Errc::denied, "{}: {}", path, strerror(errno));
+    return file;
+}
+
+/// A server must not see what an outer launcher has told us, and needs little.
+std::vector<std::string> environment(bool shared_memory) {
+    std::vector<std::string> kept;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string_view text(*variable);
+        constexpr std::array prefixes{
+            "PATH=",     "HOME=",  "LANG=",         "LC_ALL=",        "LD_LIBRARY_PATH=",
+            "PMIX_MCA_", "HWLOC_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
+        for (const std::string_view prefix : prefixes)
+            if (text.starts_with(prefix)) kept.emplace_back(text);
+    }
+    if (!shared_memory) kept.emplace_back("PMIX_MCA_gds=hash");
+    return kept;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+    std::vector<char*> list;
+    for (const std::string& string : strings) list.push_back(const_cast<char*>(string.c_str()));
+    list.push_back(nullptr);
+    return list;
+}
+
+/// Made before the fork: after it, only async-signal-safe calls.
+struct ChildPlan {
+    pid_t parent;
+    int program, socket, null, output, status;
+    char** argv;
+    char** env;
+};
+
+[[noreturn]] void run_child(const ChildPlan& plan) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != plan.parent) ::_exit(125);  // the agent died before the line above
+    sigset_t none;
+    sigemptyset(&none);
+    for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    // Out of the way of the numbers that they are to have.
+    const int socket = ::fcntl(plan.socket, F_DUPFD_CLOEXEC, 10);
+    const int output = ::fcntl(plan.output, F_DUPFD_CLOEXEC, 10);
+    const int program = ::fcntl(plan.program, F_DUPFD_CLOEXEC, 10);
+    const int status = ::fcntl(plan.status, F_DUPFD_CLOEXEC, 10);
+    ::dup2(plan.null, 0);
+    ::dup2(output, 1);
+    ::dup2(output, 2);
+    ::dup2(socket, kSocketOfChild);
+    ::close_range(kSocketOfChild + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+    ::syscall(SYS_execveat, program, "", plan.argv, plan.env, AT_EMPTY_PATH);
+    const int cause = errno;
+    if (::write(status, &cause, sizeof cause) < 0) ::_exit(125);
+    ::_exit(126);
+}
+
+/// \return 0, or errno of what kept it from being executed
+int exec_result(Fd& status) {
+    int cause = 0;
+    ssize_t size = 0;
+    do {
+        size = ::read(status.get(), &cause, sizeof cause);
+    } while (size < 0 && errno == EINTR);
+    return size == sizeof cause ? cause : 0;
+}
+
+std::string ended_how(const Fd& pidfd) {
+    // Its end of the socket closes a moment before it has ended. Nobody reaps it before we return to
+    // the loop, or somebody has.
+    constexpr int moment_ms = 100;
+    pollfd wait{pidfd.get(), POLLIN, 0};
+    siginfo_t info{};
+    if (!pidfd || ::poll(&wait, 1, moment_ms) != 1 ||
+        ::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+        return "ended";
+    if (info.si_code == CLD_EXITED) return fmt::format("ended with status {}", info.si_status);
+    return fmt::format("was ended by signal {} ({})", info.si_status, strsignal(info.si_status));
+}
+
+struct Started {
+    pid_t pid = 0;
+    Fd socket, output;
+    int cause = 0;  ///< errno: it was not executed
+};
+
+Result<Started> run(const Fd& file, const PmixProcess::Options& options) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return fail(Errc::internal, "socketpair: {}", strerror(errno));
+    Fd ours(ends[0]);
+    const Fd theirs(ends[1]);
+    auto output = make_pipe();
+    auto status = make_pipe();
+    const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    for (const auto* made : {&output, &status})
+        if (!*made) return std::unexpected(made->error());
+    const std::vector<std::string> words{"dtrun-pmix", fmt::format("{}", kSocketOfChild),
+                                         options.directory, options.host_name, options.library};
+    const std::vector<std::string> variables = environment(options.shared_memory);
+    auto argv = pointers(words);
+    auto env = pointers(variables);
+    const ChildPlan plan{::getpid(),          file.get(),          theirs.get(), null.get(),
+                         output->write.get(), status->write.get(), argv.data(),  env.data()};
+    const pid_t pid = ::fork();
+    if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
+    if (pid == 0) run_child(plan);
+    status->write.reset();
+    const int cause = exec_result(status->read);
+    return Started{pid, std::move(ours), std::move(output->read), cause};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor executor,
+                                                        const Options& options) {
+    auto file = program_in_memory();
+    Result<Started> started = fail(Errc::denied, "");
+    if (file) started = run(*file, options);
+    if (!file || (started && started->cause != 0)) {
+        file = program_in_file(options.directory);
+        if (!file) return fail(file.error(), "PMIx");
+        started = run(*file, options);
+    }
+    if (!started) return fail(started.error(), "PMIx");
+    if (started->cause != 0)
+        return fail(Errc::denied,
+                    "PMIx needs a program of its own, which can be executed neither in memory nor "
+                    "in {}: {}",
+                    options.directory, strerror(started->cause));
+    return std::shared_ptr<PmixProcess>(new PmixProcess(
+        executor, started->pid, std::move(started->socket), std::move(started->output)));
+}
+
+PmixProcess::PmixProcess(asio::any_io_executor executor, pid_t pid, Fd socket, Fd output)
+    : pid_(pid),
+      // It is not reaped before we return to the loop, so the number is its own.
+      pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
+      socket_(executor, Unix(), socket.release()),
+      output_(executor, output.release()),
+      more_(executor, asio::steady_timer::time_point::max()),
+      output_end_(executor) {}
+
+void PmixProcess::send(Bytes frame) {
+    unsent_.push_back(std::move(frame));
+    more_.cancel();
+}
+
+asio::awaitable<void> PmixProcess::write() {
+    for (;;) {
+        while (unsent_.empty() && !ending_) co_await more_.async_wait(use_tuple);
+        if (unsent_.empty()) break;
+        const std::string bytes = std::move(unsent_.front());
+        unsent_.pop_front();
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, size] = co_await asio::async_write(socket_, buffer, use_tuple);
+        if (error) co_return;  // whoever reads sees the end
+    }
+    boost::system::error_code ignored;
+    socket_.shutdown(Unix::socket::shutdown_send, ignored);
+}
+
+asio::awaitable<std::optional<PmixFrame>> PmixProcess::read() {
+    std::array<char, 64 << 10> bytes;
+    for (;;) {
+        auto frame = frames_.next();
+        if (!frame) co_return std::nullopt;
+        if (*frame) co_return std::move(*frame);
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, size] = co_await socket_.async_read_some(buffer, use_tuple);
+        if (error) co_return std::nullopt;
+        frames_.feed({bytes.data(), size});
+    }
+}
+
+asio::awaitable<void> PmixProcess::read_output() {
+    std::array<char, 4096> bytes;
+    while (!output_ended_) {
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, size] = co_await output_.async_read_some(buffer, use_tuple);
+        take_lines({bytes.data(), size});
+        output_ended_ = bool(error);
+    }
+    take_lines("\n");
+    output_end_.cancel();
+}
+
+void PmixProcess::take_lines(std::string_view bytes) {
+    line_ += bytes;
+    for (;;) {
+        const std::size_t end = line_.find('\n');
+        if (end == line_.npos && line_.size() <= kLineBytesMax) return;
+        const std::string line = line_.substr(0, end);
+        line_.erase(0, end == line_.npos ? end : end + 1);
+        if (trim(line).empty()) continue;
+        log::info("dtrun-pmix: {}", line);
+        last_lines_.push_back(line);
+        if (last_lines_.size() > kLastLines) last_lines_.pop_front();
+    }
+}
+
+void PmixProcess::ask_to_end() {
+    ending_ = true;
+    more_.cancel();
+}
+
+void PmixProcess::kill() noexcept {
+    if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
+
+asio::awaitable<std::string> PmixProcess::how_it_ended() {
+    std::string text = ended_how(pidfd_);
+    output_end_.expires_after(kOutputEnd);
+    if (!output_ended_) co_await output_end_.async_wait(use_tuple);
+    for (const std::string& line : last_lines_) text += "\n  " + line;
+    co_return text;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,339 @@
+#include "worker/mpi/pmix_server.h"
+
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "worker/stores/peer_user.h"
+
+#include <fmt/format.h>
+#include <array>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::seconds kLoadTime{30};
+constexpr std::chrono::seconds kEndTime{2};
+
+const char* mode_name(MpiMode mode) {
+    return mode == MpiMode::pmi1 ? "pmi1" : mode == MpiMode::pmi2 ? "pmi2" : "none";
+}
+
+bool serves(MpiMode mode) {
+    return mode == MpiMode::automatic || mode == MpiMode::pmix;
+}
+
+}  // namespace
+
+/// A rank's, and ours to libpmix.
+struct PmixServer::Connection {
+    Connection(PmixServer& owner, tcp::socket rank_socket)
+        : server(owner), rank(std::move(rank_socket)), libpmix(owner.executor_) {
+        server.connections_.insert(this);
+    }
+    ~Connection() { server.connections_.erase(this); }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    void close() {
+        boost::system::error_code ignored;
+        rank.close(ignored);
+        libpmix.close(ignored);
+    }
+
+    PmixServer& server;
+    tcp::socket rank;
+    tcp::socket libpmix;
+};
+
+PmixServer::PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiObserver& observer,
+                       Options options)
+    : executor_(executor),
+      network_(network),
+      observer_(observer),
+      options_(std::move(options)),
+      acceptor_(executor),
+      changed_(executor, asio::steady_timer::time_point::max()),
+      tasks_(executor) {}
+
+PmixServer::~PmixServer() = default;
+
+Result<void> PmixServer::open() {
+    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), 0);
+    boost::system::error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) close_on_exec(acceptor_.native_handle());
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(SOMAXCONN, error);
+    if (error) return fail(Errc::internal, "listen on 127.0.0.1 for PMIx: {}", error.message());
+    port_ = acceptor_.local_endpoint().port();
+    tasks_.spawn(accept_loop());
+    return {};
+}
+
+asio::awaitable<Result<void>> PmixServer::prepare(std::string directory) {
+    abandon_process();
+    directory_ = std::move(directory);
+    auto started = start_process(true);
+    if (!started) co_return started;
+    const ProcessPtr process = process_;
+    DeadlineGuard guard(changed_, after(kLoadTime));
+    while (process_ == process && state_ == State::starting && !guard.expired())
+        co_await changed_.async_wait(use_tuple);
+    if (guard.expired()) {
+        abandon_process();
+        co_return fail(Errc::internal, "PMIx: libpmix was not loaded after {} s",
+                       kLoadTime.count());
+    }
+    if (state_ == State::refused) co_return std::unexpected(refusal_);
+    co_return Result<void>();
+}
+
+void PmixServer::begin(const MpiWorld& world, std::string directory, MpiMode mode) {
+    const bool prepared =
+        state_ == State::loaded && !requests_ && directory == directory_ && serves(mode);
+    if (!prepared) abandon_process();
+    close_connections();
+    mode_ = mode;
+    directory_ = std::move(directory);
+    told_of_refusal_ = false;
+    environment_.nspace = fmt::format("dtrun-{}-{}", world.job, world.generation);
+    environment_.port = port_;
+    environment_.host_name = options_.host_name;
+    environment_.directory = directory_;
+    PmixRequests::Process& process = *this;
+    requests_ = std::make_shared<PmixRequests>(executor_, network_, observer_, world, process);
+    if (!serves(mode)) return;
+    network_.open_mail([requests = std::weak_ptr(requests_)](std::string bytes) {
+        if (const auto here = requests.lock()) here->take_mail(bytes);
+    });
+    if (prepared) send_job();
+}
+
+std::vector<std::pair<std::string, std::string>> PmixServer::variables(std::uint32_t rank) const {
+    if (mode_ == MpiMode::none) return {};
+    return environment_.variables(rank);
+}
+
+std::vector<RankWait> PmixServer::waits() const {
+    return requests_ ? requests_->waits(Clock::now()) : std::vector<RankWait>{};
+}
+
+void PmixServer::end(std::function<void()> gone) {
+    requests_.reset();
+    close_connections();
+    if (!process_) {
+        asio::post(executor_, std::move(gone));
+        return;
+    }
+    gone_.push_back(std::move(gone));
+    process_->ask_to_end();
+    tasks_.spawn(kill_later(process_));
+}
+
+void PmixServer::stop() noexcept {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    requests_.reset();
+    gone_.clear();
+    if (process_) process_->kill();
+    process_.reset();
+    close_connections();
+    tasks_.stop();
+}
+
+asio::awaitable<void> PmixServer::join() {
+    return tasks_.join();
+}
+
+asio::awaitable<void> PmixServer::accept_loop() {
+    while (acceptor_.is_open()) {
+        auto [error, socket] = co_await acceptor_.async_accept(use_tuple);
+        if (error == asio::error::operation_aborted) co_return;
+        if (error) {
+            log::warn("accept a connection of PMIx: {}", error.message());
+            if (error != asio::error::no_descriptors) continue;
+            // The connection stays in the backlog; something will be closed.
+            asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
+            co_await pause.async_wait(use_tuple);
+            continue;
+        }
+        close_on_exec(socket.native_handle());
+        // Loopback is everybody's who has an account here.
+        const PeerUser user = peer_user(socket);
+        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(socket)));
+        if (user == PeerUser::other && !std::exchange(told_of_strangers_, true))
+            log::warn("PMIx: turned away another user of this host");
+    }
+}
+
+asio::awaitable<void> PmixServer::serve(tcp::socket socket) {
+    if (!need_process()) co_return;
+    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    while (connection->rank.is_open() && (state_ == State::starting || state_ == State::loaded))
+        co_await changed_.async_wait(use_tuple);
+    if (!connection->rank.is_open() || state_ != State::serving) co_return;
+    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), process_port_);
+    const auto [error] = co_await connection->libpmix.async_connect(endpoint, use_tuple);
+    if (error || !connection->rank.is_open()) co_return;
+    close_on_exec(connection->libpmix.native_handle());
+    boost::system::error_code ignored;
+    connection->rank.set_option(tcp::no_delay(true), ignored);
+    connection->libpmix.set_option(tcp::no_delay(true), ignored);
+    tasks_.spawn(pass_on(connection, true));
+    co_await pass_on(connection, false);
+}
+
+asio::awaitable<void> PmixServer::pass_on(std::shared_ptr<Connection> connection, bool to_server) {
+    tcp::socket& from = to_server ? connection->rank : connection->libpmix;
+    tcp::socket& to = to_server ? connection->libpmix : connection->rank;
+    std::array<char, 16 << 10> bytes;
+    for (;;) {
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, size] = co_await from.async_read_some(buffer, use_tuple);
+        if (error) break;
+        const auto part = asio::buffer(bytes.data(), size);
+        const auto [failed, written] = co_await asio::async_write(to, part, use_tuple);
+        if (failed) co_return connection->close();
+    }
+    // What is on its way in the other direction still arrives.
+    boost::system::error_code ignored;
+    to.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+Result<void> PmixServer::start_process(bool shared_memory) {
+    auto started = PmixProcess::start(executor_, {.directory = directory_,
+                                                  .host_name = options_.host_name,
+                                                  .library = options_.library,
+                                                  .shared_memory = shared_memory});
+    if (!started) return std::unexpected(started.error());
+    process_ = std::move(*started);
+    if (options_.started) options_.started(process_->pid());
+    set_state(State::starting);
+    tasks_.spawn(write(process_));
+    tasks_.spawn(read_output(process_));
+    tasks_.spawn(attend(process_));
+    return {};
+}
+
+asio::awaitable<void> PmixServer::write(ProcessPtr process) {
+    co_await process->write();
+}
+
+asio::awaitable<void> PmixServer::read_output(ProcessPtr process) {
+    co_await process->read_output();
+}
+
+asio::awaitable<void> PmixServer::attend(ProcessPtr process) {
+    for (;;) {
+        const auto frame = co_await process->read();
+        if (!frame) break;
+        if (process != process_) continue;
+        if (const auto taken = take(*frame); !taken) {
+            log::error("{}", taken.error().message);
+            process->kill();
+        }
+    }
+    const bool expected = process->asked_to_end() || state_ == State::refused;
+    if (process == process_ && !expected) {
+        const std::string how = co_await process->how_it_ended();
+        if (process == process_)
+            refuse({Errc::internal, fmt::format("PMIx: its server on this host {}", how)});
+    }
+    if (process != process_) co_return;
+    process_.reset();
+    if (state_ != State::refused) set_state(State::none);
+    for (auto& gone : std::exchange(gone_, {})) gone();
+}
+
+asio::awaitable<void> PmixServer::kill_later(ProcessPtr process) {
+    asio::steady_timer timer(executor_, kEndTime);
+    co_await timer.async_wait(use_tuple);
+    if (process_ != process) co_return;
+    log::warn("PMIx: its server did not end after {} s; killed", kEndTime.count());
+    process->kill();
+}
+
+Result<void> PmixServer::take(const PmixFrame& frame) {
+    if (frame.kind == PmixKind::loaded) {
+        const auto loaded = pmix_decode<PmixLoaded>(frame.payload);
+        if (!loaded) return std::unexpected(loaded.error());
+        log::info("PMIx: libpmix {} ({})", loaded->version, loaded->path);
+        if (!requests_) {  // in time for the ranks to be told
+            environment_.version = loaded->version;
+            environment_.server_pid = process_->pid();
+        }
+        set_state(State::loaded);
+    } else if (frame.kind == PmixKind::serving) {
+        const auto serving = pmix_decode<PmixServing>(frame.payload);
+        if (!serving) return std::unexpected(serving.error());
+        process_port_ = serving->port;
+        set_state(State::serving);
+    } else if (frame.kind == PmixKind::failed) {
+        auto failed = pmix_decode<PmixFailed>(frame.payload);
+        if (!failed) return std::unexpected(failed.error());
+        refuse({static_cast<Errc>(failed->code), std::move(failed->why)});
+    } else if (requests_) {
+        return requests_->take(frame);
+    }
+    return {};
+}
+
+void PmixServer::send_job() {
+    const MpiWorld& world = requests_->world();
+    process_->send(pmix_encode(
+        PmixJob{environment_.nspace, world.node_names, world.node_of_rank, world.node_rank}));
+}
+
+void PmixServer::set_state(State state) {
+    state_ = state;
+    changed_.cancel();
+}
+
+/// The process cannot serve; there will be no other one in this generation.
+void PmixServer::refuse(Error why) {
+    refusal_ = std::move(why);
+    set_state(State::refused);
+    close_connections();
+    if (!requests_) return;  // prepare() tells
+    requests_->process_gone();
+    if (!std::exchange(told_of_refusal_, true)) observer_.mpi_refused(kNoRank, refusal_.message);
+}
+
+bool PmixServer::need_process() {
+    if (!requests_ || state_ == State::refused) return false;
+    if (!serves(mode_)) {
+        refuse(
+            {Errc::invalid_input,
+             fmt::format("a program asks for PMIx, as Open MPI does, but --mpi {} was given; use "
+                         "--mpi pmix, or leave --mpi out",
+                         mode_name(mode_))});
+        return false;
+    }
+    if (process_) return true;
+    if (const auto started = start_process(false); !started) {
+        refuse(started.error());
+        return false;
+    }
+    send_job();
+    return true;
+}
+
+void PmixServer::to_process(Bytes frame) {
+    if (process_) process_->send(std::move(frame));
+}
+
+void PmixServer::abandon_process() {
+    requests_.reset();
+    environment_.version.clear();
+    set_state(State::none);
+    if (process_) process_->kill();
+    process_.reset();
+    for (auto& gone : std::exchange(gone_, {})) asio::post(executor_, std::move(gone));
+}
+
+void PmixServer::close_connections() {
+    for (Connection* const connection : connections_) connection->close();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,116 @@
+#pragma once
+
+#include "base/asio.h"
+#include "base/result.h"
+#include "base/task_group.h"
+#include "rendezvous/messages.h"
+#include "worker/mpi/network.h"
+#include "worker/mpi/pmix_environment.h"
+#include "worker/mpi/pmix_process.h"
+#include "worker/mpi/pmix_requests.h"
+#include "worker/mpi/world.h"
+
+#include <sys/types.h>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// PMIx, by which Open MPI and others find their ranks' places, for the ranks of one host. The server
+/// itself is libpmix, loaded by a process of its own (dtrun-pmix, which the agent carries inside): the
+/// agent stays one static file with one thread, and costs nothing of this while no rank asks for it.
+/// Ranks connect to the agent, which checks whose they are, starts that process when the first one
+/// comes or when it was told that they will, and passes their bytes on.
+///
+/// Thread: the executor's. Lifetime: the network and the observer outlive it; the owner calls stop()
+/// and awaits join().
+class PmixServer : private PmixRequests::Process {
+public:
+    struct Options {
+        std::string host_name;  ///< what the user calls this host; as in MpiWorld::node_names
+        std::string library;    ///< of libpmix; empty: libpmix.so.2 where the system finds it
+        /// \param pid  a process of ours that lives while ranks do, or a moment longer
+        std::function<void(pid_t pid)> started;
+    };
+    PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiObserver& observer,
+               Options options);
+    ~PmixServer() override;
+
+    /// Listens on loopback. Errc: internal
+    Result<void> open();
+
+    /// Ranks will ask for PMIx: starts the process now, and waits until it has loaded libpmix (not
+    /// until it serves). Before begin().
+    /// \param directory  as begin()'s
+    /// Errc: not_found (no libpmix; what to install), invalid_input (a version below 4), internal
+    asio::awaitable<Result<void>> prepare(std::string directory);
+
+    /// For the ranks of a generation; the process of the one before is ended.
+    /// \param directory  exists, empty, only ours, for this generation alone; the caller removes it,
+    ///                   with whatever is in it, after end() was answered
+    /// \param mode       pmi1, pmi2: whoever asks is refused, with what to do instead
+    void begin(const MpiWorld& world, std::string directory, MpiMode mode);
+
+    /// What a rank of this host needs in its environment. After begin().
+    std::vector<std::pair<std::string, std::string>> variables(std::uint32_t rank) const;
+
+    /// Ranks that wait in a fence, where that is known.
+    std::vector<RankWait> waits() const;
+
+    /// No rank of the generation runs any more: ends the process, asking first.
+    /// \param gone  called once it is no more, later; also where there was none
+    void end(std::function<void()> gone);
+
+    void stop() noexcept;
+    asio::awaitable<void> join();
+
+private:
+    struct Connection;
+    using ProcessPtr = std::shared_ptr<PmixProcess>;
+    enum class State : std::uint8_t { none, starting, loaded, serving, refused };
+
+    asio::awaitable<void> accept_loop();
+    asio::awaitable<void> serve(tcp::socket socket);
+    asio::awaitable<void> pass_on(std::shared_ptr<Connection> connection, bool to_server);
+    Result<void> start_process(bool shared_memory);
+    asio::awaitable<void> write(ProcessPtr process);
+    asio::awaitable<void> read_output(ProcessPtr process);
+    asio::awaitable<void> attend(ProcessPtr process);
+    asio::awaitable<void> kill_later(ProcessPtr process);
+    Result<void> take(const PmixFrame& frame);
+    void send_job();
+    void set_state(State state);
+    void refuse(Error why);
+    void abandon_process();
+    void close_connections();
+    bool need_process() override;
+    void to_process(Bytes frame) override;
+
+    asio::any_io_executor executor_;
+    MpiNetwork& network_;
+    MpiObserver& observer_;
+    const Options options_;
+    tcp::acceptor acceptor_;
+    std::uint16_t port_ = 0;
+    MpiMode mode_ = MpiMode::none;
+    std::string directory_;
+    PmixEnvironment environment_;
+    std::shared_ptr<PmixRequests> requests_;  ///< of the generation, while it lasts
+    bool told_of_refusal_ = false;            ///< in this one
+    ProcessPtr process_;                      ///< of this one, or prepared for it
+    State state_ = State::none;
+    Error refusal_;
+    std::uint16_t process_port_ = 0;
+    std::vector<std::function<void()>> gone_;
+    asio::steady_timer changed_;  ///< cancelled when the state changes
+    std::set<Connection*> connections_;
+    bool told_of_strangers_ = false;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "rendezvous/messages.h"
+#include "worker/mpi/network.h"
+#include "worker/mpi/world.h"
+#include "worker/stores/relayed_store.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace dtrun {
+
+/// An MpiNetwork over what leads to the root of the job's tree: fences are the tree's, mail is queues in
+/// the job's store.
+///
+/// Thread: one.
+class RelayedNetwork final : public MpiNetwork {
+public:
+    explicit RelayedNetwork(RelayedStore::Send send) : send_(send), store_(std::move(send)) {}
+
+    /// Forgets the generation before: nobody who waits in it is answered.
+    void begin(const MpiWorld& world);
+    /// A `reply` or `fenced` frame. Errc: invalid_input
+    Result<void> on_frame(const FrameView& frame);
+
+    void fence(std::string_view name, std::string bytes, Fenced done) override;
+    void mail(std::uint32_t node_rank, std::string bytes) override;
+    void open_mail(std::function<void(std::string bytes)> take) override;
+    JobStore& store() override { return store_; }
+
+private:
+    using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
+
+    Result<void> on_fenced(std::string_view payload);
+    void end_fence(std::map<FenceKey, Fenced>::iterator fence, const dtrun::Fenced& fenced);
+    void next_mail();
+
+    RelayedStore::Send send_;
+    RelayedStore store_;
+    std::uint64_t generation_ = 0;
+    std::uint32_t node_rank_ = 0;
+    std::uint32_t first_rank_ = 0;
+    std::uint32_t ranks_ = 0;  ///< of this host
+    std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< the next, by name
+    std::map<FenceKey, Fenced> fences_;
+    std::function<void(std::string)> take_mail_;
+};
+
+}  // namespace dtrun
