@@ -5,6 +5,7 @@
 #include "launcher/cli_flags.h"
 #include "launcher/contracts_command.h"
 #include "launcher/horovod_config.h"
+#include "launcher/mpirun_options.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -134,8 +135,13 @@ Result<void> add_start_timeout(Options& options, EnvironmentView environment) {
     return {};
 }
 
-void add_tuning_env(Draft& draft, CommandLine& command) {
+void add_tuning_env(Draft& draft, EnvironmentView environment, CommandLine& command) {
     HorovodEnvironment horovod = horovod_environment(draft.tuning);
+    // A caller may have Horovod's oneCCL for the operations under either controller.
+    if (!draft.options.no_env && find_variable(environment, kHorovodCpuOperations))
+        std::erase_if(horovod.variables, [](const Options::Variable& variable) {
+            return variable.first == kHorovodCpuOperations;
+        });
     std::ranges::move(horovod.warnings, std::back_inserter(command.warnings));
     std::vector<Options::Variable>& variables = draft.options.tuning_env;
     std::ranges::move(horovod.variables, std::back_inserter(variables));
@@ -166,6 +172,11 @@ std::string check_build_text() {
            "    [X] torchrun\n"
            "    [X] DeepSpeed\n"
            "\n"
+           "Starts MPI programs by:\n"
+           "    [X] PMIx, with the libpmix of each host\n"
+           "    [X] PMI-1 and PMI-2\n"
+           "    [X] the site's own mpirun\n"
+           "\n"
            "Frameworks are the program's own: none is compiled in, and none is needed.\n";
 }
 
@@ -173,6 +184,8 @@ Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
     auto draft = RunReader(words, run_flags(), usage_line()).read();
     if (!draft) return std::unexpected(draft.error());
     if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, run_help);
+    if (const auto done = check_mpirun_options(draft->options); !done)
+        return std::unexpected(done.error());
     return finish_run(std::move(*draft), environment);
 }
 
@@ -374,7 +387,7 @@ Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
     if (const auto done = add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());
     CommandLine command;
-    add_tuning_env(draft, command);
+    add_tuning_env(draft, environment, command);
     command.options = std::move(draft.options);
     return command;
 }

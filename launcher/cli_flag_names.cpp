@@ -142,6 +142,20 @@ Result<void> OptionReader::option(Draft& draft) {
     return {};
 }
 
+/// The next word if it is one that the flag takes.
+Result<string_view> OptionReader::chosen_word(const FoundFlag& found) {
+    if (at_ == words_.size()) return string_view{};
+    const string_view metavar = found.flag->metavar;
+    const auto choices = split(metavar.substr(1, metavar.size() - 2), '|');
+    const string_view next = words_[at_];
+    if (std::ranges::find(choices, next) != choices.end()) return words_[at_++];
+    const std::vector<std::string> names(choices.begin(), choices.end());
+    if (const std::string hint = did_you_mean(next, names); !hint.empty())
+        return fail(Errc::invalid_input, "{}: '{}' is not one of {}{} (-- before a program)",
+                    found.name, next, join_names(names), hint);
+    return string_view{};
+}
+
 Result<string_view> OptionReader::option_value(const FoundFlag& found) {
     const Flag::Value kind = found.flag->value();
     const bool may_be_empty = found.flag->group == FlagGroup::native;
@@ -152,6 +166,7 @@ Result<string_view> OptionReader::option_value(const FoundFlag& found) {
             return fail(Errc::invalid_input, "{}: the value is empty", found.name);
         return *found.attached;
     }
+    if (kind == Flag::Value::choice) return chosen_word(found);
     if (kind != Flag::Value::required) return string_view{};
     if (at_ == words_.size())
         return fail(Errc::invalid_input, "{} needs a value: {} {}", found.name, found.name,

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
+#include <tuple>
 
 namespace dtrun {
 
@@ -18,8 +20,9 @@ using std::string_view;
 constexpr string_view kElastic =
     "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
     "dtrun join --help";
-constexpr string_view kNoMpirun =
-    "dtrun starts the ranks itself, there is no mpirun or jsrun underneath; leave it out";
+constexpr string_view kNoJsrun =
+    "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
+    "mpirun";
 
 template <std::vector<std::string> Options::*Member>
 Result<void> add_text(Draft& draft, string_view value) {
@@ -109,6 +112,43 @@ Result<void> set_store(Draft& draft, string_view value) {
     if (!choice) return std::unexpected(choice.error());
     draft.options.torch_store = *choice;
     draft.options.store_given = *choice;
+    return {};
+}
+
+/// Horovod's controller is a setting that the configuration file has too.
+Result<void> set_controller(Draft& draft, string_view name) {
+    const auto [entry, added] =
+        draft.tuning.try_emplace(std::string(kHorovodController), std::string(name));
+    if (!added && entry->second != name)
+        return fail(Errc::invalid_input,
+                    "--gloo and --mpi without a word are two controllers of Horovod; give one of "
+                    "them");
+    return {};
+}
+
+Result<void> set_gloo(Draft& draft, string_view) {
+    return set_controller(draft, "gloo");
+}
+
+Result<void> set_mpi(Draft& draft, string_view value) {
+    if (value.empty()) return set_controller(draft, "mpi");
+    const auto choice =
+        choose<std::pair<MpiMode, bool>>(value, {{"auto", {MpiMode::automatic, false}},
+                                                 {"pmix", {MpiMode::pmix, false}},
+                                                 {"pmi1", {MpiMode::pmi1, false}},
+                                                 {"pmi2", {MpiMode::pmi2, false}},
+                                                 {"mpirun", {MpiMode::none, true}},
+                                                 {"none", {MpiMode::none, false}}});
+    if (!choice) return std::unexpected(choice.error());
+    std::tie(draft.options.mpi, draft.options.mpirun) = *choice;
+    return {};
+}
+
+template <std::vector<std::string> Options::*Member>
+Result<void> add_words(Draft& draft, string_view value) {
+    const auto words = shell_words(value);
+    if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
+    std::ranges::copy(*words, std::back_inserter(draft.options.*Member));
     return {};
 }
 
@@ -235,6 +275,18 @@ std::vector<Flag> environment_flags() {
          "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every host's "
          "agent for its own ranks (default: agent)",
          set_store, ""},
+        {"--mpi", "[auto|pmix|pmi1|pmi2|mpirun|none]", environment,
+         "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, MVAPICH), "
+         "auto: "
+         "as each rank asks; none; or mpirun: the site's own starts them. Alone as of horovodrun: "
+         "auto, and MPI is Horovod's controller (default: auto)",
+         set_mpi, ""},
+        {"--mpi-args", "ARGS", environment,
+         "more arguments for that mpirun (DTRUN_MPIRUN, else mpirun or mpiexec)",
+         add_words<&Options::mpi_args>, ""},
+        {"--binding-args", "ARGS", environment,
+         "for it, in place of dtrun's own of binding and mapping",
+         add_words<&Options::binding_args>, ""},
         {"--wdir -wdir", "DIR", environment,
          "working directory on every host (default: the current one if the host has it, else your "
          "home)",
@@ -345,10 +397,7 @@ std::vector<Flag> refused_flags() {
         {"--elastic-timeout", "SECONDS", horovod, "", nullptr, kElastic},
         {"--reset-limit", "N", horovod, "", nullptr, kElastic},
         {"--blacklist-cooldown-range", "MIN", horovod, "", nullptr, kElastic},
-        {"--mpi", "", horovod, "", nullptr, kNoMpirun},
-        {"--jsrun", "", horovod, "", nullptr, kNoMpirun},
-        {"--mpi-args", "ARGS", horovod, "", nullptr, kNoMpirun},
-        {"--binding-args", "ARGS", horovod, "", nullptr, kNoMpirun},
+        {"--jsrun", "", horovod, "", nullptr, kNoJsrun},
     };
 }
 
@@ -386,7 +435,7 @@ std::vector<Flag> horovod_flags() {
     std::vector<Flag> flags = {
         {"--config-file", "FILE", horovod,
          "horovodrun's YAML of these settings; flags win wherever they stand", set_config_file, ""},
-        {"--gloo", "", horovod, "accepted: it is the default", nothing, ""},
+        {"--gloo", "", horovod, "Gloo is Horovod's controller; it is the default", set_gloo, ""},
         {"--tcp", "", horovod, "NCCL without InfiniBand: sets NCCL_IB_DISABLE=1", set_tcp, ""},
         {"--disable-cache", "", horovod, "accepted: nothing is cached", nothing, ""},
     };
@@ -423,6 +472,7 @@ void add_common(Flags& flags, std::initializer_list<string_view> others) {
                                               "--no-env",
                                               "--contract",
                                               "--store",
+                                              "--mpi",
                                               "--wdir",
                                               "--transport",
                                               "--ssh-command",
@@ -452,7 +502,8 @@ void add_common(Flags& flags, std::initializer_list<string_view> others) {
 
 Flag::Value Flag::value() const {
     if (metavar.empty()) return Value::none;
-    return metavar.starts_with('[') ? Value::optional : Value::required;
+    if (metavar.starts_with("[=")) return Value::optional;
+    return metavar.starts_with('[') ? Value::choice : Value::required;
 }
 
 Result<int> whole_number(string_view value, int min, int max) {

@@ -51,10 +51,13 @@ enum class FlagGroup {
 
 /// One option: its names and what it does.
 struct Flag {
-    enum class Value { none, required, optional };  ///< optional: only as --name=VALUE
+    /// optional: only as --name=VALUE. choice: one of the words of `metavar` or nothing, so that
+    /// it never takes the program for its value.
+    enum class Value { none, required, optional, choice };
 
     std::string_view names;    ///< between blanks, with their dashes; '_' and '-' are the same
-    std::string_view metavar;  ///< of the value; empty if it takes none, "[=X]" if optional
+    std::string_view metavar;  ///< of the value; empty if it takes none, "[=X]" if optional,
+                               ///< "[A|B]" for a choice
     FlagGroup group{};
     std::string_view help;
     /// Stores the value ("" if there is none); the error does not name the flag.
@@ -116,6 +119,7 @@ public:
 private:
     Result<void> option(Draft& draft);
     Result<std::string_view> option_value(const FoundFlag& found);
+    Result<std::string_view> chosen_word(const FoundFlag& found);
 
     std::span<const std::string> words_;
     const Flags& flags_;

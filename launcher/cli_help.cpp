@@ -82,8 +82,8 @@ std::string comma_separated(std::string_view names) {
 }
 
 std::string left_column(const Flag& flag) {
-    const std::string blank = flag.value() == Flag::Value::required ? " " : "";
-    return comma_separated(flag.names) + blank + std::string(flag.metavar);
+    const bool apart = flag.value() == Flag::Value::required || flag.value() == Flag::Value::choice;
+    return comma_separated(flag.names) + (apart ? " " : "") + std::string(flag.metavar);
 }
 
 }  // namespace
