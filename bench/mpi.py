@@ -1,9 +1,9 @@
 #!/usr/bin/python3 -I
-"""./dev bench mpi: from the command to the last rank out of MPI_Init, under dtrun and its peers. Needs root.
+"""From the command to the last rank out of MPI_Init, under dtrun and its peers. Needs root.
 
-The hosts are network namespaces on this machine; "1 host" is the one of the command, without ssh. Then
-latency and bandwidth of the same program, between two ranks, under dtrun and under mpirun. Launchers take
-turns within a round, in another order each round.
+The hosts are network namespaces on this machine; "1 host" is the one of the command, without ssh.
+Then latency and bandwidth of the same program, between two ranks, under dtrun and under mpirun.
+Launchers take turns within a round, in another order each round.
 """
 import argparse
 import json

@@ -174,7 +174,8 @@ Result<string_view> OptionReader::option_value(const FoundFlag& found) {
     const string_view next = words_[at_];
     const bool is_number =
         next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
-    if (next.size() > 1 && next.front() == '-' && !is_number)
+    const bool is_several_words = next.find(' ') != string_view::npos;
+    if (next.size() > 1 && next.front() == '-' && !is_number && !is_several_words)
         return fail(Errc::invalid_input,
                     "{} needs a value: {} {} (with '=' if it begins with a dash)", found.name,
                     found.name, found.flag->metavar);

@@ -282,10 +282,12 @@ std::vector<Flag> environment_flags() {
          "auto, and MPI is Horovod's controller (default: auto)",
          set_mpi, ""},
         {"--mpi-args", "ARGS", environment,
-         "more arguments for that mpirun (DTRUN_MPIRUN, else mpirun or mpiexec)",
+         "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or mpiexec of "
+         "PATH "
+         "(default: none)",
          add_words<&Options::mpi_args>, ""},
         {"--binding-args", "ARGS", environment,
-         "for it, in place of dtrun's own of binding and mapping",
+         "for it, of binding and mapping (default: with Open MPI --bind-to none --map-by slot)",
          add_words<&Options::binding_args>, ""},
         {"--wdir -wdir", "DIR", environment,
          "working directory on every host (default: the current one if the host has it, else your "

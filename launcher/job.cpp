@@ -119,8 +119,7 @@ void Job::host_done(std::uint32_t host, std::uint32_t strays) {
 void Job::rank_exited(std::uint32_t host, const Exited& exited) {
     // The host was given up meanwhile, or its ranks are ended for another generation.
     if (live_on_host_[host] == 0 || paused_) return;
-    const bool failed =
-        exited.code != 0 || exited.signal != 0 || exited.mpi == MpiUse::aborted;
+    const bool failed = exited.code != 0 || exited.signal != 0 || exited.mpi == MpiUse::aborted;
     if (failed && may_restart(exited)) {
         ++outcome_.restarts;
         restart_order_ = exited;

@@ -49,8 +49,8 @@ bool is_block(const Placement& placement) {
     return std::ranges::is_sorted(placement.ranks, {}, &RankPlace::host);
 }
 
-/// What every rank runs. To mpirun a word ':' begins another program, and Hydra keeps the standard
-/// input of rank 0 open for ever if its own is empty.
+/// What every rank runs. To mpirun a word ':' begins another program, and Hydra and Open MPI 5 keep
+/// rank 0's standard input open for ever if their own is empty.
 Words program_words(const Words& program, bool without_input) {
     if (!without_input && std::ranges::find(program, ":") == program.end()) return program;
     std::string text = "exec";
@@ -78,8 +78,13 @@ public:
                           options_.program.front());
         auto done = mpirun_.kind == Kind::openmpi ? openmpi() : hydra();
         if (!done) return std::unexpected(done.error());
-        const bool no_input = options_.stdin_target.kind == StdinTarget::Kind::none;
-        add(program_words(options_.program, no_input && mpirun_.kind != Kind::openmpi));
+        // Its step would wait for ours to leave processors over.
+        const auto by_slurm = [](const JobHost& host) {
+            return host.transport == Transport::slurm;
+        };
+        if (circumstances_.in_slurm_step && std::ranges::any_of(spec_.hosts, by_slurm))
+            command_.environment.emplace_back("SLURM_OVERLAP", "1");
+        add(program_words(options_.program, options_.stdin_target.kind == StdinTarget::Kind::none));
         return std::move(command_);
     }
 

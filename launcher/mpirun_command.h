@@ -39,8 +39,9 @@ struct MpirunCommand {
 inline constexpr std::size_t kHostsInWords = 16;
 
 struct MpirunCircumstances {
-    bool as_root = false;       ///< which Open MPI wants to be told
-    std::string hostfile_path;  ///< the name that argv has for `hostfile`
+    bool as_root = false;         ///< which Open MPI wants to be told
+    bool in_slurm_step = false;   ///< srun started dtrun, and mpirun would call srun once more
+    std::string hostfile_path{};  ///< the name that argv has for `hostfile`
 };
 
 /// Turns a job into the command line of an mpirun that starts the same ranks in the same places, with

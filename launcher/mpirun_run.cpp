@@ -94,7 +94,10 @@ Result<MpirunProgram> find_mpirun(EnvironmentView caller) {
 Result<MpirunPlan> plan_mpirun(const JobSpec& spec, EnvironmentView caller) {
     auto mpirun = find_mpirun(caller);
     if (!mpirun) return std::unexpected(mpirun.error());
-    const MpirunCircumstances here{::geteuid() == 0, hostfile_path(kHostfileFd)};
+    const MpirunCircumstances here{
+        .as_root = ::geteuid() == 0,
+        .in_slurm_step = find_variable(caller, "SLURM_STEP_ID").has_value(),
+        .hostfile_path = hostfile_path(kHostfileFd)};
     auto command = compose_mpirun(spec, *mpirun, here);
     if (!command) return std::unexpected(command.error());
     return MpirunPlan{std::move(*mpirun), std::move(*command)};

@@ -143,9 +143,10 @@ constexpr std::array kMpi{
     ContractVariable{"PMIX_SERVER_URI2", fixed, "the same"},
     ContractVariable{"PMIX_SECURITY_MODE", fixed, "native"},
     ContractVariable{"PMIX_BFROP_BUFFER_TYPE", fixed, "how messages are packed"},
-    ContractVariable{"PMIX_GDS_MODULE", fixed,
-                     "how ranks get at each other's data: memory that they share, where it is known "
-                     "from the start that the program is Open MPI's; else messages"},
+    ContractVariable{
+        "PMIX_GDS_MODULE", fixed,
+        "how ranks get at each other's data: memory that they share, where it is known "
+        "from the start that the program is Open MPI's; else messages"},
     ContractVariable{"PMIX_DSTORE_21_BASE_PATH", fixed, "of that memory, with libpmix 4"},
     ContractVariable{"PMIX_DSTORE_ESH_BASE_PATH", fixed, "the same"},
     ContractVariable{"PMIX_SERVER_TMPDIR", fixed, "a directory of this job on this host"},
@@ -161,9 +162,10 @@ constexpr std::array kMpi{
     ContractVariable{"PMI_SPAWNED", fixed, "0"},
     ContractVariable{"MPI_LOCALRANKID", fixed, "index on the host"},
     ContractVariable{"MPI_LOCALNRANKS", fixed, "number of ranks on the host"},
-    ContractVariable{"OMPI_COMM_WORLD_RANK", fixed,
-                     "global index; this and the four below only where the program itself is linked "
-                     "with Open MPI"},
+    ContractVariable{
+        "OMPI_COMM_WORLD_RANK", fixed,
+        "global index; this and the four below only where the program itself is linked "
+        "with Open MPI"},
     ContractVariable{"OMPI_COMM_WORLD_SIZE", fixed, "number of ranks"},
     ContractVariable{"OMPI_COMM_WORLD_LOCAL_RANK", fixed, "index on the host"},
     ContractVariable{"OMPI_COMM_WORLD_LOCAL_SIZE", fixed, "number of ranks on the host"},

@@ -211,10 +211,10 @@ struct Assign {
     std::uint32_t node_count = 0;
     std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
     std::uint16_t master_port = 0;
-    std::vector<RankSlot> ranks;     ///< of this host, in order of local_rank
-    std::uint32_t ranks_below = 0;   ///< of this host and of all behind it
-    std::vector<std::string> peers;  ///< to rank 0's host: addresses of the job's hosts
-    std::vector<NodePlace> nodes;    ///< by node_rank; only where a contract needs them
+    std::vector<RankSlot> ranks;          ///< of this host, in order of local_rank
+    std::uint32_t ranks_below = 0;        ///< of this host and of all behind it
+    std::vector<std::string> peers;       ///< to rank 0's host: addresses of the job's hosts
+    std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
     std::vector<std::string> node_names;  ///< by node_rank
     std::vector<RankBlock> rank_map;      ///< where all ranks are
 
@@ -258,7 +258,6 @@ enum class MpiUse : std::uint8_t {
     finalized,
     aborted,  ///< it has called MPI_Abort
 };
-
 
 struct Exited {
     std::uint64_t generation = 0;

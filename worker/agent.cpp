@@ -269,6 +269,11 @@ asio::awaitable<void> Agent::serve_head() {
 Result<void> Agent::handle(const FrameView& frame) {
     if (is_exchanged(frame.type) || frame.type == FrameType::relayed)
         return ports_->from_head(frame);
+    const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
+    if (starting_ && for_ranks) {
+        deferred_.emplace_back(frame.type, frame.payload);
+        return {};
+    }
     switch (frame.type) {
         case FrameType::assign:
             return on_assign(frame.payload);
@@ -321,10 +326,25 @@ Result<void> Agent::on_assign(std::string_view payload) {
     waits_said_.clear();
     ports_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
-    Started started{assign->generation, {}};
-    if (auto done = start_ranks(assign_, started); !done) return done;
-    link_->send(encode(started));
+    starting_ = assign_.generation;
+    tasks_.spawn(start_when_ready());
     return {};
+}
+
+/// What comes from the head for the ranks meanwhile waits for them.
+asio::awaitable<void> Agent::start_when_ready() {
+    const std::uint64_t generation = assign_.generation;
+    co_await mpi_->ready();
+    if (starting_ != generation) co_return;  // they are not wanted any more
+    starting_.reset();
+    Started started{generation, {}};
+    if (const auto done = start_ranks(assign_, started); !done)
+        co_return leave(done.error().message);
+    link_->send(encode(started));
+    for (const auto& [type, payload] : std::exchange(deferred_, {})) {
+        const auto handled = handle({type, payload});
+        if (!handled) co_return leave(handled.error().message);
+    }
 }
 
 Result<void> Agent::start_ranks(const Assign& assign, Started& started) {
@@ -333,8 +353,7 @@ Result<void> Agent::start_ranks(const Assign& assign, Started& started) {
     for (const RankSlot& slot : assign.ranks) {
         auto offer = mpi_->offer(slot.rank);
         if (!offer) return std::unexpected(offer.error());
-        requests.push_back(
-            {assign.generation, slot.rank, command_for(assign, slot, offer->facts)});
+        requests.push_back({assign.generation, slot.rank, command_for(assign, slot, offer->facts)});
         offers.push_back(std::move(*offer));
     }
     for (Supervisor::Start& start : supervisor_.start(std::move(requests)))
@@ -378,8 +397,7 @@ bool Agent::wants_input(std::uint32_t rank) const {
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
 
-RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot,
-                               const MpiFacts& mpi) {
+RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi) {
     Environment env = preflight_.env;
     ContractFacts facts = facts_;
     facts.error_file = error_files_.open(slot.rank);
@@ -420,6 +438,7 @@ Result<void> Agent::on_pause(std::string_view payload) {
     if (!pause) return std::unexpected(pause.error());
     if (leaving_ || strays_) return {};  // there will be no other generation here
     const std::uint64_t generation = pause->generation;
+    starting_.reset();
     ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
     supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
                          [this, generation](int strays) {
@@ -489,6 +508,7 @@ void Agent::leave(std::string_view why) {
 
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {
     pausing_.reset();
+    starting_.reset();
     supervisor_.stop_all(signal, grace, [this](int strays) {
         pump_->hurry();
         mpi_->end([this, strays] {

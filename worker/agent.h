@@ -79,6 +79,7 @@ private:
     void beat();
     void rank_exited(const Exited& exited);
     RankCommand command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi);
+    asio::awaitable<void> start_when_ready();
     Result<void> start_ranks(const Assign& assign, Started& started);
     void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
     bool wants_input(std::uint32_t rank) const;
@@ -106,7 +107,9 @@ private:
     std::vector<RankWait> waits_said_;  ///< the last time
     unsigned probes_ = 0;
     std::unique_ptr<Pulse> pulse_;
-    Assign assign_;  ///< of the current generation
+    Assign assign_;                          ///< of the current generation
+    std::optional<std::uint64_t> starting_;  ///< this generation, whose ranks do not run yet
+    std::vector<std::pair<FrameType, std::string>> deferred_;  ///< what came for them meanwhile
     std::unique_ptr<OutputPump> pump_;
     std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank
     Supervisor supervisor_;

@@ -218,8 +218,8 @@ void add_mpi(Making& make) {
     const MpiFacts& mpi = make.facts.mpi;
     make.fixed(mpi.pmix);
     if (mpi.pmi_fd >= 0) {
-        make.fixed({{"PMI_FD", text(static_cast<std::uint64_t>(mpi.pmi_fd))},
-                    {"PMI_SPAWNED", "0"}});
+        make.fixed(
+            {{"PMI_FD", text(static_cast<std::uint64_t>(mpi.pmi_fd))}, {"PMI_SPAWNED", "0"}});
         make.fixed(pmi_names(make));
     }
     if (mpi.open_mpi) make.fixed(openmpi_names(make));

@@ -44,7 +44,7 @@ struct ChildPlan {
 }
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
-    ::setpgid(0, 0);
+    ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != plan.parent) ::_exit(125);  // the agent died before the line above
     sigset_t none;
@@ -104,14 +104,13 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
     auto argv = pointers(command.argv);
     auto env = pointers(command.env);
     auto shell_argv = pointers(shell_words);
-    const ChildPlan plan{::getpid(),        in.read.get(),       out->write.get(),
-                         err->write.get(),  status->write.get(), command.inherited,
-                         command.directory.c_str(), command.path.c_str(), argv.data(),
-                         env.data(), shell_argv.data()};
+    const ChildPlan plan{
+        ::getpid(),          in.read.get(),     out->write.get(),          err->write.get(),
+        status->write.get(), command.inherited, command.directory.c_str(), command.path.c_str(),
+        argv.data(),         env.data(),        shell_argv.data()};
     const pid_t pid = ::fork();
     if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
     if (pid == 0) run_child(plan);
-    ::setpgid(pid, pid);  // as the child does: whoever is first, the group exists when we go on
 
     RankProcess process{pid, std::move(in.write), std::move(out->read), std::move(err->read),
                         std::move(status->read)};

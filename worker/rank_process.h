@@ -27,7 +27,9 @@ struct RankProcess {
     Fd exec_status;  ///< see exec_result()
 };
 
-/// Forks a rank: own process group in our session, SIGKILL when we die, all signals at default.
+/// Forks a rank: SIGKILL when we die, all signals at default, a session and with it a process group of
+/// its own, once exec_result() has returned. By sessions Linux shares out processors fairly: ranks that
+/// spin are not to keep us from what they wait for.
 /// Returns before it has executed anything. Errc: internal (no processes, no descriptors)
 Result<RankProcess> spawn_rank(const RankCommand& command);
 

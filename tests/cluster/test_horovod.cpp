@@ -122,12 +122,13 @@ TEST_CASE("Horovod built with MPI finds MPI, without mpirun, and has Adasum then
     Cluster& cluster = Cluster::shared(kHosts);
     auto environment = kWithMpi;
     environment["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1";
+    environment["OMPI_MCA_mpi_yield_when_idle"] = "1";  // the hosts' processors are the same ones
     const Finished done =
-        run_horovod(cluster, {"-np", "8", "-H", kEight}, "horovod_works.py", {}, environment);
+        run_horovod(cluster, {"-H", "s1:2,s2:2"}, "horovod_works.py", {}, environment);
     INFO(done.out << done.err);
     CHECK(done.exit_code == 0);
     for (const char* name : {"place", "collectives", "optimizer", "fp16", "process_sets", "adasum"})
-        CHECK(count_of(done.out, fmt::format("ok {}\n", name)) == 8);
+        CHECK(count_of(done.out, fmt::format("ok {}\n", name)) == 4);
     CHECK(cluster.wait_all_gone());
 }
 

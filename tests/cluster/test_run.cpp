@@ -226,11 +226,11 @@ TEST_CASE("the caller's environment is forwarded, but nothing that is bound to i
         "[ $MASTER_ADDR = stale ] || echo fresh";
     const Finished done = run_shell(cluster, {"-H", "s1"}, script, options);
     INFO(done.err);
-    CHECK(done.out == options.env["COLOUR"] + "|||||\n0 0 none none\nfresh\n");
+    CHECK(done.out == options.env["COLOUR"] + "|||||\n0 0 none 0\nfresh\n");
     const Finished here = run_shell(cluster, {"-np", "1"}, script, options);
     INFO(here.err);
     CHECK(here.out ==
-          options.env["COLOUR"] + "|:7|/tmp/of-head|/tmp/of-head|3|\n0 0 none none\nfresh\n");
+          options.env["COLOUR"] + "|:7|/tmp/of-head|/tmp/of-head|3|\n0 0 none 0\nfresh\n");
 }
 
 TEST_CASE(
@@ -459,13 +459,21 @@ TEST_CASE("--plan prints where each rank would run and starts nothing", "[cluste
     CHECK(parsed.out == "2 [(0, 's1', 0, 0, 1, 2), (1, 's2', 0, 1, 1, 2)]\n");
 }
 
-TEST_CASE("ranks inherit no descriptors but their standard streams", "[cluster][run]") {
+TEST_CASE("ranks inherit no descriptors but their standard streams, and one for MPI",
+          "[cluster][run]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const Finished done =
-        cluster.dtrun({"-H", "s1:2,localhost:2,s2", "sh", "-c", "exec ls /proc/self/fd"});
-    for (const auto& [rank, descriptors] : by_rank(done.out)) {
-        INFO("rank " << rank);
-        CHECK(descriptors == "0\n1\n2\n3\n");  // the last is the directory
+    for (const char* const mpi : {"none", "auto"}) {
+        const Finished done = cluster.dtrun(
+            {"--mpi", mpi, "-H", "s1:2,localhost:2,s2", "sh", "-c",
+             "ls /proc/self/fd | grep -vx \"${PMI_FD-none}\"; ls /proc/self/fd | wc -l"});
+        INFO(done.err);
+        const bool one_more = std::string_view(mpi) == "auto";
+        const auto ranks = by_rank(done.out);
+        CHECK(ranks.size() == 5);
+        for (const auto& [rank, descriptors] : ranks) {
+            INFO("rank " << rank);  // its last descriptor is the directory
+            CHECK(descriptors == (one_more ? "0\n1\n2\n3\n5\n" : "0\n1\n2\n3\n4\n"));
+        }
     }
 }
 

@@ -49,6 +49,8 @@ TEST_CASE("everything has the documented default", "[launcher][cli]") {
     CHECK_FALSE(options.oversubscribe);
     CHECK(options.plan == PlanFormat::none);
     CHECK_FALSE(options.no_env);
+    CHECK(options.mpi == MpiMode::automatic);
+    CHECK_FALSE(options.mpirun);
     CHECK(options.tuning_env.empty());
     CHECK(options.ssh_port == 0);
     CHECK_FALSE(options.accept_new_host_keys);
@@ -368,13 +370,14 @@ TEST_CASE("words that only resemble hosts are programs", "[launcher][cli]") {
     CHECK(options_of("-H a:1 -- b:1").program == Words{"b:1"});
 }
 
-TEST_CASE("elastic flags and those for mpirun are refused with the reason", "[launcher][cli]") {
+TEST_CASE("elastic flags and jsrun's are refused with the reason", "[launcher][cli]") {
     const std::string elastic =
         "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, "
         "see "
         "dtrun join --help";
-    const std::string mpirun =
-        "dtrun starts the ranks itself, there is no mpirun or jsrun underneath; leave it out";
+    const std::string jsrun =
+        "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
+        "mpirun";
     const auto [typed, flag, reason] = GENERATE_COPY(table<std::string, std::string, std::string>({
         {"--min-np 2", "--min-np", elastic},
         {"--min-num-proc 2", "--min-num-proc", elastic},
@@ -386,10 +389,7 @@ TEST_CASE("elastic flags and those for mpirun are refused with the reason", "[la
         {"--elastic-timeout 4", "--elastic-timeout", elastic},
         {"--reset-limit 4", "--reset-limit", elastic},
         {"--blacklist-cooldown-range 1 2", "--blacklist-cooldown-range", elastic},
-        {"--mpi", "--mpi", mpirun},
-        {"--jsrun", "--jsrun", mpirun},
-        {"--mpi-args='-mca x y'", "--mpi-args", mpirun},
-        {"--binding-args=-x", "--binding-args", mpirun},
+        {"--jsrun", "--jsrun", jsrun},
     }));
     CAPTURE(typed);
     CHECK(error_of(typed + " prog") == flag + " is refused: " + reason);

@@ -47,8 +47,12 @@ TEST_CASE("each name that is not forwarded belongs to the right rule", "[launche
          "PMIX_RANK"},
         {NameRule::stale,
          "MASTER_ADDR MASTER_PORT HOROVOD_GLOO_RENDEZVOUS_PORT _HOROVOD_SECRET_KEY "
-         "TORCHELASTIC_RUN_ID PMI_FD PMIX_NAMESPACE PMIX_SERVER_URI41 OMPI_MCA_ess "
-         "OMPI_MCA_orte_launch SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID"},
+         "TORCHELASTIC_RUN_ID PMI_FD PMI_HOSTNAME PMIX_NAMESPACE PMIX_SERVER_URI41 "
+         "PMIX_MCA_mca_base_component_path OMPI_MCA_ess OMPI_MCA_ess_base_jobid "
+         "OMPI_MCA_orte_launch OMPI_MCA_num_procs OMPI_UNIVERSE_SIZE PRTE_LAUNCHED "
+         "PRTE_MCA_ess_base_vpid HYDI_CONTROL_FD HYDRA_BSTRAP_UPSTREAM_FD "
+         "MPIR_CVAR_CH3_INTERFACE_HOSTNAME I_MPI_PIN_MAPPING MPISPAWN_ID SLURM_PROCID "
+         "SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID"},
         {NameRule::host_bound,
          "HOME USER LOGNAME SHELL HOSTNAME HOST PWD OLDPWD SHLVL _ MAIL SSH_AUTH_SOCK "
          "SSH_CONNECTION DISPLAY XAUTHORITY WAYLAND_DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID "
@@ -65,10 +69,32 @@ TEST_CASE("each name that is not forwarded belongs to the right rule", "[launche
 }
 
 TEST_CASE("what programs are configured with is forwarded", "[launcher][environment]") {
-    for (const char* name :
-         {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "TERM", "LANG",
-          "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "HOROVOD_TIMELINE", "OMPI_MCA_btl", "PMIX_MCA_gds",
-          "OMP_NUM_THREADS", "SLURM_JOB_ID", "HOME_DIR", "MY_RANK", "TORCH_HOME", "HF_HOME"}) {
+    for (const char* name : {"PATH",
+                             "LD_LIBRARY_PATH",
+                             "PYTHONPATH",
+                             "VIRTUAL_ENV",
+                             "CONDA_PREFIX",
+                             "TERM",
+                             "LANG",
+                             "NCCL_DEBUG",
+                             "NCCL_SOCKET_IFNAME",
+                             "HOROVOD_TIMELINE",
+                             "OMPI_MCA_btl",
+                             "PMIX_MCA_gds",
+                             "OMPI_MCA_rmaps_base_oversubscribe",
+                             "OMPI_ALLOW_RUN_AS_ROOT",
+                             "PRTE_MCA_rmaps_verbose",
+                             "OPAL_PREFIX",
+                             "MPIR_CVAR_DEBUG_SUMMARY",
+                             "HYDRA_HOST_FILE",
+                             "I_MPI_FABRICS",
+                             "I_MPI_PIN",
+                             "OMP_NUM_THREADS",
+                             "SLURM_JOB_ID",
+                             "HOME_DIR",
+                             "MY_RANK",
+                             "TORCH_HOME",
+                             "HF_HOME"}) {
         CAPTURE(name);
         CHECK(find_variable_group(name) == nullptr);
     }

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -69,7 +70,7 @@ TEST_CASE("each tuning flag of horovodrun becomes its variable", "[launcher][hor
         {"--log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=1"},
         {"--no-log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=0"},
         {"--tcp", "NCCL_IB_DISABLE=1"},
-        {"--gloo --disable-cache", ""},
+        {"--disable-cache", ""},
         {"--network-interface eth0,ib0",
          "NCCL_SOCKET_IFNAME=eth0,ib0 GLOO_SOCKET_IFNAME=eth0,ib0 HOROVOD_GLOO_IFACE=eth0"},
     }));
@@ -136,7 +137,7 @@ logging:
 )") == "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES=50 "
        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE=0.9 HOROVOD_AUTOTUNE_LOG=x.txt "
        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=20 HOROVOD_AUTOTUNE_WARMUP_SAMPLES=5 "
-       "HOROVOD_CACHE_CAPACITY=2048 HOROVOD_CYCLE_TIME=10.0 "
+       "HOROVOD_CACHE_CAPACITY=2048 HOROVOD_CONTROLLER=gloo HOROVOD_CYCLE_TIME=10.0 "
        "HOROVOD_FUSION_THRESHOLD=33554432 HOROVOD_GLOO_TIMEOUT_SECONDS=60 "
        "HOROVOD_HIERARCHICAL_ALLGATHER=1 HOROVOD_HIERARCHICAL_ALLREDUCE=1 "
        "HOROVOD_LOG_HIDE_TIME=1 HOROVOD_LOG_LEVEL=INFO HOROVOD_MPI_THREADS_DISABLE=1 "
@@ -155,12 +156,27 @@ TEST_CASE("a --config-file may leave out anything", "[launcher][horovod]") {
     CHECK(config("logging: {with_timestamp: true}") == "HOROVOD_LOG_HIDE_TIME=0");
 }
 
+TEST_CASE("Horovod's controller is chosen by --mpi, --gloo or the --config-file",
+          "[launcher][horovod]") {
+    const std::string gloo = "HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo";
+    const std::string mpi = "HOROVOD_CONTROLLER=mpi HOROVOD_CPU_OPERATIONS=mpi";
+    CHECK(config("controller: mpi") == "HOROVOD_CONTROLLER=mpi");
+    CHECK(show(options_of("--mpi -np 2 prog").tuning_env) == mpi);
+    CHECK(show(options_of("--gloo prog").tuning_env) == gloo);
+    CHECK(options_of("--mpi auto prog").tuning_env.empty());
+    CHECK(show(options_of("--gloo --mpi pmix prog").tuning_env) == gloo);
+    CHECK(show(options_of("--mpi prog", {"HOROVOD_CPU_OPERATIONS=ccl"}).tuning_env) ==
+          "HOROVOD_CONTROLLER=mpi");
+    CHECK(show(options_of("--no-env --mpi prog", {"HOROVOD_CPU_OPERATIONS=ccl"}).tuning_env) ==
+          mpi);
+    for (const char* const both : {"--gloo --mpi prog", "--mpi --gloo prog"})
+        CHECK_THAT(error_of(both), EndsWith("are two controllers of Horovod; give one of them"));
+}
+
 TEST_CASE("a mistake in a --config-file is named with its place", "[launcher][horovod]") {
     const auto [text, message] = GENERATE(table<std::string, std::string>({
-        {"controller: mpi",
-         "c.yaml:1:13: controller 'mpi' is refused: there is no mpirun underneath; use 'gloo'"},
-        {"controller: nccl", "c.yaml:1:13: 'nccl' is not a controller; use 'gloo'"},
-        {"controller: [gloo]", "c.yaml:1:13: '' is not a controller; use 'gloo'"},
+        {"controller: nccl", "c.yaml:1:13: 'nccl' is not a controller; use gloo or mpi"},
+        {"controller: [gloo]", "c.yaml:1:13: '' is not a controller; use gloo or mpi"},
         {"parms:\n  cycle_time_ms: 1", "c.yaml:1:1: unknown section 'parms'; did you mean params?"},
         {"xyzzy: 1", "c.yaml:1:1: unknown section 'xyzzy'"},
         {"params:\n  cycle_time: 1",

@@ -14,8 +14,7 @@ Names effective(const Names& named, bool in_slurm = false) {
     return *names;
 }
 
-const Names kDefaults{"dtrun", "torch", "horovod", "deepspeed", "accelerate", "lightning",
-                     "mpi"};
+const Names kDefaults{"dtrun", "torch", "horovod", "deepspeed", "accelerate", "lightning", "mpi"};
 
 }  // namespace
 

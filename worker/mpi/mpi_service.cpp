@@ -30,7 +30,8 @@ void make_unique(std::vector<std::string>& names) {
 MpiService::MpiService(asio::any_io_executor executor, RelayedStore::Send send, Options options)
     : options_(std::move(options)),
       network_(std::move(send)),
-      pmix_(executor, network_, *this, {options_.host_name, {}, options_.started}),
+      pmix_(executor, network_, *this,
+            {.host_name = options_.host_name, .library = {}, .started = options_.started}),
       pmi_(executor, network_, *this) {}
 
 MpiService::~MpiService() {
@@ -129,6 +130,8 @@ void MpiService::describe(Exited& exited) const {
 std::vector<RankWait> MpiService::waits() const {
     std::vector<RankWait> waits = pmix_.waits();
     std::ranges::move(pmi_.waits(), std::back_inserter(waits));
+    // Once they have met, how long they wait for each other is their own affair.
+    for (RankWait& wait : waits) wait.starting = wait.starting && !network_.met();
     return waits;
 }
 

@@ -50,6 +50,9 @@ public:
     /// Before the ranks of a generation start. Errc: invalid_input, internal
     Result<void> begin(const Assign& assign);
 
+    /// Until the ranks can be offered what is best for them; often at once. After begin().
+    asio::awaitable<void> ready() { return pmix_.ready(); }
+
     /// What a rank gets, of this generation.
     struct Offer {
         MpiFacts facts;
@@ -83,8 +86,8 @@ private:
     PmixServer pmix_;
     PmiServer pmi_;
     LinkedMpi linked_ = LinkedMpi::none;
-    std::string directory_;      ///< of this generation, or the coming one
-    bool in_memory_ = false;     ///< the directory is
+    std::string directory_;   ///< of this generation, or the coming one
+    bool in_memory_ = false;  ///< the directory is
     MpiWorld world_;
     std::map<std::uint32_t, MpiUse> uses_;               ///< by rank
     std::map<std::uint32_t, std::int32_t> abort_codes_;  ///< by rank

@@ -43,7 +43,7 @@ public:
     virtual ~MpiObserver() = default;
     virtual void mpi_initialized(std::uint32_t rank) = 0;  ///< again after mpi_finalized(): again
     virtual void mpi_finalized(std::uint32_t rank) = 0;
-    /// MPI_Abort: the rank will end by itself soon.
+    /// MPI_Abort. The rank may end by itself, or wait to be ended.
     virtual void mpi_aborted(std::uint32_t rank, std::int32_t code) = 0;
     /// The rank, or kNoRank for any, cannot have MPI. \param why  for the user; what to do instead
     virtual void mpi_refused(std::uint32_t rank, std::string why) = 0;

@@ -143,14 +143,14 @@ std::vector<RankWait> PmiServer::waits() const {
     std::vector<RankWait> all;
     for (const Shared& connection : connections_) {
         if (connection->closed) continue;
-        auto waiting = connection->session->waiting();
+        const auto waiting = connection->session->waiting();
         if (!waiting) continue;
         const auto waited =
             std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiting->since);
         RankWait& wait = all.emplace_back();
         wait.rank = connection->rank;
-        wait.what = std::move(waiting->what);
-        wait.starting = waiting->starting;
+        wait.what = waiting->what;
+        wait.starting = true;
         wait.waited_ms = static_cast<std::uint32_t>(
             std::min<std::int64_t>(waited.count(), std::numeric_limits<std::uint32_t>::max()));
     }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::string_view kNames = "dtrun/pmi/name/";
 constexpr std::size_t kOutputBytesMax = 256u << 10;  // then the client has to read first
-constexpr std::size_t kWaitsMax = 4'096;
+constexpr std::size_t kWaitsMax = 4'096;             // of a client of PMI-2, one for each thread
+constexpr std::size_t kNameBytesMax = 1'024;
 
 /// Why a client of that version is not served, and what would help.
 std::string refusal(PmiVersion asked, MpiMode mode) {
@@ -72,7 +73,7 @@ void PmiSession::run() {
             break;
         }
         if (!*command) break;
-        log::debug("PMI: rank {}: {}", rank_, (*command)->name);
+        log::debug("PMI: rank {}: {:.64}", rank_, (*command)->name);
         if (version_ == PmiVersion::one)
             execute_one(**command);
         else
@@ -95,6 +96,7 @@ void PmiSession::fail_with(Error why) {
 
 void PmiSession::reply(std::string name, Values values, std::string_view thread) {
     if (!thread.empty()) values.emplace(values.begin(), "thrid", thread);
+    if (over_ || aborted_) return;
     const PmiCommand command{std::move(name), std::move(values)};
     out_ += version_ == PmiVersion::one ? encode_pmi1(command) : encode_pmi2(command);
 }
@@ -147,6 +149,8 @@ void PmiSession::aborted(std::int32_t code) {
 /// Something of a published name. \param value  of set
 void PmiSession::ask(Op op, std::string_view name, std::optional<std::string_view> value,
                      Done done) {
+    if (std::max(name.size(), value.value_or("").size()) > kNameBytesMax)
+        return done({Status::refused, {}});
     const std::string key = fmt::format("{}{}", kNames, name);
     StoreRequest request;
     request.op = op;
@@ -157,7 +161,7 @@ void PmiSession::ask(Op op, std::string_view name, std::optional<std::string_vie
     const JobStore::Ticket ticket = host_.store().ask(
         request, [this, number, done = std::move(done)](const StoreReply& answer) {
             asked_.erase(number);
-            if (!over_) done(answer);
+            done(answer);
             resume();
         });
     if (const auto at = asked_.find(number); at != asked_.end()) at->second = ticket;
@@ -204,13 +208,12 @@ void PmiSession::give_up() {
 std::optional<PmiSession::Waiting> PmiSession::waiting() const {
     if (over_ || aborted_) return {};
     if (barrier_)
-        return Waiting{"the other ranks in a barrier of PMI (MPI_Init or MPI_Finalize)", true,
+        return Waiting{"the other ranks in a barrier of PMI (MPI_Init or MPI_Finalize)",
                        barrier_->since};
-    if (ring_) return Waiting{"the other ranks in a ring of PMI (MPI_Init)", true, ring_->since};
+    if (ring_) return Waiting{"the other ranks in a ring of PMI (MPI_Init)", ring_->since};
     if (!attributes_.empty())
-        return Waiting{fmt::format("another rank of its host, which is to put {} (PMI-2)",
-                                   attributes_.front().key),
-                       true, attributes_.front().since};
+        return Waiting{"another rank of its host, which is to put an attribute (PMI-2)",
+                       attributes_.front().since};
     return {};
 }
 

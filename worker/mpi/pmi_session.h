@@ -50,12 +50,11 @@ public:
     /// It is over because of what the client has sent.
     const std::optional<Error>& failure() const { return failure_; }
 
-    /// In the order of RankWait, what for and since when.
     struct Waiting {
-        std::string what;
-        bool starting = false;
+        const char* what = nullptr;
         Deadline since{};
     };
+    /// Only of what belongs to MPI_Init or MPI_Finalize.
     std::optional<Waiting> waiting() const;
 
 private:
@@ -116,6 +115,7 @@ private:
     void execute_two(const PmiCommand& command);
     void answer(const PmiCommand& command, Values values);
     void answer_error(const PmiCommand& command, std::string why);
+    static PmiCommand head_of(const PmiCommand& command);
     void fullinit(const PmiCommand& command);
     void finalize_two(const PmiCommand& command);
     void abort_two(const PmiCommand& command);

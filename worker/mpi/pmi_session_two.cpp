@@ -6,6 +6,11 @@
 #include <algorithm>
 
 namespace dtrun {
+namespace {
+
+constexpr std::size_t kThreadBytesMax = 64;  // an address, in MPICH
+
+}  // namespace
 
 const PmiSession::Request PmiSession::kRequestsTwo[] = {
     {"fullinit", &PmiSession::fullinit},
@@ -28,6 +33,8 @@ const PmiSession::Request PmiSession::kRequestsTwo[] = {
 };
 
 void PmiSession::execute_two(const PmiCommand& command) {
+    if (command.value("thrid").size() > kThreadBytesMax)
+        return answer_error({command.name, {}}, "thrid is too long");
     const auto known = std::ranges::find(kRequestsTwo, command.name, &Request::name);
     if (known == std::end(kRequestsTwo)) return answer_error(command, "not known to dtrun");
     (this->*known->execute)(command);
@@ -39,6 +46,11 @@ void PmiSession::answer(const PmiCommand& command, Values values) {
 
 void PmiSession::answer_error(const PmiCommand& command, std::string why) {
     answer(command, {{"rc", "1"}, {"errmsg", std::move(why)}});
+}
+
+/// What answer() needs of it, to keep until the answer is known.
+PmiCommand PmiSession::head_of(const PmiCommand& command) {
+    return {command.name, {{"thrid", std::string(command.value("thrid"))}}};
 }
 
 void PmiSession::fullinit(const PmiCommand& command) {
@@ -123,7 +135,8 @@ void PmiSession::info_getnodeattr(const PmiCommand& command) {
     const std::string_view key = command.value("key");
     if (const auto value = node_attribute(key))
         return answer(command, {{"found", "TRUE"}, {"value", *value}, {"rc", "0"}});
-    if (command.value("wait") != "TRUE") return answer(command, {{"found", "FALSE"}, {"rc", "0"}});
+    if (command.value("wait") != "TRUE" || key.size() > PmiTable::kKeyBytesMax)
+        return answer(command, {{"found", "FALSE"}, {"rc", "0"}});
     attributes_.push_back({std::string(key), std::string(command.value("thrid")), Clock::now()});
 }
 
@@ -136,37 +149,39 @@ void PmiSession::info_putnodeattr(const PmiCommand& command) {
 
 void PmiSession::name_publish(const PmiCommand& command) {
     ask(Op::compare_set, command.value("name"), command.value("port"),
-        [this, command](const StoreReply& reply) {
+        [this, head = head_of(command)](const StoreReply& reply) {
             PackReader in(reply.results);
             in.array();
             if (reply.status != Status::ok || !in.boolean())
-                return answer_error(command, "that name is published already");
-            answer(command, {{"rc", "0"}});
+                return answer_error(head, "that name is published already");
+            answer(head, {{"rc", "0"}});
         });
 }
 
 void PmiSession::name_unpublish(const PmiCommand& command) {
-    ask(Op::erase, command.value("name"), {}, [this, command](const StoreReply& reply) {
-        PackReader in(reply.results);
-        in.array();
-        if (reply.status != Status::ok || !in.boolean())
-            return answer_error(command, "no such name is published");
-        answer(command, {{"rc", "0"}});
-    });
+    ask(Op::erase, command.value("name"), {},
+        [this, head = head_of(command)](const StoreReply& reply) {
+            PackReader in(reply.results);
+            in.array();
+            if (reply.status != Status::ok || !in.boolean())
+                return answer_error(head, "no such name is published");
+            answer(head, {{"rc", "0"}});
+        });
 }
 
 /// MPICH's client looks for the port under "port", Slurm's under "value".
 void PmiSession::name_lookup(const PmiCommand& command) {
-    ask(Op::get, command.value("name"), {}, [this, command](const StoreReply& reply) {
-        PackReader in(reply.results);
-        in.array();
-        if (reply.status != Status::ok)
-            return answer(
-                command,
-                {{"found", "FALSE"}, {"rc", "1"}, {"errmsg", "no such name is published"}});
-        const std::string port(in.bytes());
-        answer(command, {{"found", "TRUE"}, {"value", port}, {"port", port}, {"rc", "0"}});
-    });
+    ask(Op::get, command.value("name"), {},
+        [this, head = head_of(command)](const StoreReply& reply) {
+            PackReader in(reply.results);
+            in.array();
+            if (reply.status != Status::ok)
+                return answer(
+                    head,
+                    {{"found", "FALSE"}, {"rc", "1"}, {"errmsg", "no such name is published"}});
+            const std::string port(in.bytes());
+            answer(head, {{"found", "TRUE"}, {"value", port}, {"port", port}, {"rc", "0"}});
+        });
 }
 
 void PmiSession::spawn_two(const PmiCommand& command) {

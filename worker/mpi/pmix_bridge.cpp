@@ -3,6 +3,7 @@
 #include "worker/mpi/pmix_job.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
 #include <bit>
@@ -250,7 +251,8 @@ struct PmixBridge::Callbacks {
     }
 };
 
-PmixBridge::PmixBridge() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+PmixBridge::PmixBridge(int socket)
+    : socket_(socket), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     module_.client_connected = Callbacks::client_connected;
     module_.client_finalized = Callbacks::client_finalized;
     module_.abort = Callbacks::abort;
@@ -274,24 +276,32 @@ void PmixBridge::begin(std::string nspace, std::uint32_t world_size) {
     world_size_ = world_size;
 }
 
-std::string PmixBridge::take() {
+Result<void> PmixBridge::flush() {
     std::uint64_t count = 0;
     const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
-    static_cast<void>(ignored);  // nothing there: somebody has taken all
+    static_cast<void>(ignored);  // nothing there: somebody has flushed all
+    // With the lock: what comes meanwhile comes behind it.
     const std::scoped_lock lock(mutex_);
-    return std::exchange(outgoing_, {});
+    const std::string bytes = std::exchange(outgoing_, {});
+    return write_all(socket_, bytes);
+}
+
+/// At once if possible: what a rank does after this, ending for one, is not known before this is.
+void PmixBridge::send(const Bytes& frame) {
+    const std::scoped_lock lock(mutex_);
+    ssize_t sent = 0;
+    if (outgoing_.empty())
+        sent = ::send(socket_, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == static_cast<ssize_t>(frame.size())) return;
+    outgoing_ += frame.substr(sent < 0 ? 0 : static_cast<std::size_t>(sent));
+    constexpr std::uint64_t one = 1;
+    const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
+    static_cast<void>(ignored);  // full: it is readable
 }
 
 template <class Message>
 void PmixBridge::tell(const Message& message) {
-    const Bytes frame = pmix_encode(message);
-    {
-        const std::scoped_lock lock(mutex_);
-        outgoing_ += frame;
-    }
-    constexpr std::uint64_t one = 1;
-    const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
-    static_cast<void>(ignored);  // full: it is readable
+    send(pmix_encode(message));
 }
 
 std::uint64_t PmixBridge::wait_for(Done done, void* context) {

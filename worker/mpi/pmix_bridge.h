@@ -17,11 +17,12 @@ namespace dtrun {
 /// What libpmix wants of the program that it serves in, as messages to the agent; and the agent's
 /// answers, as calls of libpmix. One for a process: libpmix' callbacks say nothing of whom they mean.
 ///
-/// Thread: libpmix' own for its callbacks, which only put messages into a queue; all else the main
-/// thread.
+/// Thread: libpmix' own for its callbacks, which send messages or, where that would have to wait, put
+/// them into a queue; all else the main thread.
 class PmixBridge {
 public:
-    PmixBridge();
+    /// \param socket  to the agent
+    explicit PmixBridge(int socket);
     PmixBridge(const PmixBridge&) = delete;
     PmixBridge& operator=(const PmixBridge&) = delete;
 
@@ -29,10 +30,12 @@ public:
     /// Whose ranks are listened to. Before they are registered.
     void begin(std::string nspace, std::uint32_t world_size);
 
-    /// Readable when there is something to take.
+    /// Any thread.
+    void send(const Bytes& frame);
+    /// Readable when there is something to flush.
     int wake_fd() const { return wake_.get(); }
-    /// Frames for the agent.
-    std::string take();
+    /// Sends what is in the queue. Errc: closed, internal
+    Result<void> flush();
 
     void answer(const PmixAnswer& answer);
     void answer(const PmixFound& found);
@@ -55,6 +58,7 @@ private:
     bool meet(PmixMeeting meeting, std::span<const pmix::Proc> procs,
               std::span<const pmix::Info> infos, std::string bytes, Done done, void* context);
 
+    const int socket_;
     pmix::ServerModule module_{};
     std::string nspace_;
     std::uint32_t world_size_ = 0;

@@ -16,22 +16,22 @@ void add_uris(Variables& variables, const std::string& version, const std::strin
             variables.emplace_back(fmt::format("PMIX_SERVER_URI{}", format), uri);
 }
 
-/// Where data of the job are found by clients of the same version: in shared memory first.
+/// Where data of the job are found by clients of the same version.
 void add_stores(Variables& variables, const PmixEnvironment& environment) {
-    const int major = std::atoi(environment.version.c_str());
+    const int major = environment.shared_memory ? std::atoi(environment.version.c_str()) : 0;
+    std::string stores = "hash";  // over the socket; every version has it
     const auto path = [&environment](const char* store) {
         return fmt::format("{}/pmix_dstor_{}_{}", environment.directory, store,
                            environment.server_pid);
     };
     if (major == 4) {
-        variables.emplace_back("PMIX_GDS_MODULE", "ds21,ds12,hash");
+        stores = "ds21,ds12,hash";
         variables.emplace_back("PMIX_DSTORE_21_BASE_PATH", path("ds21"));
         variables.emplace_back("PMIX_DSTORE_ESH_BASE_PATH", path("ds12"));
     } else if (major == 5 || major == 6) {
-        variables.emplace_back("PMIX_GDS_MODULE", "shmem2,hash");
-    } else {
-        variables.emplace_back("PMIX_GDS_MODULE", "hash");
+        stores = "shmem2,hash";
     }
+    variables.emplace_back("PMIX_GDS_MODULE", stores);
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ struct PmixEnvironment {
     std::string directory;
     std::string version;  ///< of libpmix; empty: not known yet
     int server_pid = 0;   ///< of the process of libpmix, where the version is known
+    /// Data of the job are there to be read in shared memory; before that, libpmix' clients fail.
+    bool shared_memory = false;
 
     std::vector<std::pair<std::string, std::string>> variables(std::uint32_t rank) const;
 };

@@ -32,17 +32,18 @@ public:
         : socket_(socket),
           directory_(std::move(directory)),
           host_name_(std::move(host_name)),
-          library_name_(std::move(library)) {}
+          library_name_(std::move(library)),
+          bridge_(socket) {}
 
     [[noreturn]] void run() {
         library_ = must(load_pmix(library_name_));
-        send(pmix_encode(PmixLoaded{library_.version, library_.path}));
+        bridge_.send(pmix_encode(PmixLoaded{library_.version, library_.path}));
         must(pmix_init(library_, bridge_.module(), directory_, host_name_));
         for (;;) {
             std::array<pollfd, 2> waits{pollfd{socket_, POLLIN, 0},
                                         pollfd{bridge_.wake_fd(), POLLIN, 0}};
             if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) leave(1);
-            if (waits[1].revents != 0) send(bridge_.take());
+            if (waits[1].revents != 0 && !bridge_.flush()) leave(0);
             if (waits[0].revents != 0) receive();
         }
     }
@@ -52,14 +53,10 @@ private:
     T must(Result<T> result) {
         if (!result) {
             const auto code = static_cast<std::uint8_t>(result.error().code);
-            send(pmix_encode(PmixFailed{code, result.error().message}));
-            leave(1);
+            bridge_.send(pmix_encode(PmixFailed{code, result.error().message}));
+            leave(bridge_.flush() ? 1 : 0);
         }
         if constexpr (!std::is_void_v<T>) return std::move(*result);
-    }
-
-    void send(const std::string& bytes) {
-        if (!write_all(socket_, bytes)) leave(0);
     }
 
     void receive() {
@@ -88,7 +85,7 @@ private:
     void begin(const PmixJob& job) {
         bridge_.begin(job.nspace, static_cast<std::uint32_t>(job.node_of_rank.size()));
         must(pmix_register(library_, job, directory_));
-        send(pmix_encode(PmixServing{must(pmix_port(library_, job))}));
+        bridge_.send(pmix_encode(PmixServing{must(pmix_port(library_, job))}));
     }
 
     int socket_;

@@ -91,7 +91,7 @@ struct ChildPlan {
 };
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
-    ::setpgid(0, 0);
+    ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != plan.parent) ::_exit(125);  // the agent died before the line above
     sigset_t none;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kLoadTime{30};
 constexpr std::chrono::seconds kEndTime{2};
+constexpr std::size_t kEndedWellMax = 256;
 
 const char* mode_name(MpiMode mode) {
     return mode == MpiMode::pmi1 ? "pmi1" : mode == MpiMode::pmi2 ? "pmi2" : "none";
@@ -110,6 +111,13 @@ void PmixServer::begin(const MpiWorld& world, std::string directory, MpiMode mod
     if (prepared) send_job();
 }
 
+asio::awaitable<void> PmixServer::ready() {
+    if (!requests_ || requests_->world().world_size < options_.ranks_worth_waiting) co_return;
+    DeadlineGuard guard(changed_, after(kLoadTime));
+    while (environment_.server_pid != 0 && state_ == State::loaded && !guard.expired())
+        co_await changed_.async_wait(use_tuple);
+}
+
 std::vector<std::pair<std::string, std::string>> PmixServer::variables(std::uint32_t rank) const {
     if (mode_ == MpiMode::none) return {};
     return environment_.variables(rank);
@@ -196,9 +204,28 @@ asio::awaitable<void> PmixServer::pass_on(std::shared_ptr<Connection> connection
         const auto [failed, written] = co_await asio::async_write(to, part, use_tuple);
         if (failed) co_return connection->close();
     }
-    // What is on its way in the other direction still arrives.
+    if (to_server) co_return rank_hung_up(connection);
     boost::system::error_code ignored;
     to.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+/// libpmix takes the end of any connection for the loss of that rank to all fences that have begun,
+/// also when it ended well and the fence is already of the next program that the ranks run. So it
+/// does not learn of the ends of those that ended well, until there are too many.
+void PmixServer::rank_hung_up(const std::shared_ptr<Connection>& connection) {
+    boost::system::error_code ignored;
+    if (finalized_ == 0) {
+        // What is on its way in the other direction still arrives.
+        connection->libpmix.shutdown(tcp::socket::shutdown_send, ignored);
+        return;
+    }
+    --finalized_;
+    connection->rank.close(ignored);
+    ended_well_.push_back(connection);
+    if (ended_well_.size() <= kEndedWellMax) return;
+    if (const auto oldest = ended_well_.front().lock())
+        oldest->libpmix.shutdown(tcp::socket::shutdown_send, ignored);
+    ended_well_.pop_front();
 }
 
 Result<void> PmixServer::start_process(bool shared_memory) {
@@ -268,12 +295,14 @@ Result<void> PmixServer::take(const PmixFrame& frame) {
         const auto serving = pmix_decode<PmixServing>(frame.payload);
         if (!serving) return std::unexpected(serving.error());
         process_port_ = serving->port;
+        environment_.shared_memory = environment_.server_pid != 0;
         set_state(State::serving);
     } else if (frame.kind == PmixKind::failed) {
         auto failed = pmix_decode<PmixFailed>(frame.payload);
         if (!failed) return std::unexpected(failed.error());
         refuse({static_cast<Errc>(failed->code), std::move(failed->why)});
     } else if (requests_) {
+        if (frame.kind == PmixKind::finalized) ++finalized_;
         return requests_->take(frame);
     }
     return {};
@@ -325,7 +354,7 @@ void PmixServer::to_process(Bytes frame) {
 
 void PmixServer::abandon_process() {
     requests_.reset();
-    environment_.version.clear();
+    environment_ = {};
     set_state(State::none);
     if (process_) process_->kill();
     process_.reset();
@@ -334,6 +363,8 @@ void PmixServer::abandon_process() {
 
 void PmixServer::close_connections() {
     for (Connection* const connection : connections_) connection->close();
+    ended_well_.clear();
+    finalized_ = 0;
 }
 
 }  // namespace dtrun

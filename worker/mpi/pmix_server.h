@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -34,6 +35,7 @@ public:
     struct Options {
         std::string host_name;  ///< what the user calls this host; as in MpiWorld::node_names
         std::string library;    ///< of libpmix; empty: libpmix.so.2 where the system finds it
+        std::uint32_t ranks_worth_waiting = 256;  ///< from so many of the job on, see ready()
         /// \param pid  a process of ours that lives while ranks do, or a moment longer
         std::function<void(pid_t pid)> started;
     };
@@ -56,6 +58,11 @@ public:
     /// \param mode       pmi1, pmi2: whoever asks is refused, with what to do instead
     void begin(const MpiWorld& world, std::string directory, MpiMode mode);
 
+    /// Until the ranks of a large job can be told of shared memory, where what they learn of each
+    /// other is once for the host: thousands of ranks start faster that way. At once where that does
+    /// not pay, or prepare() was not called. After begin(), before variables().
+    asio::awaitable<void> ready();
+
     /// What a rank of this host needs in its environment. After begin().
     std::vector<std::pair<std::string, std::string>> variables(std::uint32_t rank) const;
 
@@ -76,6 +83,7 @@ private:
 
     asio::awaitable<void> accept_loop();
     asio::awaitable<void> serve(tcp::socket socket);
+    void rank_hung_up(const std::shared_ptr<Connection>& connection);
     asio::awaitable<void> pass_on(std::shared_ptr<Connection> connection, bool to_server);
     Result<void> start_process(bool shared_memory);
     asio::awaitable<void> write(ProcessPtr process);
@@ -109,6 +117,8 @@ private:
     std::vector<std::function<void()>> gone_;
     asio::steady_timer changed_;  ///< cancelled when the state changes
     std::set<Connection*> connections_;
+    std::size_t finalized_ = 0;  ///< ranks whose connections are still to end
+    std::deque<std::weak_ptr<Connection>> ended_well_;  ///< libpmix does not know yet
     bool told_of_strangers_ = false;
     TaskGroup tasks_;
 };

@@ -18,6 +18,7 @@ void RelayedNetwork::begin(const MpiWorld& world) {
     ranks_ = static_cast<std::uint32_t>(world.ranks.size());
     rounds_.clear();
     fences_.clear();
+    met_ = false;
     take_mail_ = nullptr;
     store_.begin(generation_);
 }
@@ -58,6 +59,7 @@ void RelayedNetwork::end_fence(std::map<FenceKey, Fenced>::iterator fence,
     const Fenced done = std::move(fence->second);
     fences_.erase(fence);
     if (!fenced.complete) return done(fail(Errc::closed, "{}", fenced.why));
+    met_ = true;
     std::vector<std::string> parts;
     for (const FenceEntry& entry : fenced.entries) parts.push_back(entry.bytes);
     done(std::move(parts));

@@ -26,6 +26,9 @@ public:
     /// A `reply` or `fenced` frame. Errc: invalid_input
     Result<void> on_frame(const FrameView& frame);
 
+    /// All ranks have come to a fence of this generation: they have met.
+    bool met() const { return met_; }
+
     void fence(std::string_view name, std::string bytes, Fenced done) override;
     void mail(std::uint32_t node_rank, std::string bytes) override;
     void open_mail(std::function<void(std::string bytes)> take) override;
@@ -43,9 +46,10 @@ private:
     std::uint64_t generation_ = 0;
     std::uint32_t node_rank_ = 0;
     std::uint32_t first_rank_ = 0;
-    std::uint32_t ranks_ = 0;  ///< of this host
+    std::uint32_t ranks_ = 0;                                   ///< of this host
     std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< the next, by name
     std::map<FenceKey, Fenced> fences_;
+    bool met_ = false;
     std::function<void(std::string)> take_mail_;
 };
 

@@ -1,13 +1,14 @@
 // Runs programs as the ranks of hosts that are all this machine, each host with its own server of PMIx:
 //
 //     pmix_here [--mode auto|pmix|pmi1|pmi2] [--prepare] [--library FILE] [--seconds S] [--times N]
-//               [--keep] RANKS... -- PROGRAM ARGUMENTS...
+//               [--keep] [--first] RANKS... -- PROGRAM ARGUMENTS...
 //
 // "pmix_here 2 1 -- ./hello" has a host with two ranks and one with one. What ranks do with MPI, and
 // how they end, comes on standard output behind "mpi: ", at the end. A rank that ends with an error,
-// or without MPI_Finalize, ends the fences of the others, and all ranks are killed unless --keep. The
-// job is started N times, one after the other. After S seconds (20) what is left is killed. The exit
-// status is that of the first rank that failed, 128 and the signal.
+// or without MPI_Finalize, ends the fences of the others, and all ranks are killed unless --keep. With
+// --first, only those of the first host are started at all. The job is started N times, one after the
+// other. After S seconds (20) what is left is killed. The exit status is that of the first rank that
+// failed, 128 and the signal.
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -30,6 +31,7 @@ struct Options {
     MpiMode mode = MpiMode::automatic;
     bool prepare = false;
     bool keep = false;
+    bool first = false;
     std::string library;
     int seconds = 20;
     int times = 1;
@@ -60,6 +62,8 @@ std::optional<Options> parse(const std::vector<std::string>& words) {
             options.prepare = true;
         } else if (word == "--keep") {
             options.keep = true;
+        } else if (word == "--first") {
+            options.first = true;
         } else if (word.starts_with("--")) {
             if (++i == words.size()) return {};
             const auto mode = mode_of(words[i]);
@@ -89,7 +93,8 @@ public:
         : hosts_(hosts), options_(options), children_(io, SIGCHLD) {}
 
     bool start() {
-        for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        const std::size_t hosts = options_.first ? 1 : hosts_.size();
+        for (std::uint32_t host = 0; host < hosts; ++host)
             for (const std::uint32_t rank : hosts_.world(host).ranks)
                 if (!start(rank, host)) return false;
         return true;
@@ -97,10 +102,8 @@ public:
 
     /// Until all ranks have ended.
     asio::awaitable<void> wait() {
-        while (!running_.empty()) {
-            reap();
-            if (!running_.empty()) co_await children_.async_wait(use_tuple);
-        }
+        for (reap(); !running_.empty() || unreported_ > 0; reap())
+            co_await children_.async_wait(use_tuple);
     }
 
     void kill_all() {
@@ -116,8 +119,8 @@ private:
             env.push_back(name + "=" + value);
         // Else hosts that are one machine take each other's shared memory for their own.
         for (const char* const what : {"btl_vader", "osc_rdma", "osc_sm"})
-            env.push_back(fmt::format("OMPI_MCA_{}_backing_directory={}", what,
-                                      hosts_.directory(host)));
+            env.push_back(
+                fmt::format("OMPI_MCA_{}_backing_directory={}", what, hosts_.directory(host)));
         env.push_back("OMPI_MCA_btl_tcp_if_include=lo");
         env.push_back("OMPI_MCA_mpi_yield_when_idle=1");
         env.push_back(fmt::format("DTRUN_RANK={}", rank));
@@ -139,7 +142,14 @@ private:
         int status = 0;
         for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
             const auto ended = running_.extract(pid);
-            if (!ended.empty()) report(ended.mapped(), status);
+            if (ended.empty()) continue;
+            ++unreported_;
+            // What it did before is read first: it came in before, maybe behind this in the queue.
+            asio::post(children_.get_executor(), [this, rank = ended.mapped(), status] {
+                --unreported_;
+                report(rank, status);
+                children_.cancel();
+            });
         }
     }
 
@@ -161,6 +171,7 @@ private:
     const Options& options_;
     asio::signal_set children_;
     std::map<pid_t, std::uint32_t> running_;
+    int unreported_ = 0;  ///< that have ended
     int status_ = 0;
 };
 
@@ -179,10 +190,11 @@ asio::awaitable<void> run(asio::io_context& io, PmixHosts& hosts, Ranks& ranks,
     for (int i = 0; i < options.times; ++i) {
         hosts.make_directories();
         if (options.prepare) {
-            const auto prepared = co_await hosts.prepare();
+            const auto prepared = co_await hosts.prepare(options.first ? 1 : hosts.size());
             if (!prepared) log::error("{}", prepared.error().message);
         }
         hosts.begin(options.mode, job, static_cast<std::uint64_t>(i) + 1);
+        co_await hosts.ready();
         if (!ranks.start()) {
             log::error("cannot start {}", options.program.front());
             ranks.kill_all();

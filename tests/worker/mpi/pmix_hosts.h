@@ -119,6 +119,7 @@ public:
         for (std::uint32_t host = 0; host < sizes_.size(); ++host) {
             PmixServer::Options options{.host_name = fmt::format("s{}", host + 1),
                                         .library = library,
+                                        .ranks_worth_waiting = 1,
                                         .started = [this](pid_t pid) { pids.push_back(pid); }};
             servers_.push_back(std::make_unique<PmixServer>(io.get_executor(), networks_.of(host),
                                                             mpi, std::move(options)));
@@ -136,12 +137,15 @@ public:
         for (std::size_t host = 0; host < sizes_.size(); ++host)
             directories_.push_back(std::make_unique<TempDir>());
     }
-    asio::awaitable<Result<void>> prepare() {
-        for (std::size_t host = 0; host < sizes_.size(); ++host) {
+    asio::awaitable<Result<void>> prepare(std::size_t hosts) {
+        for (std::size_t host = 0; host < hosts; ++host) {
             auto prepared = co_await servers_[host]->prepare(directory(host));
             if (!prepared) co_return prepared;
         }
         co_return Result<void>();
+    }
+    asio::awaitable<void> ready() {
+        for (const auto& server : servers_) co_await server->ready();
     }
     void begin(MpiMode mode, const std::string& job, std::uint64_t generation = 1) {
         networks_.begin();

@@ -87,6 +87,7 @@ TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round",
     answer(network, {3, "a", 1, true, "", {{0, "x"}, {2, "second"}}});
     REQUIRE(results.size() == 1);
     CHECK(results[0].value() == std::vector<std::string>{"x", "second"});
+    CHECK(network.met());
     answer(network, {2, "a", 0, true, "", {}});  // of the generation before
     answer(network, {3, "b", 0, true, "", {}});  // of a program's own
     CHECK(results.size() == 1);
@@ -96,6 +97,7 @@ TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round",
 
     network.fence("a", "third", done);
     network.begin(two_hosts(4));
+    CHECK_FALSE(network.met());
     answer(network, {3, "a", 2, true, "", {}});
     CHECK(results.size() == 2);
 }

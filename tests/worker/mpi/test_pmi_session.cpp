@@ -107,7 +107,6 @@ TEST_CASE("a barrier brings every host what the others have put", "[worker][pmi]
     const auto waiting = world.ranks[0]->waiting();
     REQUIRE(waiting);
     CHECK_THAT(waiting->what, Contains("barrier of PMI"));
-    CHECK(waiting->starting);
     CHECK_FALSE(world.ranks[1]->waiting());
     CHECK(world.say(1, "cmd=barrier_in\n") == "cmd=barrier_out\n");
     CHECK(world.hear(0) == "cmd=barrier_out\ncmd=get_result rc=0 msg=success value=v2\n");
@@ -283,7 +282,7 @@ TEST_CASE("who waits for an attribute of its host hears of it from another rank,
     CHECK(world.say_two(1, get("3", "TRUE")).empty());
     CHECK(world.say_two(2, get("4", "TRUE")).empty());
     REQUIRE(world.ranks[0]->waiting());
-    CHECK_THAT(world.ranks[0]->waiting()->what, Contains("put a (PMI-2)"));
+    CHECK_THAT(world.ranks[0]->waiting()->what, Contains("put an attribute (PMI-2)"));
     const std::string heard =
         world.say(1, two({"info-putnodeattr", {{"key", "a"}, {"value", "x"}}}));
     CHECK_THAT(heard, Contains("thrid=3;found=TRUE;value=x;rc=0;") &&
@@ -312,6 +311,22 @@ TEST_CASE("the ends of a ring go around all hosts", "[worker][pmi]") {
           "cmd=ring-response;rc=0;ring-count=0;ring-left=r2;ring-right=l1;");
     CHECK(world.hear(2).substr(6) ==
           "cmd=ring-response;rc=0;ring-count=2;ring-left=r1;ring-right=l0;");
+}
+
+TEST_CASE("what is too long to be kept while a thread waits is refused", "[worker][pmi]") {
+    World world({2});
+    world.say(0, kInitTwo);
+    const std::string endless(100'000, 'x');
+    CHECK(world.say_two(0, {"kvs-fence", {{"thrid", endless}}}) ==
+          "cmd=kvs-fence-response;rc=1;errmsg=thrid is too long;");
+    CHECK_THAT(world.say_two(0, {"name-publish", {{"name", "n"}, {"port", endless}}}),
+               Contains("rc=1"));
+    CHECK_THAT(world.say_two(0, {"name-lookup", {{"name", endless}}}), Contains("rc=1"));
+    CHECK_THAT(world.say_two(0, {"info-getnodeattr", {{"key", endless}, {"wait", "TRUE"}}}),
+               Contains("found=FALSE"));
+    CHECK_THAT(world.say_two(0, {"info-putnodeattr", {{"key", endless}}}), Contains("rc=1"));
+    CHECK_THAT(world.say_two(0, {"ring", {{"ring-left", endless}}}), Contains("rc=1"));
+    CHECK_FALSE(world.ranks[0]->waiting());
 }
 
 TEST_CASE("values that are too many or too long are refused", "[worker][pmi]") {
