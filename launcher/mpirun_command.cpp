@@ -194,15 +194,12 @@ private:
     }
 
     /// Names of what ranks on other hosts get from here.
-    Words forwarded(std::initializer_list<string_view> by_itself) const {
+    Words forwarded() const {
         Words names;
         const auto remote = std::ranges::find_if(spec_.hosts, is_remote);
         if (remote == spec_.hosts.end()) return names;  // ranks inherit what mpirun has
-        for (const auto& [name, value] : remote->env) {
-            const auto is_prefix = [&name](string_view prefix) { return name.starts_with(prefix); };
-            if (is_variable_name(name) && std::ranges::none_of(by_itself, is_prefix))
-                names.push_back(name);
-        }
+        for (const auto& [name, value] : remote->env)
+            if (is_variable_name(name)) names.push_back(name);
         return names;
     }
 
@@ -224,8 +221,7 @@ private:
                  options_.stdin_target.rank != 0)
             add({"--stdin", fmt::to_string(options_.stdin_target.rank)});
         if (spec_.directory_required) add({"-wdir", spec_.directory});
-        // It passes its own on by itself, and refuses them twice.
-        for (const std::string& name : forwarded({"OMPI_", "PRTE_", "PMIX_"})) add({"-x", name});
+        for (const std::string& name : forwarded()) add({"-x", name});
         add(options_.mpi_args);
         return {};
     }
@@ -292,8 +288,7 @@ private:
         hydra_output();
         if (auto done = hydra_stdin(); !done) return done;
         if (spec_.directory_required) add({"-wdir", spec_.directory});
-        if (const Words names = forwarded({}); !names.empty())
-            add({"-genvlist", joined(names, ",")});
+        if (const Words names = forwarded(); !names.empty()) add({"-genvlist", joined(names, ",")});
         add(options_.binding_args);
         add(options_.mpi_args);
         add({"-n", count()});

@@ -77,7 +77,9 @@ TEST_CASE("a program that is no known mpirun is named with what it said", "[laun
 TEST_CASE("Open MPI's mpirun gets hosts, places, variables and the program", "[launcher][mpirun]") {
     const Environment caller = {"PATH=/bin", "HOME=/root", "OMPI_MCA_btl=tcp", "TMPDIR=/tmp"};
     CHECK(runs(kOpenmpi4, "-H s1:4,s2:2 -x A=1 prog 'a b'", caller) ==
-          "mpirun -np 6 -H s1:4,s2:2 --bind-to none --map-by slot --tag-output -x A -x PATH prog "
+          "mpirun -np 6 -H s1:4,s2:2 --bind-to none --map-by slot --tag-output -x A -x "
+          "OMPI_MCA_btl -x "
+          "PATH prog "
           "'a b'");
     CHECK(runs(kOpenmpi4, "-np 1 prog", caller) ==
           "mpirun -np 1 -H localhost:1 --bind-to none --map-by slot prog");

@@ -68,6 +68,8 @@ std::vector<std::string> environment(bool shared_memory) {
         constexpr std::array prefixes{
             "PATH=",     "HOME=",  "LANG=",         "LC_ALL=",        "LD_LIBRARY_PATH=",
             "PMIX_MCA_", "HWLOC_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
+        // Of an outer launcher's libpmix: the plug-ins of another version.
+        if (text.starts_with("PMIX_MCA_mca_base_component_path=")) continue;
         for (const std::string_view prefix : prefixes)
             if (text.starts_with(prefix)) kept.emplace_back(text);
     }
