@@ -173,6 +173,8 @@ constexpr std::array kMpi{
     ContractVariable{"OMPI_MCA_btl_vader_backing_directory", fallback,
                      "a directory in /dev/shm of this job on this host, removed at its end"},
     ContractVariable{"OMPI_MCA_btl_sm_backing_directory", fallback, "the same, for Open MPI 5"},
+    ContractVariable{"OMPI_MCA_osc_sm_backing_directory", fallback, "the same, for windows"},
+    ContractVariable{"OMPI_MCA_osc_rdma_backing_directory", fallback, "the same"},
     ContractVariable{"OMPI_MCA_btl_tcp_if_include", fallback,
                      "with several hosts the interface by which they reach each other; not with "
                      "OMPI_MCA_btl_tcp_if_exclude of the user's"},

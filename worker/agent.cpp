@@ -165,25 +165,24 @@ void Agent::rank_exited(const Exited& ended) {
     exited.traceback = error_files_.take(exited.rank);
     feeds_.erase(exited.rank);
     if (!link_) return;
-    mpi_->describe(exited);
-    // A scheduler's signal may have come to the rank first.
-    const bool unclear = !node_.empty() && exited.sent_signal == 0 && ends_job(exited.signal);
-    if (unclear) {
-        ++unreported_;
-        tasks_.spawn(report_later(exited));
-    } else {
-        report(exited);
-    }
+    // What it has said of MPI before may lie unread at this moment.
+    ++unreported_;
+    asio::post(io_, [this, exited]() mutable {
+        mpi_->describe(exited);
+        // A scheduler's signal may have come to the rank first.
+        const bool unclear = !node_.empty() && exited.sent_signal == 0 && ends_job(exited.signal);
+        if (unclear)
+            tasks_.spawn(report_later(exited));
+        else
+            report(exited);
+    });
 }
 
 asio::awaitable<void> Agent::report_later(Exited exited) {
     asio::steady_timer timer(io_, kSignalSpread);
     co_await timer.async_wait(use_tuple);
     if (is_recent(signalled_, exited.signal)) exited.sent_signal = exited.signal;
-    --unreported_;
     report(exited);
-    say_paused();
-    finish_if_done();
 }
 
 void Agent::report(const Exited& exited) {
@@ -191,6 +190,9 @@ void Agent::report(const Exited& exited) {
     ports_->relay().fail_fences(
         fmt::format("rank {} on {} has ended", exited.rank, bootstrap_.host_name));
     pump_->hurry();
+    --unreported_;
+    say_paused();
+    finish_if_done();
 }
 
 /// It may say more, but not for long.

@@ -225,7 +225,9 @@ void add_mpi(Making& make) {
     if (mpi.open_mpi) make.fixed(openmpi_names(make));
     if (!mpi.memory_directory.empty())
         make.fallback({{"OMPI_MCA_btl_vader_backing_directory", mpi.memory_directory},
-                       {"OMPI_MCA_btl_sm_backing_directory", mpi.memory_directory}});
+                       {"OMPI_MCA_btl_sm_backing_directory", mpi.memory_directory},
+                       {"OMPI_MCA_osc_sm_backing_directory", mpi.memory_directory},
+                       {"OMPI_MCA_osc_rdma_backing_directory", mpi.memory_directory}});
     if (mpi.oversubscribed) make.fallback({{"OMPI_MCA_mpi_yield_when_idle", "1"}});
     // Of an interface with the same address on several hosts, as docker0, it would hang.
     if (make.assign.node_count > 1 && !make.facts.interface.empty() &&
