@@ -413,7 +413,8 @@ RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot, const
         {},
         preflight_.directory,
         wants_input(slot.rank),
-        mpi.pmi_fd};
+        mpi.pmi_fd,
+        mpi.mpich};  // it spins
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;

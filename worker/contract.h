@@ -18,6 +18,7 @@ struct MpiFacts {
     std::string memory_directory{};  ///< for memory that ranks share; empty: the library's choice
     bool oversubscribed = false;     ///< more ranks here than processors
     bool open_mpi = false;           ///< the program is linked with it
+    bool mpich = false;              ///< or with this
 };
 
 /// What the variables are made from.

@@ -30,6 +30,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 struct ChildPlan {
     pid_t parent;
     int in, out, err, status, inherited;
+    bool own_session;
     const char* directory;
     const char* path;
     char** argv;
@@ -44,7 +45,7 @@ struct ChildPlan {
 }
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
-    ::setsid();
+    plan.own_session ? ::setsid() : ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != plan.parent) ::_exit(125);  // the agent died before the line above
     sigset_t none;
@@ -105,12 +106,14 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
     auto env = pointers(command.env);
     auto shell_argv = pointers(shell_words);
     const ChildPlan plan{
-        ::getpid(),          in.read.get(),     out->write.get(),          err->write.get(),
-        status->write.get(), command.inherited, command.directory.c_str(), command.path.c_str(),
-        argv.data(),         env.data(),        shell_argv.data()};
+        ::getpid(),           in.read.get(),     out->write.get(),    err->write.get(),
+        status->write.get(),  command.inherited, command.own_session, command.directory.c_str(),
+        command.path.c_str(), argv.data(),       env.data(),          shell_argv.data()};
     const pid_t pid = ::fork();
     if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
     if (pid == 0) run_child(plan);
+    // As the child does: whoever is first, the group exists when we go on.
+    if (!command.own_session) ::setpgid(pid, pid);
 
     RankProcess process{pid, std::move(in.write), std::move(out->read), std::move(err->read),
                         std::move(status->read)};

@@ -16,6 +16,9 @@ struct RankCommand {
     std::string directory;
     bool wants_input = false;  ///< else standard input is /dev/null
     int inherited = -1;        ///< a descriptor of ours that it gets besides, above 2; -1: none
+    /// Linux shares out processors by session. Ranks that wait by yielding have to be in one, ours, to
+    /// yield to each other; those that wait by spinning are not to be in ours.
+    bool own_session = false;
 };
 
 /// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.
@@ -27,9 +30,7 @@ struct RankProcess {
     Fd exec_status;  ///< see exec_result()
 };
 
-/// Forks a rank: SIGKILL when we die, all signals at default, a session and with it a process group of
-/// its own, once exec_result() has returned. By sessions Linux shares out processors fairly: ranks that
-/// spin are not to keep us from what they wait for.
+/// Forks a rank: own process group, SIGKILL when we die, all signals at default.
 /// Returns before it has executed anything. Errc: internal (no processes, no descriptors)
 Result<RankProcess> spawn_rank(const RankCommand& command);
 

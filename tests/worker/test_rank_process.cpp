@@ -58,14 +58,18 @@ TEST_CASE("a rank gets no descriptor but its standard streams, whatever is open 
     CHECK(WEXITSTATUS(wait_for(rank->pid)) == 0);
 }
 
-TEST_CASE("a rank has a session and a process group of its own, and default signals", "[rank_process]") {
-    ::signal(SIGUSR1, SIG_IGN);
-    auto rank = spawn_rank({"/bin/sh", {"sh", "-c", "kill -USR1 $$; sleep 30"}, {}, "/", false});
-    ::signal(SIGUSR1, SIG_DFL);
-    REQUIRE(exec_result(*rank).has_value());
-    CHECK(::getpgid(rank->pid) == rank->pid);
-    CHECK(::getsid(rank->pid) == rank->pid);
-    CHECK(WTERMSIG(wait_for(rank->pid)) == SIGUSR1);
+TEST_CASE("a rank is the leader of its own process group, with default signals", "[rank_process]") {
+    for (const bool own_session : {false, true}) {
+        RankCommand command{"/bin/sh",  {"sh", "-c", "kill -USR1 $$; sleep 30"}, {}, "/", false, -1,
+                            own_session};
+        ::signal(SIGUSR1, SIG_IGN);
+        auto rank = spawn_rank(command);
+        ::signal(SIGUSR1, SIG_DFL);
+        REQUIRE(exec_result(*rank).has_value());
+        CHECK(::getpgid(rank->pid) == rank->pid);
+        CHECK((::getsid(rank->pid) == rank->pid) == own_session);
+        CHECK(WTERMSIG(wait_for(rank->pid)) == SIGUSR1);
+    }
 }
 
 TEST_CASE("what cannot be executed is told by exec_result, not by an exit code", "[rank_process]") {

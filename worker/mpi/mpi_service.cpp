@@ -113,6 +113,7 @@ Result<MpiService::Offer> MpiService::offer(std::uint32_t rank) {
     offer.facts.pmix = pmix_.variables(rank);
     if (in_memory_) offer.facts.memory_directory = directory_;
     offer.facts.open_mpi = linked_ == LinkedMpi::open_mpi;
+    offer.facts.mpich = linked_ == LinkedMpi::mpich;
     offer.facts.oversubscribed = world_.ranks.size() > std::thread::hardware_concurrency();
     return offer;
 }
