@@ -73,7 +73,7 @@ std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const Tail
                            spec.options.program.front(), first.error);
     std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
                                         : fmt::format("exited with code {}", first.code);
-    if (first.mpi == MpiUse::aborted) how = "called MPI_Abort and " + how;
+    if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
     if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
     if (first.core_dumped) how += ", core dumped";
     how += " after " + duration_text(first.ran_ns);

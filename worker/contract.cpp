@@ -216,12 +216,10 @@ void add_pmi_names(Making& make) {
 /// Everything by which Open MPI, and MPICH and its relatives, find the agent's servers.
 void add_mpi(Making& make) {
     const MpiFacts& mpi = make.facts.mpi;
+    if (mpi.pmi_fd < 0) return;  // --mpi none
     make.fixed(mpi.pmix);
-    if (mpi.pmi_fd >= 0) {
-        make.fixed(
-            {{"PMI_FD", text(static_cast<std::uint64_t>(mpi.pmi_fd))}, {"PMI_SPAWNED", "0"}});
-        make.fixed(pmi_names(make));
-    }
+    make.fixed({{"PMI_FD", text(static_cast<std::uint64_t>(mpi.pmi_fd))}, {"PMI_SPAWNED", "0"}});
+    make.fixed(pmi_names(make));
     if (mpi.open_mpi) make.fixed(openmpi_names(make));
     if (!mpi.memory_directory.empty())
         make.fallback({{"OMPI_MCA_btl_vader_backing_directory", mpi.memory_directory},

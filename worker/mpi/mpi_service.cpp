@@ -29,7 +29,14 @@ void make_unique(std::vector<std::string>& names) {
 
 MpiService::MpiService(asio::any_io_executor executor, RelayedStore::Send send, Options options)
     : options_(std::move(options)),
-      network_(std::move(send)),
+      network_(std::move(send),
+               [this] {
+                   mpi_refused(kNoRank,
+                               fmt::format("the MPI libraries of all ranks together put up more than "
+                                           "{} MiB at once, which is more than dtrun passes on; use "
+                                           "fewer ranks, or --mpi mpirun",
+                                           Fence::kBytesMax >> 20));
+               }),
       pmix_(executor, network_, *this,
             {.host_name = options_.host_name, .library = {}, .started = options_.started}),
       pmi_(executor, network_, *this) {}

@@ -23,7 +23,7 @@ public:
     using Fenced = std::function<void(Result<std::vector<std::string>>)>;
     /// Comes to a fence for all ranks of this host: one message up and down the tree. Every host calls
     /// it as often as the others for each name.
-    /// \param done  called once, later, not from within the call; never after forget_all()
+    /// \param done  called once, later, not from within the call; never after the next generation began
     virtual void fence(std::string_view name, std::string bytes, Fenced done) = 0;
 
     /// Brings bytes to one host's agent, in order with what we sent it before.

@@ -119,7 +119,7 @@ void PmiHost::fence(Gathering& gathering, const char* name, std::string bytes,
 void PmiHost::barrier_passed(const std::vector<std::string>& parts) {
     for (const std::string& part : parts)
         if (const auto merged = table_.merge(part); !merged)
-            log::warn("PMI: {}", merged.error().message);
+            return observer_.mpi_refused(kNoRank, "PMI: " + merged.error().message);
     // Who is let go may come to the next one at once.
     for (PmiMember* member : std::exchange(barrier_.in, {})) member->barrier_passed();
 }
@@ -168,8 +168,8 @@ void PmiHost::give_up() {
 void PmiHost::spawn_refused(std::uint32_t rank) {
     if (std::exchange(spawn_refused_, true)) return;
     log::warn(
-        "rank {} has called MPI_Comm_spawn, which fails: a job of dtrun has the ranks that "
-        "-np gives it, and no others",
+        "rank {} called MPI_Comm_spawn, which dtrun does not offer: start all ranks at once, "
+        "with -np",
         rank);
 }
 

@@ -54,7 +54,7 @@ public:
         const char* what = nullptr;
         Deadline since{};
     };
-    /// Only of what belongs to MPI_Init or MPI_Finalize.
+    /// For other ranks.
     std::optional<Waiting> waiting() const;
 
 private:
@@ -98,6 +98,7 @@ private:
     void get_appnum(const PmiCommand& command);
     void get_my_kvsname(const PmiCommand& command);
     void get_universe_size(const PmiCommand& command);
+    bool is_our_table(const PmiCommand& command) const;
     void get_ranks2hosts(const PmiCommand& command);
     void put(const PmiCommand& command);
     void get(const PmiCommand& command);

@@ -74,8 +74,16 @@ void PmiSession::get_ranks2hosts(const PmiCommand&) {
     out_ += host_.ranks_to_hosts();
 }
 
+/// There is only one; some clients do not name it.
+bool PmiSession::is_our_table(const PmiCommand& command) const {
+    const std::string_view table = command.value("kvsname");
+    return table.empty() || table == host_.kvs_name();
+}
+
 void PmiSession::put(const PmiCommand& command) {
-    const auto done = host_.table().put(command.value("key"), command.value("value"));
+    const auto done = is_our_table(command)
+                          ? host_.table().put(command.value("key"), command.value("value"))
+                          : fail(Errc::invalid_input, "there is no such table");
     if (done)
         reply("put_result", {{"rc", "0"}, {"msg", "success"}});
     else
@@ -84,11 +92,10 @@ void PmiSession::put(const PmiCommand& command) {
 
 void PmiSession::get(const PmiCommand& command) {
     const std::string_view key = command.value("key");
-    const std::string_view table = command.value("kvsname");
     const std::string* value = nullptr;
     if (key == "PMI_process_mapping")
         value = host_.process_mapping().empty() ? nullptr : &host_.process_mapping();
-    else if (table.empty() || table == host_.kvs_name())
+    else if (is_our_table(command))
         value = host_.table().get(key);
     if (value != nullptr && can_be_read(*value))
         reply("get_result", {{"rc", "0"}, {"msg", "success"}, {"value", *value}});

@@ -1,6 +1,7 @@
 #include "worker/mpi/relayed_network.h"
 
 #include "base/log.h"
+#include "rendezvous/fence_table.h"
 
 namespace dtrun {
 namespace {
@@ -58,6 +59,7 @@ void RelayedNetwork::end_fence(std::map<FenceKey, Fenced>::iterator fence,
                                const dtrun::Fenced& fenced) {
     const Fenced done = std::move(fence->second);
     fences_.erase(fence);
+    if (!fenced.complete && fenced.why == kTooManyBytes) too_much_();
     if (!fenced.complete) return done(fail(Errc::closed, "{}", fenced.why));
     met_ = true;
     std::vector<std::string> parts;

@@ -19,7 +19,9 @@ namespace dtrun {
 /// Thread: one.
 class RelayedNetwork final : public MpiNetwork {
 public:
-    explicit RelayedNetwork(RelayedStore::Send send) : send_(send), store_(std::move(send)) {}
+    /// \param too_much  called when a fence has failed because ranks brought more than it takes
+    RelayedNetwork(RelayedStore::Send send, std::function<void()> too_much)
+        : send_(send), too_much_(std::move(too_much)), store_(std::move(send)) {}
 
     /// Forgets the generation before: nobody who waits in it is answered.
     void begin(const MpiWorld& world);
@@ -42,6 +44,7 @@ private:
     void next_mail();
 
     RelayedStore::Send send_;
+    std::function<void()> too_much_;
     RelayedStore store_;
     std::uint64_t generation_ = 0;
     std::uint32_t node_rank_ = 0;

@@ -1,3 +1,4 @@
+#include "rendezvous/fence_table.h"
 #include "rendezvous/request.h"
 #include "tests/support/temp_dir.h"
 #include "worker/left_behind.h"
@@ -70,7 +71,7 @@ TEST_CASE("a file that only begins like a program has no MPI", "[mpi]") {
 
 TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round", "[mpi]") {
     Sent sent;
-    RelayedNetwork network(sent.send());
+    RelayedNetwork network(sent.send(), [] { FAIL("too much"); });
     network.begin(two_hosts(3));
     std::vector<Result<std::vector<std::string>>> results;
     const auto done = [&results](Result<std::vector<std::string>> result) {
@@ -102,9 +103,21 @@ TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round",
     CHECK(results.size() == 2);
 }
 
+TEST_CASE("a fence that was brought too much says so", "[mpi]") {
+    Sent sent;
+    int too_much = 0;
+    RelayedNetwork network(sent.send(), [&too_much] { ++too_much; });
+    network.begin(two_hosts(1));
+    int failed = 0;
+    network.fence("a", "x", [&failed](const auto& result) { failed += !result.has_value(); });
+    answer(network, {1, "a", 0, false, kTooManyBytes, {}});
+    CHECK(too_much == 1);
+    CHECK(failed == 1);
+}
+
 TEST_CASE("mail comes in order, also what came before somebody looked", "[mpi]") {
     Sent sent;
-    RelayedNetwork network(sent.send());
+    RelayedNetwork network(sent.send(), [] { FAIL("too much"); });
     network.begin(two_hosts(1));
     network.mail(0, "to another");
     std::vector<std::string> taken;
