@@ -6,6 +6,7 @@
 #include "launcher/contracts_command.h"
 #include "launcher/horovod_config.h"
 #include "launcher/mpirun_options.h"
+#include "rendezvous/contracts.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -122,6 +123,44 @@ Result<void> add_config_file(Draft& draft) {
     auto values = parse_horovod_config(*text, draft.config_file);
     if (!values) return std::unexpected(values.error());
     draft.tuning.merge(*values);  // keeps what flags said
+    return {};
+}
+
+/// The variables that the user sets win, so the operations on CPUs have to follow them.
+void follow_controller(Draft& draft, EnvironmentView environment) {
+    const auto controller = draft.tuning.find(kHorovodController);
+    if (controller == draft.tuning.end()) return;
+    const auto take = [&entry = controller->second](string_view value) {
+        if (value == "gloo" || value == "mpi") entry = value;
+    };
+    for (const string_view word : draft.options.export_vars) {
+        const std::size_t equals = word.find('=');
+        if (word.substr(0, equals) != kHorovodController) continue;
+        take(equals == string_view::npos ? find_variable(environment, word).value_or("")
+                                         : word.substr(equals + 1));
+    }
+    for (const auto& [name, value] : draft.options.assignments)
+        if (name == kHorovodController) take(value);
+}
+
+/// Whether MPI is wanted that nobody offers.
+Result<void> check_mpi(const Draft& draft) {
+    const Options& options = draft.options;
+    if (options.mpirun) return {};
+    const auto controller = draft.tuning.find(kHorovodController);
+    const bool for_horovod = controller != draft.tuning.end() && controller->second == "mpi";
+    if (for_horovod && options.mpi == MpiMode::none)
+        return fail(Errc::invalid_input,
+                    "MPI is Horovod's controller (--mpi without a word, or 'controller: mpi' in "
+                    "--config-file), but --mpi none offers none; leave one of them out");
+    if (!for_horovod && !draft.mpi_asked) return {};
+    const auto contracts = effective_contracts(options.contracts);
+    if (!contracts) return std::unexpected(contracts.error());
+    if (std::ranges::find(*contracts, "mpi") == contracts->end())
+        return fail(Errc::invalid_input,
+                    "--contract {} leaves out mpi, without which no rank finds MPI; add "
+                    "--contract mpi",
+                    fmt::join(options.contracts, ","));
     return {};
 }
 
@@ -384,6 +423,8 @@ CommandLine text_command(CommandLine::Kind kind, std::string (*help)()) {
 Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
     if (const auto done = check_conflicts(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
+    follow_controller(draft, environment);
+    if (const auto done = check_mpi(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());
     CommandLine command;

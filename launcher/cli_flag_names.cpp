@@ -149,6 +149,7 @@ Result<string_view> OptionReader::chosen_word(const FoundFlag& found) {
     const auto choices = split(metavar.substr(1, metavar.size() - 2), '|');
     const string_view next = words_[at_];
     if (std::ranges::find(choices, next) != choices.end()) return words_[at_++];
+    if (next.find('/') != string_view::npos) return string_view{};
     const std::vector<std::string> names(choices.begin(), choices.end());
     if (const std::string hint = did_you_mean(next, names); !hint.empty())
         return fail(Errc::invalid_input, "{}: '{}' is not one of {}{} (-- before a program)",
@@ -174,8 +175,8 @@ Result<string_view> OptionReader::option_value(const FoundFlag& found) {
     const string_view next = words_[at_];
     const bool is_number =
         next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
-    const bool is_several_words = next.find(' ') != string_view::npos;
-    if (next.size() > 1 && next.front() == '-' && !is_number && !is_several_words)
+    const bool is_arguments = found.flag->is_arguments && next.find(' ') != string_view::npos;
+    if (next.size() > 1 && next.front() == '-' && !is_number && !is_arguments)
         return fail(Errc::invalid_input,
                     "{} needs a value: {} {} (with '=' if it begins with a dash)", found.name,
                     found.name, found.flag->metavar);

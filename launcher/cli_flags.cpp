@@ -131,6 +131,7 @@ Result<void> set_gloo(Draft& draft, string_view) {
 }
 
 Result<void> set_mpi(Draft& draft, string_view value) {
+    draft.mpi_asked = value != "none" && value != "mpirun";
     if (value.empty()) return set_controller(draft, "mpi");
     const auto choice =
         choose<std::pair<MpiMode, bool>>(value, {{"auto", {MpiMode::automatic, false}},
@@ -277,18 +278,16 @@ std::vector<Flag> environment_flags() {
          set_store, ""},
         {"--mpi", "[auto|pmix|pmi1|pmi2|mpirun|none]", environment,
          "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, MVAPICH), "
-         "auto: "
-         "as each rank asks; none; or mpirun: the site's own starts them. Alone as of horovodrun: "
-         "auto, and MPI is Horovod's controller (default: auto)",
+         "auto: as each rank asks; none; or mpirun: the site's own starts them. Alone as of "
+         "horovodrun: auto, and MPI is Horovod's controller (default: auto)",
          set_mpi, ""},
         {"--mpi-args", "ARGS", environment,
          "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or mpiexec of "
-         "PATH "
-         "(default: none)",
-         add_words<&Options::mpi_args>, ""},
+         "PATH (default: none)",
+         add_words<&Options::mpi_args>, "", true},
         {"--binding-args", "ARGS", environment,
          "for it, of binding and mapping (default: with Open MPI --bind-to none --map-by slot)",
-         add_words<&Options::binding_args>, ""},
+         add_words<&Options::binding_args>, "", true},
         {"--wdir -wdir", "DIR", environment,
          "working directory on every host (default: the current one if the host has it, else your "
          "home)",
@@ -300,8 +299,7 @@ std::vector<Flag> reaching_flags() {
     return {
         {"--transport", "ssh|slurm|local", reaching,
          "how to get onto the hosts: one ssh each, one srun for all, or only this machine "
-         "(default: "
-         "srun for the hosts of a Slurm allocation, else ssh)",
+         "(default: srun for the hosts of a Slurm allocation, else ssh)",
          set_transport, ""},
         {"--ssh-port -p", "PORT", reaching, "port, 1 to 65535 (default: ~/.ssh/config, else 22)",
          set_ssh_port, ""},
@@ -339,8 +337,7 @@ std::vector<Flag> output_flags() {
     return {
         {"--tag", "FORM", output,
          "before each line: none, rank, host, rank-host or horovod, which is [3]<stdout>: "
-         "(default: "
-         "horovod; none with one rank)",
+         "(default: horovod; none with one rank)",
          set_tag, ""},
         {"--timestamps --prefix-output-with-timestamp -prefix-timestamp", "", output,
          "the time before each line, taken on its host (default: none)",

@@ -33,6 +33,7 @@ struct Draft {
     HostsCommand hosts;
     TorchrunWords torchrun;
     DeepspeedWords deepspeed;
+    bool mpi_asked = false;  ///< --mpi asks for MPI that dtrun offers
 };
 
 /// `native`: of the program whose front end it is; wins where a shortened name could be several,
@@ -62,7 +63,8 @@ struct Flag {
     std::string_view help;
     /// Stores the value ("" if there is none); the error does not name the flag.
     std::function<Result<void>(Draft&, std::string_view value)> apply;
-    std::string_view refused;  ///< why dtrun has no such flag; apply is empty then
+    std::string_view refused;   ///< why dtrun has no such flag; apply is empty then
+    bool is_arguments = false;  ///< a value with blanks may begin with a dash
 
     Value value() const;
     std::string_view first_name() const { return names.substr(0, names.find(' ')); }

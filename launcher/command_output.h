@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,9 +17,11 @@ struct CommandOutput {
     int status = 0;  ///< its exit code; 128+n after signal n
 };
 
-/// Runs a program, found in PATH, without standard input, until it closes what we read. Blocks for
-/// at most 10 s.
+/// Runs a program, found in PATH, without standard input, until it has closed what we read and has
+/// ended. Blocks for at most `limit`; what is left of it then is killed, with its children.
+/// A signal that ends us ends them too.
 /// Errc: not_found (no such program), timed_out, invalid_input (more than 16 MiB), internal
-Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured);
+Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured,
+                                     std::chrono::milliseconds limit = std::chrono::seconds(10));
 
 }  // namespace dtrun

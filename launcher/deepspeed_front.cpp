@@ -146,8 +146,7 @@ Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
     if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun deepspeed starts the ranks itself, with what deepspeed "
-                    "gives them; "
-                    "for mpirun write dtrun --mpi mpirun ... program");
+                    "gives them; for mpirun write dtrun --mpi mpirun ... program");
     if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
         return std::unexpected(done.error());
     std::vector<std::string> warnings;

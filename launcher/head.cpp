@@ -284,6 +284,7 @@ void Head::agent_exited(std::uint32_t host, const Exited& told) {
     }
     waits_.rank_ended(exited.rank, exited.mpi);
     job_.rank_exited(host, exited);
+    watch_waits();
     step();
 }
 

@@ -93,6 +93,7 @@ private:
     asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
     asio::awaitable<void> wait_for_relay(std::uint32_t host);
     Bootstrap common_bootstrap() const;
+    JobId mpi_job() const;
     Bytes bootstrap_frame(std::uint32_t host) const;
     Bytes step_bootstrap_frame() const;
     void host_failed(std::uint32_t host, const Error& error);

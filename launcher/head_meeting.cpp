@@ -172,6 +172,7 @@ void Head::agent_waits(std::uint32_t host, Waits waits) {
 
 void Head::agent_mpi(std::uint32_t host, const MpiNews& news) {
     if (!spec_.daemon && news.generation != membership_.generation()) return;
+    if (!news.note.empty()) return log::warn("{}", news.note);
     if (!news.problem.empty()) {
         const std::uint32_t rank = news.rank - first_rank_;
         const std::string who = runs_on(rank, host) ? fmt::format("rank {}", news.rank) : "a rank";

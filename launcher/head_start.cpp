@@ -1,5 +1,6 @@
 // How a job begins: a server that agents can reach, and an agent on each host.
 
+#include "base/crypto.h"
 #include "base/log.h"
 #include "base/net.h"
 #include "base/strings.h"
@@ -56,6 +57,8 @@ StartFailure failure_kind(HostProblem problem) {
             return StartFailure::not_executable;
         case HostProblem::directory_missing:
             return StartFailure::directory_missing;
+        case HostProblem::mpi:
+            return StartFailure::mpi;
         default:
             return StartFailure::other;
     }
@@ -257,6 +260,7 @@ Bootstrap Head::common_bootstrap() const {
     boot.tasks_per_node = tasks_per_node(ranks);
     boot.torch_store = options.torch_store;
     boot.mpi = options.mpi;
+    boot.mpi_job = hex(mpi_job());
     boot.max_restarts = static_cast<std::uint32_t>(options.max_restarts);
     boot.role = options.role;
     boot.run_id = options.run_id;
@@ -266,6 +270,18 @@ Bootstrap Head::common_bootstrap() const {
     if (boot.reserve_everywhere)
         boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
     return boot;
+}
+
+/// Half of what keeps others of a host out of PMIx is that they cannot guess it.
+JobId Head::mpi_job() const {
+    if (!spec_.daemon) return job_id_;
+    constexpr std::string_view kPurpose = "dtrun mpi";
+    const auto bytes = reinterpret_cast<const std::uint8_t*>(kPurpose.data());
+    const Sha256 digest =
+        hmac_sha256(spec_.daemon->credentials.secret.bytes(), {std::span(bytes, kPurpose.size())});
+    JobId id{};
+    std::copy_n(digest.begin(), id.size(), id.begin());
+    return id;
 }
 
 Bytes Head::bootstrap_frame(std::uint32_t host) const {

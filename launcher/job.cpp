@@ -24,6 +24,8 @@ int failure_code(StartFailure kind) {
         case StartFailure::not_executable:
         case StartFailure::directory_missing:
             return kExitNotExecutable;
+        case StartFailure::mpi:
+            return kExitStuck;
         case StartFailure::other:
             return kExitInternal;
     }

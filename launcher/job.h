@@ -20,6 +20,7 @@ enum class StartFailure : std::uint8_t {
     program_missing,
     not_executable,
     directory_missing,
+    mpi,  ///< the program's MPI cannot be served there
     other,
 };
 

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cerrno>
 #include <csignal>
@@ -15,18 +16,25 @@
 namespace dtrun {
 namespace {
 
-// Beyond the numbers that shells and wrappers around mpirun use, and as --plan shows it.
+/// The hostfile's number, which --plan shows, is above those that shells and wrappers around mpirun
+/// use.
 constexpr int kHostfileFd = 64;
 
 std::string hostfile_path(int fd) {
     return fmt::format("/dev/fd/{}", fd);
 }
 
+bool is_program(const std::string& path) {
+    struct stat about {};
+    return ::stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) &&
+           ::access(path.c_str(), X_OK) == 0;
+}
+
 std::string find_in_path(EnvironmentView caller, std::string_view name) {
     const std::string_view path = find_variable(caller, "PATH").value_or("/usr/bin:/bin");
     for (const std::string_view folder : split(path, ':')) {
         std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
-        if (::access(file.c_str(), X_OK) == 0) return file;
+        if (is_program(file)) return file;
     }
     return "";
 }
@@ -37,6 +45,8 @@ Result<Fd> memory_file(std::string_view content) {
     if (!made) return fail(Errc::internal, "memfd_create: {}", std::strerror(errno));
     if (auto done = write_all(made.get(), content); !done) return std::unexpected(done.error());
     Fd inherited(::fcntl(made.get(), F_DUPFD, kHostfileFd));
+    if (!inherited)  // ulimit -n allows no such number
+        inherited.reset(::fcntl(made.get(), F_DUPFD, STDERR_FILENO + 1));
     if (!inherited) return fail(Errc::internal, "F_DUPFD: {}", std::strerror(errno));
     return inherited;
 }
@@ -65,12 +75,19 @@ Result<MpirunProgram> find_mpirun(EnvironmentView caller) {
     constexpr std::string_view kInstead =
         "or leave --mpi mpirun out: dtrun starts MPI programs without one";
     const std::string named(find_variable(caller, "DTRUN_MPIRUN").value_or(""));
-    std::string path = named.find('/') != std::string::npos ? named : "";
+    const bool is_path = named.find('/') != std::string::npos;
+    if (is_path && !is_program(named))
+        return fail(Errc::not_found,
+                    "--mpi mpirun: DTRUN_MPIRUN={}: no file that can be executed; name another, {}",
+                    named, kInstead);
+    std::string path = is_path ? named : "";
     if (path.empty() && !named.empty()) path = find_in_path(caller, named);
     if (named.empty()) path = find_in_path(caller, "mpirun");
     if (named.empty() && path.empty()) path = find_in_path(caller, "mpiexec");
     if (path.empty() && !named.empty())
-        return fail(Errc::not_found, "--mpi mpirun: DTRUN_MPIRUN={}: not found in PATH", named);
+        return fail(Errc::not_found,
+                    "--mpi mpirun: DTRUN_MPIRUN={}: not found in PATH; name another, {}", named,
+                    kInstead);
     if (path.empty())
         return fail(Errc::not_found,
                     "--mpi mpirun: PATH has neither mpirun nor mpiexec; install Open MPI or MPICH, "
@@ -110,7 +127,9 @@ Error run_mpirun(const JobSpec& spec, const MpirunCommand& command) {
         auto made = memory_file(command.hostfile);
         if (!made) return made.error();
         hostfile = std::move(*made);
-        std::ranges::replace(words, hostfile_path(kHostfileFd), hostfile_path(hostfile.get()));
+        // The first is ours: what the user gives stands behind it.
+        const auto name = std::ranges::find(words, hostfile_path(kHostfileFd));
+        if (name != words.end()) *name = hostfile_path(hostfile.get());
     }
     if (spec.options.stdin_target.kind == StdinTarget::Kind::none) {
         const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -90,8 +90,9 @@ std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
     text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
                         spec.sources.slots, spec.sources.world_size);
     text += "command:    " + command_text(spec) + "\n";
+    const bool or_home = !spec.directory_required && !spec.options.mpirun;
     text += fmt::format("directory:  {}{}\n", spec.directory,
-                        spec.directory_required ? "" : " (home on hosts that lack it)");
+                        or_home ? " (home on hosts that lack it)" : "");
     for (const auto& [name, value] : spec.env_added)
         text += fmt::format("env added:  {}={}\n", name, shell_quote(value));
     if (mpirun != nullptr) text += mpirun_text(*mpirun);

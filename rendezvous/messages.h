@@ -73,6 +73,7 @@ struct Bootstrap {
     std::string tasks_per_node;                  ///< and their ranks, as 4(x2),3
     TorchStore torch_store = TorchStore::agent;
     MpiMode mpi = MpiMode::automatic;
+    std::string mpi_job;  ///< names the job to MPI; the same on all hosts, and not to be guessed
     std::uint32_t max_restarts = 0;
     std::string role = "default";  ///< torchrun's --role
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
@@ -97,7 +98,8 @@ struct Bootstrap {
         f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
         f("contracts", m.contracts), f("nodelist", m.nodelist);
         f("tasks_per_node", m.tasks_per_node), f("torch_store", m.torch_store);
-        f("mpi", m.mpi), f("max_restarts", m.max_restarts), f("role", m.role);
+        f("mpi", m.mpi), f("mpi_job", m.mpi_job), f("max_restarts", m.max_restarts);
+        f("role", m.role);
         f("run_id", m.run_id), f("rank_macros", m.rank_macros);
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
     }
@@ -134,6 +136,7 @@ enum class HostProblem : std::uint8_t {
     program_missing,
     not_executable,
     directory_missing,
+    mpi,
     other
 };
 
@@ -683,10 +686,12 @@ struct MpiNews {
     std::uint64_t generation = 0;
     std::uint32_t rank = kNoRank;  ///< the first on this host that has called MPI_Init
     std::string problem;           ///< it cannot have MPI, and why; empty: it can
+    std::string note;              ///< for the user; it goes on
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("rank", m.rank), f("problem", m.problem);
+        f("note", m.note);
     }
     static constexpr FrameType kType = FrameType::mpi;
 };

@@ -76,8 +76,6 @@ asio::awaitable<int> Agent::run() {
         say("dtrun-agent-failed " + joined.error().message);
         co_return 1;
     }
-    tasks_.spawn(watch_lifeline());
-    tasks_.spawn(watch_signals());
     tasks_.spawn(serve_head());
     tasks_.spawn(pulse_->run([this] { beat(); }));
     while (!done_) co_await finished_.async_wait(use_tuple);
@@ -349,6 +347,16 @@ asio::awaitable<void> Agent::start_when_ready() {
     }
 }
 
+/// The ranks of the generation are not wanted any more, nor is what came for them.
+void Agent::forget_start() {
+    starting_.reset();
+    for (const auto& [type, payload] : std::exchange(deferred_, {})) {
+        const auto input = decode<Input>(payload);
+        if (type == FrameType::input && input)
+            link_->send(encode(InputCredit{input->bytes.size()}));
+    }
+}
+
 Result<void> Agent::start_ranks(const Assign& assign, Started& started) {
     std::vector<MpiService::Offer> offers;  // with what ranks inherit
     std::vector<Supervisor::Request> requests;
@@ -441,7 +449,7 @@ Result<void> Agent::on_pause(std::string_view payload) {
     if (!pause) return std::unexpected(pause.error());
     if (leaving_ || strays_) return {};  // there will be no other generation here
     const std::uint64_t generation = pause->generation;
-    starting_.reset();
+    forget_start();
     ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
     supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
                          [this, generation](int strays) {
@@ -453,7 +461,7 @@ Result<void> Agent::on_pause(std::string_view payload) {
 }
 
 void Agent::ranks_paused(std::uint64_t next_generation) {
-    if (strays_) return finish_if_done();  // the job was ended meanwhile
+    if (ending_) return;  // the job, meanwhile
     pausing_ = next_generation;
     say_paused();
 }
@@ -511,11 +519,12 @@ void Agent::leave(std::string_view why) {
 
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {
     pausing_.reset();
-    starting_.reset();
+    ending_ = true;
+    forget_start();
     supervisor_.stop_all(signal, grace, [this](int strays) {
         pump_->hurry();
         mpi_->end([this, strays] {
-            strays_ = strays;
+            strays_ = std::max(strays_.value_or(0), strays);
             finish_if_done();
         });
     });

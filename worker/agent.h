@@ -80,6 +80,7 @@ private:
     void rank_exited(const Exited& exited);
     RankCommand command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi);
     asio::awaitable<void> start_when_ready();
+    void forget_start();
     Result<void> start_ranks(const Assign& assign, Started& started);
     void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
     bool wants_input(std::uint32_t rank) const;
@@ -124,6 +125,7 @@ private:
     std::map<int, Deadline> guard_signalled_;  ///< the same to our guard
     std::optional<int> strays_;                ///< set when no process is left
     int strays_before_ = 0;                    ///< of generations that are over
+    bool ending_ = false;                      ///< end_job() was called
     bool done_ = false;
 };
 

@@ -125,13 +125,16 @@ asio::awaitable<Result<void>> Agent::join_head() {
                                              finish_if_done();
                                          });
     tasks_.spawn(link_->run_writer());
+    tasks_.spawn(watch_lifeline());
+    tasks_.spawn(watch_signals());
     if (preflight_.problem == HostProblem::none && !preflight_.program.empty()) {
         const auto prepared = co_await mpi_->prepare(preflight_.program);
         if (!prepared) {
-            preflight_.problem = HostProblem::other;
+            preflight_.problem = HostProblem::mpi;
             preflight_.problem_text = prepared.error().message;
         }
     }
+    if (leaving_) co_return Result<void>{};  // what was told to end us came first
     join.problem = preflight_.problem;
     join.problem_text = preflight_.problem_text;
     link_->send(encode(join));
@@ -143,7 +146,9 @@ Result<void> Agent::open_mpi() {
     const bool wanted = std::ranges::find(facts_.contracts, "mpi") != facts_.contracts.end();
     options.mode = wanted ? bootstrap_.mpi : MpiMode::none;
     options.host_name = bootstrap_.host_name;
-    options.job = facts_.job;
+    options.job = bootstrap_.mpi_job;
+    options.env = preflight_.env;
+    options.load_limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms) * 3 / 4;
     options.tell = [this](const MpiNews& news) { link_->send(encode(news)); };
     options.aborted = [this](std::uint32_t rank) {
         tasks_.spawn(end_aborted(assign_.generation, rank));

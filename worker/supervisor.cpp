@@ -104,6 +104,7 @@ void Supervisor::reap() {
         const pid_t pid = ::waitpid(-1, &status, WNOHANG);
         if (pid < 0 && errno == EINTR) continue;
         if (pid <= 0) break;
+        if (pid == spared_) spared_ = 0;
         const auto found = ranks_.find(pid);
         if (found == ranks_.end()) continue;
         const Rank rank = found->second;

@@ -169,8 +169,27 @@ TEST_CASE("Horovod's controller is chosen by --mpi, --gloo or the --config-file"
           "HOROVOD_CONTROLLER=mpi");
     CHECK(show(options_of("--no-env --mpi prog", {"HOROVOD_CPU_OPERATIONS=ccl"}).tuning_env) ==
           mpi);
+    CHECK(show(options_of("--mpi -x HOROVOD_CONTROLLER=gloo prog").tuning_env) == gloo);
+    CHECK(show(options_of("--gloo -x HOROVOD_CONTROLLER prog", {"HOROVOD_CONTROLLER=mpi"})
+                   .tuning_env) == mpi);
+    CHECK(show(options_of("--mpi -x HOROVOD_CONTROLLER=gloo HOROVOD_CONTROLLER=mpi prog")
+                   .tuning_env) == mpi);
     for (const char* const both : {"--gloo --mpi prog", "--mpi --gloo prog"})
         CHECK_THAT(error_of(both), EndsWith("are two controllers of Horovod; give one of them"));
+}
+
+TEST_CASE("MPI as Horovod's controller needs MPI", "[launcher][horovod]") {
+    const TempDir directory;
+    const std::string file = directory.write("file", "controller: mpi\n");
+    const std::string error =
+        "MPI is Horovod's controller (--mpi without a word, or 'controller: mpi' in "
+        "--config-file), but --mpi none offers none; leave one of them out";
+    CHECK(error_of("--mpi none --mpi -- prog") == error);
+    CHECK(error_of("--mpi none --config-file " + file + " prog") == error);
+    CHECK_THAT(error_of("--contract none,horovod --config-file " + file + " prog"),
+               EndsWith("add --contract mpi"));
+    CHECK(options_of("--mpi mpirun --config-file " + file + " prog").mpirun);
+    CHECK(options_of("--mpi none --gloo --config-file " + file + " prog").mpi == MpiMode::none);
 }
 
 TEST_CASE("a mistake in a --config-file is named with its place", "[launcher][horovod]") {

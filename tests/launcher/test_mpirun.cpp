@@ -78,9 +78,7 @@ TEST_CASE("Open MPI's mpirun gets hosts, places, variables and the program", "[l
     const Environment caller = {"PATH=/bin", "HOME=/root", "OMPI_MCA_btl=tcp", "TMPDIR=/tmp"};
     CHECK(runs(kOpenmpi4, "-H s1:4,s2:2 -x A=1 prog 'a b'", caller) ==
           "mpirun -np 6 -H s1:4,s2:2 --bind-to none --map-by slot --tag-output -x A -x "
-          "OMPI_MCA_btl -x "
-          "PATH prog "
-          "'a b'");
+          "OMPI_MCA_btl -x PATH prog 'a b'");
     CHECK(runs(kOpenmpi4, "-np 1 prog", caller) ==
           "mpirun -np 1 -H localhost:1 --bind-to none --map-by slot prog");
     CHECK(runs(kOpenmpi4, "-np 3 -H s1:2,s2:2 --map-by node --tag none p") ==
@@ -257,6 +255,7 @@ TEST_CASE("--mpi takes one of its words and never the program", "[launcher][mpir
         {"--mpi=pmix", MpiMode::pmix, false},
         {"--mpi pmi1", MpiMode::pmi1, false},
         {"--mpi pmi2 --mpi", MpiMode::pmi2, false},
+        {"--mpi mpirun --mpi", MpiMode::none, true},
         {"--mpi none", MpiMode::none, false},
         {"--mpi mpirun", MpiMode::none, true},
         {"--mpi mpirun --mpi auto", MpiMode::automatic, false},
@@ -279,10 +278,31 @@ TEST_CASE("a mistake in --mpi is not taken for a program", "[launcher][mpirun]")
           "--mpi: 'pmix1'" + choices + "; did you mean pmix? (-- before a program)");
     CHECK_THAT(error_of("--mpi pmi-2 prog"), Contains("did you mean pmi2?"));
     CHECK(options_of("--mpi -- pmix1").program == std::vector<std::string>{"pmix1"});
+    CHECK(options_of("--mpi ./pmix").program == std::vector<std::string>{"./pmix"});
     CHECK(error_of("--mpi=openmpi prog") == "--mpi: 'openmpi'" + choices);
     CHECK(error_of("--mpi= prog") == "--mpi: the value is empty");
     CHECK_THAT(error_of("--mpi"), StartsWith("no program to run"));
     CHECK_THAT(parse_typed("--help")->text, Contains("--mpi [auto|pmix|pmi1|pmi2|mpirun|none]\n"));
+}
+
+TEST_CASE("MPI that is asked for must be among the contracts", "[launcher][mpirun]") {
+    for (const std::string mode : {"--mpi auto", "--mpi=pmix", "--mpi pmi1", "--mpi pmi2", "--mpi"})
+        CHECK(error_of(mode + " --contract none,torch --contract horovod -- p") ==
+              "--contract none,torch,horovod leaves out mpi, without which no rank finds MPI; add "
+              "--contract mpi");
+    CHECK_THAT(error_of("torchrun --mpi pmix --contract none x.py"), Contains("leaves out mpi"));
+    CHECK(options_of("--mpi pmix --contract none --contract mpi p").mpi == MpiMode::pmix);
+    CHECK(options_of("--mpi pmix --contract jax p").mpi == MpiMode::pmix);
+    CHECK(options_of("--mpi none --contract none p").mpi == MpiMode::none);
+    CHECK(options_of("--mpi auto --mpi none --contract none p").mpi == MpiMode::none);
+    CHECK(options_of("--contract none p").mpi == MpiMode::automatic);
+}
+
+TEST_CASE("arguments for mpirun may begin with a dash, other values may not", "[launcher][cli]") {
+    CHECK(options_of("--mpi mpirun --mpi-args '-mca btl tcp' p").mpi_args.size() == 3);
+    CHECK(options_of("--mpi mpirun --binding-args '-a b' p").binding_args.size() == 2);
+    CHECK_THAT(error_of("--hostfile '-a b' p"), StartsWith("--hostfile needs a value:"));
+    CHECK_THAT(error_of("--mpi mpirun --mpi-args -q p"), StartsWith("--mpi-args needs a value:"));
 }
 
 TEST_CASE("ranks and mpirun itself inherit what belongs to neither a launcher nor dtrun",
@@ -341,8 +361,10 @@ TEST_CASE("the mpirun is DTRUN_MPIRUN, else the first of mpirun and mpiexec",
     CHECK(find_mpirun(Environment{only, "DTRUN_MPIRUN=" + mpiexec})->major == 5);
     CHECK_THAT(find_mpirun(Environment{only, "DTRUN_MPIRUN=x"}).error().message,
                Contains("DTRUN_MPIRUN=x: not found in PATH"));
-    CHECK_THAT(find_mpirun(Environment{only, "DTRUN_MPIRUN=/x/y"}).error().message,
-               Contains("/x/y"));
+    for (const std::string& file :
+         {std::string("/x/y"), directory.path(), directory.write("z", "")})
+        CHECK_THAT(find_mpirun(Environment{only, "DTRUN_MPIRUN=" + file}).error().message,
+                   Contains("DTRUN_MPIRUN=" + file + ": no file that can be executed;"));
     install("mpirun", "echo one; echo 'cannot do that' >&2; exit 3\n");
     CHECK_THAT(find_mpirun(Environment{only}).error().message,
                Contains("--version ends with 3: cannot do that; name another in DTRUN_MPIRUN"));

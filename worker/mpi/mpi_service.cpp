@@ -31,14 +31,19 @@ MpiService::MpiService(asio::any_io_executor executor, RelayedStore::Send send, 
     : options_(std::move(options)),
       network_(std::move(send),
                [this] {
-                   mpi_refused(kNoRank,
-                               fmt::format("the MPI libraries of all ranks together put up more than "
-                                           "{} MiB at once, which is more than dtrun passes on; use "
-                                           "fewer ranks, or --mpi mpirun",
-                                           Fence::kBytesMax >> 20));
+                   mpi_refused(
+                       kNoRank,
+                       fmt::format("the MPI libraries of all ranks together put up more than "
+                                   "{} MiB at once, which is more than dtrun passes on; use "
+                                   "fewer ranks, or --mpi mpirun",
+                                   Fence::kBytesMax >> 20));
                }),
       pmix_(executor, network_, *this,
-            {.host_name = options_.host_name, .library = {}, .started = options_.started}),
+            {.host_name = options_.host_name,
+             .library = {},
+             .env = options_.env,
+             .load_limit = options_.load_limit,
+             .started = options_.started}),
       pmi_(executor, network_, *this) {}
 
 MpiService::~MpiService() {
@@ -80,8 +85,10 @@ void MpiService::remove_directory() {
     if (directory_.empty()) return;
     std::error_code error;
     std::filesystem::remove_all(directory_, error);
-    if (error) log::warn("{}: {}", directory_, error.message());
-    left_behind().remove(directory_);
+    if (error)
+        log::warn("{}: {}", directory_, error.message());
+    else
+        left_behind().remove(directory_);
     directory_.clear();
 }
 
@@ -153,7 +160,7 @@ void MpiService::end(std::function<void()> gone) {
 void MpiService::mpi_initialized(std::uint32_t rank) {
     uses_[rank] = MpiUse::initialized;
     if (std::exchange(told_, true)) return;
-    options_.tell({world_.generation, rank, {}});
+    options_.tell({world_.generation, rank, {}, {}});
 }
 
 void MpiService::mpi_finalized(std::uint32_t rank) {
@@ -168,7 +175,11 @@ void MpiService::mpi_aborted(std::uint32_t rank, std::int32_t code) {
 }
 
 void MpiService::mpi_refused(std::uint32_t rank, std::string why) {
-    options_.tell({world_.generation, rank, std::move(why)});
+    options_.tell({world_.generation, rank, std::move(why), {}});
+}
+
+void MpiService::mpi_noted(std::uint32_t rank, std::string what) {
+    options_.tell({world_.generation, rank, {}, std::move(what)});
 }
 
 void MpiService::stop() noexcept {

@@ -27,7 +27,9 @@ public:
     struct Options {
         MpiMode mode = MpiMode::automatic;
         std::string host_name;  ///< what the user calls this host
-        std::string job;        ///< hexadecimal id
+        std::string job;        ///< Bootstrap::mpi_job
+        Environment env;        ///< of the ranks, in which libpmix is looked for
+        std::chrono::milliseconds load_limit{10'000};  ///< for libpmix, in prepare()
         std::function<void(const MpiNews&)> tell;
         /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
         std::function<void(std::uint32_t rank)> aborted;
@@ -76,6 +78,7 @@ private:
     void mpi_finalized(std::uint32_t rank) override;
     void mpi_aborted(std::uint32_t rank, std::int32_t code) override;
     void mpi_refused(std::uint32_t rank, std::string why) override;
+    void mpi_noted(std::uint32_t rank, std::string what) override;
 
     bool offered() const { return options_.mode != MpiMode::none; }
     Result<void> make_directory();

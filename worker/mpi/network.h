@@ -11,6 +11,12 @@
 
 namespace dtrun {
 
+/// What the user is told when a rank asks for more ranks.
+inline std::string spawn_refusal(std::uint32_t rank) {
+    return "rank " + std::to_string(rank) +
+           " called MPI_Comm_spawn, which dtrun does not offer: start all ranks at once, with -np";
+}
+
 /// How the MPI servers of a job's hosts talk to each other, in its current generation.
 ///
 /// Thread: one.
@@ -47,6 +53,7 @@ public:
     virtual void mpi_aborted(std::uint32_t rank, std::int32_t code) = 0;
     /// The rank, or kNoRank for any, cannot have MPI. \param why  for the user; what to do instead
     virtual void mpi_refused(std::uint32_t rank, std::string why) = 0;
+    virtual void mpi_noted(std::uint32_t rank, std::string what) = 0;  ///< for the user
 };
 
 }  // namespace dtrun

@@ -167,10 +167,7 @@ void PmiHost::give_up() {
 
 void PmiHost::spawn_refused(std::uint32_t rank) {
     if (std::exchange(spawn_refused_, true)) return;
-    log::warn(
-        "rank {} called MPI_Comm_spawn, which dtrun does not offer: start all ranks at once, "
-        "with -np",
-        rank);
+    observer_.mpi_noted(rank, spawn_refusal(rank));
 }
 
 }  // namespace dtrun

@@ -38,18 +38,14 @@ std::string proc_map(const std::vector<Ranks>& nodes) {
     return map;
 }
 
+/// The least that libpmix takes: there is one of these for every rank of the job.
 PmixInfos rank_infos(const PmixJob& job, std::uint32_t rank, std::uint16_t local_rank) {
     const std::uint32_t node = job.node_of_rank[rank];
     PmixInfos infos;
     infos.rank("pmix.rank", rank);
-    infos.u32("pmix.appnum", 0);
-    infos.rank("pmix.apprank", rank);
-    infos.rank("pmix.grank", rank);
     infos.u16("pmix.lrank", local_rank);
     infos.u16("pmix.nrank", local_rank);
-    infos.u32("pmix.nodeid", node);
     infos.text("pmix.hname", job.node_names[node]);
-    infos.u32("pmix.reinc", 0);
     return infos;
 }
 

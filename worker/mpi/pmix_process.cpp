@@ -60,20 +60,21 @@ Result<Fd> program_in_file(const std::string& directory) {
     return file;
 }
 
-/// A server must not see what an outer launcher has told us, and needs little.
-std::vector<std::string> environment(bool shared_memory) {
+/// Libraries are found as ranks find them. Of the rest a server needs little, and must not see what an
+/// outer launcher has told the ranks' environment.
+std::vector<std::string> environment(const PmixProcess::Options& options) {
+    constexpr std::array<std::string_view, 8> names{
+        "PATH",         "HOME",          "LANG",        "LC_ALL", "LD_LIBRARY_PATH",
+        "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"};
     std::vector<std::string> kept;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        const std::string_view text(*variable);
-        constexpr std::array prefixes{
-            "PATH=",     "HOME=",  "LANG=",         "LC_ALL=",        "LD_LIBRARY_PATH=",
-            "PMIX_MCA_", "HWLOC_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
+    for (const auto& [name, value] : options.env) {
+        const bool tunes = name.starts_with("PMIX_MCA_") || name.starts_with("HWLOC_");
         // Of an outer launcher's libpmix: the plug-ins of another version.
-        if (text.starts_with("PMIX_MCA_mca_base_component_path=")) continue;
-        for (const std::string_view prefix : prefixes)
-            if (text.starts_with(prefix)) kept.emplace_back(text);
+        if (name == "PMIX_MCA_mca_base_component_path") continue;
+        if (tunes || std::ranges::find(names, name) != names.end())
+            kept.push_back(name + "=" + value);
     }
-    if (!shared_memory) kept.emplace_back("PMIX_MCA_gds=hash");
+    if (!options.shared_memory) kept.emplace_back("PMIX_MCA_gds=hash");
     return kept;
 }
 
@@ -158,7 +159,7 @@ Result<Started> run(const Fd& file, const PmixProcess::Options& options) {
         if (!*made) return std::unexpected(made->error());
     const std::vector<std::string> words{"dtrun-pmix", fmt::format("{}", kSocketOfChild),
                                          options.directory, options.host_name, options.library};
-    const std::vector<std::string> variables = environment(options.shared_memory);
+    const std::vector<std::string> variables = environment(options);
     auto argv = pointers(words);
     auto env = pointers(variables);
     const ChildPlan plan{::getpid(),          file.get(),          theirs.get(), null.get(),
@@ -187,7 +188,7 @@ Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor ex
     if (started->cause != 0)
         return fail(Errc::denied,
                     "PMIx needs a program of its own, which can be executed neither in memory nor "
-                    "in {}: {}",
+                    "in {}: {} (--mpi mpirun does without)",
                     options.directory, strerror(started->cause));
     return std::shared_ptr<PmixProcess>(new PmixProcess(
         executor, started->pid, std::move(started->socket), std::move(started->output)));

@@ -23,9 +23,10 @@ public:
     struct Options {
         std::string directory;  ///< for libpmix' files
         std::string host_name;
-        std::string library;  ///< empty: libpmix.so.2
-        bool shared_memory =
-            true;  ///< job data are offered in shared memory, not only over sockets
+        std::string library;                                    ///< empty: libpmix.so.2
+        std::map<std::string, std::string, std::less<>> env{};  ///< of the ranks
+        /// Job data are offered in shared memory, not only over sockets.
+        bool shared_memory = true;
     };
     /// Errc: internal, denied
     static Result<std::shared_ptr<PmixProcess>> start(asio::any_io_executor executor,

@@ -188,10 +188,7 @@ void PmixRequests::asked(const PmixAsk& ask) {
 
 void PmixRequests::on(const PmixSpawn& message) {
     if (std::exchange(told_of_spawn_, true)) return;
-    log::warn(
-        "rank {} called MPI_Comm_spawn, which dtrun does not offer: start all ranks at once, "
-        "with -np",
-        message.rank);
+    observer_.mpi_noted(message.rank, spawn_refusal(message.rank));
 }
 
 void PmixRequests::on(const PmixData& message) {

@@ -40,6 +40,8 @@ public:
     /// A frame of the process, of a kind that is a request. Errc: invalid_input
     Result<void> take(const PmixFrame& frame);
     void take_mail(std::string_view bytes);
+    /// Whether a rank would miss the process.
+    bool in_use() const { return !connected_.empty() || !fences_.empty(); }
     /// The process is no more, and there will be no other one.
     void process_gone();
 

@@ -78,21 +78,22 @@ asio::awaitable<Result<void>> PmixServer::prepare(std::string directory) {
     auto started = start_process(true);
     if (!started) co_return started;
     const ProcessPtr process = process_;
-    DeadlineGuard guard(changed_, after(kLoadTime));
+    DeadlineGuard guard(changed_, after(options_.load_limit));
     while (process_ == process && state_ == State::starting && !guard.expired())
         co_await changed_.async_wait(use_tuple);
     if (guard.expired()) {
         abandon_process();
-        co_return fail(Errc::internal, "PMIx: libpmix was not loaded after {} s",
-                       kLoadTime.count());
+        co_return fail(Errc::internal, "PMIx: libpmix was not loaded after {:.3g} s",
+                       std::chrono::duration<double>(options_.load_limit).count());
     }
     if (state_ == State::refused) co_return std::unexpected(refusal_);
     co_return Result<void>();
 }
 
 void PmixServer::begin(const MpiWorld& world, std::string directory, MpiMode mode) {
-    const bool prepared =
-        state_ == State::loaded && !requests_ && directory == directory_ && serves(mode);
+    const std::string& name = world.node_names[world.node_rank];
+    const bool prepared = name == options_.host_name && state_ == State::loaded && !requests_ &&
+                          directory == directory_ && serves(mode);
     if (!prepared) abandon_process();
     close_connections();
     mode_ = mode;
@@ -100,7 +101,7 @@ void PmixServer::begin(const MpiWorld& world, std::string directory, MpiMode mod
     told_of_refusal_ = false;
     environment_.nspace = fmt::format("dtrun-{}-{}", world.job, world.generation);
     environment_.port = port_;
-    environment_.host_name = options_.host_name;
+    environment_.host_name = name;
     environment_.directory = directory_;
     PmixRequests::Process& process = *this;
     requests_ = std::make_shared<PmixRequests>(executor_, network_, observer_, world, process);
@@ -160,8 +161,7 @@ asio::awaitable<void> PmixServer::accept_loop() {
         if (error == asio::error::operation_aborted) co_return;
         if (error) {
             log::warn("accept a connection of PMIx: {}", error.message());
-            if (error != asio::error::no_descriptors) continue;
-            // The connection stays in the backlog; something will be closed.
+            // It may stay in the backlog; something will be closed.
             asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
             co_await pause.async_wait(use_tuple);
             continue;
@@ -176,8 +176,10 @@ asio::awaitable<void> PmixServer::accept_loop() {
 }
 
 asio::awaitable<void> PmixServer::serve(tcp::socket socket) {
-    if (!need_process()) co_return;
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    // Who says nothing is no rank.
+    const auto [silent] = co_await connection->rank.async_wait(tcp::socket::wait_read, use_tuple);
+    if (silent || connection->rank.available() == 0 || !need_process()) co_return;
     while (connection->rank.is_open() && (state_ == State::starting || state_ == State::loaded))
         co_await changed_.async_wait(use_tuple);
     if (!connection->rank.is_open() || state_ != State::serving) co_return;
@@ -229,10 +231,12 @@ void PmixServer::rank_hung_up(const std::shared_ptr<Connection>& connection) {
 }
 
 Result<void> PmixServer::start_process(bool shared_memory) {
-    auto started = PmixProcess::start(executor_, {.directory = directory_,
-                                                  .host_name = options_.host_name,
-                                                  .library = options_.library,
-                                                  .shared_memory = shared_memory});
+    auto started = PmixProcess::start(
+        executor_, {.directory = directory_,
+                    .host_name = requests_ ? environment_.host_name : options_.host_name,
+                    .library = options_.library,
+                    .env = options_.env,
+                    .shared_memory = shared_memory});
     if (!started) return std::unexpected(started.error());
     process_ = std::move(*started);
     if (options_.started) options_.started(process_->pid());
@@ -264,11 +268,14 @@ asio::awaitable<void> PmixServer::attend(ProcessPtr process) {
     const bool expected = process->asked_to_end() || state_ == State::refused;
     if (process == process_ && !expected) {
         const std::string how = co_await process->how_it_ended();
-        if (process == process_)
+        if (process == process_ && requests_ && !requests_->in_use())
+            log::warn("PMIx: its server {}; no rank uses it", how);
+        else if (process == process_)
             refuse({Errc::internal, fmt::format("PMIx: its server on this host {}", how)});
     }
     if (process != process_) co_return;
     process_.reset();
+    environment_.shared_memory = false;
     if (state_ != State::refused) set_state(State::none);
     for (auto& gone : std::exchange(gone_, {})) gone();
 }
@@ -279,6 +286,9 @@ asio::awaitable<void> PmixServer::kill_later(ProcessPtr process) {
     if (process_ != process) co_return;
     log::warn("PMIx: its server did not end after {} s; killed", kEndTime.count());
     process->kill();
+    timer.expires_after(kEndTime);
+    co_await timer.async_wait(use_tuple);
+    if (process_ == process) abandon_process();  // nothing can end it
 }
 
 Result<void> PmixServer::take(const PmixFrame& frame) {

@@ -35,6 +35,8 @@ public:
     struct Options {
         std::string host_name;  ///< what the user calls this host; as in MpiWorld::node_names
         std::string library;    ///< of libpmix; empty: libpmix.so.2 where the system finds it
+        std::map<std::string, std::string, std::less<>> env{};  ///< of the ranks: where it looks
+        std::chrono::milliseconds load_limit{30'000};           ///< in prepare()
         std::uint32_t ranks_worth_waiting = 256;  ///< from so many of the job on, see ready()
         /// \param pid  a process of ours that lives while ranks do, or a moment longer
         std::function<void(pid_t pid)> started;

@@ -92,7 +92,8 @@ void RelayedNetwork::next_mail() {
     request.timeout_ms = kForeverMs;
     store_.ask(request, [this](const StoreReply& reply) {
         PackReader results(reply.results);
-        if (reply.status != Status::ok || results.array() != 1) return;
+        if (reply.status != Status::ok || results.array() != 1)
+            return log::warn("no more mail between the MPI servers");
         std::string bytes(results.bytes());
         const auto take = take_mail_;
         next_mail();

@@ -28,6 +28,7 @@ public:
     void mpi_refused(std::uint32_t rank, std::string why) override {
         add("{} refused: {}", rank, why);
     }
+    void mpi_noted(std::uint32_t rank, std::string what) override { add("{}: {}", rank, what); }
 
     std::vector<std::string> events;
     std::function<void(std::uint32_t rank, std::int32_t code)> on_abort;
