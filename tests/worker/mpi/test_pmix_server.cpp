@@ -44,6 +44,7 @@ struct Here {
         co_await socket.async_connect(endpoint, use_tuple);
         char byte = 0;
         const auto buffer = asio::buffer(&byte, 1);
+        co_await asio::async_write(socket, buffer, use_tuple);
         const auto [error, size] = co_await socket.async_read_some(buffer, use_tuple);
         co_return bool(error);
     }
