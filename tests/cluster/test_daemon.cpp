@@ -97,6 +97,29 @@ TEST_CASE("ranks that join from several hosts are one job, with one store", "[cl
     CHECK(cluster.wait_gone("s1", {}, milliseconds(5'000)));
 }
 
+#ifdef DTRUN_OPENMPI_HELLO
+TEST_CASE("ranks of a daemon's job find each other in Open MPI, also two members on one host",
+          "[cluster][daemon][mpi]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Service service(cluster);
+    for (const char* const second : {"s1", "s2"}) {
+        const Lines words{"--job", "m", "-np", "2", "--min-np", "4", "--", DTRUN_OPENMPI_HELLO};
+        auto one = service.join("s1", words);
+        auto two = service.join(second, words);
+        std::string out;
+        for (Running* job : {one.get(), two.get()}) {
+            const Finished done = job->wait();
+            INFO(done.err << service.log());
+            CHECK(done.exit_code == 0);
+            out += done.out;
+        }
+        INFO(out);
+        for (int rank = 0; rank < 4; ++rank)
+            CHECK(count_of(out, fmt::format("rank {} of 4 on ", rank)) == 1);
+    }
+}
+#endif
+
 TEST_CASE("a daemon that is killed and started again goes on, and ranks notice nothing",
           "[cluster][daemon]") {
     Cluster& cluster = Cluster::shared(kHosts);

@@ -281,7 +281,9 @@ TEST_CASE("names are published for the job, and new ranks are refused", "[cluste
         INFO(spawn.out << spawn.err);
         CHECK(spawn.exit_code == 0);
         CHECK(count_of(spawn.out, "ok after spawn\n") == 4);
-        CHECK_THAT(spawn.err, Contains("MPI_Comm_spawn"));
+        // Debian's MPICH does not even ask.
+        if (std::string_view(mpi) == "openmpi")
+            CHECK_THAT(spawn.err, Contains("MPI_Comm_spawn, which dtrun does not offer"));
     }
 }
 
