@@ -113,7 +113,7 @@ TEST_CASE("lines of sixteen ranks, of any length and written in any pieces, arri
         cluster.dtrun({"-H", cluster.host_list(4, 4), "--output-dir", directory, program});
     CHECK(done.exit_code == 0);
     const auto out = untagged(done.out, "stdout");
-    const auto err = untagged(done.err, "stderr");
+    const auto err = untagged(without_news(done.err), "stderr");
     REQUIRE(out.size() == 16);
     REQUIRE(err.size() == 16);
     for (unsigned rank = 0; rank < 16; ++rank) {

@@ -111,8 +111,13 @@ Result<void> MpiService::begin(const Assign& assign) {
     world_.node_of_rank = std::move(*places);
     network_.begin(world_);
     if (!offered() || world_.ranks.empty()) return {};
-    if (auto made = make_directory(); !made) return made;
-    pmix_.begin(world_, directory_, options_.mode);
+    MpiMode pmix = options_.mode;
+    if (const auto made = make_directory(); !made) {
+        if (pmix == MpiMode::pmix) return made;
+        log::info("{}: PMIx is not offered", made.error().message);
+        pmix = MpiMode::none;  // most programs do not need it
+    }
+    pmix_.begin(world_, directory_, pmix);
     pmi_.begin(world_, options_.mode);
     return {};
 }
