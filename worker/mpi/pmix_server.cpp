@@ -179,7 +179,8 @@ asio::awaitable<void> PmixServer::serve(tcp::socket socket) {
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
     // Who says nothing is no rank.
     const auto [silent] = co_await connection->rank.async_wait(tcp::socket::wait_read, use_tuple);
-    if (silent || connection->rank.available() == 0 || !need_process()) co_return;
+    boost::system::error_code closed;  // meanwhile, by close_connections()
+    if (silent || connection->rank.available(closed) == 0 || !need_process()) co_return;
     while (connection->rank.is_open() && (state_ == State::starting || state_ == State::loaded))
         co_await changed_.async_wait(use_tuple);
     if (!connection->rank.is_open() || state_ != State::serving) co_return;
