@@ -282,7 +282,7 @@ void Head::agent_exited(std::uint32_t host, const Exited& told) {
         tasks_.spawn(believe_later(host, std::move(exited)));
         return;
     }
-    waits_.rank_ended(exited.rank, exited.mpi);
+    if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.mpi);
     job_.rank_exited(host, exited);
     watch_waits();
     step();

@@ -19,6 +19,8 @@ constexpr std::size_t kBatchBytes = 64u << 10;
 constexpr std::chrono::milliseconds kJustHeard{1'000};
 /// An answer to the last heartbeat before the peer was cut off comes this much later at most.
 constexpr std::chrono::milliseconds kLastAnswer{800};
+/// So old is the last answer of a machine that is there, if it is busy.
+constexpr std::chrono::milliseconds kAnswersWithin{1'500};
 constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS of Linux 6.15, which headers may lack
 
 StreamSocket prepared(tcp::socket socket) {
@@ -287,6 +289,14 @@ bool Link::loses_packets() {
     if (Clock::now() - last_heard_ < kJustHeard) repeated_ = info.tcpi_total_retrans;
     const Deadline answered = Clock::now() - std::chrono::milliseconds(info.tcpi_last_ack_recv);
     return info.tcpi_total_retrans > repeated_ && answered > last_heard_ + kLastAnswer;
+}
+
+bool Link::machine_answers() {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return false;
+    return std::chrono::milliseconds(info.tcpi_last_ack_recv) < kAnswersWithin;
 }
 
 asio::awaitable<void> Link::run_writer() {

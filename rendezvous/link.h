@@ -65,6 +65,9 @@ public:
     /// Whether the peer's machine answers ours, and packets between us go missing, since we last
     /// heard of it. Exact only if asked about every half second.
     bool loses_packets();
+    /// Whether the peer's machine still says that it got what we send; false if that is not TCP.
+    /// To be asked only where something is sent every half second.
+    bool machine_answers();
 
 private:
     struct Item {

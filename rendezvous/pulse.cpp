@@ -1,5 +1,6 @@
 #include "rendezvous/pulse.h"
 
+#include "base/log.h"
 #include "rendezvous/messages.h"
 
 #include <fmt/format.h>
@@ -23,16 +24,18 @@ asio::awaitable<void> Pulse::run(std::function<void()> beat) {
         const auto [error] = co_await timer_.async_wait(use_tuple);
         if (error) co_return;
         const Deadline now = Clock::now();
-        if (now > next + kLate) awake_since_ = next = now;
+        if (now > next + kLate) {
+            log::info("did not run for {:.1f} s",
+                      std::chrono::duration<double>(now - next + kHeartbeatInterval).count());
+            awake_since_ = next = now;
+        }
         beat();
     }
 }
 
-std::optional<std::chrono::milliseconds> Pulse::lost(Deadline last_heard,
-                                                     bool loses_packets) const {
+std::optional<std::chrono::milliseconds> Pulse::lost(Deadline last_heard, int timeouts) const {
     const Deadline now = Clock::now();
-    const auto patience = loses_packets ? 2 * timeout_ : timeout_;
-    if (now - std::max(last_heard, awake_since_) < patience) return std::nullopt;
+    if (now - std::max(last_heard, awake_since_) < timeouts * timeout_) return std::nullopt;
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard);
 }
 

@@ -25,13 +25,18 @@ public:
     asio::awaitable<void> run(std::function<void()> beat);
 
     /// How long a peer has been silent, if that is too long.
-    /// \param loses_packets  the peer's machine is there, and the network between us is bad: twice
-    ///                       the time, since TCP's repetitions come later and later
-    std::optional<std::chrono::milliseconds> lost(Deadline last_heard,
-                                                  bool loses_packets = false) const;
-    /// The same for the peer of a link; to be asked at every beat.
+    /// \param timeouts  how many of them it is granted
+    std::optional<std::chrono::milliseconds> lost(Deadline last_heard, int timeouts = 1) const;
+    /// The same for the peer of a link; to be asked at every beat. Twice the time if its machine is
+    /// there and the network between us is bad: TCP's repetitions come later and later.
     std::optional<std::chrono::milliseconds> lost(Link& link) const {
-        return lost(link.last_heard(), link.loses_packets());
+        return lost(link.last_heard(), link.loses_packets() ? 2 : 1);
+    }
+    /// The same for a peer whose end would close the link: while its machine answers it is starved,
+    /// or stopped, and has four times the time.
+    std::optional<std::chrono::milliseconds> lost_with_machine(Link& link) const {
+        const bool bad_network = link.loses_packets();
+        return lost(link.last_heard(), link.machine_answers() ? 4 : bad_network ? 2 : 1);
     }
 
     std::chrono::milliseconds timeout() const { return timeout_; }

@@ -135,7 +135,7 @@ Result<Welcome> Agent::welcome(const Hello& hello) const {
 void Agent::beat() {
     ports_->beat(*pulse_);
     say_who_waits(kWaitWorthTelling);
-    const auto silence = pulse_->lost(*link_);
+    const auto silence = pulse_->lost_with_machine(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
 
@@ -512,7 +512,7 @@ void Agent::leave(std::string_view why) {
     if (std::exchange(leaving_, true)) return;
     head_gone_.cancel();
     if (done_) return;
-    log::info("{}: ending the ranks", why);
+    log::warn("{}: ending the ranks", why);
     const std::chrono::milliseconds grace(bootstrap_.grace_ms);
     end_job(SIGTERM, std::min(grace, kOrphanGraceMax));
 }

@@ -93,13 +93,10 @@ TEST_CASE("dtrun that was stopped for long does not blame its hosts", "[cluster]
     Running job = cluster.start_dtrun({"--heartbeat-timeout", "2", "--grace", "1", "-H",
                                        "s1:2,s2:2", "sh", "-c", "echo ready; sleep 9"});
     REQUIRE(wait_for_count(job, "ready", 4));
-    // Agents are stopped too, else they would give dtrun up, rightly.
-    std::vector<pid_t> pids{job.pid()};
-    for (const char* host : {"s1", "s2"})
-        pids.push_back(find_process(cluster, host, is_agent).pid_outside);
-    for (const pid_t pid : pids) ::kill(pid, SIGSTOP);
-    std::this_thread::sleep_for(milliseconds(4'000));
-    for (const pid_t pid : pids) ::kill(pid, SIGCONT);
+    // Nor do they give it up before four timeouts: its machine answers them.
+    ::kill(job.pid(), SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(5'000));
+    ::kill(job.pid(), SIGCONT);
     check_fine(job);
 }
 
