@@ -88,7 +88,8 @@ TEST_CASE("an agent, or dtrun itself, that is stopped for two seconds is not los
     check_fine(job);
 }
 
-TEST_CASE("dtrun that was stopped for long does not blame its hosts", "[cluster][heartbeat]") {
+TEST_CASE("dtrun that was stopped for long does not blame its hosts, nor they it",
+          "[cluster][heartbeat]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Running job = cluster.start_dtrun({"--heartbeat-timeout", "2", "--grace", "1", "-H",
                                        "s1:2,s2:2", "sh", "-c", "echo ready; sleep 9"});
