@@ -2,6 +2,7 @@ if(POLICY CMP0167)
     cmake_policy(SET CMP0167 NEW)  # Boost brings its own package file
 endif()
 include(GNUInstallDirs)
+file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)  # for .pc.in files
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(Boost 1.81 REQUIRED)

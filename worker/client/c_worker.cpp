@@ -70,6 +70,7 @@ int keep_error(int code, std::string_view text) noexcept {
 }
 
 Client& client_of(dtrun_worker* worker) {
+    if (worker->origin != nullptr) return client_of(worker->origin);
     Client* client = worker->client.load();
     if (client->pid() == ::getpid()) return *client;
     // Forked. The parent's client stays as it is: its threads, and what they held, are not here.
@@ -155,12 +156,22 @@ int dtrun_init(const dtrun_options* options, dtrun_worker** worker) {
 void dtrun_finalize(dtrun_worker* worker, const char* failure) {
     if (worker == nullptr) return;
     Client* client = worker->client;
-    if (client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
+    if (client != nullptr && client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
         Unlocked unlocked(worker->options);
         client->leave(failure != nullptr ? failure : "", unlocked.give_up());
         delete client;
     }
     delete worker;
+}
+
+int dtrun_share(dtrun_worker* worker, dtrun_worker** shared) {
+    if (worker == nullptr || shared == nullptr)
+        return keep_error(DTRUN_INVALID, "worker or shared is NULL");
+    auto* made = new (std::nothrow) dtrun_worker();
+    if (made == nullptr) return keep_error(DTRUN_INTERNAL, "out of memory");
+    made->origin = worker->origin != nullptr ? worker->origin : worker;
+    *shared = made;
+    return DTRUN_OK;
 }
 
 const char* dtrun_error_text(void) {
@@ -193,6 +204,8 @@ const char* dtrun_code_name(int code) {
             return "forked";
         case DTRUN_INTERNAL:
             return "internal";
+        case DTRUN_PEER_LOST:
+            return "peer lost";
         default:
             return "unknown";
     }

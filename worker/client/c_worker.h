@@ -13,6 +13,7 @@
 struct dtrun_worker {
     dtrun_options options{};
     std::atomic<dtrun::embedded::Client*> client{nullptr};
+    dtrun_worker* origin = nullptr;  ///< of a shared handle, which has no client of its own
 };
 
 namespace dtrun::embedded {

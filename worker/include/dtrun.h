@@ -39,7 +39,8 @@ typedef enum dtrun_code {
     DTRUN_INVALID = 8,     /* an argument or a variable of the environment */
     DTRUN_NO_LAUNCHER = 9, /* nobody here serves a store */
     DTRUN_FORKED = 10,     /* not in a child of the rank's process */
-    DTRUN_INTERNAL = 11    /* out of memory, or a bug */
+    DTRUN_INTERNAL = 11,   /* out of memory, or a bug */
+    DTRUN_PEER_LOST = 12   /* another rank is gone; of <dtrun_collectives.h> */
 } dtrun_code;
 
 /* A fact that the launcher does not tell. */
@@ -111,6 +112,11 @@ DTRUN_API int dtrun_init(const dtrun_options* options, dtrun_worker** worker);
  * rank 0 waits until the others have ended theirs, unless it has failed itself.
  * failure  NULL: all went well */
 DTRUN_API void dtrun_finalize(dtrun_worker* worker, const char* failure);
+
+/* A second handle on the same membership, through which the options' unlock, lock and interrupted
+ * are not called: for a library below a program in such a language, and its threads. It is ended by
+ * dtrun_finalize(shared, NULL), before `worker` is, and that does nothing else. */
+DTRUN_API int dtrun_share(dtrun_worker* worker, dtrun_worker** shared);
 
 /* What the last failed call of this thread has to say, ready to be shown; "" if none has failed.
  * Valid until the next call of this thread. */
