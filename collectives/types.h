@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace dtrun::collectives {
+
+/// Of elements; values are those of dtrun_dtype in <dtrun_collectives.h>.
+enum class DType : std::uint8_t {
+    f32 = 0,
+    f64 = 1,
+    f16 = 2,   ///< IEEE binary16
+    bf16 = 3,  ///< the upper half of an f32
+    i8 = 4,
+    u8 = 5,
+    i32 = 6,
+    i64 = 7,
+};
+inline constexpr std::size_t kDTypes = 8;
+
+/// Values are those of dtrun_reduce in <dtrun_collectives.h>.
+enum class Reduce : std::uint8_t {
+    sum = 0,
+    product = 1,
+    min = 2,
+    max = 3,
+    average = 4,  ///< the sum, divided by the number of ranks; integers are rounded towards zero
+    adasum = 5,   ///< Maleki et al., "Scaling distributed training with adaptive summation", 2020
+};
+
+constexpr std::size_t bytes_of(DType type) {
+    switch (type) {
+        case DType::f64:
+        case DType::i64:
+            return 8;
+        case DType::f32:
+        case DType::i32:
+            return 4;
+        case DType::f16:
+        case DType::bf16:
+            return 2;
+        case DType::i8:
+        case DType::u8:
+            break;
+    }
+    return 1;
+}
+
+constexpr bool is_float(DType type) {
+    return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
+}
+
+std::string_view name_of(DType type);     ///< "f32" and so on
+std::string_view name_of(Reduce reduce);  ///< "sum" and so on
+
+}  // namespace dtrun::collectives
