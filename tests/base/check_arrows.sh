@@ -16,6 +16,7 @@ check base
 check hostfiles base
 check rendezvous base
 check worker rendezvous base
+check collectives worker rendezvous base
 check launcher hostfiles rendezvous base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }
 exit $status

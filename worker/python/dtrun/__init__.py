@@ -46,6 +46,7 @@ class Code(enum.IntEnum):
     NO_LAUNCHER = 9
     FORKED = 10
     INTERNAL = 11
+    PEER_LOST = 12
 
 
 class Error(Exception):

@@ -1,0 +1,70 @@
+#include "collectives/backends.h"
+
+#include "collectives/mpi/choose_mpi.h"
+
+#include <dlfcn.h>
+#include <cstdlib>
+#include <filesystem>
+
+namespace dtrun::collectives {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where this library lies, whatever it was loaded from.
+fs::path own_folder() {
+    Dl_info info{};
+    if (::dladdr(reinterpret_cast<const void*>(&load_backend), &info) == 0) return {};
+    std::error_code ignored;
+    return fs::canonical(info.dli_fname, ignored).parent_path();
+}
+
+fs::path plugin_folder() {
+    const char* const given = std::getenv("DTRUN_BACKEND_DIR");
+    if (given != nullptr && *given != '\0') return given;
+    return own_folder() / "dtrun" / "backends";
+}
+
+bool is_name(const std::string& name) {
+    return !name.empty() &&
+           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == name.npos;
+}
+
+}  // namespace
+
+Result<const BackendPlugin*> load_backend(const std::string& name) {
+    if (!is_name(name)) return fail(Errc::not_found, "\"{}\" is no name of a backend", name);
+    const fs::path folder = plugin_folder();
+    std::string variant = name;
+    if (name == "mpi") {
+        const auto chosen = choose_mpi(folder);
+        if (!chosen) return std::unexpected(chosen.error());
+        variant = chosen->variant;
+    }
+    const fs::path path = folder / fmt::format("libdtrun_backend_{}.so", variant);
+    if (!fs::exists(path))
+        return fail(Errc::not_found, "this dtrun was built without it (no {})", path.string());
+    void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) return fail(Errc::not_found, "{}", ::dlerror());
+    using Entry = const BackendPlugin* (*)();
+    const auto entry = reinterpret_cast<Entry>(::dlsym(library, "dtrun_backend_plugin"));
+    if (entry == nullptr) return fail(Errc::not_found, "{} is no plug-in of dtrun", path.string());
+    const BackendPlugin* const plugin = entry();
+    if (plugin->abi != BackendPlugin::kAbi)
+        return fail(Errc::not_found, "{} is of another version of dtrun", path.string());
+    return plugin;
+}
+
+Availability probe_backend(const std::string& name) {
+    const auto plugin = load_backend(name);
+    if (!plugin) return {false, plugin.error().message};
+    return (*plugin)->probe();
+}
+
+std::vector<std::string> backend_order(bool device, bool lasting) {
+    if (device) return {"nccl"};
+    if (lasting) return {"gloo", "mpi", "oneccl"};
+    return {"mpi", "gloo", "oneccl"};
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,455 @@
+// The C interface: arguments are checked, no exception leaves it, and what has failed becomes a code
+// and a text.
+#include "collectives/communicator.h"
+#include "collectives/host_address.h"
+#include "collectives/include/dtrun_collectives.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+
+using dtrun::Errc;
+using dtrun::Error;
+using dtrun::Result;
+using namespace dtrun::collectives;
+
+struct dtrun_comm {
+    std::unique_ptr<Communicator> communicator;
+};
+
+struct dtrun_request {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Result<void>> result;
+};
+
+namespace {
+
+thread_local char error_text[2'048];
+
+int keep_error(int code, std::string_view text) noexcept {
+    const std::size_t size = std::min(text.size(), sizeof error_text - 1);
+    std::memcpy(error_text, text.data(), size);
+    error_text[size] = '\0';
+    return code;
+}
+
+int code_of(Errc code) {
+    switch (code) {
+        case Errc::invalid_input:
+            return DTRUN_INVALID;
+        case Errc::not_found:
+            return DTRUN_NOT_FOUND;
+        case Errc::timed_out:
+            return DTRUN_TIMED_OUT;
+        case Errc::denied:
+            return DTRUN_REFUSED;
+        case Errc::closed:
+        case Errc::unreachable:
+            return DTRUN_PEER_LOST;
+        case Errc::cancelled:
+            return DTRUN_CANCELLED;
+        case Errc::internal:
+            break;
+    }
+    return DTRUN_INTERNAL;
+}
+
+int code_of(const Result<void>& done) {
+    return done ? DTRUN_OK : keep_error(code_of(done.error().code), done.error().message);
+}
+
+/// Body of a function: Result<void>().
+template <class Body>
+int guarded(Body body) noexcept {
+    try {
+        return code_of(body());
+    } catch (const std::exception& error) {
+        return keep_error(DTRUN_INTERNAL, error.what());
+    }
+}
+
+Result<void> check(const dtrun_comm* comm) {
+    if (comm == nullptr) return dtrun::fail(Errc::invalid_input, "comm is NULL");
+    return {};
+}
+
+Result<void> check(int dtype, const void* data, std::size_t count, const char* name) {
+    if (dtype < 0 || dtype >= static_cast<int>(kDTypes))
+        return dtrun::fail(Errc::invalid_input, "there is no dtype {}", dtype);
+    if (data == nullptr && count > 0) return dtrun::fail(Errc::invalid_input, "{} is NULL", name);
+    return {};
+}
+
+Result<void> check_reduce(int reduce) {
+    if (reduce >= DTRUN_SUM && reduce <= DTRUN_ADASUM) return {};
+    return dtrun::fail(Errc::invalid_input, "there is no reduction {}", reduce);
+}
+
+/// The first of several checks that fails.
+template <class... Checked>
+Result<void> first_failure(const Checked&... checked) {
+    Result<void> first;
+    ((first = first ? checked : first), ...);
+    return first;
+}
+
+Result<std::optional<Compression>> compression_of(const dtrun_compression* given) {
+    if (given == nullptr) return std::nullopt;
+    dtrun_compression own{};
+    std::memcpy(&own, given, std::min(given->size, sizeof own));
+    if (own.format == DTRUN_UNCOMPRESSED) return std::nullopt;
+    if (own.format < DTRUN_UNCOMPRESSED || own.format > DTRUN_COMPRESS_E5M2_UNSCALED)
+        return dtrun::fail(Errc::invalid_input, "there is no format {}", own.format);
+    Compression compression;
+    compression.format = static_cast<Format>(own.format);
+    compression.rounding = own.stochastic != 0 ? Rounding::stochastic : Rounding::nearest;
+    compression.error = own.error;
+    return compression;
+}
+
+const Compression* pointer(const std::optional<Compression>& compression) {
+    return compression ? &*compression : nullptr;
+}
+
+DType type_of(int dtype) {
+    return static_cast<DType>(dtype);
+}
+
+Reduce reduce_of(int reduce) {
+    return static_cast<Reduce>(reduce);
+}
+
+/// An operation, in its turn.
+/// \param body  Result<void>(Communicator&)
+template <class Body>
+int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
+    return guarded([&]() -> Result<void> {
+        if (!checked) return checked;
+        Communicator& communicator = *comm->communicator;
+        Result<void> done;
+        communicator.work().run([&] { done = body(communicator); });
+        return done;
+    });
+}
+
+/// The same behind the caller's back.
+template <class Body>
+int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked,
+          Body body) noexcept {
+    return guarded([&]() -> Result<void> {
+        if (request == nullptr) return dtrun::fail(Errc::invalid_input, "request is NULL");
+        if (!checked) return checked;
+        auto* made = new dtrun_request();
+        Communicator& communicator = *comm->communicator;
+        communicator.work().start([made, &communicator, body] {
+            Result<void> done = dtrun::fail(Errc::internal, "out of memory");
+            try {
+                done = body(communicator);
+            } catch (const std::exception& error) {
+                done = dtrun::fail(Errc::internal, "{}", error.what());
+            }
+            const std::lock_guard lock(made->mutex);
+            made->result = std::move(done);
+            made->changed.notify_all();
+        });
+        *request = made;
+        return {};
+    });
+}
+
+Result<void> hand_out(Result<std::unique_ptr<Communicator>> made, dtrun_comm** comm) {
+    if (!made) return std::unexpected(made.error());
+    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made)};
+    return {};
+}
+
+int split(dtrun_comm* parent, dtrun_comm** comm,
+          const std::function<Result<std::unique_ptr<Communicator>>(Communicator&)>& how) {
+    auto checked = check(parent);
+    if (checked && comm == nullptr) checked = dtrun::fail(Errc::invalid_input, "comm is NULL");
+    return operate(parent, checked, [&](Communicator& from) { return hand_out(how(from), comm); });
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* dtrun_comm_error_text(void) {
+    return error_text;
+}
+
+int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, dtrun_comm** comm) {
+    return guarded([&]() -> Result<void> {
+        if (worker == nullptr || comm == nullptr)
+            return dtrun::fail(Errc::invalid_input, "worker or comm is NULL");
+        dtrun_comm_options given{};
+        if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof given));
+        CommunicatorOptions own;
+        if (given.backend != nullptr) own.backend = given.backend;
+        if (given.timeout_ms > 0) own.timeout = std::chrono::milliseconds(given.timeout_ms);
+        if (given.operation_timeout_ms > 0)
+            own.operation_timeout = std::chrono::milliseconds(given.operation_timeout_ms);
+        if (given.interfaces != nullptr) own.interfaces = split_names(given.interfaces);
+        own.device = given.device_memory != 0;
+        return hand_out(Communicator::create(worker, std::move(own)), comm);
+    });
+}
+
+int dtrun_comm_split(dtrun_comm* parent, int32_t colour, int32_t key, dtrun_comm** comm) {
+    return split(parent, comm, [&](Communicator& from) { return from.split(colour, key); });
+}
+
+int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm) {
+    return split(parent, comm, [](Communicator& from) { return from.split_by_host(); });
+}
+
+void dtrun_comm_free(dtrun_comm* comm) {
+    delete comm;
+}
+
+void dtrun_comm_abort(dtrun_comm* comm, const char* why) {
+    if (comm == nullptr) return;
+    guarded([&]() -> Result<void> {
+        comm->communicator->abort(why != nullptr && *why != '\0' ? why : "dtrun_comm_abort()");
+        return {};
+    });
+}
+
+uint32_t dtrun_comm_rank(const dtrun_comm* comm) {
+    return comm->communicator->rank();
+}
+
+uint32_t dtrun_comm_size(const dtrun_comm* comm) {
+    return comm->communicator->size();
+}
+
+const char* dtrun_comm_backend(const dtrun_comm* comm) {
+    return comm->communicator->backend().c_str();
+}
+
+const char* dtrun_comm_why(const dtrun_comm* comm) {
+    return comm->communicator->why().c_str();
+}
+
+const char* dtrun_comm_facts(const dtrun_comm* comm) {
+    return comm->communicator->facts().c_str();
+}
+
+// ---- operations -----------------------------------------------------------------------------
+
+int dtrun_allreduce(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                    int reduce, const dtrun_compression* compression) {
+    const auto how = compression_of(compression);
+    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in"),
+                                 check(dtype, out, count, "out"), check_reduce(reduce)),
+                   [&](Communicator& communicator) {
+                       return communicator.allreduce(in, out, count, type_of(dtype),
+                                                     reduce_of(reduce), pointer(*how));
+                   });
+}
+
+int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* counts, size_t number,
+                         int dtype, int reduce, const dtrun_compression* compression,
+                         float* const* errors) {
+    const auto how = compression_of(compression);
+    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    Result<void> checked =
+        first_failure(check(comm), check(dtype, arrays, number, "arrays"),
+                      check(dtype, counts, number, "counts"), check_reduce(reduce));
+    return guarded([&]() -> Result<void> {
+        std::vector<Array> list;
+        for (std::size_t i = 0; checked && i < number; ++i) {
+            checked = check(dtype, arrays[i], counts[i], "an array");
+            list.push_back({arrays[i], counts[i], errors != nullptr ? errors[i] : nullptr});
+        }
+        if (!checked) return checked;
+        Result<void> done;
+        comm->communicator->work().run([&] {
+            done = comm->communicator->allreduce_many(list, type_of(dtype), reduce_of(reduce),
+                                                      pointer(*how));
+        });
+        return done;
+    });
+}
+
+int dtrun_reduce_to(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                    int reduce, uint32_t root) {
+    const bool needed = comm != nullptr && comm->communicator->rank() == root;
+    return operate(
+        comm,
+        first_failure(check(comm), check(dtype, in, count, "in"),
+                      check(dtype, out, needed ? count : 0, "out"), check_reduce(reduce)),
+        [&](Communicator& communicator) {
+            return communicator.reduce(in, out, count, type_of(dtype), reduce_of(reduce), root);
+        });
+}
+
+int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                         int reduce) {
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in"),
+                                 check(dtype, out, count, "out"), check_reduce(reduce)),
+                   [&](Communicator& communicator) {
+                       return communicator.reduce_scatter(in, out, count, type_of(dtype),
+                                                          reduce_of(reduce));
+                   });
+}
+
+int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root) {
+    return operate(comm, first_failure(check(comm), check(dtype, data, count, "data")),
+                   [&](Communicator& communicator) {
+                       return communicator.broadcast(data, count, type_of(dtype), root);
+                   });
+}
+
+int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
+    return operate(
+        comm,
+        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out")),
+        [&](Communicator& communicator) {
+            return communicator.allgather(in, out, count, type_of(dtype));
+        });
+}
+
+int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts, int dtype) {
+    auto checked = first_failure(check(comm), check(dtype, counts, 1, "counts"));
+    std::size_t own = 0, all = 0;
+    for (std::uint32_t rank = 0; checked && rank < comm->communicator->size(); ++rank) {
+        if (rank == comm->communicator->rank()) own = counts[rank];
+        all += counts[rank];
+    }
+    checked = first_failure(checked, check(dtype, in, own, "in"), check(dtype, out, all, "out"));
+    return operate(comm, checked, [&](Communicator& communicator) {
+        return communicator.allgatherv(in, out, {counts, communicator.size()}, type_of(dtype));
+    });
+}
+
+int dtrun_gather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                 uint32_t root) {
+    const bool needed = comm != nullptr && comm->communicator->rank() == root;
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in"),
+                                 check(dtype, out, needed ? count : 0, "out")),
+                   [&](Communicator& communicator) {
+                       return communicator.gather(in, out, count, type_of(dtype), root);
+                   });
+}
+
+int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                  uint32_t root) {
+    const bool needed = comm != nullptr && comm->communicator->rank() == root;
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, needed ? count : 0, "in"),
+                                 check(dtype, out, count, "out")),
+                   [&](Communicator& communicator) {
+                       return communicator.scatter(in, out, count, type_of(dtype), root);
+                   });
+}
+
+int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
+    return operate(
+        comm,
+        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out")),
+        [&](Communicator& communicator) {
+            return communicator.alltoall(in, out, count, type_of(dtype));
+        });
+}
+
+int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype, uint32_t to) {
+    return operate(comm, first_failure(check(comm), check(dtype, data, count, "data")),
+                   [&](Communicator& communicator) {
+                       return communicator.send(data, count, type_of(dtype), to);
+                   });
+}
+
+int dtrun_recv(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t from) {
+    return operate(comm, first_failure(check(comm), check(dtype, data, count, "data")),
+                   [&](Communicator& communicator) {
+                       return communicator.receive(data, count, type_of(dtype), from);
+                   });
+}
+
+int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t to, void* in,
+                   size_t in_count, uint32_t from, int dtype) {
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, out, out_count, "out"),
+                                 check(dtype, in, in_count, "in")),
+                   [&](Communicator& communicator) {
+                       return communicator.sendrecv(out, out_count, to, in, in_count, from,
+                                                    type_of(dtype));
+                   });
+}
+
+int dtrun_comm_barrier(dtrun_comm* comm) {
+    return operate(comm, check(comm),
+                   [](Communicator& communicator) { return communicator.barrier(); });
+}
+
+// ---- asynchronous ---------------------------------------------------------------------------
+
+int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                          int reduce, const dtrun_compression* compression,
+                          dtrun_request** request) {
+    const auto how = compression_of(compression);
+    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    return begin(comm, request,
+                 first_failure(check(comm), check(dtype, in, count, "in"),
+                               check(dtype, out, count, "out"), check_reduce(reduce)),
+                 [=, how = *how](Communicator& communicator) {
+                     return communicator.allreduce(in, out, count, type_of(dtype),
+                                                   reduce_of(reduce), pointer(how));
+                 });
+}
+
+int dtrun_allgather_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                          dtrun_request** request) {
+    return begin(
+        comm, request,
+        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out")),
+        [=](Communicator& communicator) {
+            return communicator.allgather(in, out, count, type_of(dtype));
+        });
+}
+
+int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root,
+                          dtrun_request** request) {
+    return begin(comm, request, first_failure(check(comm), check(dtype, data, count, "data")),
+                 [=](Communicator& communicator) {
+                     return communicator.broadcast(data, count, type_of(dtype), root);
+                 });
+}
+
+int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                               int reduce, dtrun_request** request) {
+    return begin(comm, request,
+                 first_failure(check(comm), check(dtype, in, count, "in"),
+                               check(dtype, out, count, "out"), check_reduce(reduce)),
+                 [=](Communicator& communicator) {
+                     return communicator.reduce_scatter(in, out, count, type_of(dtype),
+                                                        reduce_of(reduce));
+                 });
+}
+
+int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
+    if (request == nullptr || (done == nullptr && timeout_ms >= 0))
+        return keep_error(DTRUN_INVALID, "request or done is NULL");
+    std::unique_lock lock(request->mutex);
+    const auto over = [request] { return request->result.has_value(); };
+    if (done != nullptr) *done = 0;
+    if (timeout_ms < 0)
+        request->changed.wait(lock, over);
+    else if (!request->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), over))
+        return keep_error(DTRUN_TIMED_OUT, "the operation goes on");
+    if (done != nullptr) *done = 1;
+    const int code = code_of(*request->result);
+    lock.unlock();
+    delete request;
+    return code;
+}
+
+}  // extern "C"

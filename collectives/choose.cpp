@@ -1,0 +1,109 @@
+#include "collectives/choose.h"
+
+#include <algorithm>
+
+namespace dtrun::collectives {
+namespace {
+
+constexpr char kEnd = '\0';
+
+/// The next field of `bytes`, which are cut off behind it.
+Result<std::string> take_field(std::string_view& bytes) {
+    const std::size_t end = bytes.find(kEnd);
+    if (end == bytes.npos) return fail(Errc::invalid_input, "a rank's facts are cut off");
+    std::string field(bytes.substr(0, end));
+    bytes.remove_prefix(end + 1);
+    return field;
+}
+
+std::string who(std::span<const Member> members, std::size_t rank) {
+    return fmt::format("rank {} on {}", rank, members[rank].host);
+}
+
+/// Why a backend cannot be had by all; empty if it can.
+std::string missing(std::span<const Member> members, const std::string& backend) {
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+        const auto& offers = members[rank].backends;
+        const auto offer =
+            std::ranges::find(offers, backend, &std::pair<std::string, Availability>::first);
+        if (offer == offers.end()) return who(members, rank) + " has not heard of it";
+        if (!offer->second.available)
+            return fmt::format("{}: {}", who(members, rank), offer->second.why);
+    }
+    return {};
+}
+
+/// The one backend that ranks ask for; "auto" if none does.
+Result<std::string> common_wish(std::span<const Member> members) {
+    std::size_t first = 0;
+    for (std::size_t rank = 1; rank < members.size(); ++rank) {
+        if (members[rank].device != members[0].device)
+            return fail(Errc::denied, "arrays of {} are in memory of the {}, those of {} are not",
+                        who(members, 0), members[0].device ? "GPU" : "host", who(members, rank));
+        if (members[rank].wish != members[first].wish)
+            return fail(Errc::denied, "{} asks for the backend \"{}\", {} for \"{}\"",
+                        who(members, first), members[first].wish, who(members, rank),
+                        members[rank].wish);
+    }
+    return members[0].wish;
+}
+
+}  // namespace
+
+std::string encode(const Member& member) {
+    std::string bytes;
+    const auto put = [&bytes](std::string_view field) {
+        for (const char c : field)
+            if (c != kEnd) bytes += c;
+        bytes += kEnd;
+    };
+    put(member.host);
+    put(member.address);
+    put(member.wish);
+    put(member.device ? "1" : "");
+    for (const auto& [name, offer] : member.backends) {
+        put(name);
+        put(offer.available ? "1" : "");
+        put(offer.why);
+    }
+    return bytes;
+}
+
+Result<Member> decode_member(std::string_view bytes) {
+    Member member;
+    std::string device;
+    for (std::string* const field : {&member.host, &member.address, &member.wish, &device}) {
+        auto taken = take_field(bytes);
+        if (!taken) return std::unexpected(taken.error());
+        *field = std::move(*taken);
+    }
+    member.device = !device.empty();
+    while (!bytes.empty()) {
+        auto name = take_field(bytes);
+        auto available = take_field(bytes);
+        auto why = take_field(bytes);
+        if (!why) return std::unexpected(why.error());
+        member.backends.push_back({std::move(*name), {!available->empty(), std::move(*why)}});
+    }
+    return member;
+}
+
+Result<Choice> choose_backend(std::span<const Member> members, std::span<const std::string> order) {
+    const auto wish = common_wish(members);
+    if (!wish) return std::unexpected(wish.error());
+    if (*wish != "auto") {
+        const std::string lacking = missing(members, *wish);
+        if (!lacking.empty())
+            return fail(Errc::not_found, "the backend \"{}\" is not there: {}", *wish, lacking);
+        return Choice{*wish, "asked for"};
+    }
+    std::string others;
+    for (const std::string& backend : order) {
+        const std::string lacking = missing(members, backend);
+        if (lacking.empty()) return Choice{backend, "the best that every rank has" + others};
+        others += fmt::format("; not {} ({})", backend, lacking);
+    }
+    return fail(Errc::not_found, "no backend is there for all ranks{}", others);
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/group.h"
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// What a rank tells the others before they have a communicator.
+struct Member {
+    std::string host;     ///< name by which ranks of one host know that they are
+    std::string address;  ///< of the host, as others reach it; "" if unknown
+    std::string wish;     ///< a backend, or "auto"
+    bool device = false;  ///< its arrays are in memory of the GPU
+    /// Names and what was found of them: of the wish alone, or of all for "auto".
+    std::vector<std::pair<std::string, Availability>> backends;
+};
+
+std::string encode(const Member& member);
+/// Errc: invalid_input
+Result<Member> decode_member(std::string_view bytes);
+
+struct Choice {
+    std::string backend;
+    std::string why;  ///< "mpi, which every rank has; not nccl: ..."
+};
+
+/// The backend of a communicator of these ranks: the one that is asked for, else the first of
+/// `order` that every rank has.
+/// \param order  for "auto"
+/// Errc: not_found (a rank has not got it; names it), denied (ranks ask for different ones)
+Result<Choice> choose_backend(std::span<const Member> members, std::span<const std::string> order);
+
+}  // namespace dtrun::collectives

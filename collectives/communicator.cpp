@@ -1,0 +1,475 @@
+#include "collectives/communicator.h"
+
+#include "collectives/backends.h"
+#include "collectives/host_address.h"
+#include "collectives/self_group.h"
+#include "worker/include/dtrun.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+namespace dtrun::collectives {
+namespace {
+
+/// Arrays are put together up to this size; larger ones lose nothing by going alone.
+constexpr std::size_t kFusedBytesMax = 32u << 20;
+constexpr std::size_t kAloneBytesMin = 4u << 20;
+
+std::string facts_text(const std::string& backend, const GroupFacts& facts) {
+    std::string text = fmt::format("backend: {}\n", backend);
+    if (!facts.version.empty()) text += fmt::format("version: {}\n", facts.version);
+    text += fmt::format("transport: {}\n", facts.transport);
+    for (const auto& [name, value] : facts.details) text += fmt::format("{}: {}\n", name, value);
+    return text;
+}
+
+/// What this rank tells the others of itself.
+Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
+    Member own;
+    own.host = dtrun_host_name(worker);
+    own.address = own_address(options.interfaces);
+    own.wish = options.backend;
+    own.device = options.device;
+    if (options.backend != "auto") {
+        own.backends.emplace_back(options.backend, probe_backend(options.backend));
+    } else if (dtrun_world_size(worker) > 1 || options.device) {
+        const bool lasting = std::string_view(dtrun_launcher(worker)) == "dtrun serve";
+        for (const std::string& backend : backend_order(options.device, lasting))
+            own.backends.emplace_back(backend, probe_backend(backend));
+    }
+    return own;
+}
+
+/// What all ranks say of themselves, by rank.
+Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, const Member& own,
+                                 std::chrono::milliseconds timeout) {
+    const std::string bytes = encode(own);
+    dtrun_list list{};
+    const int code = dtrun_fence(worker, {name.data(), name.size()}, {bytes.data(), bytes.size()},
+                                 timeout.count(), &list);
+    if (code != DTRUN_OK) return worker_error(code);
+    std::vector<Member> members;
+    Result<void> done;
+    for (std::size_t rank = 0; rank < list.count && done; ++rank) {
+        auto member =
+            decode_member({static_cast<const char*>(list.items[rank].data), list.items[rank].size});
+        if (member)
+            members.push_back(std::move(*member));
+        else
+            done = fail(member.error(), "rank {}", rank);
+    }
+    dtrun_free(list.items);
+    if (!done) return std::unexpected(done.error());
+    return members;
+}
+
+/// A number for this rank's next communicator. Ranks make theirs in the same order, so it is the
+/// same on all of them; a new membership begins with an empty store.
+Result<std::string> next_prefix(dtrun_worker* worker) {
+    const std::string key = fmt::format("dtrun/comm/made/{}", dtrun_rank(worker));
+    std::int64_t number = 0;
+    const int code = dtrun_add(worker, {key.data(), key.size()}, 1, &number);
+    if (code == DTRUN_NO_LAUNCHER && dtrun_world_size(worker) == 1) return "dtrun/comm/alone";
+    if (code != DTRUN_OK) return worker_error(code);
+    return fmt::format("dtrun/comm/{}", number);
+}
+
+std::string backend_wish(std::string wish) {
+    const char* const variable = std::getenv("DTRUN_BACKEND");
+    if ((wish.empty() || wish == "auto") && variable != nullptr) wish = variable;
+    return wish.empty() ? "auto" : wish;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
+                                                           CommunicatorOptions options) {
+    auto shared = SharedWorker::of(worker);
+    if (!shared) return std::unexpected(shared.error());
+    options.backend = backend_wish(std::move(options.backend));
+    if (options.interfaces.empty()) options.interfaces = interfaces_from_environment();
+    auto prefix = next_prefix(shared->get());
+    if (!prefix) return std::unexpected(prefix.error());
+    const auto members =
+        meet(shared->get(), *prefix, introduce(shared->get(), options), options.timeout);
+    if (!members) return std::unexpected(members.error());
+    Plan plan;
+    plan.prefix = std::move(*prefix);
+    plan.rank = dtrun_rank(shared->get());
+    for (const Member& member : *members)
+        plan.ranks.push_back(
+            {static_cast<std::uint32_t>(plan.ranks.size()), member.host, member.address});
+    if (members->size() == 1 && options.backend == "auto" && !options.device) {
+        plan.choice = {"none", "one rank needs none"};
+    } else {
+        const bool lasting = std::string_view(dtrun_launcher(shared->get())) == "dtrun serve";
+        auto choice = choose_backend(*members, backend_order(options.device, lasting));
+        if (!choice) return std::unexpected(choice.error());
+        plan.choice = std::move(*choice);
+    }
+    plan.options = std::move(options);
+    return connect(std::move(*shared), std::move(plan));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::connect(SharedWorker worker, Plan plan) {
+    const Rank& own = plan.ranks[plan.rank];
+    GroupSpec spec;
+    spec.rank = plan.rank;
+    spec.size = static_cast<std::uint32_t>(plan.ranks.size());
+    for (const Rank& rank : plan.ranks) spec.members.push_back(rank.world);
+    spec.prefix = plan.prefix;
+    spec.timeout = plan.options.timeout;
+    const bool one_host =
+        std::ranges::all_of(plan.ranks, [&own](const Rank& rank) { return rank.host == own.host; });
+    if (one_host) {
+        spec.address = "127.0.0.1";
+    } else {
+        spec.interfaces = plan.options.interfaces;
+        spec.address = own.address;
+    }
+    spec.local_rank = dtrun_local_rank(worker.get());
+    if (spec.local_rank == DTRUN_UNKNOWN)
+        spec.local_rank = static_cast<std::uint32_t>(std::ranges::count(
+            plan.ranks.begin(), plan.ranks.begin() + plan.rank, own.host, &Rank::host));
+    auto communicator =
+        std::unique_ptr<Communicator>(new Communicator(std::move(worker), std::move(plan)));
+    spec.store = &communicator->store_;
+    if (auto joined = communicator->join(spec); !joined) return std::unexpected(joined.error());
+    return communicator;
+}
+
+Communicator::Communicator(SharedWorker worker, Plan plan)
+    : worker_(std::move(worker)),
+      store_(worker_.get()),
+      options_(std::move(plan.options)),
+      prefix_(std::move(plan.prefix)),
+      choice_(std::move(plan.choice)),
+      ranks_(std::move(plan.ranks)),
+      rank_(plan.rank) {}
+
+Result<void> Communicator::join(const GroupSpec& spec) {
+    if (choice_.backend == "none") {
+        group_ = std::make_unique<SelfGroup>();
+    } else {
+        const auto plugin = load_backend(choice_.backend);
+        if (!plugin) return std::unexpected(plugin.error());
+        auto group = (*plugin)->connect(spec);
+        if (!group) return fail(group.error(), "{}", choice_.backend);
+        group_ = std::move(*group);
+    }
+    facts_ = facts_text(choice_.backend, group_->facts());
+    Watch::Options watch;
+    watch.store = &store_;
+    watch.prefix = prefix_;
+    watch.rank = rank_;
+    watch.size = size();
+    watch.timeout = options_.operation_timeout;
+    watch.name = [this](std::uint32_t rank) {
+        return fmt::format("rank {} on {}", ranks_[rank].world, ranks_[rank].host);
+    };
+    watch.abort = [this] { group_->abort(); };
+    watch_ = std::make_unique<Watch>(std::move(watch));
+    return {};
+}
+
+// ---- splitting ------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, std::int32_t key) {
+    struct Wish {
+        std::int32_t colour;
+        std::int32_t key;
+    };
+    std::vector<Wish> wishes(size());
+    wishes[rank_] = {colour, key};
+    // Through the store, so that it costs the same whatever memory the group is for.
+    const std::string prefix = fmt::format("{}/split/{}", prefix_, splits_++);
+    const KeyStore::Pair own{
+        fmt::format("{}/{}", prefix, rank_),
+        std::string(reinterpret_cast<const char*>(&wishes[rank_]), sizeof(Wish))};
+    if (size() > 1) {
+        std::vector<std::string> keys;
+        for (std::uint32_t rank = 0; rank < size(); ++rank)
+            keys.push_back(fmt::format("{}/{}", prefix, rank));
+        if (auto set = store_.set({&own, 1}); !set) return std::unexpected(set.error());
+        const auto all = store_.get(keys, options_.timeout);
+        if (!all) return fail(all.error(), "split");
+        for (std::uint32_t rank = 0; rank < size(); ++rank) {
+            if ((*all)[rank].size() != sizeof(Wish))
+                return fail(Errc::invalid_input, "split: rank {} speaks another version", rank);
+            std::memcpy(&wishes[rank], (*all)[rank].data(), sizeof(Wish));
+        }
+    }
+    if (colour < 0) return nullptr;
+    std::vector<std::uint32_t> chosen;
+    for (std::uint32_t rank = 0; rank < size(); ++rank)
+        if (wishes[rank].colour == colour) chosen.push_back(rank);
+    std::ranges::stable_sort(chosen, {}, [&](std::uint32_t rank) { return wishes[rank].key; });
+    auto worker = SharedWorker::of(worker_.get());
+    if (!worker) return std::unexpected(worker.error());
+    Plan plan{options_,
+              fmt::format("{}/{}/of", prefix, colour),
+              {choice_.backend, "that of the communicator it was split from"},
+              {},
+              0};
+    for (const std::uint32_t rank : chosen) {
+        if (rank == rank_) plan.rank = static_cast<std::uint32_t>(plan.ranks.size());
+        plan.ranks.push_back(ranks_[rank]);
+    }
+    return connect(std::move(*worker), std::move(plan));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split_by_host() {
+    const auto first = std::ranges::find(ranks_, ranks_[rank_].host, &Rank::host);
+    return split(static_cast<std::int32_t>(first - ranks_.begin()), 0);
+}
+
+// ---- operations -----------------------------------------------------------------------------
+
+template <class Body>
+Result<void> Communicator::perform(const Call& call, Body body) {
+    if (broken_) return fail(broken_->code, "the communicator is broken: {}", broken_->message);
+    const std::uint64_t number = watch_->begin(call);
+    group_->expect(number);
+    Result<void> done = body(number);
+    watch_->end();
+    if (done || done.error().code == Errc::invalid_input) return done;
+    broken_ = watch_->explain(done.error(), group_->lost());
+    return std::unexpected(*broken_);
+}
+
+Result<void> Communicator::check_root(std::uint32_t root) const {
+    if (root < size()) return {};
+    return fail(Errc::invalid_input, "there is no rank {} among {}", root, size());
+}
+
+Result<void> Communicator::check_compression(DType type, Reduce reduce,
+                                             const Compression* compression) const {
+    if (reduce == Reduce::adasum && !is_float(type))
+        return fail(Errc::invalid_input, "Adasum is for floating point, not {}", name_of(type));
+    if (reduce == Reduce::adasum && group_->on_device())
+        return fail(Errc::invalid_input, "Adasum is for host memory: use mpi or gloo");
+    if (compression == nullptr) return {};
+    if (type != DType::f32 || (reduce != Reduce::sum && reduce != Reduce::average))
+        return fail(Errc::invalid_input,
+                    "only sum and average of f32 can be compressed, not {} of {}", name_of(reduce),
+                    name_of(type));
+    if (group_->on_device())
+        return fail(Errc::invalid_input, "compression is for host memory: use mpi or gloo");
+    return {};
+}
+
+Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t count, DType type,
+                                      Reduce reduce) {
+    if (reduce == Reduce::adasum)
+        return adasum_allreduce(*group_, rank_, size(), in, out, count, type);
+    return group_->allreduce(in, out, count, type, reduce);
+}
+
+Result<void> Communicator::allreduce(const void* in, void* out, std::size_t count, DType type,
+                                     Reduce reduce, const Compression* compression) {
+    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    const Call call{.operation = "allreduce",
+                    .count = count,
+                    .type = type,
+                    .reduce = static_cast<int>(reduce),
+                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    return perform(call, [&](std::uint64_t number) {
+        if (compression == nullptr) return reduce_one(in, out, count, type, reduce);
+        return compressed_.run(*group_, rank_, size(), static_cast<const float*>(in),
+                               static_cast<float*>(out), count, reduce, *compression, number);
+    });
+}
+
+Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
+                                          const Compression* compression) {
+    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    Call call{.operation = "allreduce of many arrays",
+              .type = type,
+              .reduce = static_cast<int>(reduce),
+              .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    for (const Array& array : arrays) call.count += array.count;
+    return perform(call, [&](std::uint64_t number) -> Result<void> {
+        if (compression != nullptr) return reduce_segments(arrays, reduce, *compression, number);
+        for (std::size_t first = 0; first < arrays.size();) {
+            const std::size_t number_fused = fused(arrays.subspan(first), type, reduce);
+            auto done = reduce_fused(arrays.subspan(first, number_fused), type, reduce);
+            if (!done) return done;
+            first += number_fused;
+        }
+        return {};
+    });
+}
+
+/// How many of the first arrays go as one.
+std::size_t Communicator::fused(std::span<const Array> arrays, DType type, Reduce reduce) const {
+    if (reduce == Reduce::adasum || group_->on_device()) return 1;  // which looks at each by itself
+    const auto small = [type](const Array& array) {
+        return array.count * bytes_of(type) < kAloneBytesMin;
+    };
+    std::size_t number = 0;
+    std::size_t bytes = 0;
+    for (; number < arrays.size() && small(arrays[number]); ++number) {
+        bytes += arrays[number].count * bytes_of(type);
+        if (bytes > kFusedBytesMax) break;
+    }
+    return std::max<std::size_t>(number, 1);
+}
+
+Result<void> Communicator::reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce) {
+    if (arrays.size() == 1) {
+        const Array& array = arrays.front();
+        return reduce_one(array.data, array.data, array.count, type, reduce);
+    }
+    std::size_t count = 0;
+    for (const Array& array : arrays) count += array.count;
+    const std::size_t element = bytes_of(type);
+    fusion_.resize(std::max(fusion_.size(), count * element));
+    std::byte* at = fusion_.data();
+    for (const Array& array : arrays) {
+        if (array.count > 0) std::memcpy(at, array.data, array.count * element);
+        at += array.count * element;
+    }
+    auto done = group_->allreduce(fusion_.data(), fusion_.data(), count, type, reduce);
+    if (!done) return done;
+    at = fusion_.data();
+    for (const Array& array : arrays) {
+        if (array.count > 0) std::memcpy(array.data, at, array.count * element);
+        at += array.count * element;
+    }
+    return {};
+}
+
+Result<void> Communicator::reduce_segments(std::span<const Array> arrays, Reduce reduce,
+                                           const Compression& compression, std::uint64_t call) {
+    std::vector<Segment> segments;
+    for (const Array& array : arrays) {
+        auto* const values = static_cast<float*>(array.data);
+        segments.push_back({values, values, array.count, array.error});
+    }
+    return compressed_.run(*group_, rank_, size(), segments, reduce, compression, call);
+}
+
+Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, DType type,
+                                  Reduce reduce, std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
+    const Call call{.operation = "reduce",
+                    .count = count,
+                    .type = type,
+                    .reduce = static_cast<int>(reduce),
+                    .root = root};
+    return perform(
+        call, [&](std::uint64_t) { return group_->reduce(in, out, count, type, reduce, root); });
+}
+
+Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                          Reduce reduce) {
+    if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
+    const Call call{.operation = "reduce-scatter",
+                    .count = count,
+                    .type = type,
+                    .reduce = static_cast<int>(reduce)};
+    return perform(
+        call, [&](std::uint64_t) { return group_->reduce_scatter(in, out, count, type, reduce); });
+}
+
+Result<void> Communicator::broadcast(void* data, std::size_t count, DType type,
+                                     std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    const Call call{.operation = "broadcast", .count = count, .type = type, .root = root};
+    return perform(
+        call, [&](std::uint64_t) { return group_->broadcast(data, count * bytes_of(type), root); });
+}
+
+Result<void> Communicator::allgather(const void* in, void* out, std::size_t count, DType type) {
+    const Call call{.operation = "allgather", .count = count, .type = type};
+    return perform(
+        call, [&](std::uint64_t) { return group_->allgather(in, out, count * bytes_of(type)); });
+}
+
+Result<void> Communicator::allgatherv(const void* in, void* out,
+                                      std::span<const std::size_t> counts, DType type) {
+    std::vector<std::size_t> bytes;
+    for (const std::size_t count : counts) bytes.push_back(count * bytes_of(type));
+    const Call call{.operation = "allgatherv",
+                    .count = std::accumulate(counts.begin(), counts.end(), std::size_t{0}),
+                    .type = type};
+    return perform(call, [&](std::uint64_t) { return group_->allgatherv(in, out, bytes); });
+}
+
+Result<void> Communicator::gather(const void* in, void* out, std::size_t count, DType type,
+                                  std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    const Call call{.operation = "gather", .count = count, .type = type, .root = root};
+    return perform(
+        call, [&](std::uint64_t) { return group_->gather(in, out, count * bytes_of(type), root); });
+}
+
+Result<void> Communicator::scatter(const void* in, void* out, std::size_t count, DType type,
+                                   std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    const Call call{.operation = "scatter", .count = count, .type = type, .root = root};
+    return perform(call, [&](std::uint64_t) {
+        return group_->scatter(in, out, count * bytes_of(type), root);
+    });
+}
+
+Result<void> Communicator::alltoall(const void* in, void* out, std::size_t count, DType type) {
+    const Call call{.operation = "all-to-all", .count = count, .type = type};
+    return perform(
+        call, [&](std::uint64_t) { return group_->alltoall(in, out, count * bytes_of(type)); });
+}
+
+Result<void> Communicator::barrier() {
+    return perform({.operation = "barrier"}, [&](std::uint64_t) { return group_->barrier(); });
+}
+
+Result<void> Communicator::message(const Call& call, std::span<const Send> sends,
+                                   std::span<const Receive> receives) {
+    const auto check = [this](std::uint32_t peer) -> Result<void> {
+        if (auto checked = check_root(peer); !checked) return checked;
+        if (peer == rank_)
+            return fail(Errc::invalid_input, "rank {} has no need to write to itself", rank_);
+        return {};
+    };
+    for (const Send& send : sends)
+        if (auto checked = check(send.peer); !checked) return checked;
+    for (const Receive& receive : receives)
+        if (auto checked = check(receive.peer); !checked) return checked;
+    return perform(call, [&](std::uint64_t) -> Result<void> {
+        const auto pending = group_->start(sends, receives);
+        if (!pending) return std::unexpected(pending.error());
+        return (*pending)->wait();
+    });
+}
+
+Result<void> Communicator::send(const void* data, std::size_t count, DType type, std::uint32_t to) {
+    const Send send{to, data, count * bytes_of(type)};
+    return message(
+        {.operation = "send", .count = count, .type = type, .root = to, .collective = false},
+        {&send, 1}, {});
+}
+
+Result<void> Communicator::receive(void* data, std::size_t count, DType type, std::uint32_t from) {
+    const Receive receive{from, data, count * bytes_of(type)};
+    return message(
+        {.operation = "recv", .count = count, .type = type, .root = from, .collective = false}, {},
+        {&receive, 1});
+}
+
+Result<void> Communicator::sendrecv(const void* out, std::size_t out_count, std::uint32_t to,
+                                    void* in, std::size_t in_count, std::uint32_t from,
+                                    DType type) {
+    const Send send{to, out, out_count * bytes_of(type)};
+    const Receive receive{from, in, in_count * bytes_of(type)};
+    return message({.operation = "sendrecv",
+                    .count = in_count,
+                    .type = type,
+                    .root = from,
+                    .collective = false},
+                   {&send, 1}, {&receive, 1});
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,132 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/adasum.h"
+#include "collectives/choose.h"
+#include "collectives/compressed.h"
+#include "collectives/group.h"
+#include "collectives/watch.h"
+#include "collectives/work_queue.h"
+#include "collectives/worker_store.h"
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives {
+
+struct CommunicatorOptions {
+    std::string backend = "auto";
+    bool device = false;  ///< arrays are in memory of the GPU
+    std::chrono::milliseconds timeout{300'000};
+    std::chrono::milliseconds operation_timeout{0};  ///< 0: none
+    std::vector<std::string> interfaces;             ///< or an address of this host
+};
+
+/// One of many arrays of a call; reduced in place.
+struct Array {
+    void* data;
+    std::size_t count;
+    float* error = nullptr;  ///< for error feedback, or nullptr
+};
+
+/// What dtrun_comm is: a group of ranks over one backend, and what no backend has: a watch over
+/// them, one order for what goes on behind the caller's back, fusion, compression, Adasum.
+///
+/// Thread: operations are called by one thread at a time, which work() sees to; abort() by any.
+class Communicator {
+public:
+    static Result<std::unique_ptr<Communicator>> create(dtrun_worker* worker,
+                                                        CommunicatorOptions options);
+    /// \return nullptr with a negative colour
+    Result<std::unique_ptr<Communicator>> split(std::int32_t colour, std::int32_t key);
+    Result<std::unique_ptr<Communicator>> split_by_host();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
+    std::uint32_t rank() const { return rank_; }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(ranks_.size()); }
+    const std::string& backend() const { return choice_.backend; }
+    const std::string& why() const { return choice_.why; }
+    const std::string& facts() const { return facts_; }
+
+    /// The order of everything that is called.
+    WorkQueue& work() { return work_; }
+
+    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                           const Compression* compression);
+    Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
+                                const Compression* compression);
+    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                        std::uint32_t root);
+    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                Reduce reduce);
+    Result<void> broadcast(void* data, std::size_t count, DType type, std::uint32_t root);
+    Result<void> allgather(const void* in, void* out, std::size_t count, DType type);
+    /// \param counts  of each rank
+    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> counts,
+                            DType type);
+    Result<void> gather(const void* in, void* out, std::size_t count, DType type,
+                        std::uint32_t root);
+    Result<void> scatter(const void* in, void* out, std::size_t count, DType type,
+                         std::uint32_t root);
+    Result<void> alltoall(const void* in, void* out, std::size_t count, DType type);
+    Result<void> send(const void* data, std::size_t count, DType type, std::uint32_t to);
+    Result<void> receive(void* data, std::size_t count, DType type, std::uint32_t from);
+    Result<void> sendrecv(const void* out, std::size_t out_count, std::uint32_t to, void* in,
+                          std::size_t in_count, std::uint32_t from, DType type);
+    Result<void> barrier();
+
+    void abort(const std::string& why) { watch_->abort(why); }
+
+private:
+    struct Rank {
+        std::uint32_t world;  ///< rank in the job
+        std::string host;
+        std::string address;
+    };
+    /// What a communicator is made of before its ranks connect.
+    struct Plan {
+        CommunicatorOptions options;
+        std::string prefix;
+        Choice choice;
+        std::vector<Rank> ranks;
+        std::uint32_t rank;
+    };
+    Communicator(SharedWorker worker, Plan plan);
+    static Result<std::unique_ptr<Communicator>> connect(SharedWorker worker, Plan plan);
+    Result<void> join(const GroupSpec& spec);
+
+    template <class Body>
+    Result<void> perform(const Call& call, Body body);
+    Result<void> check_root(std::uint32_t root) const;
+    Result<void> check_compression(DType type, Reduce reduce, const Compression* compression) const;
+    Result<void> reduce_one(const void* in, void* out, std::size_t count, DType type,
+                            Reduce reduce);
+    std::size_t fused(std::span<const Array> arrays, DType type, Reduce reduce) const;
+    Result<void> reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce);
+    Result<void> reduce_segments(std::span<const Array> arrays, Reduce reduce,
+                                 const Compression& compression, std::uint64_t call);
+    Result<void> message(const Call& call, std::span<const Send> sends,
+                         std::span<const Receive> receives);
+
+    SharedWorker worker_;
+    WorkerStore store_;
+    CommunicatorOptions options_;
+    std::string prefix_;
+    Choice choice_;
+    std::vector<Rank> ranks_;
+    std::uint32_t rank_;
+    std::string facts_;
+    std::unique_ptr<Group> group_;
+    CompressedAllreduce compressed_;
+    std::vector<std::byte> fusion_;
+    std::uint32_t splits_ = 0;
+    std::optional<Error> broken_;  ///< why nothing can be done any more
+    std::unique_ptr<Watch> watch_;
+    WorkQueue work_;
+};
+
+}  // namespace dtrun::collectives

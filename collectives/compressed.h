@@ -1,0 +1,81 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/codec/codec.h"
+#include "collectives/group.h"
+#include "collectives/types.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// How an allreduce of f32 is compressed.
+struct Compression {
+    Format format = Format::e4m3;
+    Rounding rounding = Rounding::nearest;
+    /// As many as there are values, or nullptr: what was lost in the last call is added to this
+    /// rank's values, and what is lost in this call is left here. Zeros at first.
+    float* error = nullptr;
+};
+
+/// A part of the values of a call: values of several tensors are reduced as one.
+struct Segment {
+    const float* in;
+    float* out;  ///< may be `in`
+    std::size_t count;
+    float* error = nullptr;  ///< `count` of them, see Compression
+};
+
+/// Allreduce of f32 that travel in fewer bits.
+///
+/// Two shots: the values are cut into one piece for each rank. Every rank sends its values of each
+/// piece, encoded, to the piece's owner; the owner adds them up as f32, in the order of ranks, and
+/// sends the sum, encoded once more, to all. So values are rounded twice, however many ranks there
+/// are, where a ring would round them at every hop; and a rank sends 2 (n - 1) / n times the values,
+/// as in a ring.
+///
+/// All ranks get the same bits: the owner, too, takes what it has sent, not the sum that it knows.
+/// Its own values, though, enter the sum as they are, since nobody else computes it: one error
+/// less, and in `error` of its piece there is room for the error of the sum. Whatever the owner
+/// adds to its own values next time is added to the sum, so error feedback covers both roundings
+/// with one buffer. With average, what the owner keeps is the error of the mean times the number
+/// of ranks.
+///
+/// Pieces are cut into chunks that follow one another through encoding, the wire, adding, the wire
+/// and decoding, so that the links are busy in both directions from the first chunk to the last.
+///
+/// A single rank's result is its input, exactly, and its error is left alone.
+class CompressedAllreduce {
+public:
+    /// How pieces are cut into chunks.
+    struct Chunks {
+        /// What a rank sends of one chunk to all others together: little against what the wire
+        /// carries in a call, much against the cost of a message.
+        std::size_t step_bytes = 512 << 10;
+        std::size_t message_bytes_min = 16 << 10;  ///< of that, to each other rank
+    };
+
+    CompressedAllreduce() = default;
+    explicit CompressedAllreduce(const Chunks& chunks) : chunks_(chunks) {}
+
+    /// \param reduce  sum or average, which is divided before it is encoded
+    /// \param call    the same on all ranks, another for each call: stochastic rounding starts
+    ///                from it
+    /// Errc: invalid_input (reduce); and those of Group
+    Result<void> run(Group& group, std::uint32_t rank, std::uint32_t size, const float* in,
+                     float* out, std::size_t count, Reduce reduce, const Compression& compression,
+                     std::uint64_t call);
+    /// \param segments     as many values on all ranks, in all; compression.error is not looked at
+    Result<void> run(Group& group, std::uint32_t rank, std::uint32_t size,
+                     std::span<const Segment> segments, Reduce reduce,
+                     const Compression& compression, std::uint64_t call);
+
+private:
+    Chunks chunks_{};
+    std::vector<std::byte> messages_;  ///< kept for the next call
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,143 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/key_store.h"
+#include "collectives/types.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// What a backend is told to make a group of ranks.
+struct GroupSpec {
+    std::uint32_t rank = 0;  ///< of this process in the group
+    std::uint32_t size = 1;
+    /// Ranks of the job by rank of the group; a group of all is 0, 1, 2, ...
+    std::vector<std::uint32_t> members;
+    KeyStore* store = nullptr;  ///< outlives the group
+    /// Begins every key that the group uses. Never the same for two groups of a job.
+    std::string prefix;
+    /// Until all have come, and for a connection that is made later.
+    std::chrono::milliseconds timeout{300'000};
+    /// Network interfaces that may be used, in order of preference, or an address of this host;
+    /// empty: the backend's own choice.
+    std::vector<std::string> interfaces;
+    std::string address;  ///< of this host, at which the other members reach it; "" unknown
+    std::uint32_t local_rank = 0;  ///< of this process on its host: its GPU, among other things
+    std::uint64_t generation = 0;  ///< of the job's membership; MPI does not survive a change
+};
+
+/// A message of start(). Between two ranks, messages are matched in the order in which they are
+/// started; sizes must be equal on both sides.
+struct Send {
+    std::uint32_t peer;
+    const void* data;
+    std::size_t bytes;
+};
+struct Receive {
+    std::uint32_t peer;
+    void* data;
+    std::size_t bytes;
+};
+
+/// Messages that are under way. Its destructor waits.
+class Pending {
+public:
+    virtual ~Pending() = default;
+    /// Lets the backend work, without waiting. Some send only while somebody calls them.
+    virtual void poll() {}
+    virtual Result<void> wait() = 0;
+};
+
+/// What a backend says of itself and of the group, for reports.
+struct GroupFacts {
+    std::string version;    ///< "Open MPI 4.1.4"
+    std::string transport;  ///< "tcp over eth0", "shared memory and tcp"
+    /// "GPUDirect P2P" -> "yes" or "no: ...": for `dtrun bench --explain`
+    std::vector<std::pair<std::string, std::string>> details;
+};
+
+/// A communicator of one library. Calls must be made by all ranks, in the same order, with the same
+/// arguments (the data aside); sizes may be 0.
+///
+/// In place: `in` and `out` of allreduce, reduce and broadcast may be the same; of allgather `in` may be this
+/// rank's part of `out`, of reduce_scatter and scatter `out` this rank's part of `in`, of gather
+/// `in` the root's part of `out`. Otherwise they do not overlap.
+///
+/// Errors of all: closed (a peer is gone; `lost` tells which if that is known), cancelled (by
+/// abort()), timed_out, internal. After an error the group is of no use but to be destroyed.
+///
+/// Thread: one at a time, and abort() any.
+class Group {
+public:
+    virtual ~Group() = default;
+
+    virtual GroupFacts facts() const = 0;
+    /// Data are in memory of the GPU, not of the host.
+    virtual bool on_device() const { return false; }
+
+    /// \param reduce  not adasum, which is made of messages
+    virtual Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
+                                   Reduce reduce) = 0;
+    /// \param out  of the root; nullptr elsewhere
+    virtual Result<void> reduce(const void* in, void* out, std::size_t count, DType type,
+                                Reduce reduce, std::uint32_t root) = 0;
+    /// \param in     size() * count elements
+    /// \param count  of each rank's part
+    virtual Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                        Reduce reduce) = 0;
+    virtual Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) = 0;
+    /// \param bytes  of each rank's part
+    virtual Result<void> allgather(const void* in, void* out, std::size_t bytes) = 0;
+    /// \param bytes  of each rank's part, which lie one behind the other in `out`
+    virtual Result<void> allgatherv(const void* in, void* out,
+                                    std::span<const std::size_t> bytes) = 0;
+    virtual Result<void> gather(const void* in, void* out, std::size_t bytes,
+                                std::uint32_t root) = 0;
+    virtual Result<void> scatter(const void* in, void* out, std::size_t bytes,
+                                 std::uint32_t root) = 0;
+    /// \param bytes  for each rank; not in place
+    virtual Result<void> alltoall(const void* in, void* out, std::size_t bytes) = 0;
+    virtual Result<void> barrier() = 0;
+
+    /// Messages between pairs of ranks, which are not mixed up with those of other calls. Not to
+    /// this rank itself. Data are not touched until wait() has returned.
+    virtual Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
+                                                   std::span<const Receive> receives) = 0;
+
+    /// Ends what other threads have under way, here and, by and by, at the other members.
+    virtual void abort() noexcept = 0;
+    /// The member whose connection broke first here, after an error.
+    virtual std::optional<std::uint32_t> lost() const { return std::nullopt; }
+
+    /// What all ranks are about to do together, as a number: a backend that can keeps calls with
+    /// different numbers apart, so that ranks that disagree wait instead of harming each other.
+    virtual void expect(std::uint64_t call) { static_cast<void>(call); }
+};
+
+/// Whether a backend can be had in this process, and why not.
+struct Availability {
+    bool available = false;
+    std::string why;  ///< "no libnccl.so.2: ..."; or what was found, if it is available
+};
+
+/// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
+struct BackendPlugin {
+    static constexpr std::uint32_t kAbi = 1;
+    std::uint32_t abi = kAbi;
+    const char* name = nullptr;
+    Availability (*probe)() = nullptr;
+    /// All members call it. Errc: timed_out, closed, invalid_input (interface), internal
+    Result<std::unique_ptr<Group>> (*connect)(const GroupSpec& spec) = nullptr;
+};
+
+}  // namespace dtrun::collectives
+
+#define DTRUN_BACKEND_PLUGIN                                                                   \
+    extern "C" __attribute__((visibility("default"))) const dtrun::collectives::BackendPlugin* \
+    dtrun_backend_plugin()

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// Network interfaces that ranks are to use, from the environment: DTRUN_NETWORK_INTERFACE, which
+/// users set, else what the launcher has told frameworks. Empty: nothing is said.
+std::vector<std::string> interfaces_from_environment();
+
+/// The address of this host from which it reaches `address`, as a number; "" if there is none.
+std::string address_towards(const std::string& address);
+
+/// An address of this host for other hosts: of the first of `interfaces`, else from which it
+/// reaches where the launcher's ranks meet; "" if neither is known.
+std::string own_address(const std::vector<std::string>& interfaces);
+
+/// "a,b" -> a, b; blanks and empty names are dropped.
+std::vector<std::string> split_names(const std::string& text);
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,175 @@
+/* Collective operations of a job's ranks, over MPI, Gloo or NCCL, with one interface.
+ *
+ * C99; link with dtrun_collectives and dtrun. A communicator is made by all ranks together; its
+ * operations are called by all its ranks in the same order with the same arguments, the data aside.
+ * Functions return DTRUN_OK or another dtrun_code; dtrun_comm_error_text() says what happened.
+ *
+ * Data are in host memory, or in memory of the GPU that was current when the communicator was made,
+ * as the options say. `in` and `out` may be the same where a function says so, and do not overlap otherwise.
+ * `count` is a number of elements and may be 0; then the pointer may be NULL.
+ *
+ * Errors of all operations: PEER_LOST (the text names the rank), CANCELLED (dtrun_comm_abort()),
+ * TIMED_OUT, INVALID (an argument, or ranks that disagree about the operation), INTERNAL. After an
+ * error other than INVALID arguments the communicator is broken: free it, and make another, after
+ * dtrun_rejoin() if the membership has changed.
+ */
+#ifndef DTRUN_COLLECTIVES_H
+#define DTRUN_COLLECTIVES_H
+
+#include <dtrun.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Values are part of the ABI. */
+typedef enum dtrun_dtype {
+    DTRUN_F32 = 0,
+    DTRUN_F64 = 1,
+    DTRUN_F16 = 2,
+    DTRUN_BF16 = 3,
+    DTRUN_I8 = 4,
+    DTRUN_U8 = 5,
+    DTRUN_I32 = 6,
+    DTRUN_I64 = 7
+} dtrun_dtype;
+
+typedef enum dtrun_reduce {
+    DTRUN_SUM = 0,
+    DTRUN_PRODUCT = 1,
+    DTRUN_MIN = 2,
+    DTRUN_MAX = 3,
+    DTRUN_AVERAGE = 4, /* integers are rounded towards zero */
+    DTRUN_ADASUM = 5   /* allreduce only, floating point only, host memory only */
+} dtrun_reduce;
+
+/* How f32 travel in a compressed allreduce. */
+typedef enum dtrun_format {
+    DTRUN_UNCOMPRESSED = 0,
+    DTRUN_COMPRESS_F16 = 1,
+    DTRUN_COMPRESS_BF16 = 2,
+    DTRUN_COMPRESS_E4M3 = 3, /* 8-bit floats, a scale for each 256 of them */
+    DTRUN_COMPRESS_E5M2 = 4,
+    DTRUN_COMPRESS_INT8 = 5,
+    DTRUN_COMPRESS_E4M3_UNSCALED = 6, /* to see training fail: small gradients become 0 */
+    DTRUN_COMPRESS_E5M2_UNSCALED = 7
+} dtrun_format;
+
+/* One rank's part of a group of ranks that communicate. */
+typedef struct dtrun_comm dtrun_comm;
+/* An operation that is under way. */
+typedef struct dtrun_request dtrun_request;
+
+typedef struct dtrun_comm_options {
+    size_t size;         /* sizeof(dtrun_comm_options): what lies behind has its default */
+    const char* backend; /* "mpi", "gloo", or "nccl" with device_memory; NULL, "" or "auto":
+                            DTRUN_BACKEND, else the best that every rank has (dtrun_comm_why()) */
+    int64_t timeout_ms;  /* to make the communicator; 0: 300 s */
+    int64_t operation_timeout_ms; /* of one operation; 0: none. A rank that is gone, and ranks that
+                                     disagree, are noticed without it */
+    const char* interfaces; /* network interfaces or an address, separated by commas; NULL:
+                               DTRUN_NETWORK_INTERFACE, else where the launcher reached this host */
+    int device_memory; /* 0: arrays are in host memory (default); 1: in memory of the GPU */
+} dtrun_comm_options;
+
+typedef struct dtrun_compression {
+    size_t size;     /* sizeof(dtrun_compression) */
+    int format;      /* dtrun_format */
+    int stochastic;  /* 0: round to nearest; 1: at random, unbiased */
+    float* error;    /* NULL, or `count` floats of the caller, 0 at first and one buffer for each
+                        tensor: what compression has cost this time is made good the next time */
+} dtrun_compression;
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* A communicator of all ranks of the worker's job and generation; they all call it, in the same
+ * order if they make several. The worker must outlive it.
+ * options  NULL: all defaults
+ * Errors: TIMED_OUT, INVALID, NOT_FOUND (no such backend here), REFUSED (ranks ask for different
+ * backends), PEER_LOST, NO_LAUNCHER (several ranks and nobody who serves a store), INTERNAL */
+DTRUN_API int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options,
+                                dtrun_comm** comm);
+/* Ranks of `parent` with the same colour make a communicator, ordered by key and then by rank in
+ * `parent`; all of its ranks call it. A negative colour takes no part: *comm is NULL. */
+DTRUN_API int dtrun_comm_split(dtrun_comm* parent, int32_t colour, int32_t key, dtrun_comm** comm);
+/* The ranks of each host. */
+DTRUN_API int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm);
+/* Waits for operations that were started. NULL is allowed. */
+DTRUN_API void dtrun_comm_free(dtrun_comm* comm);
+/* Ends what other threads have under way, on this rank and on the others, with CANCELLED here and
+ * PEER_LOST there; from any thread. With "mpi", which cannot be interrupted, it ends the ranks. */
+DTRUN_API void dtrun_comm_abort(dtrun_comm* comm, const char* why);
+
+DTRUN_API uint32_t dtrun_comm_rank(const dtrun_comm* comm);
+DTRUN_API uint32_t dtrun_comm_size(const dtrun_comm* comm);
+DTRUN_API const char* dtrun_comm_backend(const dtrun_comm* comm); /* valid as long as comm */
+DTRUN_API const char* dtrun_comm_why(const dtrun_comm* comm); /* why this backend; likewise */
+/* "name: value" lines: version, transport, and whether GPUDirect is used and why not; likewise. */
+DTRUN_API const char* dtrun_comm_facts(const dtrun_comm* comm);
+/* What the last failed call of this thread has to say; valid until the next. */
+DTRUN_API const char* dtrun_comm_error_text(void);
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+/* compression  NULL, or f32 with sum or average
+ * in == out is allowed */
+DTRUN_API int dtrun_allreduce(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                              int reduce, const dtrun_compression* compression);
+/* Many arrays at once, in place: as fast as one that is as long as all of them together.
+ * errors  NULL, or a buffer for error feedback (or NULL) for each array; compression->error is not
+ *         looked at */
+DTRUN_API int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* counts,
+                                   size_t number, int dtype, int reduce,
+                                   const dtrun_compression* compression, float* const* errors);
+/* out  of the root; may be NULL elsewhere. in == out is allowed */
+DTRUN_API int dtrun_reduce_to(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                              int reduce, uint32_t root);
+/* in     size * count elements
+ * count  of each rank's part. `out` may be this rank's part of `in` */
+DTRUN_API int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t count,
+                                   int dtype, int reduce);
+DTRUN_API int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root);
+/* count  of each rank's part; `in` may be this rank's part of `out` */
+DTRUN_API int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype);
+/* counts  of each rank's part, the same on all ranks */
+DTRUN_API int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts,
+                               int dtype);
+/* out  of the root, size * count elements; `in` may be its part of it */
+DTRUN_API int dtrun_gather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                           uint32_t root);
+/* in  of the root, size * count elements; `out` may be its part of it */
+DTRUN_API int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                            uint32_t root);
+/* count  for each rank; in and out have size * count elements and do not overlap */
+DTRUN_API int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype);
+/* Between two ranks, messages arrive in the order in which they are sent. Not to oneself. */
+DTRUN_API int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype,
+                         uint32_t to);
+DTRUN_API int dtrun_recv(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t from);
+/* Both at once. */
+DTRUN_API int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t to,
+                             void* in, size_t in_count, uint32_t from, int dtype);
+DTRUN_API int dtrun_comm_barrier(dtrun_comm* comm);
+
+/* ---- asynchronous ---------------------------------------------------------------------------- */
+
+/* As dtrun_allreduce(), which goes on while the caller computes. Operations of a communicator are
+ * done one after the other in the order of their calls. Arrays stay untouched until
+ * dtrun_request_wait(). */
+DTRUN_API int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t count,
+                                    int dtype, int reduce, const dtrun_compression* compression,
+                                    dtrun_request** request);
+DTRUN_API int dtrun_allgather_start(dtrun_comm* comm, const void* in, void* out, size_t count,
+                                    int dtype, dtrun_request** request);
+DTRUN_API int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype,
+                                    uint32_t root, dtrun_request** request);
+DTRUN_API int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count,
+                                         int dtype, int reduce, dtrun_request** request);
+/* done  1: the operation is over, the result is its own, and the request is freed; 0, with
+ *       TIMED_OUT: it goes on, wait again. May be NULL with DTRUN_FOREVER */
+DTRUN_API int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,232 @@
+#include "collectives/watch.h"
+
+#include "collectives/codec/codec.h"
+#include "collectives/quiet_thread.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace dtrun::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kLook{500};
+constexpr milliseconds kStalled{1'000};
+/// Whoever fails leaves a note within this time; it is a round trip to the store, on a busy host.
+constexpr milliseconds kNoteWithin{1'500};
+constexpr std::uint32_t kAskedMax = 64;
+constexpr std::uint32_t kNamedMax = 8;
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
+    hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
+    hash *= 0xbf58476d1ce4e5b9;
+    return hash ^ (hash >> 31);
+}
+
+std::uint64_t hash_of(const Call& call, std::uint64_t number) {
+    std::uint64_t hash = mixed(0, number);
+    for (const char* c = call.operation; *c != '\0'; ++c)
+        hash = mixed(hash, static_cast<unsigned char>(*c));
+    for (const std::uint64_t part :
+         {std::uint64_t{call.count}, static_cast<std::uint64_t>(call.type),
+          static_cast<std::uint64_t>(call.reduce), static_cast<std::uint64_t>(call.root),
+          static_cast<std::uint64_t>(call.format)})
+        hash = mixed(hash, part);
+    return hash;
+}
+
+/// Notes are "number text", of what a rank is in, and "lost RANK", "why TEXT" or "disagree TEXT", of why
+/// it failed.
+std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(note.data(), note.data() + note.size(), number);
+    if (error != std::errc()) return {0, {}};
+    note.remove_prefix(static_cast<std::size_t>(end - note.data()));
+    if (note.starts_with(' ')) note.remove_prefix(1);
+    return {number, note};
+}
+
+}  // namespace
+
+std::string describe(const Call& call) {
+    std::string text = call.operation;
+    if (std::string_view(call.operation) != "barrier")
+        text += fmt::format(" of {} {}", call.count, name_of(call.type));
+    std::vector<std::string> more;
+    if (call.reduce >= 0) more.emplace_back(name_of(static_cast<Reduce>(call.reduce)));
+    if (call.root >= 0)
+        more.push_back(fmt::format("{} {}", call.collective ? "root" : "rank", call.root));
+    if (call.format != 0) more.emplace_back(name_of(static_cast<Format>(call.format)));
+    for (std::size_t i = 0; i < more.size(); ++i) text += (i == 0 ? " (" : ", ") + more[i];
+    return more.empty() ? text : text + ")";
+}
+
+Watch::Watch(Options options) : options_(std::move(options)) {
+    if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
+}
+
+Watch::~Watch() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    stop_.notify_one();
+    thread_.join();
+}
+
+std::uint64_t Watch::begin(const Call& call) {
+    const std::lock_guard lock(call_mutex_);
+    call_ = call;
+    if (call.collective) ++number_;
+    busy_ = true;
+    since_ = Clock::now();
+    return hash_of(call, number_);
+}
+
+void Watch::end() {
+    const std::lock_guard lock(call_mutex_);
+    busy_ = false;
+}
+
+void Watch::run() {
+    std::unique_lock lock(mutex_);
+    while (!stop_.wait_for(lock, kLook, [this] { return stopping_; })) {
+        std::unique_lock call_lock(call_mutex_);
+        const auto span = std::chrono::duration_cast<milliseconds>(Clock::now() - since_);
+        if (!busy_ || span < kStalled || verdict_) continue;
+        const Call call = call_;
+        const std::uint64_t number = number_;
+        call_lock.unlock();
+        lock.unlock();
+        look(call, number, span);
+        lock.lock();
+    }
+}
+
+void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
+    if (options_.timeout.count() > 0 && since > options_.timeout) {
+        std::string why = fmt::format("{} took longer than {:.3g} s", describe(call),
+                                      std::chrono::duration<double>(options_.timeout).count());
+        if (call.collective) why += absent(number);
+        return give_up(Errc::timed_out, std::move(why));
+    }
+    if (!call.collective) return;
+    const std::string ours = describe(call);
+    const KeyStore::Pair at{key("at", options_.rank), fmt::format("{} {}", number, ours)};
+    if (const auto set = options_.store->set({&at, 1}); !set) {
+        // The job is ending, or this membership is over: nobody will come any more.
+        if (set.error().code == Errc::closed) give_up(Errc::closed, set.error().message);
+        return;
+    }
+    // All around the ring are compared with somebody, if ranks disagree at all.
+    for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
+        if (other != options_.rank && !compare(other, ours, number)) return;
+}
+
+/// Whether it is worth waiting on, as far as another rank's notes go.
+bool Watch::compare(std::uint32_t other, const std::string& ours, std::uint64_t number) {
+    if (const auto failed = options_.store->find(key("failed", other)); failed && *failed) {
+        const Error error = follow(other, "has failed");
+        give_up(error.code, error.message);
+        return false;
+    }
+    const auto at = options_.store->find(key("at", other));
+    if (!at || !*at) return true;
+    const auto [their_number, theirs] = number_and_text(**at);
+    if (their_number != number || theirs == ours) return true;
+    give_up(Errc::invalid_input,
+            fmt::format("ranks disagree: {} calls {}, {} calls {}", options_.name(options_.rank),
+                        ours, options_.name(other), theirs));
+    return false;
+}
+
+/// Who has not come to an operation, as far as that is known.
+std::string Watch::absent(std::uint64_t number) {
+    std::string names;
+    std::uint32_t count = 0;
+    for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
+        if (rank == options_.rank) continue;
+        const auto at = options_.store->find(key("at", rank));
+        if (!at || (*at && number_and_text(**at).first >= number)) continue;
+        if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
+    }
+    if (count == 0) return {};
+    if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
+    return "; not there: " + names;
+}
+
+void Watch::give_up(Errc code, std::string why) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (verdict_) return;
+        verdict_ = Error{code, why};
+    }
+    leave_note((code == Errc::invalid_input ? "disagree " : "why ") + why);
+    options_.abort();
+}
+
+void Watch::leave_note(const std::string& note) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(noted_, true)) return;
+    }
+    if (options_.size == 1) return;
+    const KeyStore::Pair pair{key("failed", options_.rank), note};
+    // Without a store the job is over, and everybody knows.
+    static_cast<void>(options_.store->set({&pair, 1}));
+}
+
+void Watch::abort(const std::string& why) {
+    give_up(Errc::cancelled, why);
+}
+
+Error Watch::explain(const Error& error, std::optional<std::uint32_t> lost) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (verdict_) return *verdict_;
+    }
+    if (error.code != Errc::closed || !lost) {
+        leave_note("why " + error.message);
+        return error;
+    }
+    leave_note(fmt::format("lost {}", *lost));
+    return follow(*lost, error.message);
+}
+
+/// From a rank that somebody blames to the one that is at the bottom of it.
+Error Watch::follow(std::uint32_t suspect, const std::string& what) {
+    std::set<std::uint32_t> seen{options_.rank};
+    std::string text = what;
+    while (seen.insert(suspect).second) {
+        const std::string note_of = key("failed", suspect);
+        const auto note = options_.store->get({&note_of, 1}, kNoteWithin);
+        if (!note && note.error().code != Errc::timed_out)
+            return {Errc::closed, fmt::format("{}, or the job has ended: {}",
+                                              options_.name(suspect), note.error().message)};
+        if (!note)
+            return {Errc::closed, fmt::format("{} is gone: {}", options_.name(suspect), text)};
+        const std::string_view told = note->front();
+        if (told.starts_with("disagree "))
+            return {Errc::invalid_input, std::string(told.substr(9))};
+        if (told.starts_with("why "))
+            return {Errc::closed,
+                    fmt::format("{} has ended it: {}", options_.name(suspect), told.substr(4))};
+        text = "its connection broke";
+        const auto [next, rest] =
+            number_and_text(told.substr(std::min<std::size_t>(5, told.size())));
+        suspect = static_cast<std::uint32_t>(next);
+        if (suspect >= options_.size) break;
+    }
+    return {Errc::closed,
+            "connections between ranks broke, and none of them is known to be gone: " + what};
+}
+
+std::string Watch::key(std::string_view kind, std::uint32_t rank) const {
+    return fmt::format("{}/{}/{}", options_.prefix, kind, rank);
+}
+
+}  // namespace dtrun::collectives

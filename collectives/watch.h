@@ -1,0 +1,90 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/group.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace dtrun::collectives {
+
+/// An operation that all ranks of a group call.
+struct Call {
+    const char* operation = "";
+    std::size_t count = 0;
+    DType type = DType::f32;
+    int reduce = -1;         ///< a Reduce, or -1
+    std::int64_t root = -1;  ///< -1: none
+    int format = 0;          ///< of compression; 0: none
+    bool collective = true;  ///< false: a message between two ranks
+};
+
+/// "allreduce of 12 f32 (sum)"
+std::string describe(const Call& call);
+
+/// Looks after a group's operations from a thread of its own, since whoever is in one cannot: when
+/// one takes longer than a second it compares notes with other ranks through the job's store, and
+/// ends it if they disagree about what is to be done, if one of them has failed, or if the
+/// membership is over. And it finds out which rank was lost, where a connection broke.
+///
+/// Ranks fail one after the other, each because of the one before it: so each leaves a note in the
+/// store of whom it blames, and the rank that is blamed and has left none is the one that is gone.
+///
+/// begin() and end() cost no system call.
+class Watch {
+public:
+    struct Options {
+        KeyStore* store = nullptr;
+        std::string prefix;
+        std::uint32_t rank = 0;
+        std::uint32_t size = 1;
+        std::chrono::milliseconds timeout{0};            ///< of an operation; 0: none
+        std::function<std::string(std::uint32_t)> name;  ///< "rank 5 on s2"
+        std::function<void()> abort;  ///< ends what is under way; from any thread
+    };
+
+    explicit Watch(Options options);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    /// An operation begins.
+    /// \return a number that is the same on all ranks that do the same
+    std::uint64_t begin(const Call& call);
+    void end();
+
+    /// The operation has failed: what the user is told.
+    Error explain(const Error& error, std::optional<std::uint32_t> lost);
+    /// Ends what is under way, as `why` says, and tells the others.
+    void abort(const std::string& why);
+
+private:
+    void run();
+    void look(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
+    bool compare(std::uint32_t other, const std::string& ours, std::uint64_t number);
+    void give_up(Errc code, std::string why);
+    void leave_note(const std::string& note);
+    std::string absent(std::uint64_t number);
+    Error follow(std::uint32_t suspect, const std::string& what);
+    std::string key(std::string_view kind, std::uint32_t rank) const;
+
+    const Options options_;
+    std::mutex mutex_;
+    std::condition_variable stop_;
+    bool stopping_ = false;
+    bool noted_ = false;
+    std::optional<Error> verdict_;
+
+    std::mutex call_mutex_;  ///< of the next four
+    Call call_;
+    std::uint64_t number_ = 0;  ///< of collective operations
+    bool busy_ = false;
+    std::chrono::steady_clock::time_point since_;
+
+    std::thread thread_;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,69 @@
+#include "collectives/work_queue.h"
+
+#include "collectives/quiet_thread.h"
+
+#include <utility>
+
+namespace dtrun::collectives {
+
+/// Lets the next one in, whatever happens.
+class WorkQueue::Turn {
+public:
+    explicit Turn(WorkQueue& queue) : queue_(queue) {}
+    ~Turn() {
+        const std::lock_guard lock(queue_.mutex_);
+        ++queue_.turn_;
+        queue_.changed_.notify_all();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+private:
+    WorkQueue& queue_;
+};
+
+WorkQueue::~WorkQueue() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void WorkQueue::start(Work work) {
+    const std::lock_guard lock(mutex_);
+    started_.push_back({next_ticket_++, std::move(work)});
+    if (!thread_.joinable()) thread_ = quiet_thread([this] { serve(); });
+    changed_.notify_all();
+}
+
+void WorkQueue::run(const Work& work) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t ticket = next_ticket_++;
+    changed_.wait(lock, [&] { return turn_ == ticket; });
+    lock.unlock();
+    const Turn turn(*this);
+    work();
+}
+
+void WorkQueue::serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] {
+            return started_.empty() ? stopping_ : turn_ == started_.front().ticket;
+        });
+        if (started_.empty()) return;
+        const Work work = std::move(started_.front().work);
+        started_.pop_front();
+        lock.unlock();
+        {
+            const Turn turn(*this);
+            work();
+        }
+        lock.lock();
+    }
+}
+
+}  // namespace dtrun::collectives

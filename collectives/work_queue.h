@@ -1,0 +1,45 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace dtrun::collectives {
+
+/// Does one thing after the other, in the order in which they were asked for: what goes on behind
+/// the caller's back in a thread of its own, the rest in the caller's. The thread is started by the
+/// first that goes on behind.
+class WorkQueue {
+public:
+    using Work = std::function<void()>;
+
+    WorkQueue() = default;
+    ~WorkQueue();  ///< when all is done
+    WorkQueue(const WorkQueue&) = delete;
+    WorkQueue& operator=(const WorkQueue&) = delete;
+
+    void start(Work work);
+    /// Returns when it is done.
+    void run(const Work& work);
+
+private:
+    class Turn;
+    struct Started {
+        std::uint64_t ticket;
+        Work work;
+    };
+    void serve();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::uint64_t next_ticket_ = 0;
+    std::uint64_t turn_ = 0;  ///< the ticket that may work
+    std::deque<Started> started_;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace dtrun::collectives

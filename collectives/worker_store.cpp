@@ -1,0 +1,97 @@
+#include "collectives/worker_store.h"
+
+#include "worker/include/dtrun.h"
+
+namespace dtrun::collectives {
+namespace {
+
+dtrun_view view(const std::string& text) {
+    return {text.data(), text.size()};
+}
+
+std::string take(dtrun_bytes bytes) {
+    std::string text(static_cast<const char*>(bytes.data), bytes.size);
+    dtrun_free(bytes.data);
+    return text;
+}
+
+Errc errc_of(int code) {
+    switch (code) {
+        case DTRUN_NOT_FOUND:
+        case DTRUN_NO_LAUNCHER:
+            return Errc::not_found;
+        case DTRUN_TIMED_OUT:
+            return Errc::timed_out;
+        case DTRUN_STALE:
+        case DTRUN_CLOSED:
+            return Errc::closed;
+        case DTRUN_CANCELLED:
+            return Errc::cancelled;
+        case DTRUN_REFUSED:
+            return Errc::denied;
+        case DTRUN_INVALID:
+        case DTRUN_FORKED:
+            return Errc::invalid_input;
+        default:
+            return Errc::internal;
+    }
+}
+
+}  // namespace
+
+std::unexpected<Error> worker_error(int code) {
+    return std::unexpected(Error{errc_of(code), dtrun_error_text()});
+}
+
+Result<SharedWorker> SharedWorker::of(dtrun_worker* worker) {
+    dtrun_worker* shared = nullptr;
+    if (const int code = dtrun_share(worker, &shared); code != DTRUN_OK) return worker_error(code);
+    return SharedWorker(shared);
+}
+
+SharedWorker::SharedWorker(SharedWorker&& other) noexcept
+    : worker_(std::exchange(other.worker_, nullptr)) {}
+
+SharedWorker& SharedWorker::operator=(SharedWorker&& other) noexcept {
+    std::swap(worker_, other.worker_);
+    return *this;
+}
+
+SharedWorker::~SharedWorker() {
+    dtrun_finalize(worker_, nullptr);
+}
+
+Result<void> WorkerStore::set(std::span<const Pair> pairs) {
+    std::vector<dtrun_view> keys, values;
+    for (const auto& [key, value] : pairs) {
+        keys.push_back(view(key));
+        values.push_back(view(value));
+    }
+    const int code = dtrun_multi_set(worker_, keys.data(), values.data(), keys.size());
+    if (code != DTRUN_OK) return worker_error(code);
+    return {};
+}
+
+Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> keys,
+                                                  std::chrono::milliseconds timeout) {
+    std::vector<dtrun_view> views;
+    for (const std::string& key : keys) views.push_back(view(key));
+    dtrun_list list{};
+    const int code = dtrun_multi_get(worker_, views.data(), views.size(), timeout.count(), &list);
+    if (code != DTRUN_OK) return worker_error(code);
+    std::vector<std::string> values;
+    for (std::size_t i = 0; i < list.count; ++i)
+        values.emplace_back(static_cast<const char*>(list.items[i].data), list.items[i].size);
+    dtrun_free(list.items);
+    return values;
+}
+
+Result<std::optional<std::string>> WorkerStore::find(const std::string& key) {
+    dtrun_bytes value{};
+    const int code = dtrun_get(worker_, view(key), 0, &value);
+    if (code == DTRUN_NOT_FOUND) return std::nullopt;
+    if (code != DTRUN_OK) return worker_error(code);
+    return take(value);
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,102 @@
+// Communicators over the network, between hosts: every operation of each backend against a reference,
+// what ranks are told when one of them goes wrong. The programs are in tests/collectives/core.
+#include "tests/cluster/support/ranks.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr int kHosts = 4;
+constexpr const char* kEight = "s1:2,s2:2,s3:2,s4:2";
+
+/// What sanitizers say of MPI's memory is of no interest; and the hosts' processors are the same
+/// ones, so that ranks must not wait in loops.
+Finished run(Cluster& cluster, Lines words, const Lines& command) {
+    RunOptions options;
+    options.env = {{"OMPI_MCA_mpi_yield_when_idle", "1"},
+                   {"DTRUN_MPI_LIBRARY", "openmpi"},
+                   {"ASAN_OPTIONS", "detect_leaks=0"}};
+    words.insert(words.end(), command.begin(), command.end());
+    return cluster.dtrun(std::move(words), options);
+}
+
+std::string program(const std::string& name) {
+    return std::filesystem::path(Cluster::program()).parent_path() / name;
+}
+
+/// Backends whose plug-in was built; where CI=true, both have to be.
+Lines backends() {
+    Lines found;
+    const auto folder = std::filesystem::path(Cluster::program()).parent_path().parent_path() /
+                        "lib" / "dtrun" / "backends";
+    for (const auto& [name, file] : {std::pair{"gloo", "gloo"}, {"mpi", "mpi_openmpi"}}) {
+        if (std::filesystem::exists(folder / fmt::format("libdtrun_backend_{}.so", file)))
+            found.emplace_back(name);
+        else if (const char* ci = std::getenv("CI"); ci != nullptr)
+            FAIL("CI allows no skipping: no plug-in for " << name);
+        else
+            WARN("SKIPPED: no plug-in for " << name);
+    }
+    return found;
+}
+
+std::size_t oks(const Finished& done) {
+    std::size_t count = 0;
+    for (const auto& [rank, text] : by_rank(done.out)) count += text.ends_with("ok\n");
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("every operation of a backend is right between eight ranks on four hosts",
+          "[cluster][collectives]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const std::string& backend : backends()) {
+        const Finished done = run(cluster, {"-H", kEight}, {program("group_ranks"), backend});
+        INFO(backend << ": " << done.out << done.err);
+        CHECK(done.exit_code == 0);
+        CHECK(oks(done) == 8);
+    }
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a communicator works between hosts, with compression, fusion, futures and splits",
+          "[cluster][collectives]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const std::string& backend : backends()) {
+        const Finished done =
+            run(cluster, {"-H", "s1:2,s2:1,s3:1,s4:1"}, {program("comm_ranks"), "works", backend});
+        INFO(backend << ": " << done.out << done.err);
+        CHECK(done.exit_code == 0);
+        CHECK(oks(done) == 5);
+        CHECK_THAT(done.out, Contains("over " + backend));
+    }
+}
+
+TEST_CASE("ranks on other hosts are told which rank is gone, on which host",
+          "[cluster][collectives]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const std::string& backend : backends()) {
+        if (backend == "mpi") continue;  // whose ranks wait for ever: dtrun ends them
+        const Finished done = run(cluster, {"--keep-going", "-H", "s1:2,s2:2,s3:2"},
+                                  {program("comm_ranks"), "killed", backend});
+        INFO(done.out << done.err);
+        CHECK(done.exit_code == 137);
+        CHECK(oks(done) == 5);
+        CHECK(count_of(done.out, "peer lost: rank 5 on s3 is gone") == 5);
+    }
+    const Finished ended =
+        run(cluster, {"-H", "s1:2,s2:2"}, {program("comm_ranks"), "killed", "auto"});
+    INFO(ended.out << ended.err);
+    CHECK(ended.exit_code == 137);
+    CHECK_THAT(ended.err, Contains("rank 3 on s2"));
+    CHECK(cluster.wait_all_gone());
+}

@@ -1,0 +1,277 @@
+// A rank for dtrun to start, with what users have: <dtrun/communicator.h>.
+//
+//     comm_ranks MODE BACKEND
+//
+// prints "ok", or what went wrong. Modes whose ranks go wrong print what the others are told.
+#include <dtrun/communicator.h>
+
+#include <signal.h>
+#include <unistd.h>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+
+using namespace dtrun;
+
+void require(bool condition, const char* what) {
+    if (!condition) throw std::runtime_error(std::string("not so: ") + what);
+}
+
+#define REQUIRE(condition) require(static_cast<bool>(condition), #condition)
+
+std::vector<float> numbers(std::size_t count, std::uint32_t rank) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i)
+        values[i] = std::sin(static_cast<float>(i + 1) * (static_cast<float>(rank) + 0.5F));
+    return values;
+}
+
+double relative_error(const std::vector<float>& values, std::uint32_t ranks) {
+    double wrong = 0;
+    double all = 0;
+    std::vector<double> sums(values.size());
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        const auto part = numbers(values.size(), rank);
+        for (std::size_t i = 0; i < values.size(); ++i) sums[i] += static_cast<double>(part[i]);
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        wrong += std::pow(static_cast<double>(values[i]) - sums[i], 2);
+        all += sums[i] * sums[i];
+    }
+    return std::sqrt(wrong / std::max(all, 1e-30));
+}
+
+void same_bits_everywhere(Communicator& comm, const std::vector<float>& values) {
+    if (values.empty()) return;
+    std::vector<float> all(values.size() * comm.size());
+    comm.allgather(values.data(), all.data(), values.size());
+    for (std::uint32_t rank = 0; rank < comm.size(); ++rank)
+        REQUIRE(std::memcmp(all.data() + rank * values.size(), values.data(),
+                            values.size() * sizeof(float)) == 0);
+}
+
+void compression(Communicator& comm) {
+    const struct {
+        Format format;
+        double error;
+    } formats[] = {{Format::f16, 1e-3},  {Format::bf16, 6e-3},         {Format::e4m3, 6e-2},
+                   {Format::e5m2, 0.12}, {Format::int8, 2e-2},         {Format::e4m3_unscaled, 0.3},
+                   {Format::none, 1e-6}, {Format::e5m2_unscaled, 0.12}};
+    for (const auto& [format, error] : formats)
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{70'001}}) {
+            auto values = numbers(count, comm.rank());
+            comm.allreduce(values.data(), values.data(), count, Reduce::sum, {format});
+            if (count > 1) REQUIRE(relative_error(values, comm.size()) < error);
+            same_bits_everywhere(comm, values);
+        }
+    // What is lost is made good later.
+    const std::size_t count = 10'000;
+    std::vector<float> left(count);
+    std::vector<double> sums(count);
+    for (int step = 0; step < 20; ++step) {
+        auto values = numbers(count, comm.rank());
+        comm.allreduce(values.data(), values.data(), count, Reduce::sum,
+                       {Format::e4m3, false, left.data()});
+        for (std::size_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
+    }
+    std::vector<float> mean(count);
+    for (std::size_t i = 0; i < count; ++i) mean[i] = static_cast<float>(sums[i] / 20);
+    REQUIRE(comm.size() == 1 || relative_error(mean, comm.size()) < 0.01);
+}
+
+void fused(Communicator& comm) {
+    std::vector<std::vector<std::int32_t>> arrays;
+    std::vector<Communicator::Array<std::int32_t>> list;
+    for (std::size_t i = 0; i < 300; ++i) arrays.emplace_back(i * 37 % 1'000, 1 + comm.rank());
+    for (auto& array : arrays) list.push_back({array.data(), array.size()});
+    comm.allreduce_many(list, Reduce::sum);
+    const auto expected = static_cast<std::int32_t>(comm.size() * (comm.size() + 1) / 2);
+    for (const auto& array : arrays)
+        for (const std::int32_t value : array) REQUIRE(value == expected);
+    auto a = numbers(5'000, comm.rank());
+    auto b = numbers(333, comm.rank());
+    comm.allreduce_many<float>({{a.data(), a.size()}, {b.data(), b.size()}}, Reduce::sum,
+                               {Format::int8});
+    REQUIRE(relative_error(a, comm.size()) < 2e-2);
+    REQUIRE(relative_error(b, comm.size()) < 2e-2);
+}
+
+void asynchronous(Communicator& comm) {
+    std::vector<std::vector<double>> arrays(20, std::vector<double>(999, comm.rank() + 1.0));
+    std::vector<Future> futures;
+    for (auto& array : arrays)
+        futures.push_back(comm.start_allreduce(array.data(), array.data(), array.size()));
+    std::int64_t own = comm.rank();
+    comm.allreduce(&own, 1, Reduce::max);  // after all of them
+    REQUIRE(own == static_cast<std::int64_t>(comm.size()) - 1);
+    for (Future& future : futures) REQUIRE(future.wait_for(std::chrono::milliseconds(60'000)));
+    for (const auto& array : arrays) REQUIRE(array[500] == comm.size() * (comm.size() + 1) / 2.0);
+}
+
+void adasum(Communicator& comm) {
+    std::vector<float> same(100, 3.0F);  // all alike: the result is the same again
+    comm.allreduce(same.data(), same.size(), Reduce::adasum);
+    for (const float value : same) REQUIRE(std::abs(value - 3.0F) < 1e-5F);
+    std::vector<double> own(comm.size());  // at right angles: they are added
+    own[comm.rank()] = comm.rank() + 1.0;
+    comm.allreduce(own.data(), own.size(), Reduce::adasum);
+    for (std::size_t i = 0; i < own.size(); ++i)
+        REQUIRE(std::abs(own[i] - (static_cast<double>(i) + 1)) < 1e-9);
+}
+
+void parts(Communicator& comm) {
+    const std::uint32_t rank = comm.rank();
+    const std::uint32_t size = comm.size();
+    std::vector<std::int64_t> own{rank}, all(size);
+    comm.gather(own.data(), all.data(), 1, size - 1);
+    if (rank == size - 1)
+        for (std::uint32_t i = 0; i < size; ++i) REQUIRE(all[i] == i);
+    comm.scatter(all.data(), own.data(), 1, size - 1);
+    REQUIRE(own[0] == rank);
+    std::vector<std::size_t> counts(size);
+    for (std::uint32_t i = 0; i < size; ++i) counts[i] = i;
+    std::vector<std::uint8_t> mine(rank, static_cast<std::uint8_t>(rank));
+    std::vector<std::uint8_t> gathered(size * (size - 1) / 2 + 1);
+    comm.allgatherv(mine.data(), gathered.data(), counts);
+    REQUIRE(size < 2 || gathered[gathered.size() - 2] == size - 1);
+    std::vector<float> many(size * 3, 1), part(3);
+    comm.reduce_scatter(many.data(), part.data(), 3);
+    REQUIRE(part[2] == static_cast<float>(size));
+    std::vector<std::int32_t> out(size), in(size);
+    for (std::uint32_t i = 0; i < size; ++i) out[i] = static_cast<std::int32_t>(rank * size + i);
+    comm.alltoall(out.data(), in.data(), 1);
+    for (std::uint32_t i = 0; i < size; ++i)
+        REQUIRE(in[i] == static_cast<std::int32_t>(i * size + rank));
+    if (size > 1) {
+        std::int32_t word = 0;
+        if (rank == 0) comm.send(out.data() + 1, 1, 1);
+        if (rank == 1) comm.recv(&word, 1, 0);
+        REQUIRE(rank != 1 || word == 1);
+    }
+    std::vector<bfloat16> halves(7, bfloat16{0x3f80});  // 1.0
+    comm.allreduce(halves.data(), halves.size(), Reduce::average);
+    REQUIRE(halves[6].bits == 0x3f80);
+}
+
+void splits(Communicator& comm) {
+    auto half = comm.split(static_cast<std::int32_t>(comm.rank() % 2),
+                           -static_cast<std::int32_t>(comm.rank()));
+    REQUIRE(half.has_value());
+    std::int32_t sum = 1;
+    half->allreduce(&sum, 1);
+    REQUIRE(sum == static_cast<std::int32_t>(half->size()));
+    std::int32_t first = static_cast<std::int32_t>(comm.rank());
+    half->broadcast(&first, 1, 0);  // by key, the highest rank of the half is its first
+    REQUIRE(first >= static_cast<std::int32_t>(comm.size()) - 2);
+    Communicator host = comm.split_by_host();
+    host.barrier();
+    REQUIRE(!comm.split(comm.rank() == 0 ? 0 : -1).has_value() || comm.rank() == 0);
+    const auto again = comm.split_by_host();
+    REQUIRE(again.size() == host.size());
+}
+
+void works(Worker& worker, const CommunicatorOptions& options) {
+    Communicator comm(worker, options);
+    REQUIRE(comm.rank() == worker.rank());
+    REQUIRE(comm.size() == worker.world_size());
+    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits}) check(comm);
+    Communicator other(worker, options);  // beside the first
+    other.barrier();
+    comm.barrier();
+    try {
+        comm.broadcast(static_cast<float*>(nullptr), 3, 0);
+        REQUIRE(false);
+    } catch (const Error& error) {
+        REQUIRE(error.is(DTRUN_INVALID));  // and nothing is broken
+    }
+    comm.barrier();
+    if (worker.rank() == 0)
+        std::printf("over %s, %s\n", std::string(comm.backend()).c_str(),
+                    std::string(comm.why()).c_str());
+}
+
+/// What ranks are told when one of them goes wrong in the middle.
+void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::string& how) {
+    Communicator comm(worker, options);
+    std::vector<float> values(1 << 20, 1);
+    comm.allreduce(values.data(), values.size());
+    const std::uint32_t culprit = comm.size() - 1;
+    std::thread aborter;
+    try {
+        if (comm.rank() == culprit) {
+            if (how == "killed") ::raise(SIGKILL);
+            if (how == "leaves") return;
+            if (how == "disagrees") values.pop_back();
+            if (how == "aborts")
+                aborter = std::thread([&comm] {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                    comm.abort("rank 3 has seen enough");
+                });
+        }
+        const bool waits = how == "aborts" && comm.rank() == 0;  // and so do all the others
+        if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(1'500));
+        comm.allreduce(values.data(), values.size());
+        std::printf("nothing happened\n");
+    } catch (const Error& error) {
+        std::printf("%s: %s\n", dtrun_code_name(error.code().value()), error.what());
+        try {
+            comm.barrier();
+        } catch (const Error& later) {
+            std::printf("then: %s\n", later.what());
+        }
+    }
+    if (aborter.joinable()) aborter.join();
+    std::fflush(stdout);
+}
+
+/// Ranks come and go: whenever the membership changes, there is a new communicator.
+void elastic(Worker& worker, const CommunicatorOptions& options) {
+    for (int round = 0;; ++round) {
+        try {
+            Communicator comm(worker, options);
+            std::printf("generation %llu: rank %u of %u\n",
+                        static_cast<unsigned long long>(worker.generation()), comm.rank(),
+                        comm.size());
+            std::fflush(stdout);
+            for (int step = 0; step < 400; ++step) {
+                float one = 1;
+                comm.allreduce(&one, 1);
+                REQUIRE(one == static_cast<float>(comm.size()));
+                if (worker.generation() == 1 && comm.rank() == 1 && step == 5) ::raise(SIGKILL);
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+            return;
+        } catch (const Error& error) {
+            std::printf("%s: %s\n", dtrun_code_name(error.code().value()), error.what());
+            std::fflush(stdout);
+            worker.rejoin(std::chrono::milliseconds(60'000));
+        }
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    if (argc < 3) return 2;
+    Worker worker;
+    CommunicatorOptions options;
+    options.backend = argv[2];
+    const std::string mode = argv[1];
+    if (mode == "works")
+        works(worker, options);
+    else if (mode == "elastic")
+        elastic(worker, options);
+    else
+        goes_wrong(worker, options, mode);
+    std::printf("ok\n");
+    return 0;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

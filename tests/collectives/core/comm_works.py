@@ -1,0 +1,85 @@
+"""A rank in Python: every function of dtrun.collectives on NumPy arrays. comm_works.py BACKEND"""
+
+import sys
+
+import numpy
+
+import dtrun
+from dtrun.collectives import Communicator
+
+
+def refused(body):
+    try:
+        body()
+    except dtrun.Error as error:
+        assert error.code == dtrun.Code.INVALID, error
+    else:
+        raise AssertionError("not refused")
+
+
+def main():
+    with dtrun.Worker() as worker, Communicator(worker, sys.argv[1]) as comm:
+        rank, size = comm.rank, comm.size
+        total = size * (size + 1) // 2
+        for dtype in ("float32", "float64", "float16", "int8", "uint8", "int32", "int64"):
+            array = numpy.full((3, 5), rank + 1, dtype)
+            assert comm.allreduce(array) is array
+            assert (array == total).all(), (dtype, array)
+            out = numpy.empty_like(array)
+            comm.allreduce(numpy.full((3, 5), rank, dtype), op="max", out=out)
+            assert (out == size - 1).all()
+        values = numpy.sin(numpy.arange(5000, dtype=numpy.float32) + rank)
+        exact = sum(numpy.sin(numpy.arange(5000, dtype=numpy.float32) + r) for r in range(size))
+        for name, bound in (("fp16", 1e-3), ("bf16", 1e-2), ("fp8-e4m3", 0.1), ("int8", 3e-2)):
+            error = numpy.zeros_like(values)
+            sums = comm.allreduce(values, compression=name, stochastic=True, error=error,
+                                  out=numpy.empty_like(values))
+            assert numpy.linalg.norm(sums - exact) < bound * numpy.linalg.norm(exact), name
+            assert size == 1 or error.any()
+        future = comm.start_allreduce(numpy.ones(10), op="average")
+        assert future.result(timeout=60).tolist() == [1.0] * 10
+        arrays = [numpy.full(i, 1.0, numpy.float32) for i in range(20)]
+        comm.allreduce_many(arrays, compression="int8", errors=[numpy.zeros_like(a) for a in arrays])
+        assert all(numpy.allclose(a, size, rtol=0.02) for a in arrays)
+
+        own = numpy.array([rank, -rank], numpy.int64)
+        everybodys = comm.allgather(own, numpy.empty((size, 2), numpy.int64))
+        assert everybodys.tolist() == [[r, -r] for r in range(size)]
+        counts = [r % 3 for r in range(size)]
+        parts = comm.allgatherv(numpy.full(counts[rank], rank, numpy.uint8),
+                                numpy.empty(sum(counts), numpy.uint8), counts)
+        assert parts.tolist() == [r for r in range(size) for _ in range(counts[r])]
+        gathered = comm.gather(own, numpy.empty((size, 2), numpy.int64) if rank == 0 else None)
+        assert rank != 0 or gathered.tolist() == everybodys.tolist()
+        back = comm.scatter(numpy.empty(2, numpy.int64), gathered)
+        assert back.tolist() == own.tolist()
+        part = comm.reduce_scatter(numpy.arange(2 * size, dtype=numpy.float64), numpy.empty(2))
+        assert part.tolist() == [2 * rank * size, (2 * rank + 1) * size]
+        summed = comm.reduce(own.copy(), root=size - 1)
+        assert rank != size - 1 or summed[0] == size * (size - 1) // 2
+        word = comm.broadcast(numpy.array([rank], "int32"), root=size - 1)
+        assert word[0] == size - 1
+        swapped = comm.alltoall(numpy.full(size, rank), numpy.empty(size, numpy.int64))
+        assert swapped.tolist() == list(range(size))
+        if size > 1 and rank < 2:
+            if rank == 0:
+                comm.send(b"hello", 1)
+            else:
+                assert bytes(comm.recv(bytearray(5), 0)) == b"hello"
+        half = comm.split(rank % 2)
+        assert half.size == (size + 1 - rank % 2) // 2
+        half.close()
+        with comm.split_by_host() as host:
+            host.barrier()
+        refused(lambda: comm.allreduce(numpy.ones((4, 4))[:, 1]))
+        refused(lambda: comm.allreduce(numpy.ones(3), op="median"))
+        refused(lambda: comm.allreduce(numpy.ones(3), compression="int8"))
+        refused(lambda: comm.allgather(numpy.ones(3), numpy.empty(2)))
+        refused(lambda: comm.allreduce(numpy.array(["a"])))
+        refused(lambda: comm.broadcast(b"constant"))
+        comm.barrier()
+        assert comm.backend == sys.argv[1] and "transport:" in comm.facts
+    print("ok")
+
+
+main()

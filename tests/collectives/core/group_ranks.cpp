@@ -1,0 +1,55 @@
+// A rank for dtrun to start: every operation of a backend against the reference, over the real
+// network. group_ranks BACKEND [thorough]
+#include "collectives/backends.h"
+#include "collectives/host_address.h"
+#include "collectives/worker_store.h"
+#include "tests/collectives/support/group_checks.h"
+#include "worker/include/dtrun.h"
+
+#include <cstdio>
+#include <numeric>
+
+using namespace dtrun;
+using namespace dtrun::collectives;
+
+namespace {
+
+Result<void> check(dtrun_worker* worker, const std::string& backend, bool thorough) {
+    WorkerStore store(worker);
+    const auto plugin = load_backend(backend);
+    if (!plugin) return std::unexpected(plugin.error());
+    GroupSpec spec;
+    spec.rank = dtrun_rank(worker);
+    spec.size = dtrun_world_size(worker);
+    spec.members.resize(spec.size);
+    std::iota(spec.members.begin(), spec.members.end(), 0u);
+    spec.store = &store;
+    spec.prefix = "group_ranks";
+    spec.interfaces = interfaces_from_environment();
+    spec.address = own_address(spec.interfaces);
+    spec.local_rank = dtrun_local_rank(worker);
+    auto group = (*plugin)->connect(spec);
+    if (!group) return std::unexpected(group.error());
+    CheckOptions options;
+    options.thorough = thorough;
+    return check_group(**group, spec, options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2) return 2;
+    dtrun_worker* worker = nullptr;
+    if (dtrun_init(nullptr, &worker) != DTRUN_OK) {
+        std::fprintf(stderr, "%s\n", dtrun_error_text());
+        return 1;
+    }
+    const auto checked = check(worker, argv[1], argc > 2);
+    if (checked)
+        std::printf("ok\n");
+    else
+        std::fprintf(stderr, "%s\n", checked.error().message.c_str());
+    std::fflush(stdout);
+    dtrun_finalize(worker, checked ? nullptr : "a check failed");
+    return checked ? 0 : 1;
+}

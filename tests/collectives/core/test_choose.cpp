@@ -1,0 +1,76 @@
+#include "collectives/choose.h"
+
+#include <catch2/catch.hpp>
+
+using namespace dtrun;
+using namespace dtrun::collectives;
+using Catch::Contains;
+
+namespace {
+
+const std::vector<std::string> kOrder{"mpi", "gloo"};
+
+Member member(const std::string& host, bool mpi, bool gloo, const std::string& wish = "auto") {
+    Member made;
+    made.host = host;
+    made.address = "10.0.0.1";
+    made.wish = wish;
+    made.backends = {{"mpi", {mpi, mpi ? "found" : "no libmpi.so.40"}},
+                     {"gloo", {gloo, gloo ? "found" : "no libgloo.so.0"}}};
+    return made;
+}
+
+}  // namespace
+
+TEST_CASE("what a rank tells of itself arrives as it was", "[collectives]") {
+    Member made = member("s1", true, false, "gloo");
+    made.device = true;
+    const auto back = decode_member(encode(made));
+    REQUIRE(back.has_value());
+    CHECK(back->host == "s1");
+    CHECK(back->address == "10.0.0.1");
+    CHECK(back->wish == "gloo");
+    CHECK(back->device);
+    REQUIRE(back->backends.size() == 2);
+    CHECK(back->backends[0].second.available);
+    CHECK(back->backends[1].second.why == "no libgloo.so.0");
+    const std::string bytes = encode(made);
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+        const auto cut = decode_member(std::string_view(bytes).substr(0, size));
+        if (cut) CHECK(cut->backends.size() < 2);
+    }
+}
+
+TEST_CASE("auto is the first backend that every rank has, and says why not another",
+          "[collectives]") {
+    const std::vector all{member("s1", true, true), member("s2", true, true)};
+    CHECK(choose_backend(all, kOrder)->backend == "mpi");
+    const std::vector some{member("s1", true, true), member("s2", false, true)};
+    const auto choice = choose_backend(some, kOrder);
+    REQUIRE(choice.has_value());
+    CHECK(choice->backend == "gloo");
+    CHECK(choice->why == "the best that every rank has; not mpi (rank 1 on s2: no libmpi.so.40)");
+    const std::vector none{member("s1", true, false), member("s2", false, true)};
+    const auto nothing = choose_backend(none, kOrder);
+    REQUIRE_FALSE(nothing.has_value());
+    CHECK(nothing.error().code == Errc::not_found);
+    CHECK_THAT(nothing.error().message, Contains("rank 0 on s1: no libgloo.so.0"));
+}
+
+TEST_CASE("a backend that is asked for is taken or refused, and all have to ask for the same",
+          "[collectives]") {
+    const std::vector gloo{member("s1", true, true, "gloo"), member("s2", true, true, "gloo")};
+    CHECK(choose_backend(gloo, kOrder)->backend == "gloo");
+    const std::vector lacking{member("s1", true, true, "gloo"), member("s2", true, false, "gloo")};
+    CHECK(choose_backend(lacking, kOrder).error().message ==
+          "the backend \"gloo\" is not there: rank 1 on s2: no libgloo.so.0");
+    const std::vector mixed{member("s1", true, true, "gloo"), member("s2", true, true, "mpi")};
+    const auto refused = choose_backend(mixed, kOrder);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::denied);
+    CHECK(refused.error().message ==
+          "rank 0 on s1 asks for the backend \"gloo\", rank 1 on s2 for \"mpi\"");
+    std::vector devices{member("s1", true, true), member("s2", true, true)};
+    devices[1].device = true;
+    CHECK_THAT(choose_backend(devices, kOrder).error().message, Contains("memory of the host"));
+}

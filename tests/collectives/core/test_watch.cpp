@@ -1,0 +1,138 @@
+#include "collectives/watch.h"
+
+#include "tests/collectives/support/memory_store.h"
+
+#include <catch2/catch.hpp>
+#include <future>
+
+using namespace dtrun;
+using namespace dtrun::collectives;
+using Catch::Contains;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// A rank whose operations end when they are aborted.
+class Rank {
+public:
+    Rank(KeyStore& store, std::uint32_t rank, std::uint32_t size, milliseconds timeout = {})
+        : watch_({.store = &store,
+                  .prefix = "comm",
+                  .rank = rank,
+                  .size = size,
+                  .timeout = timeout,
+                  .name = [](std::uint32_t who) { return fmt::format("rank {} on s{}", who, who); },
+                  .abort = [this] { aborted_.set_value(); }}) {}
+
+    std::uint64_t begin(const Call& call) { return watch_.begin(call); }
+    void end() { watch_.end(); }
+    void abort(const std::string& why) { watch_.abort(why); }
+    /// Whether an operation that hangs was ended.
+    bool ended(milliseconds within = milliseconds(20'000)) {
+        return aborted_.get_future().wait_for(within) == std::future_status::ready;
+    }
+    Error explain(Errc code, const std::string& text, std::optional<std::uint32_t> lost = {}) {
+        watch_.end();
+        return watch_.explain({code, text}, lost);
+    }
+
+private:
+    std::promise<void> aborted_;
+    Watch watch_;
+};
+
+const Call kTen{.operation = "allreduce", .count = 10, .reduce = 0};
+const Call kTwelve{.operation = "allreduce", .count = 12, .reduce = 0};
+
+}  // namespace
+
+TEST_CASE("the same operation has the same number on all ranks, and any other another",
+          "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    const auto ten = first.begin(kTen);
+    first.end();
+    CHECK(second.begin(kTen) == ten);
+    second.end();
+    CHECK(first.begin(kTen) != ten);  // it is the second
+    first.end();
+    CHECK(second.begin(kTwelve) != ten);
+    second.end();
+}
+
+TEST_CASE("ranks that disagree about an operation learn who wants what", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    first.begin(kTen);
+    second.begin(kTwelve);
+    REQUIRE(first.ended());
+    REQUIRE(second.ended());
+    const Error error = first.explain(Errc::cancelled, "aborted");
+    CHECK(error.code == Errc::invalid_input);
+    CHECK(error.message ==
+          "ranks disagree: rank 0 on s0 calls allreduce of 10 f32 (sum), rank 1 on s1 calls "
+          "allreduce of 12 f32 (sum)");
+    const Error other = second.explain(Errc::cancelled, "aborted");
+    CHECK(other.code == Errc::invalid_input);
+    CHECK_THAT(other.message, Contains("calls allreduce of 10 f32 (sum)"));
+}
+
+TEST_CASE("the rank at the bottom of broken connections is named on all others", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 4), second(store, 1, 4), third(store, 2, 4);
+    const Call call = kTen;
+    for (Rank* rank : {&first, &second, &third}) rank->begin(call);
+    // 3 is gone, which 2 sees; 1 sees that 2 has closed its connections, and 0 that 1 has.
+    auto zero =
+        std::async(std::launch::async, [&] { return first.explain(Errc::closed, "reset", 1); });
+    auto one =
+        std::async(std::launch::async, [&] { return second.explain(Errc::closed, "reset", 2); });
+    const Error two = third.explain(Errc::closed, "reset by peer", 3);
+    CHECK(two.code == Errc::closed);
+    CHECK(two.message == "rank 3 on s3 is gone: reset by peer");
+    CHECK_THAT(zero.get().message, Contains("rank 3 on s3 is gone"));
+    CHECK_THAT(one.get().message, Contains("rank 3 on s3 is gone"));
+}
+
+TEST_CASE(
+    "abort ends this rank's operation and, by the store, that of ranks nobody is connected to",
+    "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    second.begin(kTen);
+    first.begin(kTen);
+    first.abort("the user has had enough");
+    REQUIRE(first.ended());
+    const Error own = first.explain(Errc::cancelled, "aborted");
+    CHECK(own.code == Errc::cancelled);
+    CHECK(own.message == "the user has had enough");
+    REQUIRE(second.ended());
+    const Error theirs = second.explain(Errc::cancelled, "aborted");
+    CHECK(theirs.code == Errc::closed);
+    CHECK(theirs.message == "rank 0 on s0 has ended it: the user has had enough");
+}
+
+TEST_CASE("an operation that takes longer than it may names who has not come", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 3, milliseconds(1'500)), second(store, 1, 3);
+    first.begin(kTen);
+    second.begin(kTen);
+    REQUIRE(first.ended());
+    const Error error = first.explain(Errc::cancelled, "aborted");
+    CHECK(error.code == Errc::timed_out);
+    CHECK(error.message ==
+          "allreduce of 10 f32 (sum) took longer than 1.5 s; not there: rank 2 on s2");
+    second.end();
+}
+
+TEST_CASE("operations are described by what matters in them", "[collectives]") {
+    CHECK(describe({.operation = "barrier"}) == "barrier");
+    CHECK(describe({.operation = "broadcast", .count = 3, .type = DType::i64, .root = 2}) ==
+          "broadcast of 3 i64 (root 2)");
+    CHECK(describe({.operation = "allreduce", .count = 5, .reduce = 4, .format = 5}) ==
+          "allreduce of 5 f32 (average, int8)");
+    CHECK(
+        describe(
+            {.operation = "send", .count = 1, .type = DType::u8, .root = 1, .collective = false}) ==
+        "send of 1 u8 (rank 1)");
+}

@@ -1,0 +1,444 @@
+"""Collective operations of a job's ranks on NumPy arrays, over MPI or Gloo.
+
+    import dtrun, numpy
+    from dtrun.collectives import Communicator
+
+    with dtrun.Worker() as worker, Communicator(worker) as comm:
+        gradients = numpy.ones(1000, numpy.float32)
+        comm.allreduce(gradients, op="average")                     # in place
+        comm.allreduce(gradients, op="average", compression="int8")
+        total = comm.allreduce(gradients, op="sum", out=numpy.empty_like(gradients))
+
+Over the library libdtrun_collectives.so.0 by ctypes; docs/COLLECTIVES.md and <dtrun_collectives.h> say
+more about each function. Every rank calls the same operations in the same order. Whatever has the buffer
+protocol is an array (NumPy's, torch's through .numpy(), array.array), as long as its elements lie one
+behind the other; an ml_dtypes.bfloat16 array is one too. Other threads run while a call waits.
+
+The library is looked for beside libdtrun.so.0 (LIBDTRUN_COLLECTIVES_PATH names another).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from types import TracebackType
+from typing import Any, List, Optional, Sequence, Tuple, Type
+
+from . import Code, Error, TimedOut, Worker
+
+__all__ = ["Communicator", "Future"]
+
+_OPERATIONS = ("sum", "product", "min", "max", "average", "adasum")
+_FORMATS = ("none", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", "fp8-e4m3-unscaled",
+            "fp8-e5m2-unscaled")
+# By the buffer protocol's format and size; NumPy has no bfloat16 of its own.
+_DTYPES = {("f", 4): 0, ("d", 8): 1, ("e", 2): 2, ("b", 1): 4, ("B", 1): 5, ("i", 4): 6,
+           ("l", 8): 7, ("q", 8): 7, ("l", 4): 6, ("?", 1): 5}
+_BFLOAT16 = 3
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("backend", ctypes.c_char_p),
+        ("timeout_ms", ctypes.c_int64),
+        ("operation_timeout_ms", ctypes.c_int64),
+        ("interfaces", ctypes.c_char_p),
+        ("device_memory", ctypes.c_int),
+    ]
+
+
+class _Compression(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("format", ctypes.c_int),
+        ("stochastic", ctypes.c_int),
+        ("error", ctypes.c_void_p),
+    ]
+
+
+def _load() -> ctypes.CDLL:
+    installed = pathlib.Path(__file__).resolve().parents[3] / "libdtrun_collectives.so.0"
+    path = os.environ.get("LIBDTRUN_COLLECTIVES_PATH") or (
+        str(installed) if installed.exists() else "libdtrun_collectives.so.0")
+    # CDLL gives up the interpreter's lock during a call; the library has a handle of its own on the worker.
+    library = ctypes.CDLL(path)
+    comm, data, size, number = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    rank, how = ctypes.c_uint32, ctypes.POINTER(_Compression)
+    out = ctypes.POINTER(ctypes.c_void_p)
+    sizes, arrays = ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_void_p)
+    signatures = {
+        "comm_create": [ctypes.c_void_p, ctypes.POINTER(_Options), out],
+        "comm_split": [comm, ctypes.c_int32, ctypes.c_int32, out],
+        "comm_split_by_host": [comm, out],
+        "comm_barrier": [comm],
+        "allreduce": [comm, data, data, size, number, number, how],
+        "allreduce_start": [comm, data, data, size, number, number, how, out],
+        "allreduce_many": [comm, arrays, sizes, size, number, number, how, arrays],
+        "reduce_to": [comm, data, data, size, number, number, rank],
+        "reduce_scatter": [comm, data, data, size, number, number],
+        "broadcast": [comm, data, size, number, rank],
+        "allgather": [comm, data, data, size, number],
+        "allgatherv": [comm, data, data, sizes, number],
+        "gather": [comm, data, data, size, number, rank],
+        "scatter": [comm, data, data, size, number, rank],
+        "alltoall": [comm, data, data, size, number],
+        "send": [comm, data, size, number, rank],
+        "recv": [comm, data, size, number, rank],
+        "request_wait": [ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int)],
+    }
+    for name, arguments in signatures.items():
+        function = getattr(library, "dtrun_" + name)
+        function.argtypes = arguments
+        function.restype = ctypes.c_int
+    for name in ("backend", "why", "facts"):
+        function = getattr(library, "dtrun_comm_" + name)
+        function.argtypes = [comm]
+        function.restype = ctypes.c_char_p
+    for name in ("rank", "size"):
+        function = getattr(library, "dtrun_comm_" + name)
+        function.argtypes = [comm]
+        function.restype = ctypes.c_uint32
+    library.dtrun_comm_abort.argtypes = [comm, ctypes.c_char_p]
+    library.dtrun_comm_abort.restype = None
+    library.dtrun_comm_free.argtypes = [comm]
+    library.dtrun_comm_free.restype = None
+    library.dtrun_comm_error_text.restype = ctypes.c_char_p
+    return library
+
+
+_library = _load()
+
+
+def _check(code: int) -> None:
+    if code == 0:
+        return
+    text = _library.dtrun_comm_error_text().decode(errors="replace")
+    raise (TimedOut if code == Code.TIMED_OUT else Error)(Code(code), text)
+
+
+def _invalid(text: str) -> Error:
+    return Error(Code.INVALID, text)
+
+
+class _Array:
+    """Where an array's elements are, how many, of which type."""
+
+    def __init__(self, array: Any, writable: bool) -> None:
+        bfloat16 = getattr(getattr(array, "dtype", None), "name", "") == "bfloat16"
+        view = memoryview(array.view("uint16") if bfloat16 else array)
+        if not view.c_contiguous:
+            raise _invalid("the elements of the array do not lie one behind the other; copy it")
+        if writable and view.readonly:
+            raise _invalid("the array is read-only")
+        key = (view.format.lstrip("@=<"), view.itemsize)
+        if bfloat16:
+            self.dtype = _BFLOAT16
+        elif key in _DTYPES:
+            self.dtype = _DTYPES[key]
+        else:
+            raise _invalid(f"no collectives for elements of format {view.format!r}")
+        self.count = view.nbytes // view.itemsize
+        self.nbytes = view.nbytes
+        self.keep = view
+        self.address = self._address(view) if view.nbytes else None
+
+    @staticmethod
+    def _address(view: memoryview) -> int:
+        if not view.readonly:
+            return ctypes.addressof(ctypes.c_char.from_buffer(view.cast("B")))
+        buffer = _PyBuffer()
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
+        address = buffer.buf
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+        return address  # `keep` holds the memory
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
+    ]
+
+
+def _operation(op: str) -> int:
+    if op not in _OPERATIONS:
+        raise _invalid(f"op is one of {', '.join(_OPERATIONS)}, not {op!r}")
+    return _OPERATIONS.index(op)
+
+
+def _compression(name: Optional[str], stochastic: bool, error: Any,
+                 count: int) -> Tuple[Optional[_Compression], Optional[_Array]]:
+    if name is None or name == "none":
+        return None, None
+    if name not in _FORMATS:
+        raise _invalid(f"compression is one of {', '.join(_FORMATS)}, not {name!r}")
+    kept = None
+    if error is not None:
+        kept = _Array(error, writable=True)
+        if kept.dtype != 0 or kept.count != count:
+            raise _invalid(f"error has to be {count} float32, like the array")
+    given = _Compression(ctypes.sizeof(_Compression), _FORMATS.index(name), int(stochastic),
+                         kept.address if kept else None)
+    return given, kept
+
+
+class Future:
+    """An operation that goes on; its arrays stay untouched until result() has returned."""
+
+    def __init__(self, request: ctypes.c_void_p, keep: Any, value: Any) -> None:
+        self._request: Optional[ctypes.c_void_p] = request
+        self._keep = keep
+        self._value = value
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """The array it was for, once it is done. :raises TimedOut: it goes on; and those of the operation"""
+        if self._request is not None:
+            ms = -1 if timeout is None else max(0, round(timeout * 1000))
+            done = ctypes.c_int()
+            code = _library.dtrun_request_wait(self._request, ms, ctypes.byref(done))
+            if done.value:
+                self._request = self._keep = None
+            _check(code)
+        return self._value
+
+    def __del__(self) -> None:
+        if self._request is not None:
+            _library.dtrun_request_wait(self._request, -1, None)
+
+
+class Communicator:
+    """A group of ranks that communicate. Use it in a `with` statement inside the worker's, or call close().
+
+    :raises Error: everywhere PEER_LOST (names the rank), CANCELLED, TimedOut, INVALID, INTERNAL
+    """
+
+    def __init__(self, worker: Worker, backend: str = "auto", timeout: float = 300,
+                 operation_timeout: Optional[float] = None, interfaces: str = "") -> None:
+        """All ranks of the worker call it.
+
+        :param backend: "mpi", "gloo" or "auto"
+        :param timeout: seconds until all have come
+        :param operation_timeout: of one operation; None: none
+        :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
+        """
+        options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
+                           round((operation_timeout or 0) * 1000), interfaces.encode() or None, 0)
+        comm = ctypes.c_void_p()
+        _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
+        self._comm: Optional[ctypes.c_void_p] = comm
+        self._worker = worker  # outlives us
+
+    @classmethod
+    def _of(cls, comm: ctypes.c_void_p, worker: Worker) -> "Communicator":
+        made = cls.__new__(cls)
+        made._comm, made._worker = comm, worker
+        return made
+
+    def close(self) -> None:
+        """Waits for what was started; may be called again."""
+        comm, self._comm = self._comm, None
+        if comm is not None:
+            _library.dtrun_comm_free(comm)
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def _get(self) -> ctypes.c_void_p:
+        if self._comm is None:
+            raise Error(Code.CLOSED, "the communicator is closed")
+        return self._comm
+
+    def split(self, colour: int, key: int = 0) -> Optional["Communicator"]:
+        """Ranks of the same colour, ordered by key; None with a negative colour."""
+        comm = ctypes.c_void_p()
+        _check(_library.dtrun_comm_split(self._get(), colour, key, ctypes.byref(comm)))
+        return self._of(comm, self._worker) if comm.value is not None else None
+
+    def split_by_host(self) -> "Communicator":
+        comm = ctypes.c_void_p()
+        _check(_library.dtrun_comm_split_by_host(self._get(), ctypes.byref(comm)))
+        return self._of(comm, self._worker)
+
+    def abort(self, why: str) -> None:
+        """Ends what other threads and ranks have under way; from any thread."""
+        _library.dtrun_comm_abort(self._get(), why.encode())
+
+    @property
+    def rank(self) -> int:
+        return _library.dtrun_comm_rank(self._get())
+
+    @property
+    def size(self) -> int:
+        return _library.dtrun_comm_size(self._get())
+
+    @property
+    def backend(self) -> str:
+        return _library.dtrun_comm_backend(self._get()).decode()
+
+    @property
+    def why(self) -> str:
+        """Why this backend."""
+        return _library.dtrun_comm_why(self._get()).decode(errors="replace")
+
+    @property
+    def facts(self) -> str:
+        """"name: value" lines of the backend and its network."""
+        return _library.dtrun_comm_facts(self._get()).decode(errors="replace")
+
+    def _two(self, array: Any, out: Any) -> Tuple[_Array, _Array, Any]:
+        given = _Array(array, writable=out is None)
+        if out is None:
+            return given, given, array
+        taken = _Array(out, writable=True)
+        if taken.dtype != given.dtype:
+            raise _invalid("array and out have elements of different types")
+        return given, taken, out
+
+    def _same(self, array: Any, out: Any) -> Tuple[_Array, _Array, Any]:
+        given, taken, value = self._two(array, out)
+        if taken.count != given.count:
+            raise _invalid(f"array has {given.count} elements, out {taken.count}")
+        return given, taken, value
+
+    def _parts(self, whole: _Array, part: _Array, names: str) -> None:
+        if whole.count != part.count * self.size or whole.dtype != part.dtype:
+            raise _invalid(f"{names} have {whole.count} and {part.count} elements: with {self.size} ranks "
+                           f"the one has to be {self.size} times the other, of the same type")
+
+    def allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
+                  stochastic: bool = False, error: Any = None) -> Any:
+        """Of all ranks' arrays, the same bits on every one; in place unless `out` is given.
+
+        :param compression: for float32 with sum or average: "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"
+        :param stochastic: round at random, unbiased
+        :param error: float32, as long as the array, zeros at first: for error feedback
+        """
+        given, taken, value = self._same(array, out)
+        how, kept = _compression(compression, stochastic, error, given.count)
+        _check(_library.dtrun_allreduce(self._get(), given.address, taken.address, given.count, given.dtype,
+                                        _operation(op), how))
+        del kept
+        return value
+
+    def start_allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
+                        stochastic: bool = False, error: Any = None) -> Future:
+        """As allreduce(), which goes on while the caller computes."""
+        given, taken, value = self._same(array, out)
+        how, kept = _compression(compression, stochastic, error, given.count)
+        request = ctypes.c_void_p()
+        _check(_library.dtrun_allreduce_start(self._get(), given.address, taken.address, given.count,
+                                              given.dtype, _operation(op), how, ctypes.byref(request)))
+        return Future(request, (given, taken, kept), value)
+
+    def allreduce_many(self, arrays: Sequence[Any], op: str = "sum", compression: Optional[str] = None,
+                       stochastic: bool = False, errors: Optional[Sequence[Any]] = None) -> None:
+        """Many arrays of one type, in place, as fast as one that is as long as all of them."""
+        given = [_Array(array, writable=True) for array in arrays]
+        if not given:
+            return
+        if any(array.dtype != given[0].dtype for array in given):
+            raise _invalid("the arrays have elements of different types")
+        how, _ = _compression(compression, stochastic, None, 0)
+        kept: List[_Array] = []
+        if how is not None and errors is not None:
+            kept = [_Array(error, writable=True) for error in errors]
+            if [(e.count, e.dtype) for e in kept] != [(a.count, 0) for a in given]:
+                raise _invalid("errors have to be float32, each as long as its array")
+        number = len(given)
+        pointers = (ctypes.c_void_p * number)(*[array.address for array in given])
+        counts = (ctypes.c_size_t * number)(*[array.count for array in given])
+        feedback = (ctypes.c_void_p * number)(*[error.address for error in kept]) if kept else None
+        _check(_library.dtrun_allreduce_many(self._get(), pointers, counts, number, given[0].dtype,
+                                             _operation(op), how, feedback))
+
+    def reduce(self, array: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
+        """To the root, in place there unless `out` is given."""
+        if self.rank != root:
+            given = _Array(array, writable=False)
+            _check(_library.dtrun_reduce_to(self._get(), given.address, None, given.count, given.dtype,
+                                            _operation(op), root))
+            return None
+        given, taken, value = self._same(array, out)
+        _check(_library.dtrun_reduce_to(self._get(), given.address, taken.address, given.count, given.dtype,
+                                        _operation(op), root))
+        return value
+
+    def reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Any:
+        """Each rank gets its part of the reduced array, which is `size` times as long as `out`."""
+        given, taken, value = self._two(array, out)
+        self._parts(given, taken, "array and out")
+        _check(_library.dtrun_reduce_scatter(self._get(), given.address, taken.address, taken.count,
+                                             given.dtype, _operation(op)))
+        return value
+
+    def broadcast(self, array: Any, root: int = 0) -> Any:
+        given = _Array(array, writable=True)
+        _check(_library.dtrun_broadcast(self._get(), given.address, given.count, given.dtype, root))
+        return array
+
+    def allgather(self, array: Any, out: Any) -> Any:
+        """All ranks' arrays, one behind the other, in `out`, which is `size` times as long."""
+        given, taken, value = self._two(array, out)
+        self._parts(taken, given, "out and array")
+        _check(_library.dtrun_allgather(self._get(), given.address, taken.address, given.count, given.dtype))
+        return value
+
+    def allgatherv(self, array: Any, out: Any, counts: Sequence[int]) -> Any:
+        """The same for arrays of different lengths. :param counts: of each rank"""
+        given, taken, value = self._two(array, out)
+        if len(counts) != self.size or counts[self.rank] != given.count or sum(counts) != taken.count:
+            raise _invalid("counts has to be the length of each rank's array, and out as long as all of them")
+        lengths = (ctypes.c_size_t * len(counts))(*counts)
+        _check(_library.dtrun_allgatherv(self._get(), given.address, taken.address, lengths, given.dtype))
+        return value
+
+    def gather(self, array: Any, out: Any = None, root: int = 0) -> Any:
+        """All ranks' arrays in the root's `out`."""
+        given = _Array(array, writable=False)
+        address = None
+        if self.rank == root:
+            taken = _Array(out, writable=True)
+            self._parts(taken, given, "out and array")
+            address = taken.address
+        _check(_library.dtrun_gather(self._get(), given.address, address, given.count, given.dtype, root))
+        return out
+
+    def scatter(self, out: Any, array: Any = None, root: int = 0) -> Any:
+        """Each rank's part of the root's `array` in `out`."""
+        taken = _Array(out, writable=True)
+        address = None
+        if self.rank == root:
+            given = _Array(array, writable=False)
+            self._parts(given, taken, "array and out")
+            address = given.address
+        _check(_library.dtrun_scatter(self._get(), address, taken.address, taken.count, taken.dtype, root))
+        return out
+
+    def alltoall(self, array: Any, out: Any) -> Any:
+        """Part i of the array goes to rank i, part i of `out` comes from it."""
+        given, taken, value = self._same(array, out)
+        if given.count % self.size:
+            raise _invalid(f"{given.count} elements are not one part for each of {self.size} ranks")
+        _check(_library.dtrun_alltoall(self._get(), given.address, taken.address, given.count // self.size,
+                                       given.dtype))
+        return value
+
+    def send(self, array: Any, to: int) -> None:
+        given = _Array(array, writable=False)
+        _check(_library.dtrun_send(self._get(), given.address, given.count, given.dtype, to))
+
+    def recv(self, array: Any, source: int) -> Any:
+        taken = _Array(array, writable=True)
+        _check(_library.dtrun_recv(self._get(), taken.address, taken.count, taken.dtype, source))
+        return array
+
+    def barrier(self) -> None:
+        _check(_library.dtrun_comm_barrier(self._get()))
