@@ -1,0 +1,59 @@
+#pragma once
+
+#include "base/result.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// Libraries that differ in their ABI, so that there is a plug-in for each.
+enum class MpiLibrary : std::uint8_t {
+    openmpi,
+    mpich,  ///< and those that share its ABI: Intel MPI, MVAPICH
+};
+
+std::string_view name_of(MpiLibrary library);   ///< "openmpi", as in DTRUN_MPI_LIBRARY
+std::string_view title_of(MpiLibrary library);  ///< "Open MPI", for people
+
+/// Of a shared library, by the name of its file: "libmpi.so.40" is Open MPI's.
+std::optional<MpiLibrary> mpi_of_file(std::string_view file);
+
+/// Two of them in one process would take each other's functions.
+struct LoadedMpi {
+    MpiLibrary library;
+    std::string path;
+};
+std::vector<LoadedMpi> loaded_mpi();
+
+/// What the choice of a library depends on.
+struct MpiSurroundings {
+    std::string asked;              ///< value of DTRUN_MPI_LIBRARY, or ""
+    std::vector<LoadedMpi> loaded;  ///< by this process
+    bool pmix = false;              ///< the launcher offers what Open MPI asks for
+    bool pmi = false;               ///< and what MPICH does
+    /// Whether its plug-in, and the library itself, are here. May load them, and is asked only of
+    /// what is chosen if they are.
+    std::function<bool(MpiLibrary)> usable;
+    std::string folder;  ///< of plug-ins, for messages
+};
+
+struct MpiChoice {
+    std::string variant;  ///< of the backend: "mpi_openmpi"
+    std::string why;      ///< "Open MPI: this process has loaded /usr/lib/libmpi.so.40"
+};
+
+/// What the process has loaded already, else what the user asks for, else what the launcher serves,
+/// else what is there, Open MPI first.
+/// Errc: invalid_input (DTRUN_MPI_LIBRARY; two MPIs at once), not_found (no plug-in)
+Result<MpiChoice> choose_mpi(const MpiSurroundings& surroundings);
+
+/// For this process. May load what it chooses.
+Result<MpiChoice> choose_mpi(const std::filesystem::path& plugin_folder);
+
+}  // namespace dtrun::collectives

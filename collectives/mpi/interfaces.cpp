@@ -1,0 +1,105 @@
+#include "collectives/mpi/interfaces.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+namespace dtrun::collectives {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string address_of(const sockaddr* address) {
+    char text[INET6_ADDRSTRLEN] = "";
+    if (address == nullptr) return {};
+    if (address->sa_family == AF_INET)
+        ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                    sizeof text);
+    if (address->sa_family == AF_INET6)
+        ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                    sizeof text);
+    return text;
+}
+
+void add(std::vector<std::string>& list, const std::string& one) {
+    if (std::ranges::find(list, one) == list.end()) list.push_back(one);
+}
+
+std::string joined(std::span<const std::string> words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+    return text;
+}
+
+/// InfiniBand devices behind an interface, as UCX calls them: "mlx5_0:1".
+std::vector<std::string> fabric_devices(const std::string& interface, const fs::path& system) {
+    int port = 0;
+    std::ifstream(system / interface / "dev_port") >> port;
+    std::vector<std::string> devices;
+    std::error_code absent;
+    for (const auto& entry :
+         fs::directory_iterator(system / interface / "device" / "infiniband", absent))
+        devices.push_back(fmt::format("{}:{}", entry.path().filename().string(), port + 1));
+    return devices;
+}
+
+/// UCX takes InfiniBand devices, for their own protocol, and interfaces, for TCP.
+std::string ucx_devices(std::span<const std::string> interfaces, const fs::path& system) {
+    std::vector<std::string> devices;
+    for (const std::string& interface : interfaces) {
+        for (const std::string& device : fabric_devices(interface, system)) add(devices, device);
+        add(devices, interface);
+    }
+    return joined(devices);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> interfaces_here(std::span<const std::string> wanted) {
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return fail(Errc::internal, "no list of network interfaces");
+    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+    std::vector<std::string> names;
+    for (const std::string& one : wanted)
+        for (const ifaddrs* here = list; here != nullptr; here = here->ifa_next)
+            if (one == here->ifa_name || one == address_of(here->ifa_addr))
+                add(names, here->ifa_name);
+    if (!names.empty()) return names;
+    std::vector<std::string> there;
+    for (const ifaddrs* here = list; here != nullptr; here = here->ifa_next)
+        add(there, here->ifa_name);
+    return fail(Errc::invalid_input,
+                "this host has no network interface or address {}; its interfaces are {}",
+                joined(wanted), joined(there));
+}
+
+std::vector<Setting> interface_settings(
+    MpiLibrary library, std::span<const std::string> interfaces,
+    const std::function<std::optional<std::string>(const std::string& name)>& environment,
+    const fs::path& system) {
+    // dtrun's agent sets this one on its own account, to what it sets these to; docs/ENVIRONMENT.md.
+    const auto by_agent = [&](const Setting& setting) {
+        return setting.name == "OMPI_MCA_btl_tcp_if_include" &&
+               (environment(setting.name) == environment("HOROVOD_GLOO_IFACE") ||
+                environment(setting.name) == environment("GLOO_SOCKET_IFNAME"));
+    };
+    std::vector<Setting> all{{"UCX_NET_DEVICES", ucx_devices(interfaces, system)}};
+    if (library == MpiLibrary::openmpi) {
+        if (!environment("OMPI_MCA_btl_tcp_if_exclude"))
+            all.push_back({"OMPI_MCA_btl_tcp_if_include", joined(interfaces)});
+    } else {  // MPICH's own TCP, and that of libfabric, take one only
+        for (const char* name : {"MPIR_CVAR_CH3_NETWORK_IFACE", "FI_TCP_IFACE", "FI_SOCKETS_IFACE"})
+            all.push_back({name, interfaces.front()});
+    }
+    std::erase_if(all, [&](const Setting& setting) {
+        return environment(setting.name).has_value() && !by_agent(setting);
+    });
+    return all;
+}
+
+}  // namespace dtrun::collectives

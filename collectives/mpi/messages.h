@@ -1,0 +1,51 @@
+#pragma once
+
+#include "collectives/group.h"
+#include "collectives/mpi/runtime.h"
+
+#include <mpi.h>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace dtrun::collectives {
+
+#ifdef DTRUN_MPI_PIECE_BYTES  // a small one, for tests
+inline constexpr std::size_t kPieceBytes = DTRUN_MPI_PIECE_BYTES;
+#else
+/// Of one call of MPI at most, whose counts are ints.
+inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
+#endif
+
+/// Messages between members of a communicator that nobody else uses.
+class Messages final : public Pending {
+public:
+    static Result<std::unique_ptr<Pending>> start(Runtime& runtime, Runtime::Activity& activity,
+                                                  MPI_Comm comm, std::span<const Send> sends,
+                                                  std::span<const Receive> receives);
+    ~Messages() override;
+    void poll() override;
+    Result<void> wait() override;
+
+private:
+    Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t pieces);
+    /// \param post  MPI_Isend or MPI_Irecv of a piece
+    template <class Post>
+    int begin(std::size_t bytes, Post post);
+    void advance(int code, const char* function, bool done);
+
+    static constexpr std::size_t kFew = 8;
+
+    Runtime& runtime_;
+    Runtime::Activity& activity_;
+    MPI_Request few_[kFew];
+    std::vector<MPI_Request> many_;
+    MPI_Request* requests_;
+    int count_ = 0;  ///< of requests
+    /// The first that is not complete. They are waited for one by one: MPI_Waitall of Open MPI 4.1
+    /// with MPI_THREAD_MULTIPLE does not return when one fails.
+    int next_ = 0;
+    Result<void> result_;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/group.h"
+#include "collectives/mpi/choose_mpi.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace dtrun::collectives {
+
+/// How far a rank's process has come with MPI, as the other ranks need to know it before any of them
+/// does what it cannot be called back from.
+struct MpiStanding {
+    MpiLibrary library = MpiLibrary::openmpi;
+    bool begun = false;   ///< MPI_Init has been called
+    std::string problem;  ///< why it cannot take part; "" if it can
+
+    std::string encode() const;
+    /// Errc: invalid_input
+    static Result<MpiStanding> decode(std::string_view text);
+};
+
+/// All members meet in the store, at most spec.timeout long, and get the same answer: go on, or the
+/// reason of one that cannot, or that does not fit the others. Two round trips.
+/// \param step  a word; each meeting of a group has its own
+/// Errc: timed_out (names a rank that did not come), invalid_input; those of the store
+Result<void> meet(const GroupSpec& spec, std::string_view step, const MpiStanding& mine);
+
+}  // namespace dtrun::collectives
