@@ -1,0 +1,159 @@
+#include "collectives/gloo/address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace dtrun::collectives::over_gloo {
+namespace {
+
+struct InterfaceAddress {
+    std::string name;
+    std::string ip;
+    int family;
+    bool loopback;
+};
+
+std::string ip_of(const sockaddr_storage& address) {
+    char text[INET6_ADDRSTRLEN] = "";
+    if (address.ss_family == AF_INET)
+        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text,
+                  sizeof text);
+    else if (address.ss_family == AF_INET6)
+        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text,
+                  sizeof text);
+    return text;
+}
+
+/// IPv4 first, for all ranks must use the same family and hosts without IPv4 are rare.
+std::vector<InterfaceAddress> interface_addresses() {
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) return {};
+    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> guard(list, &freeifaddrs);
+    std::vector<InterfaceAddress> found;
+    for (const int family : {AF_INET, AF_INET6}) {
+        for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+            if (!at->ifa_addr || at->ifa_addr->sa_family != family) continue;
+            if (!(at->ifa_flags & IFF_UP)) continue;
+            sockaddr_storage address{};
+            std::memcpy(&address, at->ifa_addr,
+                        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+            if (family == AF_INET6 &&
+                IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr))
+                continue;
+            found.push_back(
+                {at->ifa_name, ip_of(address), family, (at->ifa_flags & IFF_LOOPBACK) != 0});
+        }
+    }
+    return found;
+}
+
+bool is_ip(const std::string& text) {
+    unsigned char bytes[16];
+    return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
+           inet_pton(AF_INET6, text.c_str(), bytes) == 1;
+}
+
+LocalAddress with_interface(const std::string& ip, const std::vector<InterfaceAddress>& all) {
+    for (const auto& [name, address, family, loopback] : all)
+        if (address == ip || (loopback && family == AF_INET && ip.starts_with("127.")))
+            return {ip, name};
+    return {ip, ""};
+}
+
+std::optional<LocalAddress> find(const std::string& wanted,
+                                 const std::vector<InterfaceAddress>& all) {
+    if (is_ip(wanted)) {
+        LocalAddress found = with_interface(wanted, all);
+        if (!found.interface.empty()) return found;
+    }
+    for (const auto& [name, address, family, loopback] : all)
+        if (name == wanted) return LocalAddress{address, name};
+    return std::nullopt;
+}
+
+std::string listed(const std::vector<InterfaceAddress>& all) {
+    std::string text;
+    for (const auto& [name, address, family, loopback] : all)
+        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", name, address);
+    return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+Result<LocalAddress> choose_address(const GroupSpec& spec) {
+    const auto all = interface_addresses();
+    if (!spec.interfaces.empty()) {
+        std::string wanted;
+        for (const std::string& name : spec.interfaces) {
+            if (auto found = find(name, all)) return *found;
+            wanted += (wanted.empty() ? "" : ", ") + name;
+        }
+        return fail(Errc::invalid_input, "no network interface {} with an address; there are: {}",
+                    wanted, listed(all));
+    }
+    if (!spec.address.empty()) {
+        if (auto found = find(spec.address, all)) return *found;
+        return fail(Errc::invalid_input,
+                    "{} is not an address of this host (name an interface); there are: {}",
+                    spec.address, listed(all));
+    }
+    for (const bool loopback : {false, true})
+        for (const auto& address : all)
+            if (address.loopback == loopback) return LocalAddress{address.ip, address.name};
+    return fail(Errc::invalid_input, "this host has no network interface that is up");
+}
+
+std::string text_of(const sockaddr_storage& address) {
+    const in_port_t port = address.ss_family == AF_INET6
+                               ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                               : reinterpret_cast<const sockaddr_in&>(address).sin_port;
+    return fmt::format("{} {}", ip_of(address), ntohs(port));
+}
+
+Result<sockaddr_storage> parse_address(std::string_view text) {
+    const auto space = text.find(' ');
+    const std::string ip(text.substr(0, space));
+    std::uint16_t port = 0;
+    const char* end = text.data() + text.size();
+    if (space == text.npos ||
+        std::from_chars(text.data() + space + 1, end, port) != std::from_chars_result{end, {}})
+        return fail(Errc::invalid_input, "\"{}\" is not an address and a port", text);
+    sockaddr_storage address{};
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+    if (inet_pton(AF_INET, ip.c_str(), &v4.sin_addr) == 1) {
+        v4.sin_family = AF_INET;
+        v4.sin_port = htons(port);
+    } else if (inet_pton(AF_INET6, ip.c_str(), &v6.sin6_addr) == 1) {
+        v6.sin6_family = AF_INET6;
+        v6.sin6_port = htons(port);
+    } else {
+        return fail(Errc::invalid_input, "\"{}\" is not an IP address", ip);
+    }
+    return address;
+}
+
+bool connects(const sockaddr_storage& self, const sockaddr_storage& peer) {
+    const auto order = [](const auto& a, const auto& b, int port_a, int port_b) {
+        const int by_ip = std::memcmp(&a, &b, sizeof a);
+        return by_ip != 0 ? by_ip : port_a - port_b;
+    };
+    if (self.ss_family == AF_INET) {
+        const auto& a = reinterpret_cast<const sockaddr_in&>(self);
+        const auto& b = reinterpret_cast<const sockaddr_in&>(peer);
+        return order(a.sin_addr, b.sin_addr, a.sin_port, b.sin_port) > 0;
+    }
+    const auto& a = reinterpret_cast<const sockaddr_in6&>(self);
+    const auto& b = reinterpret_cast<const sockaddr_in6&>(peer);
+    return order(a.sin6_addr, b.sin6_addr, a.sin6_port, b.sin6_port) > 0;
+}
+
+}  // namespace dtrun::collectives::over_gloo

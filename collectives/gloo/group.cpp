@@ -1,0 +1,231 @@
+#include "collectives/gloo/group.h"
+
+#include "collectives/reduce.h"
+
+#include <gloo/config.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace dtrun::collectives::over_gloo {
+
+Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
+    auto address = choose_address(spec);
+    if (!address) {
+        Mesh::refuse(spec, address.error().message);
+        return std::unexpected(address.error());
+    }
+    std::unique_ptr<Transport> transport;
+    if (spec.size > 1) {
+        auto opened = Transport::open(address->ip);
+        if (!opened) {
+            Mesh::refuse(spec, opened.error().message);
+            return std::unexpected(opened.error());
+        }
+        transport = std::move(*opened);
+    }
+    auto group = std::make_unique<GlooGroup>(spec, *std::move(address), std::move(transport));
+    if (auto done = group->open(); !done) return std::unexpected(done.error());
+    return group;
+}
+
+GlooGroup::GlooGroup(const GroupSpec& spec, LocalAddress address,
+                     std::unique_ptr<Transport> transport)
+    : spec_(spec),
+      rank_(spec.rank),
+      size_(spec.size),
+      address_(std::move(address)),
+      pid_(getpid()),
+      transport_(std::move(transport)) {
+    if (!transport_) return;
+    messages_ = std::make_unique<Messages>(*transport_, spec_);
+    // This rank may be waiting for one that does not know yet, so it ends its own calls, too.
+    streams_ =
+        std::make_unique<Mesh>(*transport_, spec_, Mesh::Kind::streams, [this](std::uint32_t peer) {
+            streams_->broke(peer);
+            streams_->shut_connections();
+            messages_->abort_connected();
+        });
+    segment_.resize(kSegmentBytes);
+}
+
+GlooGroup::~GlooGroup() {
+    if (!transport_) return;
+    if (getpid() != pid_) {
+        // The device's thread has stayed in the parent: nobody could wait for it here.
+        static_cast<void>(messages_.release());
+        static_cast<void>(streams_.release());
+        static_cast<void>(transport_.release());
+        return;
+    }
+    const Transport::Hurry hurry(*transport_);
+    streams_.reset();
+    messages_.reset();
+}
+
+Result<void> GlooGroup::open() {
+    if (size_ == 1) return {};
+    const auto peers = neighbours(rank_, size_);
+    return streams_->connect(peers);
+}
+
+GroupFacts GlooGroup::facts() const {
+    GroupFacts facts;
+    facts.version =
+        fmt::format("Gloo {}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
+    facts.transport = address_.interface.empty()
+                          ? fmt::format("tcp over {}", address_.ip)
+                          : fmt::format("tcp over {} ({})", address_.interface, address_.ip);
+    if (streams_)
+        facts.details.emplace_back(
+            "connections",
+            fmt::format("{} of {} for collectives, {} for messages", streams_->connections(),
+                        size_ - 1, messages_->connections()));
+    facts.details.emplace_back("GPUDirect RDMA", "no: Gloo's TCP sends memory of the host");
+    return facts;
+}
+
+void GlooGroup::abort() noexcept {
+    aborted_ = true;
+    if (!transport_) return;
+    streams_->shut();
+    messages_->abort();
+}
+
+Error GlooGroup::failed(const Error& error) {
+    if (error_) return *error_;
+    // What is cancelled without abort() here was aborted elsewhere.
+    const bool connection = error.code == Errc::closed || error.code == Errc::cancelled;
+    if (aborted_)
+        error_ = Error{Errc::cancelled, "aborted"};
+    else if (connection && (lost_ = who_was_lost()))
+        error_ = Error{Errc::closed,
+                       fmt::format("lost rank {}: {}", streams_->name_of(*lost_), error.message)};
+    else
+        error_ = error;
+    // The others wait for this rank, or for somebody who does.
+    streams_->shut();
+    messages_->abort();
+    messages_->close();
+    return *error_;
+}
+
+std::optional<std::uint32_t> GlooGroup::who_was_lost() {
+    auto broken = streams_->broken();
+    if (!broken) broken = messages_->broken();
+    if (!broken) return std::nullopt;
+    // Whoever comes here ends its own connections afterwards, so the first one has seen the cause
+    // and the others may only see that one go.
+    const std::string key = spec_.prefix + "gloo/lost";
+    const auto known = spec_.store->find(key);
+    std::uint32_t first = rank_;
+    if (known && *known) {
+        std::from_chars((*known)->data(), (*known)->data() + (*known)->size(), first);
+    } else if (known) {
+        const KeyStore::Pair pair(key, std::to_string(*broken));
+        static_cast<void>(spec_.store->set({&pair, 1}));
+    }
+    return first == rank_ || first >= size_ ? broken : first;
+}
+
+std::uint32_t GlooGroup::tag(std::size_t bytes, std::uint32_t part) const {
+    return (static_cast<std::uint32_t>(mixed(call_ + bytes)) & ~1U) | part;
+}
+
+std::uint32_t GlooGroup::at(std::int64_t distance) const {
+    const auto size = static_cast<std::int64_t>(size_);
+    return static_cast<std::uint32_t>(((rank_ + distance) % size + size) % size);
+}
+
+std::byte* GlooGroup::scratch(std::size_t bytes) {
+    if (scratch_.size() < bytes) scratch_.resize(bytes);
+    return scratch_.data();
+}
+
+Result<void> GlooGroup::send(std::uint32_t to, const void* data, std::size_t bytes) {
+    Outlet out(*streams_, to, tag(bytes), data, bytes);
+    for (std::size_t at = 0; at < bytes; at += kSegmentBytes)
+        if (auto sent = out.send(at, std::min(kSegmentBytes, bytes - at), at); !sent) return sent;
+    return {};
+}
+
+Result<void> GlooGroup::send_to_combine(std::uint32_t to, const void* data, std::size_t bytes) {
+    Outlet out(*streams_, to, tag(bytes), data, bytes);
+    for (std::size_t at = 0; at < bytes; at += kSegmentBytes)
+        if (auto sent = out.send(at, std::min(kSegmentBytes, bytes - at), 0); !sent) return sent;
+    return {};
+}
+
+Result<void> GlooGroup::receive(std::uint32_t from, void* data, std::size_t bytes) {
+    Inlet in(*streams_, from, tag(bytes), data, bytes);
+    for (std::size_t part = 0; part < segments_of(bytes); ++part)
+        if (auto received = in.receive(); !received) return received;
+    return {};
+}
+
+Result<void> GlooGroup::exchange(std::uint32_t to, const void* out, std::size_t out_bytes,
+                                 std::uint32_t from, void* in, std::size_t in_bytes) {
+    Outlet outlet(*streams_, to, tag(out_bytes), out, out_bytes);
+    Inlet inlet(*streams_, from, tag(in_bytes), in, in_bytes);
+    return flow(
+        outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        [&](std::size_t part) {
+            const std::size_t offset = part * kSegmentBytes;
+            return outlet.send(offset, std::min(kSegmentBytes, out_bytes - offset), offset);
+        },
+        [&](std::size_t) { return inlet.receive(); });
+}
+
+Result<void> GlooGroup::receive_into(std::uint32_t from, const void* mine, void* result,
+                                     std::size_t count, Elements elements) {
+    return exchange_into(from, nullptr, 0, mine, result, count, elements);
+}
+
+Result<void> GlooGroup::exchange_into(std::uint32_t peer, const void* out, std::size_t out_count,
+                                      const void* mine, void* result, std::size_t count,
+                                      Elements elements) {
+    const std::size_t out_bytes = elements.bytes(out_count);
+    const std::size_t in_bytes = elements.bytes(count);
+    Outlet outlet(*streams_, peer, tag(out_bytes), out, out_bytes);
+    Inlet inlet(*streams_, peer, tag(in_bytes), segment_.data(), segment_.size());
+    return flow(
+        outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        [&](std::size_t part) {
+            const std::size_t offset = part * kSegmentBytes;
+            return outlet.send(offset, std::min(kSegmentBytes, out_bytes - offset), 0);
+        },
+        [&](std::size_t part) -> Result<void> {
+            if (auto received = inlet.receive(); !received) return received;
+            const std::size_t offset = part * kSegmentBytes;
+            // The lower rank's come first, so that both ends compute the very same bits.
+            const void* low = static_cast<const std::byte*>(mine) + offset;
+            const void* high = segment_.data();
+            if (peer < rank_) std::swap(low, high);
+            reduce_into(static_cast<std::byte*>(result) + offset, low, high,
+                        elements.count(std::min(kSegmentBytes, in_bytes - offset)), elements.type,
+                        elements.reduce);
+            return {};
+        });
+}
+
+Result<std::unique_ptr<Pending>> GlooGroup::start(std::span<const Send> sends,
+                                                  std::span<const Receive> receives) {
+    if (error_) return std::unexpected(*error_);
+    const auto other = [this](const auto& message) {
+        return message.peer < size_ && message.peer != rank_;
+    };
+    if (!std::ranges::all_of(sends, other) || !std::ranges::all_of(receives, other))
+        return fail(Errc::invalid_input, "a message to no other rank of the {}", size_);
+    if (!messages_) {
+        struct Nothing final : Pending {
+            Result<void> wait() override { return {}; }
+        };
+        return std::make_unique<Nothing>();
+    }
+    return messages_->start(sends, receives, [this](const Error& error) { return failed(error); });
+}
+
+}  // namespace dtrun::collectives::over_gloo

@@ -1,0 +1,112 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/gloo/socket.h"
+#include "collectives/gloo/transport.h"
+#include "collectives/group.h"
+
+#include <gloo/transport/pair.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives::over_gloo {
+
+/// Ranks to which every rank has a connection from the start: all in a small group, else those at
+/// distances of 1, 2, 4, ... to both sides, which rings and trees need.
+std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size);
+/// Groups up to this size have connections between all ranks.
+inline constexpr std::uint32_t kMeshRanksMax = 8;
+
+/// One kind of connection between this rank and others, made when it is needed: O(n log n) in all,
+/// where Gloo itself makes n * n and has everybody fetch everybody's addresses.
+///
+/// Both ends must ask for a connection, in calls that belong together. Each puts the address at
+/// which it listens for the other into the store; the pair of ranks is in the key.
+///
+/// Thread: one at a time, and shut() any.
+class Mesh {
+public:
+    enum class Kind {
+        streams,   ///< the caller's thread reads and writes, as long as that takes
+        messages,  ///< the device's thread does
+    };
+
+    /// \param ended  called in the device's thread. Of streams: the peer's group has failed, or was
+    ///   aborted. Of messages: the peer has closed its end and all it had sent has been read; Gloo
+    ///   tells nobody about a message that was half through then.
+    Mesh(Transport& transport, const GroupSpec& spec, Kind kind,
+         std::function<void(std::uint32_t peer)> ended);
+
+    /// Lets the peers connect; does not wait for them.
+    Result<void> publish(std::span<const std::uint32_t> peers);
+    /// Has connections to all of `peers`. Errc: timed_out (names who has not come), closed,
+    /// cancelled (by shut()), invalid_input (a peer told why it cannot come)
+    Result<void> connect(std::span<const std::uint32_t> peers);
+    /// Tells the peers why this rank will not come.
+    static void refuse(const GroupSpec& spec, const std::string& why);
+
+    bool connected(std::uint32_t peer) const { return static_cast<bool>(ends_[peer].socket); }
+    std::size_t connections() const;
+    ::gloo::transport::Pair& pair(std::uint32_t peer) const { return *ends_[peer].pair; }
+    const Socket& socket(std::uint32_t peer) const { return ends_[peer].socket; }
+    ::gloo::transport::Context& context() const { return *context_; }
+
+    /// Ends all that is under way on connections or waits for one; none is made any more. The
+    /// peers' meshes of streams hear of it, even those that wait for somebody else.
+    void shut() noexcept;
+    /// Of shut(): the connections that there are, in the device's thread.
+    void shut_connections() noexcept;
+    bool is_shut() const { return shut_; }
+    /// Of shut(): takes the connections from the device's thread, which leaves the buffers alone
+    /// from then on.
+    void close() noexcept;
+
+    /// A connection has failed: the first one is remembered.
+    void broke(std::uint32_t peer);
+    std::optional<std::uint32_t> broken() const;
+    /// Whether this is the largest message to the peer so far.
+    bool grew(std::uint32_t peer, std::size_t bytes);
+
+    /// The rank of the job, for messages to users.
+    std::uint32_t name_of(std::uint32_t peer) const;
+
+private:
+    struct End {
+        ::gloo::transport::Pair* pair = nullptr;  ///< of context_
+        Socket socket;                            ///< once it is connected
+        std::optional<sockaddr_storage> peer;     ///< where it listens
+        std::size_t largest = 0;                  ///< message to it
+        std::unique_ptr<Transport::Watch> watch{};
+    };
+
+    static std::string key(const GroupSpec& spec, Kind kind, std::uint32_t from, std::uint32_t to);
+    Result<void> fetch(std::span<const std::uint32_t> peers);
+    Result<std::vector<std::string>> await(const std::vector<std::string>& keys,
+                                           std::span<const std::uint32_t> peers);
+    Error not_come(const std::vector<std::string>& keys, std::span<const std::uint32_t> peers);
+    Result<void> connect_one(std::uint32_t peer);
+    void watch(std::uint32_t peer);
+    static void close(::gloo::transport::Pair& pair) noexcept;
+
+    GroupSpec spec_;
+    Kind kind_;
+    Transport& transport_;
+    std::function<void(std::uint32_t)> ended_;
+    std::shared_ptr<::gloo::transport::Context> context_;
+    /// Against shut(). Never held while the device's thread is waited for, which may want it.
+    mutable std::mutex mutex_;
+    std::optional<std::uint32_t> broken_;
+    std::atomic<bool> shut_ = false;
+    std::vector<End> ends_;  ///< last, for it ends the watches
+};
+
+}  // namespace dtrun::collectives::over_gloo

@@ -1,0 +1,21 @@
+#include "collectives/gloo/group.h"
+#include "collectives/group.h"
+
+#include <gloo/config.h>
+
+namespace {
+
+using namespace dtrun::collectives;
+
+Availability probe() {
+    return {true, fmt::format("Gloo {}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR,
+                              GLOO_VERSION_PATCH)};
+}
+
+}  // namespace
+
+DTRUN_BACKEND_PLUGIN {
+    static const BackendPlugin plugin{
+        .name = "gloo", .probe = &probe, .connect = &over_gloo::connect};
+    return &plugin;
+}

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "base/result.h"
+
+#include <sys/socket.h>
+
+#include <optional>
+
+namespace dtrun::collectives::over_gloo {
+
+/// Our own descriptor of a connection that Gloo has made and keeps to itself. With it a call that
+/// is blocked in Gloo, with Gloo's locks held, can be ended from any thread, and one can wait for
+/// two connections at a time.
+class Socket {
+public:
+    /// The connected socket of this process with these ends.
+    /// \param peer  where it is not known, `local` must be unique, as an accepting end's is
+    static Result<Socket> of(const sockaddr_storage& local,
+                             const std::optional<sockaddr_storage>& peer);
+
+    Socket() = default;
+    Socket(Socket&& other) noexcept;
+    Socket& operator=(Socket&& other) noexcept;
+    ~Socket();
+
+    int fd() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+
+    /// Ends both directions: whoever is blocked here or at the other end returns. The other end
+    /// has EPOLLPRI, which it has not if this is just closed.
+    void shut() const noexcept;
+    /// Bytes that have come and have not been read.
+    int unread() const;
+    /// Room for as much as the system allows, up to `bytes`.
+    void set_send_room(int bytes) const;
+    /// Waits until the connection is over, at either end.
+    void wait_until_shut() const;
+
+private:
+    explicit Socket(int fd) : fd_(fd) {}
+
+    int fd_ = -1;
+};
+
+/// Writing to a lost connection raises SIGPIPE, which would end the program. While one of these
+/// lives, the calling thread does not get it.
+class NoPipeSignal {
+public:
+    NoPipeSignal();
+    ~NoPipeSignal();
+    NoPipeSignal(const NoPipeSignal&) = delete;
+    NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+    /// A write has failed: there may be a signal to take away.
+    void failed() { take_ = true; }
+
+private:
+    bool blocked_ = false;
+    bool take_ = false;
+};
+
+}  // namespace dtrun::collectives::over_gloo
