@@ -120,6 +120,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(SharedWorker worker,
     spec.size = static_cast<std::uint32_t>(plan.ranks.size());
     for (const Rank& rank : plan.ranks) spec.members.push_back(rank.world);
     spec.prefix = plan.prefix;
+    spec.generation = dtrun_generation(worker.get());
     spec.timeout = plan.options.timeout;
     const bool one_host =
         std::ranges::all_of(plan.ranks, [&own](const Rank& rank) { return rank.host == own.host; });

@@ -32,13 +32,16 @@ std::string program(const std::string& name) {
     return std::filesystem::path(Cluster::program()).parent_path() / name;
 }
 
+std::filesystem::path plugins() {
+    return std::filesystem::path(Cluster::program()).parent_path().parent_path() / "lib" / "dtrun" /
+           "backends";
+}
+
 /// Backends whose plug-in was built; where CI=true, both have to be.
 Lines backends() {
     Lines found;
-    const auto folder = std::filesystem::path(Cluster::program()).parent_path().parent_path() /
-                        "lib" / "dtrun" / "backends";
     for (const auto& [name, file] : {std::pair{"gloo", "gloo"}, {"mpi", "mpi_openmpi"}}) {
-        if (std::filesystem::exists(folder / fmt::format("libdtrun_backend_{}.so", file)))
+        if (std::filesystem::exists(plugins() / fmt::format("libdtrun_backend_{}.so", file)))
             found.emplace_back(name);
         else if (const char* ci = std::getenv("CI"); ci != nullptr)
             FAIL("CI allows no skipping: no plug-in for " << name);
@@ -60,7 +63,9 @@ TEST_CASE("every operation of a backend is right between eight ranks on four hos
           "[cluster][collectives]") {
     Cluster& cluster = Cluster::shared(kHosts);
     for (const std::string& backend : backends()) {
-        const Finished done = run(cluster, {"-H", kEight}, {program("group_ranks"), backend});
+        const Finished done =
+            run(cluster, {"-H", kEight, "DTRUN_BACKEND_DIR=" + plugins().string()},
+                {program("group_ranks"), backend});
         INFO(backend << ": " << done.out << done.err);
         CHECK(done.exit_code == 0);
         CHECK(oks(done) == 8);

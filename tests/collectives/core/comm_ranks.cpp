@@ -200,10 +200,10 @@ void works(Worker& worker, const CommunicatorOptions& options) {
 void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::string& how) {
     Communicator comm(worker, options);
     std::vector<float> values(1 << 20, 1);
-    comm.allreduce(values.data(), values.size());
     const std::uint32_t culprit = comm.size() - 1;
     std::thread aborter;
     try {
+        comm.allreduce(values.data(), values.size());
         if (comm.rank() == culprit) {
             if (how == "killed") ::raise(SIGKILL);
             if (how == "leaves") return;

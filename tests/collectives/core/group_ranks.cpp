@@ -25,6 +25,7 @@ Result<void> check(dtrun_worker* worker, const std::string& backend, bool thorou
     std::iota(spec.members.begin(), spec.members.end(), 0u);
     spec.store = &store;
     spec.prefix = "group_ranks";
+    spec.generation = dtrun_generation(worker);
     spec.interfaces = interfaces_from_environment();
     spec.address = own_address(spec.interfaces);
     spec.local_rank = dtrun_local_rank(worker);
