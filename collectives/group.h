@@ -65,7 +65,7 @@ struct GroupFacts {
 /// A communicator of one library. Calls must be made by all ranks, in the same order, with the same
 /// arguments (the data aside); sizes may be 0.
 ///
-/// In place: `in` and `out` of allreduce, reduce and broadcast may be the same; of allgather `in` may be this
+/// In place: `in` and `out` of allreduce, reduce and broadcast may be the same; of allgather and allgatherv `in` may be this
 /// rank's part of `out`, of reduce_scatter and scatter `out` this rank's part of `in`, of gather
 /// `in` the root's part of `out`. Otherwise they do not overlap.
 ///

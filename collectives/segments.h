@@ -15,11 +15,6 @@ public:
 
     std::size_t count() const { return ends_.empty() ? 0 : ends_.back(); }
 
-    /// Calls part(segment, offset in the segment, offset in the range, number of values) for
-    /// whatever [at, at + n) consists of.
-    template <class F>
-    void for_each(std::size_t at, std::size_t n, F part) const;
-
     /// This rank's values with the errors of the last call, which are 0 from now on.
     /// \param room  for n values
     /// \return `room`, or where the values already lie
@@ -31,6 +26,10 @@ public:
     void put(std::size_t at, std::size_t n, const float* values) const;
 
 private:
+    /// Calls part(segment, offset in the segment, offset in the range, number of values) for
+    /// whatever [at, at + n) consists of.
+    template <class F>
+    void for_each(std::size_t at, std::size_t n, F part) const;
     std::size_t find(std::size_t at) const;
 
     std::span<const Segment> segments_;
