@@ -2,7 +2,7 @@
 
 // The codecs, for any number of lanes. Included by scalar.cpp, avx2.cpp and avx512.cpp only, each
 // of which is compiled for another processor: nothing here, and nothing that this includes, may be
-// an inline function that two of them share (see numbers.h).
+// an inline function that two of them share (see numbers.h), and most of the standard library is.
 
 #include "collectives/codec/kernels.h"
 #include "collectives/codec/numbers.h"
@@ -17,6 +17,12 @@ struct BlockTask {
     unsigned char* out;
     float* error;  ///< may be null
     BlockKey key;
+    const float* ahead;  ///< of a block that will soon be needed
+};
+
+struct BlockScale {
+    float scale;
+    float inverse;  ///< with what values are multiplied
 };
 
 /// Blocks of kBlock values; the caller takes care of a shorter one at the end.
@@ -32,22 +38,27 @@ struct BlockCodec {
     static constexpr std::size_t kScaleBytes = kScaled ? sizeof(float) : 0;
     static constexpr std::size_t kValueBytes = kWords ? 2 : 1;
     static constexpr std::size_t kBytes = kScaleBytes + kValueBytes * kBlock;
+    static constexpr std::size_t bytes_of(std::size_t count) {
+        return kScaleBytes + kValueBytes * count;
+    }
+
+    static BlockScale scale(const float* values) {
+        if constexpr (!kScaled) return {1.0f, 1.0f};
+        const float scale = scale_of(format, largest(values));
+        return {scale, inverse_of(scale)};
+    }
 
     template <Rounding rounding>
-    static void encode(const BlockTask& task) {
-        float inverse = 1.0f;
+    static void encode(const BlockTask& task, const BlockScale& scale) {
         if constexpr (kScaled) {
-            const float scale = scale_of(format, largest(task.values));
-            __builtin_memcpy(task.out, &scale, sizeof scale);
-            if (is_finite(scale)) {
-                inverse = inverse_of(scale);
-            } else {
+            __builtin_memcpy(task.out, &scale.scale, sizeof scale.scale);
+            if (!is_finite(scale.scale)) {
                 __builtin_memset(task.out + kScaleBytes, 0, kBlock);
                 if (task.error != nullptr) __builtin_memset(task.error, 0, kBlock * sizeof(float));
                 return;
             }
         }
-        encode_values<rounding>(task.values, task.out + kScaleBytes, inverse, task.key);
+        encode_values<rounding>(task, task.out + kScaleBytes, scale.inverse);
         if (task.error != nullptr) add_error(task);
     }
 
@@ -80,14 +91,13 @@ private:
     }
 
     template <Rounding rounding>
-    static void encode_values(const float* values, unsigned char* out, float inverse,
-                              BlockKey key) {
-        U counter = V::iota() * kPairStep + key.start;
+    static void encode_values(const BlockTask& task, unsigned char* out, float inverse) {
+        U counter = V::iota() * kPairStep + task.key.start;
         for (std::size_t i = 0; i < kBlock; i += kGroup) {
             U random[4] = {};
             if constexpr (rounding == Rounding::stochastic) {
                 for (std::size_t k = 0; k < 4; k += 2) {
-                    const U pairs = random_pairs(key, counter);
+                    const U pairs = random_pairs(task.key, counter);
                     counter += kPairStep * static_cast<std::uint32_t>(V::kLanes);
                     random[k] = V::low_halves(pairs);
                     random[k + 1] = V::high_halves(pairs);
@@ -95,8 +105,8 @@ private:
             }
             U codes[4];
             for (std::size_t k = 0; k < 4; k++) {
-                F x = V::load(values + i + k * V::kLanes);
-                prefetch(values + i + k * V::kLanes);
+                F x = V::load(task.values + i + k * V::kLanes);
+                __builtin_prefetch(task.ahead + i + k * V::kLanes);
                 if constexpr (kScaled) x = x * inverse;
                 unsigned char* const to = out + (i + k * V::kLanes) * kValueBytes;
                 if constexpr (format == Format::f16 && rounding == Rounding::nearest) {
@@ -115,12 +125,6 @@ private:
         }
     }
 
-    /// What is two blocks ahead: while this one is computed, memory would have nothing to do.
-    static void prefetch(const float* values) {
-        __builtin_prefetch(
-            reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(values) + 2 * kBlock * sizeof(float)));
-    }
-
     /// random_pair() of numbers.h
     static U random_pairs(BlockKey key, U x) {
         x = (x ^ x >> 16) * 0x7feb'352du;
@@ -128,38 +132,60 @@ private:
         return x ^ x >> 16 ^ key.mask;
     }
 
-    /// A magnitude as one of few bits, denormal ones included. Beyond the largest the result is
-    /// some number beyond its code.
-    template <class Small, Rounding rounding>
-    static U rounded(U magnitude, U random) {
+    /// The exponent of a magnitude, or of the least normal number below which steps are the same.
+    template <class Small>
+    static U exponent_of(U bits) {
+        return V::max(bits & kInfinityBits, U{} + Small::kLeastNormalBits);
+    }
+
+    /// A magnitude to nearest, in the lower 7 bits; above them is anything.
+    template <class Small>
+    static U nearest_fp8(U bits, U magnitude) {
+        // The processor rounds to nearest even when a number is added whose last place is that of
+        // the result. With an even number of last places more, that one leaves in the lower bits
+        // what else has to be added: the code of the least normal number is subtracted.
+        constexpr std::uint32_t least_code = Small::kLeastNormalBits >> Small::kShift;
+        constexpr std::uint32_t more = 128 - least_code % 128;
+        static_assert(more % 2 == 0);
+        const U exponent = exponent_of<Small>(bits);
+        const U magic = exponent + ((Small::kShift << 23) + more);
+        const U sum = V::bits(V::floats(magnitude) + V::floats(magic));
+        return sum - exponent + (exponent >> Small::kShift);
+    }
+
+    /// A magnitude up or down at random. Beyond the largest the result is some number beyond its
+    /// code.
+    template <class Small>
+    static U stochastic(U magnitude, U random) {
         constexpr std::uint32_t mantissa_step = Small::kMantissa << 23;
-        const U exponent = V::max(magnitude & kInfinityBits, U{} + Small::kLeastNormalBits);
-        const U above = (exponent - Small::kLeastNormalBits) >> Small::kShift;
-        if constexpr (rounding == Rounding::nearest) {
-            // The processor rounds to nearest even when a number that is so much larger is added.
-            const U magic = exponent + (Small::kShift << 23);
-            return V::bits(V::floats(magnitude) + V::floats(magic)) - magic + above;
-        } else {
-            // In units of 2^-16 of the last place.
-            constexpr std::uint32_t unit = ((127 + 127 + kRandomBits) << 23) + mantissa_step;
-            const U fixed = V::truncate(V::floats(magnitude) * V::floats(unit - exponent));
-            return ((fixed + random) >> kRandomBits) + above;
-        }
+        constexpr std::uint32_t unit = ((127 + 127 + kRandomBits) << 23) + mantissa_step;
+        const U exponent = exponent_of<Small>(magnitude);
+        // In units of 2^-16 of the last place.
+        const U fixed = V::truncate(V::floats(magnitude) * V::floats(unit - exponent));
+        return ((fixed + random) >> kRandomBits) +
+               ((exponent - Small::kLeastNormalBits) >> Small::kShift);
     }
 
     template <Rounding rounding>
     static U fp8_of(U bits, U random) {
         using Small = std::conditional_t<kE4M3, E4M3, E5M2>;
+        constexpr bool nearest = rounding == Rounding::nearest;
         const U magnitude = bits & kMagnitudeBits;
-        const U finite = V::min(magnitude, U{} + Small::kLargestBits);
-        U code = rounded<Small, rounding>(finite, random);
+        const U top = bits >> 24;
+        U code;
+        if constexpr (kScaled && nearest) {
+            code = nearest_fp8<Small>(bits, magnitude);  // nothing is larger than the largest
+        } else {
+            const U finite = V::min(magnitude, U{} + Small::kLargestBits);
+            code = nearest ? nearest_fp8<Small>(finite, finite) : stochastic<Small>(finite, random);
+        }
         if constexpr (!kScaled) {
             const U nan = U{} + 0x7fu;
             code = V::if_greater(magnitude, U{} + (kInfinityBits - 1), kE4M3 ? nan : U{} + 0x7cu,
                                  code);
             code = V::if_greater(magnitude, U{} + kInfinityBits, nan, code);
         }
-        return code | (bits >> 24 & 0x80u);
+        return (code & 0x7fu) | (top & ~0x7fu);
     }
 
     template <Rounding rounding>
@@ -181,7 +207,8 @@ private:
             const U magnitude = bits & kMagnitudeBits;
             const U infinity = U{} + kInfinityBits;
             const U nan = (magnitude >> 13 & 0x3ffu) | 0x7e00u;
-            const U code = V::min(rounded<Half, rounding>(magnitude, random), U{} + 0x7c00u);
+            const U finite = V::min(magnitude, U{} + (kInfinityBits - 1));
+            const U code = V::min(stochastic<Half>(finite, random), U{} + 0x7c00u);
             const U sign = bits >> 16 & 0x8000u;
             return V::if_greater(magnitude, infinity, nan, code) | sign;
         }
@@ -213,142 +240,6 @@ private:
             const F lost = V::load(task.values + i) - value;
             V::store(task.error + i, V::zero_unless_finite(V::load(task.error + i) + lost));
         }
-    }
-};
-
-/// From this many bytes of f32 on, results go to memory past the caches, which they would only
-/// empty: memory then does not have to read what is overwritten.
-inline constexpr std::size_t kStreamBytes = std::size_t{8} << 20;
-
-/// Arrays of any length.
-template <class V>
-struct ArrayCodec {
-    static void encode(Format format, Rounding rounding, std::uint64_t seed, const float* values,
-                       std::size_t count, unsigned char* out, float* error) {
-        with_format(format, [&]<class Codec>(Codec) {
-            if (rounding == Rounding::nearest) {
-                encode_all<Codec, Rounding::nearest>(seed, values, count, out, error);
-            } else {
-                encode_all<Codec, Rounding::stochastic>(seed, values, count, out, error);
-            }
-        });
-    }
-
-    static void decode(Format format, const unsigned char* in, std::size_t count, float* values) {
-        with_format(format, [&]<class Codec>(Codec) {
-            const std::size_t whole = count / kBlock;
-            if (count * sizeof(float) < kStreamBytes) {
-                for (std::size_t i = 0; i < whole; i++) {
-                    Codec::decode(in + i * Codec::kBytes, values + i * kBlock);
-                }
-            } else {
-                stream_decoded<Codec>(in, whole, values);
-            }
-            const std::size_t rest = count % kBlock;
-            if (rest == 0) return;
-            float tail[kBlock];
-            decode_tail<Codec>(in + whole * Codec::kBytes, rest, tail);
-            __builtin_memcpy(values + whole * kBlock, tail, rest * sizeof(float));
-        });
-    }
-
-    static void decode_add(Format format, const unsigned char* in, std::size_t count,
-                           float* sums) {
-        with_format(format, [&]<class Codec>(Codec) {
-            const std::size_t whole = count / kBlock;
-            for (std::size_t i = 0; i < whole; i++) {
-                Codec::decode_add(in + i * Codec::kBytes, sums + i * kBlock);
-            }
-            const std::size_t rest = count % kBlock;
-            if (rest == 0) return;
-            unsigned char padded[Codec::kBytes] = {};
-            __builtin_memcpy(padded, in + whole * Codec::kBytes, tail_bytes<Codec>(rest));
-            float tail[kBlock] = {};
-            __builtin_memcpy(tail, sums + whole * kBlock, rest * sizeof(float));
-            Codec::decode_add(padded, tail);
-            __builtin_memcpy(sums + whole * kBlock, tail, rest * sizeof(float));
-        });
-    }
-
-private:
-    template <class F>
-    static void with_format(Format format, F&& use) {
-        switch (format) {
-            case Format::f16:
-                return use(BlockCodec<V, Format::f16>());
-            case Format::bf16:
-                return use(BlockCodec<V, Format::bf16>());
-            case Format::e4m3:
-                return use(BlockCodec<V, Format::e4m3>());
-            case Format::e5m2:
-                return use(BlockCodec<V, Format::e5m2>());
-            case Format::int8:
-                return use(BlockCodec<V, Format::int8>());
-            case Format::e4m3_unscaled:
-                return use(BlockCodec<V, Format::e4m3_unscaled>());
-            case Format::e5m2_unscaled:
-                return use(BlockCodec<V, Format::e5m2_unscaled>());
-        }
-    }
-
-    template <class Codec>
-    static constexpr std::size_t tail_bytes(std::size_t count) {
-        return Codec::kScaleBytes + count * Codec::kValueBytes;
-    }
-
-    template <class Codec, Rounding rounding>
-    static void encode_all(std::uint64_t seed, const float* values, std::size_t count,
-                           unsigned char* out, float* error) {
-        const std::uint64_t mixed = mix64(seed);
-        const std::size_t whole = count / kBlock;
-        for (std::size_t i = 0; i < whole; i++) {
-            Codec::template encode<rounding>(
-                {values + i * kBlock, out + i * Codec::kBytes,
-                 error == nullptr ? nullptr : error + i * kBlock, key_of_block(mixed, i)});
-        }
-        const std::size_t rest = count % kBlock;
-        if (rest == 0) return;
-        float tail[kBlock] = {};
-        float tail_error[kBlock] = {};
-        unsigned char padded[Codec::kBytes];
-        const std::size_t bytes = rest * sizeof(float);
-        __builtin_memcpy(tail, values + whole * kBlock, bytes);
-        if (error != nullptr) __builtin_memcpy(tail_error, error + whole * kBlock, bytes);
-        Codec::template encode<rounding>(
-            {tail, padded, error == nullptr ? nullptr : tail_error, key_of_block(mixed, whole)});
-        __builtin_memcpy(out + whole * Codec::kBytes, padded, tail_bytes<Codec>(rest));
-        if (error != nullptr) __builtin_memcpy(error + whole * kBlock, tail_error, bytes);
-    }
-
-    template <class Codec>
-    static void stream_decoded(const unsigned char* in, std::size_t blocks, float* values) {
-        constexpr std::size_t at_once = 8;
-        alignas(64) float staged[at_once * kBlock];
-        for (std::size_t i = 0; i < blocks; i += at_once) {
-            const std::size_t now = blocks - i < at_once ? blocks - i : at_once;
-            for (std::size_t k = 0; k < now; k++) {
-                Codec::decode(in + (i + k) * Codec::kBytes, staged + k * kBlock);
-            }
-            stream(reinterpret_cast<unsigned char*>(values + i * kBlock),
-                   reinterpret_cast<const unsigned char*>(staged), now * kBlock * sizeof(float));
-        }
-        V::fence();
-    }
-
-    static void stream(unsigned char* to, const unsigned char* from, std::size_t bytes) {
-        constexpr std::size_t line = 64;
-        const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % line;
-        __builtin_memcpy(to, from, head);
-        std::size_t i = head;
-        for (; i + line <= bytes; i += line) V::stream_line(to + i, from + i);
-        __builtin_memcpy(to + i, from + i, bytes - i);
-    }
-
-    template <class Codec>
-    static void decode_tail(const unsigned char* in, std::size_t count, float* values) {
-        unsigned char padded[Codec::kBytes] = {};
-        __builtin_memcpy(padded, in, tail_bytes<Codec>(count));
-        Codec::decode(padded, values);
     }
 };
 

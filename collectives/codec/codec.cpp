@@ -103,7 +103,9 @@ Result<Format> parse_format(std::string_view name) {
     return fail(Errc::invalid_input, "\"{}\" is no format: {}", name, all);
 }
 
-std::string_view codec_dispatch() { return name_of(isa()); }
+std::string_view codec_dispatch() {
+    return name_of(isa());
+}
 
 Result<void> set_codec_dispatch(std::string_view name) {
     for (const Isa known : {Isa::scalar, Isa::avx2, Isa::avx512}) {

@@ -36,7 +36,9 @@ std::atomic<Isa>& chosen() {
 
 }  // namespace
 
-Isa isa() { return chosen().load(std::memory_order_relaxed); }
+Isa isa() {
+    return chosen().load(std::memory_order_relaxed);
+}
 
 Result<void> set_isa(Isa isa) {
     if (!has(isa)) return fail(Errc::not_found, "this processor has no {}", name_of(isa));

@@ -16,9 +16,8 @@ struct Avx2Lanes {
     static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
     static void stream_line(unsigned char* to, const unsigned char* from) {
         for (int k = 0; k < 64; k += 32) {
-            _mm256_stream_si256(
-                reinterpret_cast<__m256i*>(to + k),
-                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + k)));
+            _mm256_stream_si256(reinterpret_cast<__m256i*>(to + k),
+                                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + k)));
         }
     }
     static void fence() { _mm_sfence(); }
@@ -37,8 +36,8 @@ struct Avx2Lanes {
     }
     static F zero_unless_finite(F x) {
         const U infinity = U{} + kInfinityBits;
-        return floats(u(_mm256_andnot_si256(
-            _mm256_cmpeq_epi32(i(bits(x) & infinity), i(infinity)), i(bits(x)))));
+        return floats(u(_mm256_andnot_si256(_mm256_cmpeq_epi32(i(bits(x) & infinity), i(infinity)),
+                                            i(bits(x)))));
     }
     static U round(F x) { return u(_mm256_cvtps_epi32(x)); }
     static U truncate(F x) { return u(_mm256_cvttps_epi32(x)); }

@@ -64,8 +64,7 @@ struct Avx512Lanes {
     }
     static F load_e4m3(const unsigned char* p) {
         const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load_16(p)), 7);
-        const __m256i half =
-            _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xbf80)));
+        const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xbf80)));
         const __m256i all = _mm256_set1_epi16(0x3f80);
         const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, all), all);
         return _mm512_cvtph_ps(

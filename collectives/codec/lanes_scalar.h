@@ -4,7 +4,7 @@
 
 namespace dtrun::collectives {
 
-/// What block_kernels.h is made of, one value at a time: the reference for the others, and for
+/// What block_kernels.h is made of, one value at a time: what the others are held against, and for
 /// processors without AVX2.
 struct ScalarLanes {
     static constexpr std::size_t kLanes = 1;
@@ -38,8 +38,8 @@ struct ScalarLanes {
     static U truncate(F x) { return static_cast<U>(x); }  ///< 0 <= x < 2^31
 
     static U iota() { return 0; }
-    static U low_halves(U x) { return x & 0xffff; }   ///< of the first half of the lanes, in order
-    static U high_halves(U x) { return x >> 16; }     ///< of the second half
+    static U low_halves(U x) { return x & 0xffff; }  ///< of the first half of the lanes, in order
+    static U high_halves(U x) { return x >> 16; }    ///< of the second half
 
     static void store_words(unsigned char* p, U x) {
         const auto word = static_cast<std::uint16_t>(x);

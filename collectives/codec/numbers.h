@@ -39,8 +39,12 @@ using Half = SmallFloat<10, 15, 0x477f'e000>;  ///< 65,504
 using E4M3 = SmallFloat<3, 7, 0x43e0'0000>;    ///< 448
 using E5M2 = SmallFloat<2, 15, 0x4760'0000>;   ///< 57,344
 
-DTRUN_NUMBER std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
-DTRUN_NUMBER float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+DTRUN_NUMBER std::uint32_t bits_of(float value) {
+    return __builtin_bit_cast(std::uint32_t, value);
+}
+DTRUN_NUMBER float float_of(std::uint32_t bits) {
+    return __builtin_bit_cast(float, bits);
+}
 
 DTRUN_NUMBER bool is_finite(float value) {
     return (bits_of(value) & kInfinityBits) != kInfinityBits;
@@ -117,8 +121,8 @@ DTRUN_NUMBER std::uint16_t bf16_of(float value) {
 /// \param up  what is added below the last place that is kept
 template <class V>
 static inline typename V::U bf16_codes(typename V::U bits, typename V::U up) {
-    return V::if_greater(bits & kMagnitudeBits, typename V::U{} + kInfinityBits,
-                         bits >> 16 | 0x40u, (bits + up) >> 16);
+    return V::if_greater(bits & kMagnitudeBits, typename V::U{} + kInfinityBits, bits >> 16 | 0x40u,
+                         (bits + up) >> 16);
 }
 template <class V>
 static inline typename V::U bf16_nearest(typename V::U bits) {

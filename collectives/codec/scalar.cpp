@@ -1,6 +1,6 @@
 #include "collectives/codec/lanes_scalar.h"
 
-#include "collectives/codec/block_kernels.h"
+#include "collectives/codec/array_kernels.h"
 
 namespace dtrun::collectives {
 

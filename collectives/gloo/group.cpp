@@ -42,13 +42,8 @@ GlooGroup::GlooGroup(const GroupSpec& spec, LocalAddress address,
       transport_(std::move(transport)) {
     if (!transport_) return;
     messages_ = std::make_unique<Messages>(*transport_, spec_);
-    // This rank may be waiting for one that does not know yet, so it ends its own calls, too.
-    streams_ =
-        std::make_unique<Mesh>(*transport_, spec_, Mesh::Kind::streams, [this](std::uint32_t peer) {
-            streams_->broke(peer);
-            streams_->shut_connections();
-            messages_->abort_connected();
-        });
+    streams_ = std::make_unique<Mesh>(*transport_, spec_, Mesh::Kind::streams,
+                                      [this](std::uint32_t) { messages_->abort_connected(); });
     segment_.resize(kSegmentBytes);
 }
 
@@ -62,7 +57,7 @@ GlooGroup::~GlooGroup() {
         return;
     }
     const Transport::Hurry hurry(*transport_);
-    streams_.reset();
+    streams_.reset();  // which may call messages_ until then
     messages_.reset();
 }
 

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// How long shut() may go unnoticed while peers' addresses are awaited.
-constexpr std::chrono::milliseconds kSlice = 2s;
+constexpr std::chrono::milliseconds kSlice = 1s;
 constexpr char kRefusal = '!';
 
 sockaddr_storage own_address(const ::gloo::transport::Pair& pair) {
@@ -87,6 +87,7 @@ void Mesh::refuse(const GroupSpec& spec, const std::string& why) {
 }
 
 std::size_t Mesh::connections() const {
+    const std::lock_guard lock(mutex_);
     return static_cast<std::size_t>(
         std::ranges::count_if(ends_, [](const End& end) { return static_cast<bool>(end.socket); }));
 }
@@ -120,13 +121,16 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
 
     // Those who connect need only the other host's kernel for that; those who accept wait for the
     // other rank. In this order no ring of ranks waits for each other.
-    const auto accepts = [&](std::uint32_t peer) {
-        return !connects(own_address(*ends_[peer].pair), *ends_[peer].peer);
-    };
-    std::ranges::stable_partition(missing, [&](std::uint32_t peer) { return !accepts(peer); });
-    const Transport::Hurry hurry(transport_);
+    std::ranges::stable_partition(missing,
+                                  [&](std::uint32_t peer) { return !ends_[peer].accepts; });
     for (const std::uint32_t peer : missing)
         if (auto made = connect_one(peer); !made) return made;
+    if (auto taken = take_sockets(missing); !taken) return taken;
+    for (const std::uint32_t peer : missing) {
+        watch(peer);
+        if (kind_ == Kind::messages) continue;
+        if (auto made = make_stream(peer); !made) return made;
+    }
     return {};
 }
 
@@ -149,6 +153,7 @@ Result<void> Mesh::fetch(std::span<const std::uint32_t> peers) {
                         "(name the interfaces)",
                         text_of(self), name_of(peers[i]), value);
         end.peer = *address;
+        end.accepts = !connects(self, *address);
     }
     return {};
 }
@@ -184,16 +189,12 @@ Error Mesh::not_come(const std::vector<std::string>& keys, std::span<const std::
 }
 
 Result<void> Mesh::connect_one(std::uint32_t peer) {
-    End& end = ends_[peer];
-    const bool accepts = !connects(own_address(*end.pair), *end.peer);
+    const End& end = ends_[peer];
     try {
-        end.pair->connect(::gloo::transport::tcp::Address(*end.peer, -1).bytes());
-        const auto remote = accepts ? std::optional<sockaddr_storage>() : end.peer;
-        auto socket = Socket::of(own_address(*end.pair), remote);
-        const std::lock_guard lock(mutex_);
-        if (shut_) return fail(Errc::cancelled, "aborted");
-        if (!socket) return fail(socket.error(), "rank {}", name_of(peer));
-        end.socket = std::move(*socket);
+        std::optional<Transport::Hurry> hurry;
+        if (!end.accepts) hurry.emplace(transport_);
+        end.pair->connect(::gloo::transport::tcp::Address(end.peer, -1).bytes());
+        return {};
     } catch (const std::exception& error) {
         if (shut_) return fail(Errc::cancelled, "aborted");
         broke(peer);
@@ -201,11 +202,34 @@ Result<void> Mesh::connect_one(std::uint32_t peer) {
         return fail(late ? Errc::timed_out : Errc::closed, "rank {} has not connected: {}",
                     name_of(peer), reason_of(error));
     }
-    watch(peer);
-    if (kind_ == Kind::messages) return {};
+}
+
+Result<void> Mesh::take_sockets(std::span<const std::uint32_t> peers) {
+    std::vector<Socket::Ends> ends;
+    for (const std::uint32_t peer : peers) {
+        // The end that accepts keeps its address; the other one has got a new one.
+        const End& end = ends_[peer];
+        const auto remote = end.accepts ? std::nullopt : std::optional(end.peer);
+        ends.push_back({own_address(*end.pair), remote});
+    }
+    auto sockets = Socket::find(ends);
+    if (!sockets) return std::unexpected(sockets.error());
+    const std::lock_guard lock(mutex_);
+    if (shut_) return fail(Errc::cancelled, "aborted");
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        if (!(*sockets)[i])
+            return fail(Errc::closed, "rank {}: the connection was lost as soon as it was made",
+                        name_of(peers[i]));
+        ends_[peers[i]].socket = std::move((*sockets)[i]);
+    }
+    return {};
+}
+
+Result<void> Mesh::make_stream(std::uint32_t peer) {
     try {
         const NoPipeSignal guard;
-        end.pair->setSync(true, false);
+        const Transport::Hurry hurry(transport_);
+        ends_[peer].pair->setSync(true, false);
         return {};
     } catch (const std::exception& error) {
         return fail(shut_ ? Errc::cancelled : Errc::closed, "rank {}: {}", name_of(peer),
@@ -216,7 +240,11 @@ Result<void> Mesh::connect_one(std::uint32_t peer) {
 void Mesh::watch(std::uint32_t peer) {
     const int fd = ends_[peer].socket.fd();
     const auto failed = [this, peer](int events) {
-        if (events & EPOLLPRI) ended_(peer);
+        if (!(events & EPOLLPRI)) return false;
+        // This rank may be waiting for one that does not know yet, so it ends its own calls, too.
+        broke(peer);
+        shut_connections();
+        ended_(peer);
         return false;
     };
     const auto left = [this, peer, turns = 0](int) mutable {

@@ -32,7 +32,7 @@ inline constexpr std::uint32_t kMeshRanksMax = 8;
 /// Both ends must ask for a connection, in calls that belong together. Each puts the address at
 /// which it listens for the other into the store; the pair of ranks is in the key.
 ///
-/// Thread: one at a time, and shut() any.
+/// Thread: one at a time, but connect() to several peers in one for each; shut() any.
 class Mesh {
 public:
     enum class Kind {
@@ -83,7 +83,8 @@ private:
     struct End {
         ::gloo::transport::Pair* pair = nullptr;  ///< of context_
         Socket socket;                            ///< once it is connected
-        std::optional<sockaddr_storage> peer;     ///< where it listens
+        sockaddr_storage peer{};                  ///< where it listens
+        bool accepts = false;                     ///< the peer connects
         std::size_t largest = 0;                  ///< message to it
         std::unique_ptr<Transport::Watch> watch{};
     };
@@ -94,6 +95,8 @@ private:
                                            std::span<const std::uint32_t> peers);
     Error not_come(const std::vector<std::string>& keys, std::span<const std::uint32_t> peers);
     Result<void> connect_one(std::uint32_t peer);
+    Result<void> take_sockets(std::span<const std::uint32_t> peers);
+    Result<void> make_stream(std::uint32_t peer);
     void watch(std::uint32_t peer);
     static void close(::gloo::transport::Pair& pair) noexcept;
 

@@ -1,6 +1,7 @@
 #include "collectives/gloo/messages.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -16,47 +17,27 @@ constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 class Messages::Batch final : public Pending {
 public:
     Batch(Messages& messages, std::vector<Message> batch, Failed failed)
-        : messages_(messages), batch_(std::move(batch)), failed_(std::move(failed)) {
-        for (const Message& message : batch_) peers_.push_back(message.peer);
-        std::ranges::sort(peers_);
-        const auto rest = std::ranges::unique(peers_);
-        peers_.erase(rest.begin(), rest.end());
-    }
+        : messages_(messages), batch_(std::move(batch)), failed_(std::move(failed)) {}
     ~Batch() override { static_cast<void>(wait()); }
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
 
-    /// Posts all, unless a peer must come first: wait() does it then. (If this waited, ranks that
-    /// start messages in a ring would wait for each other.)
     Result<void> begin() {
-        if (auto published = messages_.mesh_.publish(peers_); !published) return end(published);
-        for (const std::uint32_t peer : peers_)
-            if (!messages_.mesh_.connected(peer)) return {};
-        const auto done = post();
-        return done ? done : end(done);
+        const auto begun = messages_.begin(batch_);
+        return begun ? begun : end(begun);
     }
 
     Result<void> wait() override {
         if (done_) return result_;
-        auto result = messages_.mesh_.connect(peers_);
-        if (result && !posted_) result = post();
+        Result<void> result;
         for (Message& message : batch_) {
-            if (!result) break;
             result = messages_.wait(message);
+            if (!result) break;
         }
         return end(result);
     }
 
 private:
-    Result<void> post() {
-        NoPipeSignal guard;
-        guard.failed();  // of which Gloo would not tell
-        posted_ = true;
-        for (Message& message : batch_)
-            if (auto done = messages_.post(message); !done) return done;
-        return {};
-    }
-
     Result<void> end(const Result<void>& result) {
         done_ = true;
         if (!result) result_ = std::unexpected(failed_(result.error()));
@@ -68,17 +49,17 @@ private:
     Messages& messages_;
     std::vector<Message> batch_;
     Failed failed_;
-    std::vector<std::uint32_t> peers_;
-    bool posted_ = false;
     bool done_ = false;
     Result<void> result_;
 };
 
 Messages::Messages(Transport& transport, const GroupSpec& spec)
-    : sent_(spec.size),
-      received_(spec.size),
-      gone_(spec.size),
+    : peers_(spec.size),
       mesh_(transport, spec, Mesh::Kind::messages, [this](std::uint32_t peer) { lost(peer); }) {}
+
+Messages::~Messages() {
+    close();
+}
 
 Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
                                                  std::span<const Receive> receives, Failed failed) {
@@ -94,41 +75,108 @@ Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
 
 Messages::Message Messages::make(std::uint32_t peer, bool sends, const void* data,
                                  std::size_t bytes) {
+    // Messages of a pair of ranks are numbered in the order in which they are started; the lower
+    // bits tell those apart that are under way together. The size is in the upper ones, for Gloo
+    // ends the process that gets more than it has room for.
+    Peer& with = peers_[peer];
+    const std::uint64_t number = sends ? with.sent++ : with.received++;
+    const std::uint64_t size = (bytes ^ (bytes >> 31)) * 0x9e3779b97f4a7c15ULL;
+    constexpr std::uint64_t kNumber = 0xffffff;
     return {.peer = peer,
             .sends = sends,
-            .slot = next_slot(peer, sends, bytes),
+            .slot = (size & ~kNumber) | (number & kNumber),
             .buffer = mesh_.context().createUnboundBuffer(const_cast<void*>(data), bytes)};
 }
 
-std::uint64_t Messages::next_slot(std::uint32_t peer, bool sends, std::size_t bytes) {
-    const std::uint64_t number = (sends ? sent_ : received_)[peer]++;
-    // Bits 0..23 tell messages that are under way together apart, whatever the sizes.
-    const std::uint64_t size = (bytes ^ (bytes >> 31)) * 0x9e3779b97f4a7c15ULL;
-    return (size & ~0xffffffULL) ^ (number & 0xffffffULL);
-}
-
-Result<void> Messages::post(Message& message) {
+Result<void> Messages::begin(std::span<Message> batch) {
+    std::vector<std::uint32_t> missing;
+    std::vector<Message*> ready;
     {
         const std::lock_guard lock(mutex_);
-        if (aborted_) return fail(Errc::cancelled, "aborted");
-        if (gone_[message.peer]) return fail(Errc::closed, "the connection was closed");
-        posted_.insert(&message);
+        for (Message& message : batch) {
+            Peer& peer = peers_[message.peer];
+            if (peer.connected) {
+                ready.push_back(&message);
+                continue;
+            }
+            peer.queue.push_back(&message);
+            if (!peer.connecting.joinable() && std::ranges::count(missing, message.peer) == 0)
+                missing.push_back(message.peer);
+        }
     }
+    for (Message* message : ready) post(*message);
+    return missing.empty() ? Result<void>() : connect(missing);
+}
+
+Result<void> Messages::connect(std::span<const std::uint32_t> peers) {
+    if (auto published = mesh_.publish(peers); !published) return published;
     try {
-        auto& pair = mesh_.pair(message.peer);
-        if (message.sends)
-            pair.send(message.buffer.get(), message.slot, 0, message.buffer->size);
-        else
-            pair.recv(message.buffer.get(), message.slot, 0, message.buffer->size);
+        const NoSignals guard;
+        for (const std::uint32_t peer : peers)
+            peers_[peer].connecting = std::thread([this, peer] {
+                connected(peer, mesh_.connect({&peer, 1}));
+            });
         return {};
     } catch (const std::exception& error) {
-        mesh_.broke(message.peer);
-        return fail(Errc::closed, "{}", reason_of(error));
+        return fail(Errc::internal, "{}", error.what());
     }
+}
+
+void Messages::connected(std::uint32_t peer, const Result<void>& result) {
+    std::vector<Message*> queue;
+    {
+        const std::lock_guard lock(mutex_);
+        peers_[peer].connected = result.has_value();
+        std::swap(queue, peers_[peer].queue);
+        if (!result)
+            for (Message* message : queue) message->refused = result.error();
+    }
+    if (result)
+        for (Message* message : queue) post(*message);
+    else
+        changed_.notify_all();
+}
+
+void Messages::post(Message& message) {
+    std::optional<Error> refused;
+    {
+        const std::lock_guard lock(mutex_);
+        if (aborted_)
+            refused = Error{Errc::cancelled, "aborted"};
+        else if (peers_[message.peer].gone)
+            refused = Error{Errc::closed, "the connection was closed"};
+        else
+            posted_.insert(&message);
+    }
+    if (!refused) {
+        try {
+            NoPipeSignal guard;
+            guard.failed();  // of which Gloo would not tell
+            auto& pair = mesh_.pair(message.peer);
+            if (message.sends)
+                pair.send(message.buffer.get(), message.slot, 0, message.buffer->size);
+            else
+                pair.recv(message.buffer.get(), message.slot, 0, message.buffer->size);
+        } catch (const std::exception& error) {
+            refused = Error{Errc::closed, reason_of(error)};
+        }
+    }
+    const std::lock_guard lock(mutex_);
+    message.refused = std::move(refused);
+    message.posted = !message.refused;
+    changed_.notify_all();
 }
 
 Result<void> Messages::wait(Message& message) {
     using namespace std::chrono_literals;
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return message.posted || message.refused; });
+        if (message.refused) {
+            if (message.refused->code == Errc::closed) mesh_.broke(message.peer);
+            return std::unexpected(*message.refused);
+        }
+    }
     auto& buffer = *message.buffer;
     try {
         bool done = message.sends ? buffer.waitSend(kForever) : buffer.waitRecv(kForever);
@@ -145,7 +193,10 @@ Result<void> Messages::wait(Message& message) {
 
 void Messages::forget(std::span<Message> batch) noexcept {
     const std::lock_guard lock(mutex_);
-    for (Message& message : batch) posted_.erase(&message);
+    for (Message& message : batch) {
+        posted_.erase(&message);
+        std::erase(peers_[message.peer].queue, &message);
+    }
 }
 
 void Messages::give_up(Message& message) noexcept {
@@ -157,7 +208,7 @@ void Messages::give_up(Message& message) noexcept {
 
 void Messages::lost(std::uint32_t peer) noexcept {
     const std::lock_guard lock(mutex_);
-    gone_[peer] = true;
+    peers_[peer].gone = true;
     for (Message* message : posted_)
         if (message->peer == peer) give_up(*message);
 }
@@ -174,6 +225,12 @@ void Messages::abort_connected() noexcept {
 void Messages::abort() noexcept {
     abort_connected();
     mesh_.shut();
+}
+
+void Messages::close() noexcept {
+    for (Peer& peer : peers_)
+        if (peer.connecting.joinable()) peer.connecting.join();
+    mesh_.close();
 }
 
 }  // namespace dtrun::collectives::over_gloo

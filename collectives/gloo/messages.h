@@ -6,6 +6,7 @@
 
 #include <gloo/transport/unbound_buffer.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,16 +14,22 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <thread>
 #include <vector>
 
 namespace dtrun::collectives::over_gloo {
 
 /// Asynchronous messages between pairs of ranks, over connections of their own.
 ///
+/// A connection is made when the first message to or from a peer is started, in a thread for that
+/// peer: the others' messages do not wait for it, nor does the caller, for the peer may have to
+/// hear from this rank before it comes.
+///
 /// Thread: one at a time, and abort() any.
 class Messages {
 public:
     Messages(Transport& transport, const GroupSpec& spec);
+    ~Messages();
     Messages(const Messages&) = delete;
     Messages& operator=(const Messages&) = delete;
 
@@ -37,7 +44,7 @@ public:
     /// The same in the device's thread.
     void abort_connected() noexcept;
     /// Of abort(), by the caller's thread: the buffers of messages may go away.
-    void close() noexcept { mesh_.close(); }
+    void close() noexcept;
     std::optional<std::uint32_t> broken() const { return mesh_.broken(); }
     std::size_t connections() const { return mesh_.connections(); }
 
@@ -50,24 +57,33 @@ private:
         bool sends = false;
         std::uint64_t slot = 0;
         std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+        bool posted = false;             ///< Gloo has it
+        std::optional<Error> refused{};  ///< it never will
     };
 
-    /// Messages of one pair of ranks are numbered in the order in which they are started. The size
-    /// is part of the slot, for Gloo ends the process that gets more than it has room for.
-    std::uint64_t next_slot(std::uint32_t peer, bool sends, std::size_t bytes);
+    struct Peer {
+        bool connected = false;
+        bool gone = false;              ///< and sends nothing any more
+        std::uint64_t sent = 0;         ///< messages to it that were started
+        std::uint64_t received = 0;     ///< and from it
+        std::vector<Message*> queue{};  ///< until it is connected
+        std::thread connecting{};
+    };
+
     Message make(std::uint32_t peer, bool sends, const void* data, std::size_t bytes);
-    Result<void> post(Message& message);
+    Result<void> begin(std::span<Message> batch);
+    Result<void> connect(std::span<const std::uint32_t> peers);
+    void connected(std::uint32_t peer, const Result<void>& result);
+    void post(Message& message);
     Result<void> wait(Message& message);
     void forget(std::span<Message> batch) noexcept;
     void lost(std::uint32_t peer) noexcept;
     static void give_up(Message& message) noexcept;
 
-    std::vector<std::uint64_t> sent_;      ///< by peer
-    std::vector<std::uint64_t> received_;  ///< by peer
-
     std::mutex mutex_;
+    std::condition_variable changed_;  ///< messages have been posted or refused
+    std::vector<Peer> peers_;
     std::set<Message*> posted_;
-    std::vector<bool> gone_;  ///< by peer
     bool aborted_ = false;
 
     Mesh mesh_;  ///< last, for it ends the calls of lost()

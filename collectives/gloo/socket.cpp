@@ -5,10 +5,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -32,38 +32,45 @@ bool equal(const sockaddr_storage& a, const sockaddr_storage& b) {
            std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
 }
 
-bool has_ends(int fd, const sockaddr_storage& local, const std::optional<sockaddr_storage>& peer) {
-    sockaddr_storage ours{}, theirs{};
-    socklen_t ours_bytes = sizeof ours, theirs_bytes = sizeof theirs;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&ours), &ours_bytes) != 0) return false;
-    if (!equal(ours, local)) return false;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &theirs_bytes) != 0) return false;
-    return !peer || equal(theirs, *peer);
+std::optional<Socket::Ends> ends_of(int fd) {
+    Socket::Ends ends{};
+    sockaddr_storage peer{};
+    socklen_t local_bytes = sizeof ends.local, peer_bytes = sizeof peer;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&ends.local), &local_bytes) != 0 ||
+        getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0)
+        return std::nullopt;
+    ends.peer = peer;
+    return ends;
 }
 
 }  // namespace
 
-Result<Socket> Socket::of(const sockaddr_storage& local,
-                          const std::optional<sockaddr_storage>& peer) {
+Result<std::vector<Socket>> Socket::find(std::span<const Ends> wanted) {
     const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
     if (!folder) return fail(Errc::internal, "/proc/self/fd: {}", std::strerror(errno));
+    std::vector<Socket> sockets(wanted.size());
     while (const dirent* entry = readdir(folder.get())) {
         const std::string_view name = entry->d_name;
         int fd = -1;
         std::from_chars(name.data(), name.data() + name.size(), fd);
-        if (fd < 0 || !has_ends(fd, local, peer)) continue;
+        const auto ends = fd < 0 ? std::nullopt : ends_of(fd);
+        if (!ends) continue;
+        const auto is_it = [&](const Ends& one) {
+            return equal(ends->local, one.local) && (!one.peer || equal(*ends->peer, *one.peer));
+        };
+        const auto found = std::ranges::find_if(wanted, is_it);
+        if (found == wanted.end()) continue;
         // A program that this process starts must not keep the connection open.
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (own < 0) return fail(Errc::internal, "dup: {}", std::strerror(errno));
-        Socket found(own);
+        sockets[static_cast<std::size_t>(found - wanted.begin())] = Socket(own);
         // Gloo has set its timeout for connecting on these, too.
         const timeval forever{};
         setsockopt(own, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
         setsockopt(own, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof forever);
-        return found;
     }
-    return fail(Errc::closed, "the connection was lost as soon as it was made");
+    return sockets;
 }
 
 Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -97,6 +104,16 @@ void Socket::wait_until_shut() const {
     pollfd entry{fd_, POLLRDHUP, 0};
     while (poll(&entry, 1, -1) < 0 && errno == EINTR) {
     }
+}
+
+NoSignals::NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+NoSignals::~NoSignals() {
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 NoPipeSignal::NoPipeSignal() {

@@ -2,9 +2,12 @@
 
 #include "base/result.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace dtrun::collectives::over_gloo {
 
@@ -13,10 +16,14 @@ namespace dtrun::collectives::over_gloo {
 /// two connections at a time.
 class Socket {
 public:
-    /// The connected socket of this process with these ends.
-    /// \param peer  where it is not known, `local` must be unique, as an accepting end's is
-    static Result<Socket> of(const sockaddr_storage& local,
-                             const std::optional<sockaddr_storage>& peer);
+    /// The ends of a connection.
+    struct Ends {
+        sockaddr_storage local;
+        /// Where it is not known, `local` must be unique, as an accepting end's is.
+        std::optional<sockaddr_storage> peer;
+    };
+    /// The connected sockets of this process with these ends; an empty one where there is none.
+    static Result<std::vector<Socket>> find(std::span<const Ends> wanted);
 
     Socket() = default;
     Socket(Socket&& other) noexcept;
@@ -40,6 +47,18 @@ private:
     explicit Socket(int fd) : fd_(fd) {}
 
     int fd_ = -1;
+};
+
+/// A thread that is made while one of these lives takes no signals.
+class NoSignals {
+public:
+    NoSignals();
+    ~NoSignals();
+    NoSignals(const NoSignals&) = delete;
+    NoSignals& operator=(const NoSignals&) = delete;
+
+private:
+    sigset_t before_;
 };
 
 /// Writing to a lost connection raises SIGPIPE, which would end the program. While one of these

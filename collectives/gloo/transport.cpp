@@ -1,7 +1,7 @@
 #include "collectives/gloo/transport.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include "collectives/gloo/socket.h"
+
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,26 +11,6 @@
 #include <utility>
 
 namespace dtrun::collectives::over_gloo {
-namespace {
-
-/// A thread that is made while one of these lives takes no signals.
-class NoSignals {
-public:
-    NoSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    NoSignals(const NoSignals&) = delete;
-    NoSignals& operator=(const NoSignals&) = delete;
-
-private:
-    sigset_t before_;
-};
-
-}  // namespace
-
 std::string reason_of(const std::exception& error) {
     const std::string_view text = error.what();
     const auto place = text.starts_with('[') ? text.find("] ") : text.npos;
@@ -52,7 +32,7 @@ public:
         eventfd_t one = 0;
         eventfd_read(fd_, &one);
     }
-    void handleEvents(int) override { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
+    void handleEvents(int) override { std::this_thread::sleep_for(std::chrono::microseconds(500)); }
 
 private:
     int fd_;

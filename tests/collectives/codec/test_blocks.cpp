@@ -145,8 +145,7 @@ TEST_CASE("what encoding costs is added to the error", "[codec]") {
                 const std::vector<float> before = normal_values(values.size(), 0.01f, 22);
                 std::vector<float> error = before;
                 std::vector<std::byte> out(encoded_bytes(format, values.size()));
-                encode(format, rounding, 4, values.data(), values.size(), out.data(),
-                       error.data());
+                encode(format, rounding, 4, values.data(), values.size(), out.data(), error.data());
                 CHECK(out == encoded(format, values, rounding, 4));
                 const std::vector<float> back = decoded(format, out, values.size());
                 std::vector<float> expected = before;
@@ -164,8 +163,8 @@ TEST_CASE("what encoding costs is added to the error", "[codec]") {
 TEST_CASE("error is 0 where the value or what it becomes is not finite", "[codec]") {
     const float infinity = std::numeric_limits<float>::infinity();
     const std::vector<float> values{1e6f, -infinity, std::nanf(""), 1.0f, FLT_MAX};
-    for (const Format format : {Format::f16, Format::bf16, Format::e4m3_unscaled,
-                                Format::e5m2_unscaled}) {
+    for (const Format format :
+         {Format::f16, Format::bf16, Format::e4m3_unscaled, Format::e5m2_unscaled}) {
         std::vector<float> error(values.size(), 0.5f);
         std::vector<std::byte> out(encoded_bytes(format, values.size()));
         encode(format, Rounding::nearest, 0, values.data(), values.size(), out.data(),

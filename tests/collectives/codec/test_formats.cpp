@@ -21,7 +21,9 @@ constexpr Plain kPlain[] = {
     {Format::e5m2_unscaled, kE5M2, true},
 };
 
-std::size_t bytes_of(const Plain& plain) { return encoded_bytes(plain.format, 1); }
+std::size_t bytes_of(const Plain& plain) {
+    return encoded_bytes(plain.format, 1);
+}
 
 std::uint32_t code_at(const std::vector<std::byte>& bytes, std::size_t size, std::size_t i) {
     std::uint32_t code = 0;
@@ -123,7 +125,8 @@ TEST_CASE("values are rounded to the nearest code, half way to the even one", "[
 }
 
 TEST_CASE("in a block whose scale is 1, codes are those of the format without a scale", "[codec]") {
-    for (const auto& [scaled, plain] : {std::pair{Format::e4m3, kPlain[2]}, {Format::e5m2, kPlain[3]}}) {
+    for (const auto& [scaled, plain] :
+         {std::pair{Format::e4m3, kPlain[2]}, {Format::e5m2, kPlain[3]}}) {
         const Cases cases = cases_of(plain);
         const auto most = static_cast<float>(plain.definition.value(plain.definition.largest()));
         std::vector<float> values;

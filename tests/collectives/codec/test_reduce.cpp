@@ -44,7 +44,8 @@ T combined(T a, T b, Reduce reduce) {
 template <class T>
 T wrapped(T a, T b, Reduce reduce) {
     if (reduce == Reduce::min || reduce == Reduce::max) return combined(a, b, reduce);
-    const auto wide = combined(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b), reduce);
+    const auto wide =
+        combined(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b), reduce);
     return static_cast<T>(wide);
 }
 
@@ -150,8 +151,7 @@ TEST_CASE("every half times 1 and plus 0 is itself", "[reduce]") {
             const Variant use(variant);
             std::vector<std::uint16_t> product(all.size());
             std::vector<std::uint16_t> sum(all.size());
-            reduce_into(product.data(), all.data(), ones.data(), all.size(), type,
-                        Reduce::product);
+            reduce_into(product.data(), all.data(), ones.data(), all.size(), type, Reduce::product);
             reduce_into(sum.data(), all.data(), zeros.data(), all.size(), type, Reduce::sum);
             std::size_t wrong = 0;
             for (std::size_t i = 0; i < all.size(); i++) {

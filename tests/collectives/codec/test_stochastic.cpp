@@ -90,7 +90,8 @@ TEST_CASE("values move by less than a step, and on average stay where they are",
         double all = 0;
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < kBlock; i++) {
-            const double allowed = step(format, static_cast<double>(values[i]), scale_of(format, 4));
+            const double allowed =
+                step(format, static_cast<double>(values[i]), scale_of(format, 4));
             wrong += !(most[i] <= allowed * 1.000001);
             // As if the rarer of the two neighbours had come up once, where it never did.
             const double deviation =

@@ -57,8 +57,8 @@ def run(ranks, mode, *options, **more):
 def works():
     for ranks in (1, 2, 4):
         run(ranks, "works", oks=ranks)
-    asan = os.environ.get("LIBASAN")
-    options = [f"LD_PRELOAD={asan}", "ASAN_OPTIONS=detect_leaks=0"] if asan else []
+    preload = os.environ.get("SANITIZERS")
+    options = [f"LD_PRELOAD={preload}", "ASAN_OPTIONS=detect_leaks=0"] if preload else []
     check(f"{BACKEND}: Python", [DTRUN, "-np", "3", *options, "/usr/bin/python3", f"{HERE}/comm_works.py",
                                  BACKEND], oks=3)
 

@@ -1,0 +1,64 @@
+# libdtrun_codec_cuda.so, where there is a CUDA toolkit; nothing else needs one. It is compiled by a
+# command of its own: CMake's language CUDA would have to be known to every folder that links it.
+set(DTRUN_WITH_CUDA AUTO CACHE STRING "codecs as CUDA kernels: AUTO, ON or OFF")
+set_property(CACHE DTRUN_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(DTRUN_WITH_CUDA STREQUAL "OFF")
+    return()
+endif()
+
+find_program(DTRUN_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+if(DTRUN_NVCC)
+    execute_process(COMMAND ${DTRUN_NVCC} --list-gpu-code OUTPUT_VARIABLE dtrun_gpu_codes
+                    ERROR_VARIABLE dtrun_nvcc_error RESULT_VARIABLE dtrun_nvcc_result)
+    # Its folder, through links and wrappers: nvcc says where it finds the rest of the toolkit.
+    execute_process(COMMAND ${DTRUN_NVCC} --dryrun --cuda x.cu OUTPUT_QUIET
+                    ERROR_VARIABLE dtrun_nvcc_paths)
+    string(REGEX MATCH "TOP=([^\n]*)" _ "${dtrun_nvcc_paths}")
+    set(dtrun_cuda_top "${CMAKE_MATCH_1}")
+    find_library(DTRUN_CUDART_STATIC libcudart_static.a
+                 HINTS ${dtrun_cuda_top}/lib64 ${dtrun_cuda_top}/targets/x86_64-linux/lib
+                       ${dtrun_cuda_top}/targets/sbsa-linux/lib /usr/local/cuda/lib64)
+    find_path(DTRUN_CUDA_INCLUDE cuda_runtime_api.h
+              HINTS ${dtrun_cuda_top}/include ${dtrun_cuda_top}/targets/x86_64-linux/include
+                    ${dtrun_cuda_top}/targets/sbsa-linux/include /usr/local/cuda/include)
+endif()
+if(NOT DTRUN_NVCC OR NOT dtrun_nvcc_result EQUAL 0 OR NOT DTRUN_CUDART_STATIC
+   OR NOT DTRUN_CUDA_INCLUDE)
+    if(DTRUN_WITH_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "DTRUN_WITH_CUDA=ON: no CUDA toolkit (nvcc and libcudart_static.a)")
+    endif()
+    message(STATUS "CUDA codecs: not built, no CUDA toolkit (nvcc and libcudart_static.a)")
+    return()
+endif()
+
+# Machine code for the generations in use, as far as the toolkit knows them, and for later ones what
+# the driver compiles.
+set(dtrun_gpu_flags "")
+foreach(generation 80 90 100)
+    if(dtrun_gpu_codes MATCHES "sm_${generation}[^0-9]")
+        list(APPEND dtrun_gpu_flags -gencode arch=compute_${generation},code=sm_${generation})
+        set(dtrun_gpu_newest ${generation})
+    endif()
+endforeach()
+list(APPEND dtrun_gpu_flags
+     -gencode arch=compute_${dtrun_gpu_newest},code=compute_${dtrun_gpu_newest})
+message(STATUS "CUDA codecs: ${DTRUN_NVCC}, up to sm_${dtrun_gpu_newest}")
+
+set(dtrun_codec_cuda_object ${CMAKE_CURRENT_BINARY_DIR}/codec_cuda.o)
+add_custom_command(
+    OUTPUT ${dtrun_codec_cuda_object}
+    COMMAND ${DTRUN_NVCC} -std=c++20 -O3 -fmad=false ${dtrun_gpu_flags} -I${CMAKE_SOURCE_DIR}
+            -Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Wextra -Werror all-warnings
+            -MD -MT ${dtrun_codec_cuda_object} -MF ${dtrun_codec_cuda_object}.d
+            -c ${CMAKE_CURRENT_SOURCE_DIR}/codec_cuda.cu -o ${dtrun_codec_cuda_object}
+    DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/codec_cuda.cu
+    DEPFILE ${dtrun_codec_cuda_object}.d
+    COMMENT "Compiling CUDA codecs" VERBATIM)
+add_library(dtrun_codec_cuda MODULE ${dtrun_codec_cuda_object})
+target_link_libraries(dtrun_codec_cuda PRIVATE ${DTRUN_CUDART_STATIC} Threads::Threads
+                      ${CMAKE_DL_LIBS} rt)
+target_link_options(dtrun_codec_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs)
+set_target_properties(dtrun_codec_cuda PROPERTIES LINKER_LANGUAGE CXX
+                      LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
+install(TARGETS dtrun_codec_cuda COMPONENT client
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends)

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "collectives/codec/format.h"
+#include "collectives/types.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dtrun::collectives {
+
+/// Encoded values of all ranks, of which the owner of a piece makes their encoded sum or mean.
+struct CudaPiece {
+    const std::byte* encoded = nullptr;  ///< of all ranks, one behind the other
+    std::size_t stride = 0;              ///< bytes from one rank's to the next one's
+    std::uint32_t ranks = 0;
+    /// A rank whose values are taken from `own`, as they are, and whose part of `encoded` is not
+    /// looked at; or >= ranks.
+    std::uint32_t own_rank = ~0u;
+    const float* own = nullptr;
+    std::uint32_t divisor = 1;  ///< of the sum; the number of ranks for an average
+    std::size_t count = 0;      ///< values of each rank
+};
+
+/// The codecs of codec.h for memory of the GPU, with the same bits, and what belongs to them.
+///
+/// Functions enqueue their work on a stream (a cudaStream_t) of the current device, and return 0 or
+/// a cudaError_t. Any alignment; fastest where values lie at multiples of 16 bytes and encoded ones
+/// at multiples of 4. Pointers may be null if there is nothing to do.
+///
+/// In a library of its own, libdtrun_codec_cuda.so, that is loaded where there is a GPU: it has the
+/// CUDA runtime inside.
+struct CudaCodecs {
+    static constexpr std::uint32_t kAbi = 1;
+    std::uint32_t abi;
+
+    int (*encode)(Format format, Rounding rounding, std::uint64_t seed, const float* values,
+                  std::size_t count, std::byte* out, float* error, void* stream);
+    int (*decode)(Format format, const std::byte* in, std::size_t count, float* values,
+                  void* stream);
+    int (*decode_add)(Format format, const std::byte* in, std::size_t count, float* sums,
+                      void* stream);
+    /// In one pass: decodes what all ranks have sent of a piece, adds it up in the order of ranks,
+    /// divides, and encodes the result.
+    /// \param error  if not null, error[i] += (result - its decoded value) * divisor, or 0 as in
+    ///               encode()
+    /// \param values  if not null, gets the decoded values of `out`
+    int (*combine)(Format format, Rounding rounding, std::uint64_t seed, const CudaPiece& piece,
+                   std::byte* out, float* error, float* values, void* stream);
+    /// divide() of reduce.h
+    int (*divide)(void* data, std::size_t count, DType type, std::uint32_t divisor, void* stream);
+    /// Of what the others return; lives for ever.
+    const char* (*error_text)(int error);
+};
+
+}  // namespace dtrun::collectives
+
+extern "C" __attribute__((visibility("default"))) const dtrun::collectives::CudaCodecs*
+dtrun_codec_cuda();

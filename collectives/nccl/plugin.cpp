@@ -1,0 +1,51 @@
+#include "collectives/nccl/nccl_group.h"
+
+#include <cstdlib>
+#include <mutex>
+
+namespace dtrun::collectives::nccl {
+namespace {
+
+std::string environment(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+/// Looked for once; what was not there may come, with a framework that is imported later.
+Result<std::shared_ptr<const NcclLibrary>> library() {
+    static std::mutex mutex;
+    static std::shared_ptr<const NcclLibrary> found;
+    const std::lock_guard lock(mutex);
+    if (found != nullptr) return found;
+    auto opened =
+        NcclLibrary::open({environment("DTRUN_NCCL_LIBRARY"), environment("DTRUN_CUDART_LIBRARY")});
+    if (opened) found = *opened;
+    return opened;
+}
+
+Availability probe() {
+    const auto opened = library();
+    if (!opened) return {false, opened.error().message};
+    const auto count = (*opened)->device_count();
+    if (!count) return {false, fmt::format("{}, but {}", (*opened)->name(), count.error().message)};
+    return {true, fmt::format("{}, {} GPU{}", (*opened)->name(), *count, *count == 1 ? "" : "s")};
+}
+
+Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
+    const auto opened = library();
+    if (!opened) return fail(opened.error(), "nccl");
+    Settings settings;
+    // Who sets this wants one kind of communicator and no other.
+    settings.blocking_operations = environment("NCCL_COMM_BLOCKING").empty();
+    return NcclGroup::connect(*opened, spec, settings);
+}
+
+}  // namespace
+}  // namespace dtrun::collectives::nccl
+
+DTRUN_BACKEND_PLUGIN {
+    static const dtrun::collectives::BackendPlugin plugin{dtrun::collectives::BackendPlugin::kAbi,
+                                                          "nccl", &dtrun::collectives::nccl::probe,
+                                                          &dtrun::collectives::nccl::connect};
+    return &plugin;
+}

@@ -1,0 +1,278 @@
+// Runs the nccl backend on this host's GPU: every operation with one rank, then with two processes
+// on the one GPU, which NCCL takes for two hosts (NCCL_HOSTID); that is nothing NCCL supports, so it
+// has a deadline of its own. Exit code 77: no GPU here.
+//
+//   test_nccl_gpu [--largest BYTES]    all of that
+//   test_nccl_gpu --rank R --size N --folder DIR [--die-after K]
+//                                      one of several ranks; or allreduce over and over until
+//                                      rank 1 kills itself after K times
+
+#include "collectives/nccl/nccl_group.h"
+#include "tests/collectives/nccl/folder_store.h"
+#include "tests/collectives/nccl/nccl_fixture.h"
+#include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/temp_dir.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cstdio>
+#include <functional>
+#include <optional>
+
+namespace dtrun::collectives::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Library = std::shared_ptr<const NcclLibrary>;
+
+constexpr int kNoGpu = 77;
+
+std::string environment(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+Result<Library> open_library() {
+    auto library =
+        NcclLibrary::open({environment("DTRUN_NCCL_LIBRARY"), environment("DTRUN_CUDART_LIBRARY")});
+    if (!library) return library;
+    if (const auto count = (*library)->device_count(); !count)
+        return std::unexpected(count.error());
+    return library;
+}
+
+struct Options {
+    std::size_t largest = 256 << 20;  ///< bytes of an allreduce
+    std::uint32_t rank = 0;
+    std::uint32_t size = 0;  ///< 0: all that this program does
+    std::string folder;
+    int die_after = 0;
+};
+
+/// One NCCL communicator of one rank, as a program without dtrun would use it.
+class Bare {
+public:
+    explicit Bare(const Library& library) : library_(library) {
+        UniqueId id{};
+        NcclConfig config;
+        config.blocking = 1;
+        library_->nccl.get_unique_id(&id);
+        library_->nccl.comm_init_rank_config(&comm_, 1, id, 0, &config);
+        library_->gpu.stream_create_with_flags(&stream_, kStreamNonBlocking);
+    }
+    ~Bare() {
+        library_->nccl.comm_destroy(comm_);
+        library_->gpu.stream_destroy(stream_);
+    }
+    Bare(const Bare&) = delete;
+    Bare& operator=(const Bare&) = delete;
+
+    Result<void> allreduce(void* data, std::size_t count) {
+        const NcclResult result = library_->nccl.all_reduce(data, data, count, NcclType::f32,
+                                                            NcclOp::sum, comm_, stream_);
+        if (result != NcclResult::success)
+            return fail(Errc::internal, "NCCL itself: {}", library_->nccl_error(result, comm_));
+        while (library_->gpu.stream_query(stream_) == kGpuNotReady) {
+        }
+        return {};
+    }
+
+private:
+    Library library_;
+    NcclComm* comm_ = nullptr;
+    GpuStream* stream_ = nullptr;
+};
+
+/// Shortest time of one call, in seconds: of `reduce`, with so many bytes of the GPU's memory.
+Result<double> shortest(const Library& library, std::size_t bytes,
+                        const std::function<Result<void>(void* data)>& reduce) {
+    void* data = nullptr;
+    if (const int code = library->gpu.malloc(&data, bytes); code != kGpuSuccess)
+        return fail(Errc::internal, "{}", library->gpu_error(code));
+    Result<void> ok;
+    double best = 1e9;
+    const int times = bytes > (16 << 20) ? 5 : 50;
+    for (int i = 0; i < times + 2 && ok; ++i) {
+        const auto begun = Clock::now();
+        ok = reduce(data);
+        best = std::min(best, std::chrono::duration<double>(Clock::now() - begun).count());
+    }
+    library->gpu.free(data);
+    if (!ok) return std::unexpected(ok.error());
+    return best;
+}
+
+Result<void> measure(Group& group, const GroupSpec& spec, const Library& library,
+                     std::size_t largest) {
+    std::optional<Bare> bare;
+    if (spec.size == 1) bare.emplace(library);
+    if (spec.rank == 0)
+        fmt::print("{:>12} {:>12} {:>14} {:>14} {:>14}\n", "bytes", "time (us)", "algbw (GB/s)",
+                   "busbw (GB/s)", "of NCCL itself");
+    for (std::size_t bytes = 4; bytes <= largest; bytes *= 8) {
+        const std::size_t count = bytes / sizeof(float);
+        const auto ours = shortest(library, bytes, [&](void* data) {
+            return group.allreduce(data, data, count, DType::f32, Reduce::sum);
+        });
+        if (!ours) return std::unexpected(ours.error());
+        std::string ratio;
+        if (bare) {
+            const auto theirs =
+                shortest(library, bytes, [&](void* data) { return bare->allreduce(data, count); });
+            if (!theirs) return std::unexpected(theirs.error());
+            ratio = fmt::format("{:.2f}", *theirs / *ours);
+        }
+        if (spec.rank != 0) continue;
+        const double algorithm = static_cast<double>(bytes) / *ours / 1e9;
+        fmt::print("{:>12} {:>12.1f} {:>14.2f} {:>14.2f} {:>14}\n", bytes, *ours * 1e6, algorithm,
+                   algorithm * 2 * (spec.size - 1) / spec.size, ratio);
+    }
+    return {};
+}
+
+Result<void> run_rank(const Library& library, const GroupSpec& spec, bool blocking,
+                      std::size_t largest) {
+    const auto begun = Clock::now();
+    Settings settings;
+    settings.blocking_operations = blocking;
+    auto group = NcclGroup::connect(library, spec, settings);
+    if (!group) return std::unexpected(group.error());
+    if (spec.rank == 0)
+        fmt::print("{}, {} rank{}, connected in {:.0f} ms, operations {}\n",
+                   (*group)->facts().version, spec.size, spec.size == 1 ? "" : "s",
+                   std::chrono::duration<double, std::milli>(Clock::now() - begun).count(),
+                   blocking ? "in the caller's thread" : "in NCCL's threads");
+    CheckOptions options;
+    options.memory = device_memory(*library);
+    options.large_bytes = std::min(options.large_bytes, largest);
+    if (auto ok = check_group(**group, spec, options); !ok) return ok;
+    if (auto ok = measure(**group, spec, library, largest); !ok) return ok;
+    if (spec.rank == 0)
+        for (const auto& [name, value] : (*group)->facts().details)
+            fmt::print("{}: {}\n", name, value);
+    return {};
+}
+
+/// One of several ranks, which may end itself.
+Result<void> run_one_of(const Library& library, const Options& options) {
+    FolderStore store(options.folder);
+    GroupSpec spec = thread_spec(options.rank, options.size, store);
+    if (options.die_after == 0) {
+        for (const bool blocking : {true, false}) {
+            spec.prefix += "next/";
+            if (auto ok = run_rank(library, spec, blocking, options.largest); !ok) return ok;
+        }
+        return {};
+    }
+    auto group = NcclGroup::connect(library, spec, {});
+    if (!group) return std::unexpected(group.error());
+    void* data = nullptr;
+    library->gpu.malloc(&data, 4096);
+    Result<void> ok;
+    for (int i = 0; i < 200 && ok; ++i) {
+        if (spec.rank == 1 && i == options.die_after) ::raise(SIGKILL);
+        ok = (*group)->allreduce(data, data, 1024, DType::f32, Reduce::sum);
+    }
+    library->gpu.free(data);
+    return ok;
+}
+
+/// Two processes, with a GPU each if there are two.
+int run_two(const char* program, const Options& options, bool one_gpu,
+            std::chrono::seconds timeout) {
+    const TempDir folder;
+    pid_t ranks[2] = {};
+    for (int rank = 0; rank < 2; ++rank) {
+        if (one_gpu) ::setenv("NCCL_HOSTID", fmt::format("dtrun-test-{}", rank).c_str(), 1);
+        const std::string number = std::to_string(rank);
+        const std::string largest = std::to_string(options.largest);
+        const char* const words[] = {program,
+                                     "--rank",
+                                     number.c_str(),
+                                     "--size",
+                                     "2",
+                                     "--folder",
+                                     folder.path().c_str(),
+                                     "--largest",
+                                     largest.c_str(),
+                                     nullptr};
+        if (::posix_spawn(&ranks[rank], "/proc/self/exe", nullptr, nullptr,
+                          const_cast<char* const*>(words), environ) != 0)
+            return 1;
+    }
+    const auto deadline = Clock::now() + timeout;
+    int worst = 0;
+    int left = 2;
+    while (left > 0) {
+        for (pid_t& rank : ranks) {
+            int status = 0;
+            if (rank == 0 || ::waitpid(rank, &status, WNOHANG) != rank) continue;
+            rank = 0;
+            --left;
+            worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 128);
+        }
+        if (Clock::now() > deadline)
+            for (const pid_t rank : ranks)
+                if (rank != 0) ::kill(rank, SIGKILL);
+        ::usleep(10'000);
+    }
+    return worst;
+}
+
+int report(const Result<void>& result) {
+    if (result) return 0;
+    fmt::print(stderr, "{}\n", result.error().message);
+    return result.error().code == Errc::closed ? 3 : 1;
+}
+
+int run_all(const char* program, const Library& library, const Options& options) {
+    for (const bool blocking : {true, false}) {
+        MemoryStore store;
+        const auto ok = run_rank(library, thread_spec(0, 1, store), blocking, options.largest);
+        if (!ok) return report(ok);
+    }
+    std::fflush(stdout);
+    const bool one_gpu = library->device_count() == 1;
+    const int two = run_two(program, options, one_gpu, std::chrono::seconds(120));
+    if (two == 0) return 0;
+    // By NCCL's own word two ranks on one GPU may hang: what one rank has shown counts.
+    fmt::print("two ranks on {}: did not work (exit code {})\n", one_gpu ? "one GPU" : "two GPUs",
+               two);
+    return one_gpu ? 0 : 1;
+}
+
+Options read_options(int count, char** words) {
+    Options options;
+    for (int i = 1; i + 1 < count; i += 2) {
+        const std::string_view option = words[i];
+        const char* const value = words[i + 1];
+        if (option == "--largest") options.largest = std::strtoull(value, nullptr, 10);
+        if (option == "--rank") options.rank = static_cast<std::uint32_t>(std::atoi(value));
+        if (option == "--size") options.size = static_cast<std::uint32_t>(std::atoi(value));
+        if (option == "--folder") options.folder = value;
+        if (option == "--die-after") options.die_after = std::atoi(value);
+    }
+    return options;
+}
+
+}  // namespace
+
+int run(int count, char** words) {
+    const auto library = open_library();
+    if (!library) {
+        fmt::print("SKIPPED: {}\n", library.error().message);
+        return kNoGpu;
+    }
+    const Options options = read_options(count, words);
+    if (options.size == 0) return run_all(words[0], *library, options);
+    return report(run_one_of(*library, options));
+}
+
+}  // namespace dtrun::collectives::nccl
+
+int main(int count, char** words) {
+    return dtrun::collectives::nccl::run(count, words);
+}

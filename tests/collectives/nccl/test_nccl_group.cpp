@@ -1,0 +1,473 @@
+#include "collectives/nccl/nccl_group.h"
+#include "tests/collectives/nccl/nccl_fixture.h"
+#include "tests/collectives/support/thread_ranks.h"
+
+#include <dlfcn.h>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <thread>
+
+namespace dtrun::collectives::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+using Library = std::shared_ptr<const NcclLibrary>;
+using Body = std::function<Result<void>(Group& group, const GroupSpec& spec)>;
+
+/// So that ranks that are threads do not all set it.
+const Variable kLoopback("NCCL_SOCKET_IFNAME", "=lo");
+
+Library fake() {
+    auto library = NcclLibrary::open({FAKE_NCCL, FAKE_NCCL});
+    REQUIRE(library.has_value());
+    return *library;
+}
+
+std::vector<Result<void>> on_fake(std::uint32_t size, const Body& body, const Library& library,
+                                  const Settings& settings = {},
+                                  std::chrono::seconds timeout = std::chrono::seconds(30)) {
+    return run_ranks(
+        size,
+        [&](GroupSpec spec) {
+            spec.timeout = timeout;
+            return NcclGroup::connect(library, spec, settings);
+        },
+        body);
+}
+
+/// Memory of the GPU, with numbers in it.
+class Numbers {
+public:
+    Numbers(const Library& library, std::vector<float> values)
+        : gpu_(library->gpu), bytes_(values.size() * sizeof(float)) {
+        gpu_.malloc(&data_, bytes_);
+        gpu_.memcpy(data_, values.data(), bytes_, kMemcpyDefault);
+    }
+    ~Numbers() { gpu_.free(data_); }
+    Numbers(const Numbers&) = delete;
+    Numbers& operator=(const Numbers&) = delete;
+
+    void* data() const { return data_; }
+    std::size_t count() const { return bytes_ / sizeof(float); }
+    std::vector<float> values() const {
+        std::vector<float> values(count());
+        gpu_.memcpy(values.data(), data_, bytes_, kMemcpyDefault);
+        return values;
+    }
+
+private:
+    const GpuFunctions& gpu_;
+    std::size_t bytes_;
+    void* data_ = nullptr;
+};
+
+Result<void> sum(Group& group, const Numbers& numbers) {
+    return group.allreduce(numbers.data(), numbers.data(), numbers.count(), DType::f32,
+                           Reduce::sum);
+}
+
+/// What the ranks' operations ended with, in words.
+std::string outcome(const Result<void>& result) {
+    return result ? "ok" : result.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("every operation is right over NCCL, whatever the number of ranks", "[nccl]") {
+    const Library library = fake();
+    CheckOptions options;
+    options.memory = device_memory(*library);
+    options.large_bytes = 300'004;  // the plug-in has no buffers
+    for (const std::uint32_t size : {1u, 2u, 3u, 8u}) {
+        INFO(size << " ranks");
+        const auto check = [&](Group& group, const GroupSpec& spec) {
+            return check_group(group, spec, options);
+        };
+        CHECK(failures(on_fake(size, check, library)) == "");
+    }
+}
+
+TEST_CASE("operations that an older NCCL has not got are made of messages", "[nccl]") {
+    auto older = std::make_shared<NcclLibrary>(*fake());
+    older->nccl.all_to_all = nullptr;
+    older->nccl.gather = nullptr;
+    older->nccl.scatter = nullptr;
+    older->nccl.comm_split = nullptr;
+    older->nccl.comm_init_rank_scalable = nullptr;
+    CheckOptions options;
+    options.memory = device_memory(*older);
+    options.types = {DType::f32};
+    options.reduces = {Reduce::sum};
+    options.large_bytes = 300'004;
+    const auto check = [&](Group& group, const GroupSpec& spec) {
+        return check_group(group, spec, options);
+    };
+    CHECK(failures(on_fake(4, check, older)) == "");
+    CHECK(failures(on_fake(1, check, older)) == "");
+}
+
+TEST_CASE("several unique ids make one communicator", "[nccl]") {
+    const Library library = fake();
+    Settings settings;
+    settings.ranks_per_id = 2;
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const Numbers numbers(library, {static_cast<float>(spec.rank), 1});
+        if (auto ok = sum(group, numbers); !ok) return ok;
+        if (numbers.values() != std::vector<float>{10, 5}) return fail(Errc::internal, "wrong sum");
+        return {};
+    };
+    CHECK(failures(on_fake(5, body, library, settings)) == "");
+}
+
+TEST_CASE("each rank of a host has the GPU of its number, or the one it has chosen", "[nccl]") {
+    const Library library = fake();
+    const auto chosen = [&](int before, std::uint32_t local_rank) {
+        int device = -1;
+        std::thread([&] {
+            library->gpu.set_device(before);
+            MemoryStore store;
+            GroupSpec spec = thread_spec(0, 1, store);
+            spec.local_rank = local_rank;
+            const auto group = NcclGroup::connect(library, spec, {});
+            if (group) library->gpu.get_device(&device);
+        }).join();
+        return device;
+    };
+    CHECK(chosen(0, 0) == 0);
+    CHECK(chosen(0, 3) == 3);
+    CHECK(chosen(0, 11) == 3);
+    CHECK(chosen(5, 1) == 5);
+}
+
+TEST_CASE("operations leave the thread's current GPU as it was", "[nccl]") {
+    const Library library = fake();
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const Numbers numbers(library, {1});
+        library->gpu.set_device(7);
+        auto ok = sum(group, numbers);
+        int device = -1;
+        library->gpu.get_device(&device);
+        library->gpu.set_device(static_cast<int>(spec.local_rank));
+        if (ok && device != 7) return fail(Errc::internal, "GPU {}", device);
+        return ok;
+    };
+    CHECK(failures(on_fake(2, body, library)) == "");
+}
+
+TEST_CASE("two ranks on one GPU are told so, both by name", "[nccl]") {
+    const Library library = fake();
+    const Variable one_gpu("FAKE_GPU_COUNT", "1");
+    const auto results = on_fake(
+        2, [](Group&, const GroupSpec&) { return Result<void>{}; }, library);
+    for (const auto& result : results) {
+        REQUIRE_FALSE(result.has_value());
+        CHECK(result.error().message.find("ranks 0, 1 of ") != std::string::npos);
+        CHECK(result.error().message.find("are on one GPU (0000:10:00.0)") != std::string::npos);
+    }
+}
+
+TEST_CASE("ranks that have their GPUs for themselves learn at once of two that have not",
+          "[nccl]") {
+    const Library library = fake();
+    const Variable two_gpus("FAKE_GPU_COUNT", "2");
+    const auto begun = std::chrono::steady_clock::now();
+    const auto results = on_fake(
+        3, [](Group& group, const GroupSpec&) { return group.barrier(); }, library);
+    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
+    for (const auto& result : results) {
+        REQUIRE_FALSE(result.has_value());
+        CHECK(result.error().message.find("ranks 0, 2 of ") != std::string::npos);
+    }
+}
+
+TEST_CASE("a rank that cannot begin tells those that wait for it", "[nccl]") {
+    const Library library = fake();
+    MemoryStore store;
+    const auto results = run_ranks(3, [&](std::uint32_t rank) -> Result<void> {
+        GroupSpec spec = thread_spec(rank, 3, store);
+        if (rank == 2) spec.interfaces = {"eth-that-is-not-there"};
+        const auto group = NcclGroup::connect(library, spec, {});
+        if (!group) return std::unexpected(group.error());
+        return {};
+    });
+    for (const auto& result : results) {
+        REQUIRE_FALSE(result.has_value());
+        CHECK(result.error().message.find("eth-that-is-not-there on this host") !=
+              std::string::npos);
+    }
+    CHECK(results[0].error().message.starts_with("rank 2: nccl: "));
+}
+
+TEST_CASE("a rank that never comes is named when the time is over", "[nccl]") {
+    const Library library = fake();
+    MemoryStore store;
+    std::vector<Result<void>> results(2);
+    const auto rank = [&](std::uint32_t number) {
+        GroupSpec spec = thread_spec(number, 3, store);
+        spec.timeout = milliseconds(400);
+        const auto group = NcclGroup::connect(library, spec, {});
+        if (!group) results[number] = std::unexpected(group.error());
+    };
+    std::thread other([&] { rank(1); });
+    rank(0);
+    other.join();
+    std::string all = failures(results);
+    INFO(all);
+    CHECK(all.find("not all 3 ranks have come within 0.4 s: rank 2 is missing") !=
+          std::string::npos);
+    for (const auto& result : results) REQUIRE_FALSE(result.has_value());
+}
+
+TEST_CASE("a communicator that does not get ready is given up when the time is over", "[nccl]") {
+    const Library library = fake();
+    const Variable hang("FAKE_NCCL_HANG_INIT", "1:1");
+    const auto results = on_fake(
+        2, [](Group&, const GroupSpec&) { return Result<void>{}; }, library, {},
+        std::chrono::seconds(1));
+    for (const auto& result : results) REQUIRE_FALSE(result.has_value());
+    CHECK(failures(results).find("all 2 ranks are there, but ncclCommInitRankConfig has not ended "
+                                 "within 1 s") != std::string::npos);
+}
+
+TEST_CASE("ranks with different versions of NCCL refuse each other", "[nccl]") {
+    const Library library = fake();
+    const Variable version("FAKE_NCCL_VERSION", "22703");
+    const Library older = fake();
+    MemoryStore store;
+    const auto results = run_ranks(2, [&](std::uint32_t rank) -> Result<void> {
+        GroupSpec spec = thread_spec(rank, 2, store);
+        spec.timeout = std::chrono::seconds(20);
+        const auto group = NcclGroup::connect(rank == 0 ? older : library, spec, {});
+        if (!group) return std::unexpected(group.error());
+        return {};
+    });
+    REQUIRE_FALSE(results[1].has_value());
+    CHECK(results[1].error().message ==
+          "nccl: rank 0 has 2.27.3, this rank 2.28.9: all ranks need the same version");
+    REQUIRE_FALSE(results[0].has_value());
+    CHECK(results[0].error().code == Errc::closed);
+}
+
+TEST_CASE("a lost peer ends the operation of the others", "[nccl]") {
+    const Library library = fake();
+    const Variable die("FAKE_NCCL_DIE", "1:3");
+    for (const bool blocking : {true, false}) {
+        Settings settings;
+        settings.blocking_operations = blocking;
+        const auto body = [&](Group& group, const GroupSpec&) -> Result<void> {
+            const Numbers numbers(library, std::vector<float>(1000, 1));
+            for (int i = 0; i < 10; ++i)
+                if (auto ok = sum(group, numbers); !ok) {
+                    const auto again = sum(group, numbers);
+                    if (again || again.error().message != ok.error().message)
+                        return fail(Errc::internal, "it goes on after {}", ok.error().message);
+                    return ok;
+                }
+            return {};
+        };
+        const auto results = on_fake(3, body, library, settings);
+        for (const std::uint32_t survivor : {0u, 2u}) {
+            REQUIRE_FALSE(results[survivor].has_value());
+            CHECK(results[survivor].error().code == Errc::closed);
+            CHECK(results[survivor].error().message.starts_with(
+                "nccl: allreduce: remote process exited or there was a network error: rank "));
+        }
+    }
+}
+
+TEST_CASE("abort() from another thread ends an operation that hangs", "[nccl]") {
+    const Library library = fake();
+    // In the stream, and in the library's call itself.
+    for (const char* const where : {"FAKE_NCCL_STALL", "FAKE_NCCL_BLOCK"}) {
+        const Variable hang(where, "1:2");
+        const auto body = [&](Group& group, const GroupSpec&) -> Result<void> {
+            const Numbers numbers(library, {1});
+            std::atomic<int> done{0};
+            Result<void> result;
+            std::thread operations([&] {
+                while (result) {
+                    result = sum(group, numbers);
+                    ++done;
+                }
+            });
+            while (done == 0) std::this_thread::yield();
+            group.abort();
+            operations.join();
+            return result;
+        };
+        const auto results = on_fake(2, body, library);
+        INFO(where);
+        REQUIRE_FALSE(results[1].has_value());
+        CHECK(results[1].error().code == Errc::cancelled);
+        // The other one may have heard of it before its own abort().
+        REQUIRE_FALSE(results[0].has_value());
+        CHECK((results[0].error().code == Errc::cancelled ||
+               results[0].error().code == Errc::closed));
+    }
+}
+
+TEST_CASE("abort() without an operation ends those that come, and those of the others", "[nccl]") {
+    const Library library = fake();
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const Numbers numbers(library, {1});
+        if (spec.rank == 0) group.abort();
+        auto first = sum(group, numbers);
+        group.abort();
+        group.abort();
+        return first;
+    };
+    const auto results = on_fake(2, body, library);
+    REQUIRE_FALSE(results[0].has_value());
+    CHECK(results[0].error().code == Errc::cancelled);
+    REQUIRE_FALSE(results[1].has_value());
+    CHECK(results[1].error().code == Errc::closed);
+}
+
+TEST_CASE("a group whose other members stay away at the end is given up after a while", "[nccl]") {
+    const Library library = fake();
+    Settings settings;
+    settings.close_within = milliseconds(300);
+    std::atomic<bool> left{false};
+    MemoryStore store;
+    const auto results = run_ranks(2, [&](std::uint32_t rank) -> Result<void> {
+        auto group = NcclGroup::connect(library, thread_spec(rank, 2, store), settings);
+        if (!group) return std::unexpected(group.error());
+        auto result = (*group)->barrier();
+        while (rank == 1 && !left) std::this_thread::sleep_for(milliseconds(5));
+        group->reset();
+        left = true;
+        return result;
+    });
+    CHECK(failures(results) == "");
+}
+
+TEST_CASE("data of the host and of another GPU are refused, and nothing is broken", "[nccl]") {
+    const Library library = fake();
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const Numbers numbers(library, {1, 2});
+        std::vector<float> host{1, 2};
+        const auto refused =
+            group.allreduce(host.data(), numbers.data(), 2, DType::f32, Reduce::sum);
+        if (refused || refused.error().code != Errc::invalid_input ||
+            refused.error().message.find("not in the GPU's memory") == std::string::npos)
+            return fail(Errc::internal, "host memory: {}", outcome(refused));
+        library->gpu.set_device(7);
+        const Numbers elsewhere(library, {1, 2});
+        library->gpu.set_device(static_cast<int>(spec.local_rank));
+        const auto other = sum(group, elsewhere);
+        if (other || other.error().message.find("memory of GPU 7") == std::string::npos)
+            return fail(Errc::internal, "other GPU: {}", outcome(other));
+        if (const auto adasum =
+                group.allreduce(numbers.data(), numbers.data(), 2, DType::f32, Reduce::adasum);
+            adasum || adasum.error().code != Errc::invalid_input)
+            return fail(Errc::internal, "adasum: {}", outcome(adasum));
+        return sum(group, numbers);
+    };
+    CHECK(failures(on_fake(2, body, library)) == "");
+}
+
+TEST_CASE("an operation comes after what the default stream was given", "[nccl]") {
+    const Library library = fake();
+    void* const handle = ::dlopen(FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
+    const auto close_gate = reinterpret_cast<void (*)()>(::dlsym(handle, "fakeCloseGate"));
+    const auto open_gate = reinterpret_cast<void (*)()>(::dlsym(handle, "fakeOpenGate"));
+    REQUIRE(close_gate != nullptr);
+    REQUIRE(open_gate != nullptr);
+    const auto body = [&](Group& group, const GroupSpec&) -> Result<void> {
+        const Numbers numbers(library, {0});
+        const Numbers late(library, {5});
+        close_gate();
+        library->gpu.memcpy_async(numbers.data(), late.data(), sizeof(float), kMemcpyDefault,
+                                  nullptr);
+        std::atomic<bool> done{false};
+        Result<void> result;
+        std::thread operation([&] {
+            result = sum(group, numbers);
+            done = true;
+        });
+        std::this_thread::sleep_for(milliseconds(50));
+        const bool early = done;
+        open_gate();
+        operation.join();
+        if (early || numbers.values() != std::vector<float>{5})
+            return fail(Errc::internal, "{} too early", numbers.values().front());
+        return result;
+    };
+    CHECK(failures(on_fake(1, body, library)) == "");
+    ::dlclose(handle);
+}
+
+TEST_CASE("messages of several start() go out together, so that none waits for another", "[nccl]") {
+    const Library library = fake();
+    constexpr std::size_t kCount = 4 << 20;  // more than sockets hold
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const std::uint32_t peer = 1 - spec.rank;
+        const Numbers out(library, std::vector<float>(kCount, static_cast<float>(spec.rank)));
+        const Numbers in(library, std::vector<float>(kCount, 9));
+        const Send send{peer, out.data(), kCount * sizeof(float)};
+        const Receive receive{peer, in.data(), kCount * sizeof(float)};
+        auto first = group.start({&send, 1}, {});
+        auto second = group.start({}, {&receive, 1});
+        if (!first || !second) return fail(Errc::internal, "start");
+        if (auto ok = (*first)->wait(); !ok) return ok;
+        if (auto ok = (*second)->wait(); !ok) return ok;
+        if (in.values().back() != static_cast<float>(peer))
+            return fail(Errc::internal, "got {}", in.values().back());
+        return {};
+    };
+    CHECK(failures(on_fake(2, body, library)) == "");
+}
+
+TEST_CASE("what nobody has waited for is sent before the next operation", "[nccl]") {
+    const Library library = fake();
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const Numbers out(library, {3});
+        const Numbers in(library, {9});
+        const Send send{1, out.data(), sizeof(float)};
+        const Receive receive{0, in.data(), sizeof(float)};
+        auto pending =
+            spec.rank == 0 ? group.start({&send, 1}, {}) : group.start({}, {&receive, 1});
+        if (!pending) return std::unexpected(pending.error());
+        if (auto ok = group.barrier(); !ok) return ok;
+        if (auto ok = (*pending)->wait(); !ok) return ok;
+        if (spec.rank == 1 && in.values() != std::vector<float>{3})
+            return fail(Errc::internal, "got {}", in.values().front());
+        return {};
+    };
+    CHECK(failures(on_fake(2, body, library)) == "");
+}
+
+TEST_CASE("the plug-in finds the library by itself and makes groups", "[nccl]") {
+    const Variable nccl("DTRUN_NCCL_LIBRARY", FAKE_NCCL);
+    const Variable cudart("DTRUN_CUDART_LIBRARY", FAKE_NCCL);
+    void* const handle = ::dlopen(NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    INFO((handle == nullptr ? ::dlerror() : ""));
+    REQUIRE(handle != nullptr);
+    using Entry = const BackendPlugin* (*)();
+    const auto entry = reinterpret_cast<Entry>(::dlsym(handle, "dtrun_backend_plugin"));
+    REQUIRE(entry != nullptr);
+    const BackendPlugin* const plugin = entry();
+    CHECK(plugin->abi == BackendPlugin::kAbi);
+    CHECK(std::string(plugin->name) == "nccl");
+    CHECK(plugin->probe().available);
+    CHECK(plugin->probe().why == "NCCL 2.28.9, 8 GPUs");
+    {
+        const Variable no_driver("FAKE_GPU_ERROR", "35");
+        CHECK_FALSE(plugin->probe().available);
+        CHECK(plugin->probe().why ==
+              "NCCL 2.28.9, but no GPU can be used: CUDA driver version is insufficient for CUDA "
+              "runtime version");
+    }
+    const auto body = [](Group& group, const GroupSpec&) -> Result<void> {
+        if (!group.on_device()) return fail(Errc::internal, "not on a GPU");
+        const GroupFacts facts = group.facts();
+        if (facts.version != "NCCL 2.28.9" || facts.details.size() != 3 ||
+            facts.details[1].second != "yes")
+            return fail(Errc::internal, "other facts");
+        return group.barrier();
+    };
+    CHECK(failures(run_ranks(2, plugin->connect, body)) == "");
+}
+
+}  // namespace dtrun::collectives::nccl
