@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+
+namespace dtrun::collectives::bench {
+
+/// Of iterations, in their own unit.
+struct Times {
+    double min = 0;
+    double mean = 0;
+    double p50 = 0;  ///< half of the iterations took no longer
+    double p99 = 0;
+    double max = 0;
+};
+
+/// \param times  at least one; are sorted
+Times summarize(std::span<double> times);
+
+}  // namespace dtrun::collectives::bench
