@@ -391,6 +391,7 @@ constexpr SubCommand kSubCommands[] = {
     {"store", parse_store, store_help},
     {"status", parse_status, status_help},
     {"hosts", parse_hosts_command, hosts_help},
+    {"bench", parse_bench, bench_help},
     {"torchrun", parse_torchrun, torchrun_help},
     {"deepspeed", parse_deepspeed, deepspeed_help},
     {"contracts", parse_contracts, contracts_help},

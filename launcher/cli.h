@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "hostfiles/write_hosts.h"
+#include "launcher/bench_options.h"
 #include "launcher/environment.h"
 #include "launcher/options.h"
 
@@ -51,12 +52,13 @@ struct HostsCommand {
 
 /// What the user wants of this process.
 struct CommandLine {
-    enum class Kind { run, serve, store, hosts, help, version, check_build };
+    enum class Kind { run, serve, store, hosts, bench, help, version, check_build };
     Kind kind = Kind::run;
-    Options options;                    ///< with Kind::run
+    Options options;                    ///< with Kind::run and Kind::bench
     ServeOptions serve;                 ///< with Kind::serve
     StoreCommand store;                 ///< with Kind::store
     HostsCommand hosts;                 ///< with Kind::hosts
+    BenchCommand bench;                 ///< with Kind::bench
     std::string text;                   ///< otherwise: for standard output, whole lines
     std::vector<std::string> warnings;  ///< for standard error, one line each, without '\n'
 };

@@ -56,6 +56,7 @@ std::unexpected<Error> unknown(const Flags& flags, string_view name) {
                 hint.replace(hint.size() - candidate.size() - 1, candidate.size(), candidate);
     const string_view command = &flags == &torchrun_flags()    ? "dtrun torchrun"
                                 : &flags == &deepspeed_flags() ? "dtrun deepspeed"
+                                : &flags == &bench_flags()     ? "dtrun bench"
                                                                : "dtrun";
     if (hint.empty()) hint = fmt::format("; see {} --help", command);
     return fail(Errc::invalid_input, "unknown option {}{}", name, hint);

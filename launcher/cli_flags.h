@@ -31,6 +31,7 @@ struct Draft {
     ServeOptions serve;
     StoreCommand store;
     HostsCommand hosts;
+    BenchCommand bench;
     TorchrunWords torchrun;
     DeepspeedWords deepspeed;
     bool mpi_asked = false;  ///< --mpi asks for MPI that dtrun offers
@@ -47,6 +48,7 @@ enum class FlagGroup {
     output,
     ending,
     other,
+    training,
     horovod
 };
 
@@ -88,6 +90,7 @@ const Flags& serve_flags();
 const Flags& store_flags();
 const Flags& status_flags();
 const Flags& hosts_flags();
+const Flags& bench_flags();
 const Flags& torchrun_flags();
 const Flags& deepspeed_flags();
 
@@ -133,6 +136,7 @@ private:
 Result<CommandLine> parse_torchrun(std::span<const std::string> words, EnvironmentView environment);
 Result<CommandLine> parse_deepspeed(std::span<const std::string> words,
                                     EnvironmentView environment);
+Result<CommandLine> parse_bench(std::span<const std::string> words, EnvironmentView environment);
 
 /// What a draft of a job to run amounts to: looks for contradictions, reads --config-file.
 Result<CommandLine> finish_run(Draft draft, EnvironmentView environment);
@@ -151,6 +155,7 @@ std::string serve_help();
 std::string store_help();
 std::string status_help();
 std::string hosts_help();
+std::string bench_help();
 std::string torchrun_help();
 std::string deepspeed_help();
 /// Flags that are refused, each reason once.

@@ -33,6 +33,7 @@ Options stand before the program. Long names may be shortened while they stay
 unique; a value follows as the next word or after '='.
 
 Other commands, each with a --help of its own:
+  dtrun bench        how fast ranks talk to each other, by every library
   dtrun hosts        host lists of batch systems and files, in any format
   dtrun serve        a rendezvous daemon, for ranks that start by themselves
   dtrun join         start ranks here that belong to a job of such a daemon
@@ -73,6 +74,18 @@ constexpr std::pair<FlagGroup, std::string_view> kTitles[] = {
     {FlagGroup::horovod,
      "Horovod's settings (default: Horovod's own, or your HOROVOD_* variables)"},
 };
+
+/// Lines as they stand, for a manual page.
+std::string roff(std::string_view lines) {
+    std::string text;
+    for (const std::string_view line : split(lines, '\n')) {
+        // A dot or a quote that begins a line, and a backslash anywhere, would be orders to roff.
+        if (line.starts_with('.') || line.starts_with('\'')) text += "\\&";
+        for (const char c : line) text += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+        text += '\n';
+    }
+    return text;
+}
 
 std::string comma_separated(std::string_view names) {
     std::string text;
@@ -138,19 +151,13 @@ std::string run_help() {
 }
 
 std::string man_page() {
-    std::string text =
-        ".TH DTRUN 1\n.SH NAME\ndtrun \\- start a program on many machines, with a rank for each\n"
-        ".SH SYNOPSIS\n.B dtrun\n[run] [options] [VAR=VALUE...] program [args...]\n"
-        ".SH DESCRIPTION\n.nf\n";
     const std::string help = run_help();
-    for (const std::string_view line :
-         split(std::string_view(help).substr(help.find('\n') + 1), '\n')) {
-        // A dot or a quote that begins a line, and a backslash anywhere, would be orders to roff.
-        if (line.starts_with('.') || line.starts_with('\'')) text += "\\&";
-        for (const char c : line) text += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
-        text += '\n';
-    }
-    return text + ".fi\n";
+    return ".TH DTRUN 1\n.SH NAME\ndtrun \\- start a program on many machines, with a rank for "
+           "each\n"
+           ".SH SYNOPSIS\n.B dtrun\n[run] [options] [VAR=VALUE...] program [args...]\n"
+           ".SH DESCRIPTION\n.nf\n" +
+           roff(std::string_view(help).substr(help.find('\n') + 1)) +
+           ".fi\n.SH MEASURING: DTRUN BENCH\n.nf\n" + roff(bench_help()) + ".fi\n";
 }
 
 }  // namespace dtrun

@@ -1,5 +1,6 @@
 #include "base/fd.h"
 #include "base/log.h"
+#include "launcher/bench_command.h"
 #include "launcher/cli.h"
 #include "launcher/exit_code.h"
 #include "launcher/head.h"
@@ -111,7 +112,8 @@ int main(int argc, char** argv) {
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     if (argc < 1) return exit_with({Errc::invalid_input, "no argv[0]"});
-    auto command = parse_command_line(words_of(argc, argv), environment);
+    const std::vector<std::string> words = words_of(argc, argv);
+    auto command = parse_command_line(words, environment);
     if (!command) return exit_with(command.error());
     log::init("dtrun", command->options.verbosity);
     for (const std::string& warning : command->warnings) log::warn("{}", warning);
@@ -123,6 +125,8 @@ int main(int argc, char** argv) {
     }
     if (command->kind == CommandLine::Kind::store)
         return run_store_command(command->store, environment);
+    if (command->kind == CommandLine::Kind::bench)
+        return run_bench_command(command->bench, command->options, environment, words);
     if (command->kind == CommandLine::Kind::hosts) run_hosts_command(command->hosts, environment);
     std::fputs(command->text.c_str(), stdout);
     return std::fflush(stdout) == 0 ? 0 : kExitInternal;

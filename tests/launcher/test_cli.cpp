@@ -257,8 +257,8 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
          "'u@b:1,' is a host, not a program: -H takes one word without blanks; write -H "
          "a:1,u@b:1,c:2"},
         {"help me",
-         "no help on 'me'; there is help on run, join, serve, store, status, hosts, torchrun, "
-         "deepspeed, contracts, help, environment and man"},
+         "no help on 'me'; there is help on run, join, serve, store, status, hosts, bench, "
+         "torchrun, deepspeed, contracts, help, environment and man"},
         {"join h --job j --hosts a p", "unknown option --hosts; see dtrun --help"},
         {"join h --min-np 4 --max-np 2 p", "--max-np 2 is less than --min-np 4"},
         {"join h --max-np 2 p", "--max-np needs --min-np"},

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "launcher/bench_options.h"
+#include "launcher/environment.h"
+#include "launcher/options.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// `dtrun bench`: measures, or compares two reports.
+/// \param words  as typed, without "dtrun"
+/// \return the exit code: 0; 1 if a result was wrong or a run failed; 200 (kExitUsage);
+///         210 (a report cannot be written); 128+n after signal n
+int run_bench_command(const BenchCommand& command, const Options& options,
+                      EnvironmentView environment, const std::vector<std::string>& words);
+
+/// The command for a report; values of -x stay secret.
+std::string typed_command(const std::vector<std::string>& words);
+
+/// What a run that failed has to say, the most useful first, in a few lines.
+/// \param said    by the rank program, in "error" lines
+/// \param errors  the end of its standard error
+std::string failure_text(int status, const std::string& said, const std::string& errors);
+
+}  // namespace dtrun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "launcher/bench_chart.h"
+#include "launcher/bench_results.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+struct BenchFigure {
+    std::string title;
+    Chart chart;
+};
+
+/// Figures that belong together, of the same width.
+struct BenchFigures {
+    std::string title;
+    std::string lead;  ///< how to read them
+    std::vector<BenchFigure> figures;
+};
+
+/// Every plot that the report has points for: speed-up and efficiency of training, bandwidth by
+/// ranks, bandwidth and time by size for each shape.
+std::vector<BenchFigures> bench_figures(const BenchReport& report);
+
+}  // namespace dtrun

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// `dtrun bench`: what to measure and where to write it. Hosts and how they are reached are in
+/// Options.
+struct BenchCommand {
+    // The sweep: every backend on every number of hosts with every number of ranks on each.
+    std::vector<std::string> backends;  ///< --backends; empty: those that every host has
+    std::vector<int> hosts;             ///< --hosts; empty: 1, 2, 4, ... and all
+    std::vector<int> slots;             ///< --slots; empty: 1, 2, 4, ... and all of a host
+
+    // What is measured in each of these shapes.
+    bool sweep = true;  ///< --no-sweep: nothing but --train
+    std::vector<std::string> ops{"allreduce"};
+    std::vector<std::uint64_t> sizes;  ///< bytes, rising; empty: kBenchSizes
+    std::vector<std::string> dtypes{"f32"};
+    std::vector<std::string> compress;  ///< empty: none; in training none, fp16 and int8
+    std::optional<int> iters;           ///< unset: as many as `seconds` has room for
+    std::optional<int> warmup;          ///< unset: the rank program's own number
+    std::optional<std::chrono::milliseconds> seconds;  ///< of one row; unset: a minute for all
+    bool check = true;                                 ///< --no-check: results are not looked at
+
+    // Training.
+    bool train = false;
+    std::vector<std::string>
+        algorithms;    ///< besides serial; empty: parallel and those of `compress`
+    std::string data;  ///< folder with MNIST's files on every host; empty: generated digits
+    int epochs = 3;
+    std::string model = "mlp";
+    int global_batch = 256;
+    int seed = 1;
+
+    // Reports: files, "-" is standard output; empty: none.
+    std::string csv;
+    std::string json;
+    std::string markdown;
+    std::string html;
+    bool explain = false;  ///< which transport each communicator has, and why
+
+    bool compare = false;            ///< two reports, and nothing is run
+    std::vector<std::string> files;  ///< those two
+
+    std::vector<std::string> launch;  ///< flags for the dtrun that starts ranks, as given
+    std::string rank_program;         ///< on every host; empty: the one that belongs to this dtrun
+    std::optional<std::chrono::milliseconds> timeout;  ///< --timeout, of silence
+};
+
+}  // namespace dtrun

@@ -1,0 +1,166 @@
+"""check_bench.py DTRUN: `dtrun bench` with a rank program that measures nothing, on this machine.
+
+The rank program prints what FAKE says, as the real one would; ranks but 0 print nothing.
+"""
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+DTRUN = os.path.abspath(sys.argv[1])
+
+FAKE = r'''#!/bin/sh
+# Facts of one host; gloo always works, mpi fails where there are 2 ranks, slow hangs, wrong is wrong.
+[ "$DTRUN_RANK" = 0 ] || exit 0
+verb=$1 backend=
+shift
+while [ $# -gt 0 ]; do
+    case $1 in
+        --backend) backend=$2 ;;
+        --algorithm) algorithm=$2 ;;
+        --sizes) sizes=$2 ;;
+    esac
+    shift 2
+done
+hosts=$((DTRUN_SIZE / DTRUN_LOCAL_SIZE))
+shape="\"hosts\":$hosts,\"slots_per_host\":$DTRUN_LOCAL_SIZE,\"ranks\":$DTRUN_SIZE"
+echo "a library prints this"
+case $verb in
+    facts)
+        echo '{"type":"host","name":"here","cpu":"a & b <c>","cores":2,"gloo":"0.5"}'
+        echo '{"type":"comm","backend":"gloo"}'
+        echo '{"type":"error","text":"backend mpi: not installed"}'
+        exit ;;
+    train)
+        echo "{\"type\":\"train\",\"algorithm\":\"$algorithm\",\"backend\":\"$backend\",$shape,\"model\":\"mlp\",\"step_ms\":$((12 / DTRUN_SIZE)),\"accuracy\":0.98,\"loss\":null}"
+        exit ;;
+esac
+[ "$backend" = mpi ] && [ "$DTRUN_SIZE" = 2 ] && { echo "mpi: cannot do that" >&2; exit 3; }
+[ "$backend" = none ] && exit 0
+wrong=0
+[ "$backend" = wrong ] && wrong=5
+echo "{\"type\":\"comm\",\"backend\":\"$backend\",$shape,\"transport\":\"thin air\",\"details\":{\"RDMA\":\"no: no card\"}}"
+for bytes in $(echo "$sizes" | tr , ' '); do
+    echo "{\"type\":\"row\",\"backend\":\"$backend\",\"op\":\"allreduce\",\"dtype\":\"f32\",\"compression\":\"none\",$shape,\"bytes\":$bytes,\"t_min_us\":$bytes,\"t_p50_us\":$bytes,\"t_p99_us\":$bytes,\"busbw_GBps\":1,\"wrong\":$wrong}"
+done
+[ "$backend" = slow ] && { echo "$$" > "$PIDS/rank"; exec sleep 60; }
+exit 0
+'''
+
+
+def run(*words, stdin=None, limit=60):
+    done = subprocess.run([DTRUN, "bench", "--rank-program", "./rank", *words], capture_output=True, text=True,
+                          timeout=limit, env={**os.environ, "PET_NNODES": "7"},
+                          **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}))
+    return done.returncode, done.stdout, done.stderr
+
+
+def whole_lab():
+    code, text, errors = run("--slots", "1,2,4", "--sizes", "4,1K", "--compress", "none,int8", "--train", "--explain",
+                             "--json", "r.json", "--csv", "r.csv", "--markdown", "r.md", "--html", "r.html")
+    assert (code, errors) == (0, ""), (code, errors)
+    for part in ("# gloo: 1 host x 4 ranks, allreduce f32\n", "thin air", "RDMA", "backend mpi: not installed",
+                 "\n  int8               gloo         1 x 2     6.000 ", "98.00 %"):
+        assert part in text, (part, text)
+    assert "a library" not in text
+    with open("r.json") as file:
+        report = json.load(file)
+    assert [(row["ranks"], row["bytes"]) for row in report["rows"]] == [(2, 4), (2, 1024), (4, 4), (4, 1024)]
+    assert [(run["algorithm"], run["ranks"]) for run in report["train"]] == [
+        ("serial", 1), ("parallel", 2), ("parallel", 4), ("int8", 2), ("int8", 4)]
+    assert report["host_facts"][0]["cpu"] == "a & b <c>" and report["failures"] == []
+    assert report["command"].startswith("dtrun bench --rank-program ./rank --slots 1,2,4 ")
+    with open("r.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 9 and rows[0]["t_p50_us"] == "4" and rows[4]["algorithm"] == "serial", rows
+    with open("r.md") as file:
+        assert "| gloo | 1 | 4 | 3.000 ms |" in file.read()
+    with open("r.html") as file:
+        page = file.read()
+    assert "a &amp; b &lt;c&gt;" in page and page.count("<svg") >= 4
+
+
+def failures():
+    """A shape that fails is told, and the others are measured."""
+    code, text, errors = run("--backends", "mpi,gloo,none", "--slots", "2,4", "--sizes", "4", "--json", "-")
+    report = json.loads(text)
+    assert code == 1 and len(report["rows"]) == 3, (code, text)
+    failed = {(f["backend"], f["ranks"]): f for f in report["failures"]}
+    assert set(failed) == {("mpi", 2), ("none", 2), ("none", 4)}, failed
+    assert failed["mpi", 2]["exit_code"] == 3 and "mpi: cannot do that" in failed["mpi", 2]["error"]
+    assert failed["none", 2]["error"] == "no results were printed"
+    assert "dtrun: sweep, mpi, 1 host x 2 ranks: " in errors, errors
+    code, text, _ = run("--backends", "wrong", "--slots", "2", "--sizes", "4")
+    assert code == 1 and text.split("\n\nEnvironment")[0].endswith(" 5"), text
+    code, _, errors = run("--rank-program", "./nothing", "--backends", "gloo", "--slots", "2")
+    assert code == 1 and "has to lie at the same path on every host" in errors, errors
+
+
+def mistakes():
+    for words, expected in ((("--slots", "2", "--hosts", "2"), "--hosts 2: there is only 1"),
+                            (("-H", "localhost:2", "--slots", "4"), "--slots 4: localhost has 2"),
+                            (("--html", "/no/where/r.html"), "--html /no/where/r.html: No such file"),
+                            (("--csv", "-", "--json", "-"), "another report goes to standard output"),
+                            (("--hostfile", "/no/file"), "/no/file: "),
+                            (("--compare", "r.csv", "r.json"), "r.csv: no JSON")):
+        code, text, errors = run(*words)
+        assert (code, text) == (200, "") and expected in errors, (words, code, errors)
+    code, _, errors = run("--hostfile", "-", "--sizes", "4", "--backends", "gloo", stdin="localhost slots=2\n")
+    assert (code, errors) == (0, ""), errors  # every run reads it again
+
+
+def comparing():
+    with open("r.json") as file:
+        report = json.load(file)
+    for row in report["rows"]:
+        for name in ("t_min_us", "t_p50_us", "t_p99_us"):
+            row[name] /= 2
+    with open("faster.json", "w") as file:
+        json.dump(report, file)
+    code, text, _ = run("--compare", "r.json", "faster.json", "--html", "c.html")
+    assert code == 0 and "4 faster, 0 slower, 5 within noise" in text, text
+    with open("c.html") as file:
+        assert ">faster</td>" in file.read()
+
+
+def wait_for(path):
+    deadline = time.monotonic() + 30
+    while not (os.path.exists(path) and open(path).read().endswith("\n")):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
+    with open(path) as file:
+        return int(file.read())
+
+
+def interrupted():
+    """Ctrl-C ends the ranks, and what was found is kept."""
+    with subprocess.Popen([DTRUN, "bench", "--rank-program", "./rank", "--backends", "slow,gloo", "--slots", "2",
+                           "--sizes", "4", "--json", "i.json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          text=True) as bench:
+        rank = wait_for("rank.pid/rank")
+        bench.send_signal(signal.SIGINT)
+        _, errors = bench.communicate(timeout=40)
+    assert bench.returncode == 130, (bench.returncode, errors)
+    assert not os.path.exists(f"/proc/{rank}"), "a rank was left behind"
+    with open("i.json") as file:
+        report = json.load(file)
+    assert report["interrupted"] and len(report["rows"]) == 1 and report["failures"] == [], report
+    os.remove("rank.pid/rank")
+    code, _, errors = run("--backends", "slow", "--slots", "2", "--sizes", "4", "--timeout", "1", "--grace", "0.5")
+    assert code == 1 and "said nothing for 1 s (--timeout)" in errors, errors
+    assert not os.path.exists(f"/proc/{wait_for('rank.pid/rank')}"), "a rank was left behind"
+
+
+with tempfile.TemporaryDirectory() as directory:
+    os.chdir(directory)
+    os.mkdir("rank.pid")
+    os.environ["PIDS"] = os.path.abspath("rank.pid")
+    with open("rank", "w") as rank_file:
+        rank_file.write(FAKE)
+    os.chmod("rank", 0o755)
+    for part in (whole_lab, failures, mistakes, comparing, interrupted):
+        part()
