@@ -42,7 +42,8 @@ Result<const BackendPlugin*> load_backend(const std::string& name) {
         variant = chosen->variant;
     }
     const fs::path path = folder / fmt::format("libdtrun_backend_{}.so", variant);
-    if (!fs::exists(path))
+    std::error_code error;
+    if (!fs::exists(path, error))
         return fail(Errc::not_found, "this dtrun was built without it (no {})", path.string());
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) return fail(Errc::not_found, "{}", ::dlerror());

@@ -142,7 +142,8 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
     return guarded([&]() -> Result<void> {
         if (request == nullptr) return dtrun::fail(Errc::invalid_input, "request is NULL");
         if (!checked) return checked;
-        auto* made = new dtrun_request();
+        auto owner = std::make_unique<dtrun_request>();
+        auto* const made = owner.get();
         Communicator& communicator = *comm->communicator;
         communicator.work().start([made, &communicator, body] {
             Result<void> done = dtrun::fail(Errc::internal, "out of memory");
@@ -155,7 +156,7 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
             made->result = std::move(done);
             made->changed.notify_all();
         });
-        *request = made;
+        *request = owner.release();
         return {};
     });
 }
@@ -441,9 +442,11 @@ int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
     std::unique_lock lock(request->mutex);
     const auto over = [request] { return request->result.has_value(); };
     if (done != nullptr) *done = 0;
+    constexpr std::int64_t kYearMs = 365LL * 24 * 3'600'000;  // beyond it clocks overflow
+    const std::chrono::milliseconds span(std::min(timeout_ms, kYearMs));
     if (timeout_ms < 0)
         request->changed.wait(lock, over);
-    else if (!request->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), over))
+    else if (!request->changed.wait_for(lock, span, over))
         return keep_error(DTRUN_TIMED_OUT, "the operation goes on");
     if (done != nullptr) *done = 1;
     const int code = code_of(*request->result);

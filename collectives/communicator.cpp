@@ -65,15 +65,17 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
     return members;
 }
 
-/// A number for this rank's next communicator. Ranks make theirs in the same order, so it is the
-/// same on all of them; a new membership begins with an empty store.
+/// What the keys of this rank's next communicator begin with. Ranks make theirs in the same order, so
+/// a number of its own is the same on all of them. A store may outlive a job or a membership.
 Result<std::string> next_prefix(dtrun_worker* worker) {
-    const std::string key = fmt::format("dtrun/comm/made/{}", dtrun_rank(worker));
+    const std::string all =
+        fmt::format("dtrun/comm/{}/{}", dtrun_job(worker), dtrun_generation(worker));
+    const std::string key = fmt::format("{}/made/{}", all, dtrun_rank(worker));
     std::int64_t number = 0;
     const int code = dtrun_add(worker, {key.data(), key.size()}, 1, &number);
-    if (code == DTRUN_NO_LAUNCHER && dtrun_world_size(worker) == 1) return "dtrun/comm/alone";
+    if (code == DTRUN_NO_LAUNCHER && dtrun_world_size(worker) == 1) return all + "/alone";
     if (code != DTRUN_OK) return worker_error(code);
-    return fmt::format("dtrun/comm/{}", number);
+    return fmt::format("{}/{}", all, number);
 }
 
 std::string backend_wish(std::string wish) {
@@ -233,7 +235,13 @@ Result<void> Communicator::perform(const Call& call, Body body) {
     if (broken_) return fail(broken_->code, "the communicator is broken: {}", broken_->message);
     const std::uint64_t number = watch_->begin(call);
     group_->expect(number);
-    Result<void> done = body(number);
+    Result<void> done;
+    try {
+        done = body(number);
+    } catch (const std::exception& error) {  // out of memory; the others are in the middle of it
+        group_->abort();
+        done = fail(Errc::internal, "{}", error.what());
+    }
     watch_->end();
     if (done || done.error().code == Errc::invalid_input) return done;
     broken_ = watch_->explain(done.error(), group_->lost());
@@ -290,7 +298,12 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
               .type = type,
               .reduce = static_cast<int>(reduce),
               .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
-    for (const Array& array : arrays) call.count += array.count;
+    std::vector<std::size_t> counts;
+    for (const Array& array : arrays) {
+        call.count += array.count;
+        counts.push_back(array.count);
+    }
+    call.parts = digest(counts);
     return perform(call, [&](std::uint64_t number) -> Result<void> {
         if (compression != nullptr) return reduce_segments(arrays, reduce, *compression, number);
         for (std::size_t first = 0; first < arrays.size();) {
@@ -396,7 +409,8 @@ Result<void> Communicator::allgatherv(const void* in, void* out,
     for (const std::size_t count : counts) bytes.push_back(count * bytes_of(type));
     const Call call{.operation = "allgatherv",
                     .count = std::accumulate(counts.begin(), counts.end(), std::size_t{0}),
-                    .type = type};
+                    .type = type,
+                    .parts = digest(counts)};
     return perform(call, [&](std::uint64_t) { return group_->allgatherv(in, out, bytes); });
 }
 

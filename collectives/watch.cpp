@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 
 namespace dtrun::collectives {
@@ -17,6 +18,7 @@ constexpr milliseconds kLook{500};
 constexpr milliseconds kStalled{1'000};
 /// Whoever fails leaves a note within this time; it is a round trip to the store, on a busy host.
 constexpr milliseconds kNoteWithin{1'500};
+constexpr milliseconds kAskAgain{100};
 constexpr std::uint32_t kAskedMax = 64;
 constexpr std::uint32_t kNamedMax = 8;
 
@@ -33,12 +35,12 @@ std::uint64_t hash_of(const Call& call, std::uint64_t number) {
     for (const std::uint64_t part :
          {std::uint64_t{call.count}, static_cast<std::uint64_t>(call.type),
           static_cast<std::uint64_t>(call.reduce), static_cast<std::uint64_t>(call.root),
-          static_cast<std::uint64_t>(call.format)})
+          static_cast<std::uint64_t>(call.format), call.parts})
         hash = mixed(hash, part);
     return hash;
 }
 
-/// Notes are "number text", of what a rank is in, and "lost RANK", "why TEXT" or "disagree TEXT", of why
+/// Notes are lines "number text", of what a rank has called last, and "lost RANK", "why TEXT" or "disagree TEXT", of why
 /// it failed.
 std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
     std::uint64_t number = 0;
@@ -46,7 +48,18 @@ std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note
     if (error != std::errc()) return {0, {}};
     note.remove_prefix(static_cast<std::size_t>(end - note.data()));
     if (note.starts_with(' ')) note.remove_prefix(1);
-    return {number, note};
+    return {number, note.substr(0, note.find('\n'))};
+}
+
+std::map<std::uint64_t, std::string_view> calls_of(std::string_view lines) {
+    std::map<std::uint64_t, std::string_view> calls;
+    while (!lines.empty()) {
+        const auto [number, text] = number_and_text(lines);
+        calls.emplace(number, text);
+        const std::size_t end = lines.find('\n');
+        lines.remove_prefix(end == lines.npos ? lines.size() : end + 1);
+    }
+    return calls;
 }
 
 }  // namespace
@@ -60,8 +73,15 @@ std::string describe(const Call& call) {
     if (call.root >= 0)
         more.push_back(fmt::format("{} {}", call.collective ? "root" : "rank", call.root));
     if (call.format != 0) more.emplace_back(name_of(static_cast<Format>(call.format)));
+    if (call.parts != 0) more.push_back(fmt::format("parts {:08x}", call.parts & 0xffff'ffff));
     for (std::size_t i = 0; i < more.size(); ++i) text += (i == 0 ? " (" : ", ") + more[i];
     return more.empty() ? text : text + ")";
+}
+
+std::uint64_t digest(std::span<const std::size_t> counts) {
+    std::uint64_t hash = counts.size() + 1;
+    for (const std::size_t count : counts) hash = mixed(hash, count);
+    return hash;
 }
 
 Watch::Watch(Options options) : options_(std::move(options)) {
@@ -81,7 +101,7 @@ Watch::~Watch() {
 std::uint64_t Watch::begin(const Call& call) {
     const std::lock_guard lock(call_mutex_);
     call_ = call;
-    if (call.collective) ++number_;
+    if (call.collective) calls_[++number_ % kRecent] = call;
     busy_ = true;
     since_ = Clock::now();
     return hash_of(call, number_);
@@ -114,9 +134,11 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
         if (call.collective) why += absent(number);
         return give_up(Errc::timed_out, std::move(why));
     }
-    if (!call.collective) return;
-    const std::string ours = describe(call);
-    const KeyStore::Pair at{key("at", options_.rank), fmt::format("{} {}", number, ours)};
+    if (!call.collective) {
+        static_cast<void>(has_failed(static_cast<std::uint32_t>(call.root)));
+        return;
+    }
+    const KeyStore::Pair at{key("at", options_.rank), recent()};
     if (const auto set = options_.store->set({&at, 1}); !set) {
         // The job is ending, or this membership is over: nobody will come any more.
         if (set.error().code == Errc::closed) give_up(Errc::closed, set.error().message);
@@ -124,23 +146,47 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
     }
     // All around the ring are compared with somebody, if ranks disagree at all.
     for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
-        if (other != options_.rank && !compare(other, ours, number)) return;
+        if (other != options_.rank && (has_failed(other) || disagrees(other, at.second))) return;
 }
 
-/// Whether it is worth waiting on, as far as another rank's notes go.
-bool Watch::compare(std::uint32_t other, const std::string& ours, std::uint64_t number) {
-    if (const auto failed = options_.store->find(key("failed", other)); failed && *failed) {
-        const Error error = follow(other, "has failed");
-        give_up(error.code, error.message);
-        return false;
+/// The last operations of this rank, the newest first, for the others to read.
+std::string Watch::recent() {
+    const std::lock_guard lock(call_mutex_);
+    std::string lines;
+    for (std::uint64_t back = 0; back < std::min<std::uint64_t>(kRecent, number_); ++back) {
+        const std::uint64_t number = number_ - back;
+        lines += fmt::format("{} {}\n", number, describe(calls_[number % kRecent]));
     }
+    return lines;
+}
+
+/// Whether another rank has given up, and so have we.
+bool Watch::has_failed(std::uint32_t other) {
+    const auto failed = options_.store->find(key("failed", other));
+    if (!failed && failed.error().code == Errc::closed) {
+        give_up(Errc::closed, failed.error().message);
+        return true;
+    }
+    if (!failed || !*failed) return false;
+    const Error error = follow(other, "has failed");
+    give_up(error.code, error.message);
+    return true;
+}
+
+/// Compares what this and another rank have called last, as far as both still know it: who may
+/// leave an operation before the others have come is further on.
+bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
     const auto at = options_.store->find(key("at", other));
-    if (!at || !*at) return true;
-    const auto [their_number, theirs] = number_and_text(**at);
-    if (their_number != number || theirs == ours) return true;
-    give_up(Errc::invalid_input,
-            fmt::format("ranks disagree: {} calls {}, {} calls {}", options_.name(options_.rank),
-                        ours, options_.name(other), theirs));
+    if (!at || !*at) return false;
+    const auto own = calls_of(ours);
+    for (const auto& [number, theirs] : calls_of(**at)) {
+        const auto same = own.find(number);
+        if (same == own.end() || same->second == theirs) continue;
+        give_up(Errc::invalid_input, fmt::format("ranks disagree: {} calls {}, {} calls {}",
+                                                 options_.name(options_.rank), same->second,
+                                                 options_.name(other), theirs));
+        return true;
+    }
     return false;
 }
 
@@ -209,20 +255,47 @@ Error Watch::follow(std::uint32_t suspect, const std::string& what) {
                                               options_.name(suspect), note.error().message)};
         if (!note)
             return {Errc::closed, fmt::format("{} is gone: {}", options_.name(suspect), text)};
-        const std::string_view told = note->front();
-        if (told.starts_with("disagree "))
-            return {Errc::invalid_input, std::string(told.substr(9))};
-        if (told.starts_with("why "))
-            return {Errc::closed,
-                    fmt::format("{} has ended it: {}", options_.name(suspect), told.substr(4))};
+        const std::string_view blames = note->front();
+        if (auto error = told(suspect, blames)) return *error;
         text = "its connection broke";
         const auto [next, rest] =
-            number_and_text(told.substr(std::min<std::size_t>(5, told.size())));
+            number_and_text(blames.substr(std::min<std::size_t>(5, blames.size())));
         suspect = static_cast<std::uint32_t>(next);
         if (suspect >= options_.size) break;
     }
-    return {Errc::closed,
-            "connections between ranks broke, and none of them is known to be gone: " + what};
+    return survey(what);
+}
+
+/// Ranks that gave up at the same moment blame each other: somebody else was before them.
+Error Watch::survey(const std::string& what) {
+    const std::uint32_t ranks = std::min(options_.size, kAskedMax);
+    const auto until = Clock::now() + kNoteWithin;
+    std::set<std::uint32_t> silent;
+    do {
+        silent.clear();
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+            const auto note = options_.store->find(key("failed", rank));
+            if (!note) return {Errc::closed, note.error().message};
+            if (!*note)
+                silent.insert(rank);
+            else if (auto error = told(rank, **note))
+                return *error;
+        }
+        if (!silent.empty()) std::this_thread::sleep_for(kAskAgain);
+    } while (!silent.empty() && Clock::now() < until);
+    if (silent.empty())
+        return {Errc::closed, "connections between ranks broke, and none of them is gone: " + what};
+    return {Errc::closed, fmt::format("{} is gone: {}", options_.name(*silent.begin()), what)};
+}
+
+/// What a rank says of why it gave up, unless it blames another one.
+std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) const {
+    if (note.starts_with("disagree "))
+        return Error{Errc::invalid_input, std::string(note.substr(9))};
+    if (note.starts_with("why "))
+        return Error{Errc::closed,
+                     fmt::format("{} has ended it: {}", options_.name(rank), note.substr(4))};
+    return std::nullopt;
 }
 
 std::string Watch::key(std::string_view kind, std::uint32_t rank) const {

@@ -3,10 +3,12 @@
 #include "base/result.h"
 #include "collectives/group.h"
 
-#include <atomic>
+#include <array>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <span>
+#include <string_view>
 #include <thread>
 
 namespace dtrun::collectives {
@@ -16,14 +18,18 @@ struct Call {
     const char* operation = "";
     std::size_t count = 0;
     DType type = DType::f32;
-    int reduce = -1;         ///< a Reduce, or -1
-    std::int64_t root = -1;  ///< -1: none
-    int format = 0;          ///< of compression; 0: none
-    bool collective = true;  ///< false: a message between two ranks
+    int reduce = -1;          ///< a Reduce, or -1
+    std::int64_t root = -1;   ///< -1: none
+    int format = 0;           ///< of compression; 0: none
+    std::uint64_t parts = 0;  ///< a digest of the counts, where there are several; 0: none
+    bool collective = true;   ///< false: a message between two ranks
 };
 
 /// "allreduce of 12 f32 (sum)"
 std::string describe(const Call& call);
+
+/// For Call::parts.
+std::uint64_t digest(std::span<const std::size_t> counts);
 
 /// Looks after a group's operations from a thread of its own, since whoever is in one cannot: when
 /// one takes longer than a second it compares notes with other ranks through the job's store, and
@@ -64,7 +70,11 @@ public:
 private:
     void run();
     void look(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
-    bool compare(std::uint32_t other, const std::string& ours, std::uint64_t number);
+    std::string recent();
+    bool has_failed(std::uint32_t other);
+    bool disagrees(std::uint32_t other, std::string_view ours);
+    Error survey(const std::string& what);
+    std::optional<Error> told(std::uint32_t rank, std::string_view note) const;
     void give_up(Errc code, std::string why);
     void leave_note(const std::string& note);
     std::string absent(std::uint64_t number);
@@ -78,9 +88,12 @@ private:
     bool noted_ = false;
     std::optional<Error> verdict_;
 
-    std::mutex call_mutex_;  ///< of the next four
+    static constexpr std::uint64_t kRecent = 16;
+
+    std::mutex call_mutex_;  ///< of the next five
     Call call_;
-    std::uint64_t number_ = 0;  ///< of collective operations
+    std::array<Call, kRecent> calls_;  ///< collective ones, by number modulo kRecent
+    std::uint64_t number_ = 0;         ///< of collective operations
     bool busy_ = false;
     std::chrono::steady_clock::time_point since_;
 

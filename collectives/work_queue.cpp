@@ -34,8 +34,9 @@ WorkQueue::~WorkQueue() {
 
 void WorkQueue::start(Work work) {
     const std::lock_guard lock(mutex_);
-    started_.push_back({next_ticket_++, std::move(work)});
     if (!thread_.joinable()) thread_ = quiet_thread([this] { serve(); });
+    started_.push_back({next_ticket_, std::move(work)});
+    ++next_ticket_;
     changed_.notify_all();
 }
 

@@ -61,7 +61,16 @@ SharedWorker::~SharedWorker() {
     dtrun_finalize(worker_, nullptr);
 }
 
+WorkerStore::WorkerStore(dtrun_worker* worker)
+    : worker_(worker), generation_(dtrun_generation(worker)) {}
+
+Result<void> WorkerStore::still_there() const {
+    if (dtrun_generation(worker_) == generation_) return {};
+    return fail(Errc::closed, "the membership has changed");
+}
+
 Result<void> WorkerStore::set(std::span<const Pair> pairs) {
+    if (auto there = still_there(); !there) return there;
     std::vector<dtrun_view> keys, values;
     for (const auto& [key, value] : pairs) {
         keys.push_back(view(key));
@@ -74,6 +83,7 @@ Result<void> WorkerStore::set(std::span<const Pair> pairs) {
 
 Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> keys,
                                                   std::chrono::milliseconds timeout) {
+    if (auto there = still_there(); !there) return std::unexpected(there.error());
     std::vector<dtrun_view> views;
     for (const std::string& key : keys) views.push_back(view(key));
     dtrun_list list{};
@@ -87,6 +97,7 @@ Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> k
 }
 
 Result<std::optional<std::string>> WorkerStore::find(const std::string& key) {
+    if (auto there = still_there(); !there) return std::unexpected(there.error());
     dtrun_bytes value{};
     const int code = dtrun_get(worker_, view(key), 0, &value);
     if (code == DTRUN_NOT_FOUND) return std::nullopt;

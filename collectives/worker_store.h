@@ -2,6 +2,8 @@
 
 #include "collectives/key_store.h"
 
+#include <cstdint>
+
 struct dtrun_worker;
 
 namespace dtrun::collectives {
@@ -23,10 +25,11 @@ private:
 /// What the last failed call of libdtrun in this thread has to say, as a value.
 std::unexpected<Error> worker_error(int code);
 
-/// The store of the job, through a worker that outlives this object.
+/// The store of the job's present membership, through a worker that outlives this object. Once that
+/// membership is over everything is Errc::closed.
 class WorkerStore final : public KeyStore {
 public:
-    explicit WorkerStore(dtrun_worker* worker) : worker_(worker) {}
+    explicit WorkerStore(dtrun_worker* worker);
 
     Result<void> set(std::span<const Pair> pairs) override;
     Result<std::vector<std::string>> get(std::span<const std::string> keys,
@@ -34,7 +37,10 @@ public:
     Result<std::optional<std::string>> find(const std::string& key) override;
 
 private:
+    Result<void> still_there() const;
+
     dtrun_worker* worker_;
+    std::uint64_t generation_;
 };
 
 }  // namespace dtrun::collectives

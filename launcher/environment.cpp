@@ -72,6 +72,11 @@ constexpr VariableGroup kGroups[] = {
      "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE"},
 };
 
+/// Settings of the collectives, which are the program's.
+constexpr std::string_view kForPrograms =
+    "DTRUN_BACKEND DTRUN_BACKEND_DIR DTRUN_NETWORK_INTERFACE DTRUN_MPI_LIBRARY DTRUN_NCCL_LIBRARY "
+    "DTRUN_CUDART_LIBRARY";
+
 bool matches(std::string_view name, std::string_view pattern) {
     if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
     if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
@@ -151,6 +156,7 @@ std::span<const VariableGroup> variable_groups() {
 }
 
 const VariableGroup* find_variable_group(std::string_view name) {
+    if (std::ranges::count(split(kForPrograms, ' '), name) > 0) return nullptr;
     const auto group = std::ranges::find_if(kGroups, [name](const VariableGroup& candidate) {
         return std::ranges::any_of(split(candidate.names, ' '), [name](std::string_view pattern) {
             return matches(name, pattern);

@@ -13,16 +13,17 @@ namespace {
 /// Up to this size, whole arrays are sent back and forth in as few steps as possible.
 constexpr std::size_t kDoublingBytesMax = 32UL << 10;
 /// Rings are for parts from this size on; below it, their many steps take the time.
-constexpr std::size_t kRingPartBytesMin = kSegmentBytes / 2;
+constexpr std::size_t kRingPartBytesMin = 64UL << 10;
 
-/// An array in one chunk for each rank, and each chunk in parts of kSegmentBytes at most.
+/// An array in one chunk for each rank, and each chunk in some parts.
 class Chunks {
 public:
-    Chunks(std::size_t count, std::uint32_t ranks, Elements elements)
+    Chunks(std::size_t count, std::uint32_t ranks, Elements elements, std::size_t part_bytes)
         : count_(count),
           ranks_(ranks),
           element_(elements.bytes(1)),
-          parts_(std::max<std::size_t>(1, segments_of((count + ranks - 1) / ranks * element_))) {}
+          parts_(std::max<std::size_t>(
+              1, (((count + ranks - 1) / ranks * element_) + part_bytes - 1) / part_bytes)) {}
 
     std::size_t parts() const { return parts_; }
     /// Where a part is, in bytes.
@@ -145,7 +146,7 @@ Result<void> GlooGroup::allreduce_halving(const void* in, void* out, std::size_t
 Result<void> GlooGroup::allreduce_ring(const void* in, void* out, std::size_t count,
                                        Elements elements) {
     const std::size_t bytes = elements.bytes(count);
-    const Chunks chunks(count, size_, elements);
+    const Chunks chunks(count, size_, elements, segment_bytes_);
     const std::size_t parts = chunks.parts();
     const std::size_t round = (size_ - 1) * parts;
     Outlet first(*streams_, at(1), tag(bytes), in, bytes);
@@ -203,7 +204,7 @@ Result<void> GlooGroup::reduce_scatter(const void* in, void* out, std::size_t co
 Result<void> GlooGroup::reduce_scatter_ring(const void* in, void* out, std::size_t count,
                                             Elements elements) {
     const std::size_t bytes = elements.bytes(count);
-    const Chunks chunk(count, 1, elements);
+    const Chunks chunk(count, 1, elements, segment_bytes_);
     const std::size_t parts = chunk.parts();
     const std::size_t round = (size_ - 1) * parts;
     // What is added up on the way must not overwrite this rank's own part, which comes last.

@@ -1,5 +1,7 @@
 #include "collectives/gloo/group.h"
 
+#include "collectives/gloo/side_copy.h"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -29,16 +31,13 @@ Result<void> GlooGroup::allgatherv(const void* in, void* out, std::span<const st
         const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
         if (size_ > 2 && all <= kBruckBytesMax)
             return allgather_bruck(in, static_cast<std::byte*>(out), bytes);
-        const auto before = bytes.first(rank_);
-        std::byte* own = static_cast<std::byte*>(out) +
-                         std::accumulate(before.begin(), before.end(), std::size_t{0});
-        if (own != in && bytes[rank_] > 0) std::memcpy(own, in, bytes[rank_]);
-        return size_ == 1 ? Result<void>() : allgather_ring(static_cast<std::byte*>(out), bytes);
+        return allgather_ring(in, static_cast<std::byte*>(out), bytes);
     });
 }
 
 /// Blocks go round; each is passed on as it comes.
-Result<void> GlooGroup::allgather_ring(std::byte* out, std::span<const std::size_t> bytes) {
+Result<void> GlooGroup::allgather_ring(const void* in, std::byte* out,
+                                       std::span<const std::size_t> bytes) {
     struct Part {
         std::size_t offset, bytes;
     };
@@ -48,18 +47,23 @@ Result<void> GlooGroup::allgather_ring(std::byte* out, std::span<const std::size
     std::size_t own = 0, passed_on = 0;
     for (std::uint32_t step = 0; step < size_; ++step) {
         const std::uint32_t block = at(-std::int64_t{step});
-        for (std::size_t at = 0; at < bytes[block]; at += kSegmentBytes)
-            parts.push_back({offsets[block] + at, std::min(kSegmentBytes, bytes[block] - at)});
+        for (std::size_t at = 0; at < bytes[block]; at += segment_bytes_)
+            parts.push_back({offsets[block] + at, std::min(segment_bytes_, bytes[block] - at)});
         if (step == 0) own = parts.size();
         if (step + 1 < size_) passed_on = parts.size();
     }
+    const SideCopy copy(out + offsets[rank_], in, bytes[rank_]);
+    if (size_ == 1) return {};
     const std::size_t all = offsets.back() + bytes.back();
+    Outlet first(*streams_, at(1), tag(all), in, bytes[rank_]);
     Outlet outlet(*streams_, at(1), tag(all), out, all);
     Inlet inlet(*streams_, at(-1), tag(all), out, all);
     return flow(
         outlet, inlet, {.sends = passed_on, .receives = parts.size() - own, .lead = own},
         [&](std::size_t part) {
-            return outlet.send(parts[part].offset, parts[part].bytes, parts[part].offset);
+            const auto [offset, length] = parts[part];
+            if (part < own) return first.send(offset - offsets[rank_], length, offset);
+            return outlet.send(offset, length, offset);
         },
         [&](std::size_t) { return inlet.receive(); });
 }
@@ -98,7 +102,7 @@ Result<void> GlooGroup::alltoall(const void* in, void* out, std::size_t bytes) {
 }
 
 Result<void> GlooGroup::alltoall_pairs(const std::byte* in, std::byte* out, std::size_t bytes) {
-    std::memcpy(out + rank_ * bytes, in + rank_ * bytes, bytes);
+    const SideCopy own(out + rank_ * bytes, in + rank_ * bytes, bytes);
     if (size_ == 1) return {};
     std::vector<std::uint32_t> peers;
     for (std::uint32_t step = 1; step < size_; ++step) peers.push_back(at(step));

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <utility>
 
 namespace dtrun::collectives::over_gloo {
@@ -44,7 +45,7 @@ GlooGroup::GlooGroup(const GroupSpec& spec, LocalAddress address,
     messages_ = std::make_unique<Messages>(*transport_, spec_);
     streams_ = std::make_unique<Mesh>(*transport_, spec_, Mesh::Kind::streams,
                                       [this](std::uint32_t) { messages_->abort_connected(); });
-    segment_.resize(kSegmentBytes);
+    segment_.resize(segment_bytes_);
 }
 
 GlooGroup::~GlooGroup() {
@@ -64,7 +65,17 @@ GlooGroup::~GlooGroup() {
 Result<void> GlooGroup::open() {
     if (size_ == 1) return {};
     const auto peers = neighbours(rank_, size_);
-    return streams_->connect(peers);
+    if (auto connected = streams_->connect(peers); !connected) return connected;
+    // Whoever has the smallest socket buffers decides for all.
+    std::int64_t room = std::numeric_limits<std::int64_t>::max();
+    for (const std::uint32_t peer : peers) {
+        streams_->socket(peer).make_send_room();
+        room = std::min(room, static_cast<std::int64_t>(streams_->socket(peer).send_room()));
+    }
+    if (auto done = allreduce(&room, &room, 1, DType::i64, Reduce::min); !done) return done;
+    segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
+    segment_.resize(segment_bytes_);
+    return {};
 }
 
 GroupFacts GlooGroup::facts() const {
@@ -141,23 +152,19 @@ std::byte* GlooGroup::scratch(std::size_t bytes) {
 }
 
 Result<void> GlooGroup::send(std::uint32_t to, const void* data, std::size_t bytes) {
-    Outlet out(*streams_, to, tag(bytes), data, bytes);
-    for (std::size_t at = 0; at < bytes; at += kSegmentBytes)
-        if (auto sent = out.send(at, std::min(kSegmentBytes, bytes - at), at); !sent) return sent;
-    return {};
+    if (bytes == 0) return {};
+    return Outlet(*streams_, to, tag(bytes), data, bytes).send(0, bytes, 0);
+}
+
+Result<void> GlooGroup::receive(std::uint32_t from, void* data, std::size_t bytes) {
+    if (bytes == 0) return {};
+    return Inlet(*streams_, from, tag(bytes), data, bytes).receive();
 }
 
 Result<void> GlooGroup::send_to_combine(std::uint32_t to, const void* data, std::size_t bytes) {
     Outlet out(*streams_, to, tag(bytes), data, bytes);
-    for (std::size_t at = 0; at < bytes; at += kSegmentBytes)
-        if (auto sent = out.send(at, std::min(kSegmentBytes, bytes - at), 0); !sent) return sent;
-    return {};
-}
-
-Result<void> GlooGroup::receive(std::uint32_t from, void* data, std::size_t bytes) {
-    Inlet in(*streams_, from, tag(bytes), data, bytes);
-    for (std::size_t part = 0; part < segments_of(bytes); ++part)
-        if (auto received = in.receive(); !received) return received;
+    for (std::size_t at = 0; at < bytes; at += segment_bytes_)
+        if (auto sent = out.send(at, std::min(segment_bytes_, bytes - at), 0); !sent) return sent;
     return {};
 }
 
@@ -168,8 +175,8 @@ Result<void> GlooGroup::exchange(std::uint32_t to, const void* out, std::size_t 
     return flow(
         outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
         [&](std::size_t part) {
-            const std::size_t offset = part * kSegmentBytes;
-            return outlet.send(offset, std::min(kSegmentBytes, out_bytes - offset), offset);
+            const std::size_t offset = part * segment_bytes_;
+            return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), offset);
         },
         [&](std::size_t) { return inlet.receive(); });
 }
@@ -189,18 +196,18 @@ Result<void> GlooGroup::exchange_into(std::uint32_t peer, const void* out, std::
     return flow(
         outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
         [&](std::size_t part) {
-            const std::size_t offset = part * kSegmentBytes;
-            return outlet.send(offset, std::min(kSegmentBytes, out_bytes - offset), 0);
+            const std::size_t offset = part * segment_bytes_;
+            return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), 0);
         },
         [&](std::size_t part) -> Result<void> {
             if (auto received = inlet.receive(); !received) return received;
-            const std::size_t offset = part * kSegmentBytes;
+            const std::size_t offset = part * segment_bytes_;
             // The lower rank's come first, so that both ends compute the very same bits.
             const void* low = static_cast<const std::byte*>(mine) + offset;
             const void* high = segment_.data();
             if (peer < rank_) std::swap(low, high);
             reduce_into(static_cast<std::byte*>(result) + offset, low, high,
-                        elements.count(std::min(kSegmentBytes, in_bytes - offset)), elements.type,
+                        elements.count(std::min(segment_bytes_, in_bytes - offset)), elements.type,
                         elements.reduce);
             return {};
         });

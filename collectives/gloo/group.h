@@ -82,6 +82,10 @@ private:
     /// Memory for as long as the operation.
     std::byte* scratch(std::size_t bytes);
 
+    std::size_t segments_of(std::size_t bytes) const {
+        return (bytes + segment_bytes_ - 1) / segment_bytes_;
+    }
+
     // group.cpp: whole messages; there are none of 0 bytes
     Result<void> send(std::uint32_t to, const void* data, std::size_t bytes);
     Result<void> receive(std::uint32_t from, void* data, std::size_t bytes);
@@ -118,7 +122,7 @@ private:
     bool chain_is_faster(std::size_t bytes) const;
 
     // exchange.cpp
-    Result<void> allgather_ring(std::byte* out, std::span<const std::size_t> bytes);
+    Result<void> allgather_ring(const void* in, std::byte* out, std::span<const std::size_t> bytes);
     Result<void> allgather_bruck(const void* in, std::byte* out,
                                  std::span<const std::size_t> bytes);
     Result<void> alltoall_pairs(const std::byte* in, std::byte* out, std::size_t bytes);
@@ -139,7 +143,8 @@ private:
     std::uint64_t sequence_ = 0;
     std::uint64_t call_ = 0;
     std::vector<std::byte> scratch_;
-    std::vector<std::byte> segment_;  ///< what has come and is to be combined
+    std::size_t segment_bytes_ = kSegmentBytesMin;  ///< the same on all ranks
+    std::vector<std::byte> segment_;                ///< what has come and is to be combined
 };
 
 /// What tells operations apart, to begin the numbers of calls with.

@@ -95,6 +95,11 @@ Result<void> Messages::begin(std::span<Message> batch) {
         const std::lock_guard lock(mutex_);
         for (Message& message : batch) {
             Peer& peer = peers_[message.peer];
+            if (aborted_)
+                message.refused = Error{Errc::cancelled, "aborted"};
+            else if (peer.failed)
+                message.refused = peer.failed;
+            if (message.refused) continue;
             if (peer.connected) {
                 ready.push_back(&message);
                 continue;
@@ -128,6 +133,7 @@ void Messages::connected(std::uint32_t peer, const Result<void>& result) {
         const std::lock_guard lock(mutex_);
         peers_[peer].connected = result.has_value();
         std::swap(queue, peers_[peer].queue);
+        if (!result) peers_[peer].failed = result.error();
         if (!result)
             for (Message* message : queue) message->refused = result.error();
     }
@@ -218,7 +224,11 @@ void Messages::abort_connected() noexcept {
         const std::lock_guard lock(mutex_);
         aborted_ = true;
         for (Message* message : posted_) give_up(*message);
+        for (Peer& peer : peers_)  // nobody may be left who would serve these
+            for (Message* message : std::exchange(peer.queue, {}))
+                message->refused = Error{Errc::cancelled, "aborted"};
     }
+    changed_.notify_all();
     mesh_.shut_connections();
 }
 

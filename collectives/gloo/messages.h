@@ -64,6 +64,7 @@ private:
     struct Peer {
         bool connected = false;
         bool gone = false;              ///< and sends nothing any more
+        std::optional<Error> failed{};  ///< why it never will be connected
         std::uint64_t sent = 0;         ///< messages to it that were started
         std::uint64_t received = 0;     ///< and from it
         std::vector<Message*> queue{};  ///< until it is connected

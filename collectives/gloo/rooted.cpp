@@ -1,5 +1,6 @@
 #include "collectives/gloo/group.h"
 
+#include "collectives/gloo/side_copy.h"
 #include "collectives/reduce.h"
 
 #include <algorithm>
@@ -63,19 +64,19 @@ Result<void> GlooGroup::reduce_chain(const void* in, void* out, std::size_t coun
     if (node == size_ - 1) return send_to_combine(at(-1), in, bytes);
 
     // One part is added up while the other one is sent on.
-    std::byte* sums = scratch(2 * kSegmentBytes);
-    Outlet outlet(*streams_, at(-1), tag(bytes), sums, 2 * kSegmentBytes);
+    std::byte* sums = scratch(2 * segment_bytes_);
+    Outlet outlet(*streams_, at(-1), tag(bytes), sums, 2 * segment_bytes_);
     Inlet inlet(*streams_, at(1), tag(bytes), segment_.data(), segment_.size());
     const auto length = [&](std::size_t part) {
-        return std::min(kSegmentBytes, bytes - part * kSegmentBytes);
+        return std::min(segment_bytes_, bytes - part * segment_bytes_);
     };
     const std::size_t parts = segments_of(bytes);
     return flow(
         outlet, inlet, {.sends = parts, .receives = parts, .lead = 0, .lag = 2},
-        [&](std::size_t part) { return outlet.send(part % 2 * kSegmentBytes, length(part), 0); },
+        [&](std::size_t part) { return outlet.send(part % 2 * segment_bytes_, length(part), 0); },
         [&](std::size_t part) -> Result<void> {
             if (auto received = inlet.receive(); !received) return received;
-            reduce_into(sums + part % 2 * kSegmentBytes, bytes_of(in) + part * kSegmentBytes,
+            reduce_into(sums + part % 2 * segment_bytes_, bytes_of(in) + part * segment_bytes_,
                         segment_.data(), elements.count(length(part)), elements.type,
                         elements.reduce);
             return {};
@@ -108,16 +109,16 @@ Result<void> GlooGroup::broadcast(void* data, std::size_t bytes, std::uint32_t r
 
 Result<void> GlooGroup::broadcast_chain(void* data, std::size_t bytes, std::uint32_t root) {
     const std::uint32_t node = distance_from(root);
-    if (node == 0) return send(at(1), data, bytes);
-    if (node == size_ - 1) return receive(at(-1), data, bytes);
     Outlet outlet(*streams_, at(1), tag(bytes), data, bytes);
     Inlet inlet(*streams_, at(-1), tag(bytes), data, bytes);
     const std::size_t parts = segments_of(bytes);
+    const bool first = node == 0, last = node == size_ - 1;
     return flow(
-        outlet, inlet, {.sends = parts, .receives = parts, .lead = 0},
+        outlet, inlet,
+        {.sends = last ? 0 : parts, .receives = first ? 0 : parts, .lead = first ? parts : 0},
         [&](std::size_t part) {
-            const std::size_t offset = part * kSegmentBytes;
-            return outlet.send(offset, std::min(kSegmentBytes, bytes - offset), offset);
+            const std::size_t offset = part * segment_bytes_;
+            return outlet.send(offset, std::min(segment_bytes_, bytes - offset), offset);
         },
         [&](std::size_t) { return inlet.receive(); });
 }
@@ -138,8 +139,7 @@ Result<void> GlooGroup::gather(const void* in, void* out, std::size_t bytes, std
         if (bytes == 0) return {};
         if (size_ > kMeshRanksMax) return gather_tree(in, out, bytes, root);
         if (rank_ != root) return send(root, in, bytes);
-        std::byte* own = bytes_of(out) + rank_ * bytes;
-        if (own != in) std::memcpy(own, in, bytes);
+        const SideCopy own(bytes_of(out) + rank_ * bytes, in, bytes);
         for (std::uint32_t step = 1; step < size_; ++step)
             if (auto done = receive(at(step), bytes_of(out) + at(step) * bytes, bytes); !done)
                 return done;
@@ -181,11 +181,10 @@ Result<void> GlooGroup::scatter(const void* in, void* out, std::size_t bytes, st
         if (bytes == 0) return {};
         if (size_ > kMeshRanksMax) return scatter_tree(in, out, bytes, root);
         if (rank_ != root) return receive(root, out, bytes);
+        const SideCopy own(out, bytes_of(in) + rank_ * bytes, bytes);
         for (std::uint32_t step = 1; step < size_; ++step)
             if (auto done = send(at(step), bytes_of(in) + at(step) * bytes, bytes); !done)
                 return done;
-        const std::byte* own = bytes_of(in) + rank_ * bytes;
-        if (own != out) std::memcpy(out, own, bytes);
         return {};
     });
 }

@@ -96,8 +96,16 @@ int Socket::unread() const {
     return ioctl(fd_, FIONREAD, &bytes) == 0 ? bytes : 0;
 }
 
-void Socket::set_send_room(int bytes) const {
-    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+void Socket::make_send_room() const {
+    constexpr int kRoom = 4 << 20;
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
+}
+
+std::size_t Socket::send_room() const {
+    int room = 0;
+    socklen_t bytes = sizeof room;
+    getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &room, &bytes);
+    return static_cast<std::size_t>(room);
 }
 
 void Socket::wait_until_shut() const {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>
@@ -38,8 +39,9 @@ public:
     void shut() const noexcept;
     /// Bytes that have come and have not been read.
     int unread() const;
-    /// Room for as much as the system allows, up to `bytes`.
-    void set_send_room(int bytes) const;
+    /// Takes as much memory for what is to be sent as the system allows, within reason.
+    void make_send_room() const;
+    std::size_t send_room() const;
     /// Waits until the connection is over, at either end.
     void wait_until_shut() const;
 

@@ -2,13 +2,13 @@
 
 #include <gloo/common/error.h>
 
+#include <poll.h>
+
+#include <cerrno>
 #include <exception>
 
 namespace dtrun::collectives::over_gloo {
 namespace {
-
-/// Gloo sizes a socket's buffer by the largest message so far, of which there may be several.
-constexpr int kSendRoom = 4 << 20;
 
 /// Both directions of a connection may be in use with the same tag, and Gloo forgets the inlet of
 /// a slot when an outlet of the same slot goes: so they are told apart.
@@ -29,7 +29,8 @@ Outlet::Outlet(Mesh& mesh, std::uint32_t peer, std::uint32_t tag, const void* da
 Result<void> Outlet::send(std::size_t offset, std::size_t bytes, std::size_t at) {
     try {
         buffer_->send(offset, bytes, at);
-        if (mesh_.grew(peer_, bytes)) mesh_.socket(peer_).set_send_room(kSendRoom);
+        // Gloo has sized the socket's buffer for this message alone.
+        if (mesh_.grew(peer_, bytes)) mesh_.socket(peer_).make_send_room();
         return {};
     } catch (const std::exception& error) {
         mesh_.broke(peer_);

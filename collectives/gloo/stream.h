@@ -5,9 +5,7 @@
 
 #include <gloo/transport/buffer.h>
 
-#include <poll.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,13 +13,18 @@
 
 namespace dtrun::collectives::over_gloo {
 
-/// Data are moved in parts of this size at most: large enough to make system calls cheap, small
-/// enough to stay in a core's cache until they are added up. A socket that is ready has room for
-/// one (a third of twice Linux's default wmem_max), so sending a part never blocks then.
-inline constexpr std::size_t kSegmentBytes = 128UL << 10;
+/// Data are moved in parts of this size at most: large enough to make system calls and waking up
+/// cheap, small enough to stay in a core's cache until they are added up.
+inline constexpr std::size_t kSegmentBytesMax = 512UL << 10;
+/// Of Linux's default settings.
+inline constexpr std::size_t kSegmentBytesMin = 128UL << 10;
 
-constexpr std::size_t segments_of(std::size_t bytes) {
-    return (bytes + kSegmentBytes - 1) / kSegmentBytes;
+/// The largest part for which a socket that is ready has room, so that sending one does not block.
+/// \param room  of Socket::send_room()
+constexpr std::size_t segment_bytes(std::size_t room) {
+    // A socket is ready when a third is free.
+    return std::clamp(room / 3 / kSegmentBytesMin * kSegmentBytesMin, kSegmentBytesMin,
+                      kSegmentBytesMax);
 }
 
 /// What an operation sends to a peer, whose Inlet has the same tag.

@@ -67,16 +67,16 @@ typedef struct dtrun_comm_options {
     int64_t timeout_ms;  /* to make the communicator; 0: 300 s */
     int64_t operation_timeout_ms; /* of one operation; 0: none. A rank that is gone, and ranks that
                                      disagree, are noticed without it */
-    const char* interfaces; /* network interfaces or an address, separated by commas; NULL:
+    const char* interfaces;       /* network interfaces or an address, separated by commas; NULL:
                                DTRUN_NETWORK_INTERFACE, else where the launcher reached this host */
     int device_memory; /* 0: arrays are in host memory (default); 1: in memory of the GPU */
 } dtrun_comm_options;
 
 typedef struct dtrun_compression {
-    size_t size;     /* sizeof(dtrun_compression) */
-    int format;      /* dtrun_format */
-    int stochastic;  /* 0: round to nearest; 1: at random, unbiased */
-    float* error;    /* NULL, or `count` floats of the caller, 0 at first and one buffer for each
+    size_t size;    /* sizeof(dtrun_compression) */
+    int format;     /* dtrun_format */
+    int stochastic; /* 0: round to nearest; 1: at random, unbiased */
+    float* error;   /* NULL, or `count` floats of the caller, 0 at first and one buffer for each
                         tensor: what compression has cost this time is made good the next time */
 } dtrun_compression;
 
@@ -103,7 +103,7 @@ DTRUN_API void dtrun_comm_abort(dtrun_comm* comm, const char* why);
 DTRUN_API uint32_t dtrun_comm_rank(const dtrun_comm* comm);
 DTRUN_API uint32_t dtrun_comm_size(const dtrun_comm* comm);
 DTRUN_API const char* dtrun_comm_backend(const dtrun_comm* comm); /* valid as long as comm */
-DTRUN_API const char* dtrun_comm_why(const dtrun_comm* comm); /* why this backend; likewise */
+DTRUN_API const char* dtrun_comm_why(const dtrun_comm* comm);     /* why this backend; likewise */
 /* "name: value" lines: version, transport, and whether GPUDirect is used and why not; likewise. */
 DTRUN_API const char* dtrun_comm_facts(const dtrun_comm* comm);
 /* What the last failed call of this thread has to say; valid until the next. */
@@ -143,8 +143,7 @@ DTRUN_API int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t 
 /* count  for each rank; in and out have size * count elements and do not overlap */
 DTRUN_API int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype);
 /* Between two ranks, messages arrive in the order in which they are sent. Not to oneself. */
-DTRUN_API int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype,
-                         uint32_t to);
+DTRUN_API int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype, uint32_t to);
 DTRUN_API int dtrun_recv(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t from);
 /* Both at once. */
 DTRUN_API int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t to,

@@ -69,7 +69,9 @@ TEST_CASE("each name that is not forwarded belongs to the right rule", "[launche
 }
 
 TEST_CASE("what programs are configured with is forwarded", "[launcher][environment]") {
-    for (const char* name : {"PATH",
+    for (const char* name : {"DTRUN_BACKEND",
+                             "DTRUN_MPI_LIBRARY",
+                             "PATH",
                              "LD_LIBRARY_PATH",
                              "PYTHONPATH",
                              "VIRTUAL_ENV",

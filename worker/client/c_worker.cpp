@@ -156,7 +156,8 @@ int dtrun_init(const dtrun_options* options, dtrun_worker** worker) {
 void dtrun_finalize(dtrun_worker* worker, const char* failure) {
     if (worker == nullptr) return;
     Client* client = worker->client;
-    if (client != nullptr && client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
+    if (client != nullptr &&
+        client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
         Unlocked unlocked(worker->options);
         client->leave(failure != nullptr ? failure : "", unlocked.give_up());
         delete client;

@@ -97,7 +97,9 @@ public:
     /// Returns once it is done. \throws Error  as the operation
     void get() { finish(DTRUN_FOREVER); }
     /// \return whether it is done; then there is nothing to get() any more. \throws Error
-    bool wait_for(std::chrono::milliseconds span) { return finish(span.count()); }
+    bool wait_for(std::chrono::milliseconds span) {
+        return finish(span.count() > 0 ? span.count() : 0);
+    }
 
 private:
     struct Wait {

@@ -36,7 +36,7 @@ def die_in_init(world):
         others = [rank for rank in range(world) if str(rank) != os.environ["RANK"]]
         while not all(os.path.exists(came(rank)) for rank in others):
             time.sleep(0.05)
-        time.sleep(1)  # from there to their first wait
+        time.sleep(3)  # from there to their first wait, on a busy machine
         say("dies")
         os.kill(os.getpid(), signal.SIGKILL)
     torch.distributed.distributed_c10d._new_process_group_helper = killed

@@ -77,6 +77,53 @@ TEST_CASE("ranks that disagree about an operation learn who wants what", "[colle
     CHECK_THAT(other.message, Contains("calls allreduce of 10 f32 (sum)"));
 }
 
+TEST_CASE("a rank that has left an operation which others never came to is found out",
+          "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    first.begin({.operation = "broadcast", .count = 3, .root = 0});  // a root need not wait
+    first.end();
+    first.begin(kTen);
+    second.begin(kTen);
+    REQUIRE(first.ended());
+    REQUIRE(second.ended());
+    for (Rank* rank : {&first, &second})
+        CHECK_THAT(
+            rank->explain(Errc::cancelled, "aborted").message,
+            Contains("broadcast of 3 f32 (root 0)") && Contains("allreduce of 10 f32 (sum)"));
+}
+
+TEST_CASE("the same sum of other counts is another operation", "[collectives]") {
+    const std::vector<std::size_t> one{3, 5}, other{5, 3}, none;
+    CHECK(digest(one) != digest(other));
+    CHECK(digest(none) != 0);
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    Call call{.operation = "allgatherv", .count = 8, .parts = digest(one)};
+    const auto number = first.begin(call);
+    call.parts = digest(other);
+    CHECK(second.begin(call) != number);
+    CHECK(first.ended());
+    CHECK(second.ended());
+}
+
+TEST_CASE("ranks that blame each other learn who was before them", "[collectives]") {
+    for (const bool aborts : {true, false}) {
+        MemoryStore store;
+        Rank first(store, 0, 3), second(store, 1, 3), third(store, 2, 3);
+        for (Rank* rank : {&first, &second, &third}) rank->begin(kTen);
+        if (aborts) third.abort("enough");
+        auto zero =
+            std::async(std::launch::async, [&] { return first.explain(Errc::closed, "reset", 1); });
+        auto one = std::async(std::launch::async,
+                              [&] { return second.explain(Errc::closed, "reset", 0); });
+        for (auto* error : {&zero, &one})
+            CHECK_THAT(error->get().message, Contains(aborts ? "rank 2 on s2 has ended it: enough"
+                                                             : "rank 2 on s2 is gone"));
+        third.end();
+    }
+}
+
 TEST_CASE("the rank at the bottom of broken connections is named on all others", "[collectives]") {
     MemoryStore store;
     Rank first(store, 0, 4), second(store, 1, 4), third(store, 2, 4);

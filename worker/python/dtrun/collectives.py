@@ -254,6 +254,7 @@ class Communicator:
     def _get(self) -> ctypes.c_void_p:
         if self._comm is None:
             raise Error(Code.CLOSED, "the communicator is closed")
+        self._worker._get()  # raises once that is closed, too
         return self._comm
 
     def split(self, colour: int, key: int = 0) -> Optional["Communicator"]:
