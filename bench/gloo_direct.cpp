@@ -427,13 +427,15 @@ void Bench::measure(const Operation& operation, std::size_t bytes) {
         }
     }
     ways.push_back([&] { operation.ours(bytes); });
-    const double once = batch(ways.back(), 3);
-    const int times = std::clamp(static_cast<int>(3e-3 / once), 1, 200);
+    std::vector<int> times;
+    for (const auto& way : ways)
+        times.push_back(std::clamp(static_cast<int>(3e-3 / batch(way, 3)), 1, 200));
     std::vector<std::vector<double>> took(ways.size());
-    for (int i = 0; i < kBatches; ++i)
-        for (std::size_t way = 0; way < ways.size(); ++way)
-            took[(way + static_cast<std::size_t>(i)) % ways.size()].push_back(
-                batch(ways[(way + static_cast<std::size_t>(i)) % ways.size()], times));
+    for (std::size_t i = 0; i < ways.size() * kBatches; ++i) {
+        // Nobody always comes after the same one.
+        const std::size_t way = (i + i / ways.size()) % ways.size();
+        took[way].push_back(batch(ways[way], times[way]));
+    }
     if (rank != 0) return;
     std::printf("%-15s %10zu", operation.name, bytes);
     double best = 1e9, least = 1e9;
