@@ -182,9 +182,13 @@ bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
     for (const auto& [number, theirs] : calls_of(**at)) {
         const auto same = own.find(number);
         if (same == own.end() || same->second == theirs) continue;
-        give_up(Errc::invalid_input, fmt::format("ranks disagree: {} calls {}, {} calls {}",
-                                                 options_.name(options_.rank), same->second,
-                                                 options_.name(other), theirs));
+        const auto say = [this](std::uint32_t rank, std::string_view call) {
+            return fmt::format("{} calls {}", options_.name(rank), call);
+        };
+        std::string lower = say(options_.rank, same->second);
+        std::string higher = say(other, theirs);
+        if (other < options_.rank) std::swap(lower, higher);
+        give_up(Errc::invalid_input, fmt::format("ranks disagree: {}, {}", lower, higher));
         return true;
     }
     return false;
