@@ -54,6 +54,11 @@ Mesh::Mesh(Transport& transport, const GroupSpec& spec, Kind kind,
       context_(transport.make_context(spec.rank, spec.size, spec.timeout)),
       ends_(spec.size) {}
 
+Mesh::~Mesh() {
+    // Each of them may use all ends until it is gone.
+    for (End& end : ends_) end.watch.reset();
+}
+
 std::uint32_t Mesh::name_of(std::uint32_t peer) const {
     return peer < spec_.members.size() ? spec_.members[peer] : peer;
 }

@@ -45,6 +45,9 @@ public:
     ///   tells nobody about a message that was half through then.
     Mesh(Transport& transport, const GroupSpec& spec, Kind kind,
          std::function<void(std::uint32_t peer)> ended);
+    ~Mesh();
+    Mesh(const Mesh&) = delete;
+    Mesh& operator=(const Mesh&) = delete;
 
     /// Lets the peers connect; does not wait for them.
     Result<void> publish(std::span<const std::uint32_t> peers);
@@ -65,7 +68,6 @@ public:
     void shut() noexcept;
     /// Of shut(): the connections that there are, in the device's thread.
     void shut_connections() noexcept;
-    bool is_shut() const { return shut_; }
     /// Of shut(): takes the connections from the device's thread, which leaves the buffers alone
     /// from then on.
     void close() noexcept;
@@ -109,7 +111,7 @@ private:
     mutable std::mutex mutex_;
     std::optional<std::uint32_t> broken_;
     std::atomic<bool> shut_ = false;
-    std::vector<End> ends_;  ///< last, for it ends the watches
+    std::vector<End> ends_;
 };
 
 }  // namespace dtrun::collectives::over_gloo

@@ -15,7 +15,7 @@ namespace dtrun::collectives::over_gloo {
 
 /// Data are moved in parts of this size at most: large enough to make system calls and waking up
 /// cheap, small enough to stay in a core's cache until they are added up.
-inline constexpr std::size_t kSegmentBytesMax = 512UL << 10;
+inline constexpr std::size_t kSegmentBytesMax = 256UL << 10;
 /// Of Linux's default settings.
 inline constexpr std::size_t kSegmentBytesMin = 128UL << 10;
 
