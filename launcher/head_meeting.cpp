@@ -173,8 +173,9 @@ void Head::agent_waits(std::uint32_t host, Waits waits) {
 void Head::agent_mpi(std::uint32_t host, const MpiNews& news) {
     if (!spec_.daemon && news.generation != membership_.generation()) return;
     if (!news.note.empty()) return log::warn("{}", news.note);
+    const std::uint32_t rank = news.rank - first_rank_;  // of this launcher's
+    if (news.aborted) return job_.rank_aborts(rank);
     if (!news.problem.empty()) {
-        const std::uint32_t rank = news.rank - first_rank_;
         const std::string who = runs_on(rank, host) ? fmt::format("rank {}", news.rank) : "a rank";
         job_.stuck(fmt::format("{} on {} cannot have MPI: {}", who, spec_.hosts[host].host.name,
                                news.problem));

@@ -130,7 +130,11 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
     }
     --live_on_host_[host];
     --live_;
-    if (exited.sent_signal != 0) {
+    if (failed && explains_first(exited)) {
+        outcome_.first = exited;
+        ++outcome_.also_failed;
+        first_abort_.reset();
+    } else if (exited.sent_signal != 0) {
         ++outcome_.victims;
         outcome_.killed += exited.signal == SIGKILL;
     } else if (failed && outcome_.cause == Outcome::Cause::success) {
@@ -143,6 +147,24 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
     if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
 }
 
+bool Job::aborted() const {
+    return outcome_.cause == Outcome::Cause::rank_failed && outcome_.first->mpi == MpiUse::aborted;
+}
+
+/// News from different hosts cross: a rank that was first to fail may be heard of after those that
+/// failed because of it. Open MPI's ranks call MPI_Abort when one that they talk to is gone.
+bool Job::explains_first(const Exited& exited) const {
+    if (outcome_.cause != Outcome::Cause::rank_failed || options_.keep_going ||
+        outcome_.first->rank == exited.rank)
+        return false;
+    const bool was_in_mpi = exited.sent_signal == 0 && exited.mpi == MpiUse::initialized;
+    return first_abort_ == exited.rank || (aborted() && was_in_mpi);
+}
+
+void Job::rank_aborts(std::uint32_t rank) {
+    if (outcome_.cause == Outcome::Cause::success && !first_abort_) first_abort_ = rank;
+}
+
 bool Job::may_restart(const Exited& exited) const {
     return exited.sent_signal == 0 && !stopping_ && outcome_.cause == Outcome::Cause::success &&
            outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
@@ -150,6 +172,7 @@ bool Job::may_restart(const Exited& exited) const {
 
 void Job::restarted() {
     paused_ = false;
+    first_abort_.reset();
     live_on_host_ = ranks_on_host_;
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
 }
@@ -159,6 +182,13 @@ void Job::stuck(std::string why) {
     outcome_.ended_text = std::move(why);
     cause(Outcome::Cause::stuck);
     stop(SIGTERM, options_.grace);
+}
+
+void Job::left_mpi(std::string why) {
+    if (!aborted()) return;
+    outcome_.cause = Outcome::Cause::stuck;
+    outcome_.ended_text = std::move(why);
+    ++outcome_.also_failed;
 }
 
 void Job::interrupt(int signal) {

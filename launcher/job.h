@@ -44,7 +44,7 @@ struct Outcome {
     };
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;  ///< by host
-    std::optional<Exited> first;             ///< the first rank that failed, by arrival
+    std::optional<Exited> first;             ///< the first rank that failed
     std::uint32_t lost_host = 0;
     std::string lost_text;
     std::string ended_text;
@@ -68,7 +68,8 @@ struct JobOptions {
 };
 
 /// The life of a job as a pure state machine: what happened goes in, what to do comes out. First
-/// cause wins: what fails first by arrival names the outcome; what dtrun ends afterwards are victims.
+/// cause wins: what fails first names the outcome, by arrival but for ranks that fell because of one
+/// that is heard of later; what dtrun ends afterwards are victims.
 class Job {
 public:
     /// \param ranks_on_host  [host] how many ranks it runs
@@ -80,9 +81,12 @@ public:
     void host_lost(std::uint32_t host, std::string text);      ///< after it was ready
     void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(std::uint32_t host, const Exited& exited);
-    void stuck(std::string why);  ///< ranks wait for one that does not come
-    void end(int signal);         ///< somebody else, who may, ends the job by this signal
-    void interrupt(int signal);   ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
+    /// MPI_Abort. Others may notice, and fail, before this rank has exited.
+    void rank_aborts(std::uint32_t rank);
+    void left_mpi(std::string why);  ///< aborted() ranks did because of one that ended well before
+    void stuck(std::string why);     ///< ranks wait for one that does not come
+    void end(int signal);            ///< somebody else, who may, ends the job by this signal
+    void interrupt(int signal);      ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
     /// A generation of a daemon's job: this many ranks run here, on one host.
@@ -106,6 +110,7 @@ public:
     std::vector<std::uint32_t> connecting() const;  ///< hosts that have not answered yet
     bool has_failed(std::uint32_t host) const { return hosts_[host] == HostState::failed; }
     bool running() const { return started_ && !stopping_; }
+    bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
     const Outcome& outcome() const { return outcome_; }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
@@ -114,6 +119,7 @@ private:
 
     void all_answered();
     bool may_restart(const Exited& exited) const;
+    bool explains_first(const Exited& exited) const;
     void cause(Outcome::Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
     std::uint32_t count(HostState state) const;
@@ -130,6 +136,7 @@ private:
     bool interrupted_ = false;
     std::optional<Order> stop_order_;
     std::optional<Exited> restart_order_;
+    std::optional<std::uint32_t> first_abort_;  ///< the rank
     Outcome outcome_;
 };
 

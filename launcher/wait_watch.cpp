@@ -86,7 +86,7 @@ void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline 
 
 void WaitWatch::rank_ended(std::uint32_t rank, MpiUse mpi) {
     ended_.insert(rank);
-    if (mpi != MpiUse::finalized) left_mpi_[rank] = mpi;
+    if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
 }
 
 std::vector<const WaitWatch::Waiting*> WaitWatch::meeting(Deadline now,

@@ -40,6 +40,8 @@ public:
     };
     /// What there is to say now that has not been said.
     std::optional<Verdict> look(Deadline now);
+    /// Of those verdicts, the one on a rank that has ended, though not by MPI_Abort.
+    std::optional<std::string> left_mpi() const;
 
     /// Who waits for what, for a report: one line for each thing, without '\n'.
     std::vector<std::string> describe() const;
@@ -53,7 +55,6 @@ private:
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
     std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
-    std::optional<std::string> left_mpi() const;
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;
     std::string missing(const std::vector<const Waiting*>& meeting) const;

@@ -687,11 +687,12 @@ struct MpiNews {
     std::uint32_t rank = kNoRank;  ///< the first on this host that has called MPI_Init
     std::string problem;           ///< it cannot have MPI, and why; empty: it can
     std::string note;              ///< for the user; it goes on
+    bool aborted = false;          ///< it has called MPI_Abort, and is still there
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("rank", m.rank), f("problem", m.problem);
-        f("note", m.note);
+        f("note", m.note), f("aborted", m.aborted);
     }
     static constexpr FrameType kType = FrameType::mpi;
 };

@@ -21,6 +21,11 @@ Exited exited(std::uint32_t rank, int code, int signal = 0, int sent = 0) {
     return made;
 }
 
+Exited in_mpi(Exited exited, MpiUse use) {
+    exited.mpi = use;
+    return exited;
+}
+
 /// Two hosts with two ranks each, all of them running.
 Job running_job(JobOptions options = {}) {
     Job job({2, 2}, options);
@@ -115,6 +120,58 @@ TEST_CASE("the first failure names the outcome, and what dtrun ends after it are
     CHECK(outcome.killed == 1);
     CHECK(outcome.also_failed == 1);
     CHECK(exit_code(outcome) == 7);
+}
+
+TEST_CASE("the rank that calls MPI_Abort first names the outcome, even if others exit before it",
+          "[job]") {
+    Job job = running_job();
+    job.rank_aborts(2);
+    job.rank_aborts(0);  // because of rank 2
+    job.rank_exited(0, exited(0, 14));
+    CHECK(job.take_stop().has_value());
+    job.rank_exited(0, exited(1, 1, 0, SIGTERM));
+    job.rank_exited(1, exited(2, 7, 0, SIGTERM));
+    job.rank_exited(1, exited(3, 0, SIGTERM, SIGTERM));
+    all_done(job);
+    REQUIRE(job.outcome().first.has_value());
+    CHECK(job.outcome().first->rank == 2);
+    CHECK(job.outcome().also_failed == 1);
+    CHECK(job.outcome().victims == 2);
+    CHECK(exit_code(job.outcome()) == 7);
+}
+
+TEST_CASE(
+    "a rank that died in MPI names the outcome, even if others called MPI_Abort before it is heard "
+    "of",
+    "[job]") {
+    Job job = running_job();
+    job.rank_aborts(0);
+    job.rank_exited(0, in_mpi(exited(0, 14), MpiUse::aborted));
+    REQUIRE(job.take_stop().has_value());
+    SECTION("by a signal") {
+        job.rank_exited(1, in_mpi(exited(2, 0, SIGSEGV), MpiUse::initialized));
+        job.rank_exited(1, in_mpi(exited(3, 14), MpiUse::aborted));
+        CHECK(job.outcome().cause == Cause::rank_failed);
+        CHECK(job.outcome().first->rank == 2);
+        CHECK(exit_code(job.outcome()) == 139);
+        CHECK(job.outcome().also_failed == 2);
+    }
+    SECTION("well, without MPI_Finalize") {
+        job.rank_exited(1, in_mpi(exited(2, 0), MpiUse::initialized));
+        job.left_mpi("rank 2 ended without MPI_Finalize");
+        job.rank_exited(1, in_mpi(exited(3, 14), MpiUse::aborted));
+        CHECK(job.outcome().cause == Cause::stuck);
+        CHECK(job.outcome().ended_text == "rank 2 ended without MPI_Finalize");
+        CHECK(exit_code(job.outcome()) == kExitStuck);
+        CHECK(job.outcome().also_failed == 2);
+    }
+    SECTION("by dtrun, which had been told of MPI_Abort: then that stays the cause") {
+        job.rank_exited(1, in_mpi(exited(2, 0, SIGTERM, SIGTERM), MpiUse::initialized));
+        job.rank_exited(1, in_mpi(exited(3, 14), MpiUse::aborted));
+        CHECK(job.outcome().first->rank == 0);
+        CHECK(exit_code(job.outcome()) == 14);
+    }
+    CHECK_FALSE(job.take_stop().has_value());
 }
 
 TEST_CASE("a rank that a signal ended makes 128 plus its number", "[job]") {

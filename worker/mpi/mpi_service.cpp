@@ -165,7 +165,7 @@ void MpiService::end(std::function<void()> gone) {
 void MpiService::mpi_initialized(std::uint32_t rank) {
     uses_[rank] = MpiUse::initialized;
     if (std::exchange(told_, true)) return;
-    options_.tell({world_.generation, rank, {}, {}});
+    options_.tell({world_.generation, rank, {}, {}, false});
 }
 
 void MpiService::mpi_finalized(std::uint32_t rank) {
@@ -176,15 +176,16 @@ void MpiService::mpi_aborted(std::uint32_t rank, std::int32_t code) {
     log::info("rank {} has called MPI_Abort with {}", rank, code);
     uses_[rank] = MpiUse::aborted;
     abort_codes_[rank] = code;
+    options_.tell({world_.generation, rank, {}, {}, true});
     options_.aborted(rank);
 }
 
 void MpiService::mpi_refused(std::uint32_t rank, std::string why) {
-    options_.tell({world_.generation, rank, std::move(why), {}});
+    options_.tell({world_.generation, rank, std::move(why), {}, false});
 }
 
 void MpiService::mpi_noted(std::uint32_t rank, std::string what) {
-    options_.tell({world_.generation, rank, {}, std::move(what)});
+    options_.tell({world_.generation, rank, {}, std::move(what), false});
 }
 
 void MpiService::stop() noexcept {
