@@ -64,8 +64,8 @@ Availability probe_backend(const std::string& name) {
 
 std::vector<std::string> backend_order(bool device, bool lasting) {
     if (device) return {"nccl"};
-    if (lasting) return {"gloo", "mpi", "oneccl"};
-    return {"mpi", "gloo", "oneccl"};
+    if (lasting) return {"gloo", "mpi"};
+    return {"mpi", "gloo"};
 }
 
 }  // namespace dtrun::collectives

@@ -4,7 +4,10 @@
 #include "collectives/host_address.h"
 #include "collectives/include/dtrun_collectives.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -15,11 +18,33 @@ using dtrun::Error;
 using dtrun::Result;
 using namespace dtrun::collectives;
 
+namespace {
+
+/// How many forks there are between this process and the one that loaded the library.
+std::atomic<unsigned> forks = 0;
+
+/// Of something that has threads and connections, which a forked child has not.
+class Owner {
+public:
+    Owner() : forks_(forks) {
+        static std::once_flag once;
+        std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { ++forks; }); });
+    }
+    bool is_this_process() const { return forks_ == forks; }
+
+private:
+    unsigned forks_;
+};
+
+}  // namespace
+
 struct dtrun_comm {
     std::unique_ptr<Communicator> communicator;
+    Owner owner;
 };
 
 struct dtrun_request {
+    Owner owner;
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<Result<void>> result;
@@ -69,6 +94,15 @@ int guarded(Body body) noexcept {
     } catch (const std::exception& error) {
         return keep_error(DTRUN_INTERNAL, error.what());
     }
+}
+
+int refuse_forked() {
+    return keep_error(DTRUN_FORKED,
+                      "only the process that made the communicator can use it, no forked child");
+}
+
+bool is_forked(const dtrun_comm* comm) {
+    return comm != nullptr && !comm->owner.is_this_process();
 }
 
 Result<void> check(const dtrun_comm* comm) {
@@ -126,12 +160,12 @@ Reduce reduce_of(int reduce) {
 /// \param body  Result<void>(Communicator&)
 template <class Body>
 int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
+    if (is_forked(comm)) return refuse_forked();
     return guarded([&]() -> Result<void> {
         if (!checked) return checked;
         Communicator& communicator = *comm->communicator;
-        Result<void> done;
-        communicator.work().run([&] { done = body(communicator); });
-        return done;
+        const auto turn = communicator.work().wait_for_turn();
+        return body(communicator);
     });
 }
 
@@ -139,6 +173,7 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
 template <class Body>
 int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked,
           Body body) noexcept {
+    if (is_forked(comm)) return refuse_forked();
     return guarded([&]() -> Result<void> {
         if (request == nullptr) return dtrun::fail(Errc::invalid_input, "request is NULL");
         if (!checked) return checked;
@@ -163,7 +198,7 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
 
 Result<void> hand_out(Result<std::unique_ptr<Communicator>> made, dtrun_comm** comm) {
     if (!made) return std::unexpected(made.error());
-    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made)};
+    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made), {}};
     return {};
 }
 
@@ -208,11 +243,13 @@ int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm) {
 }
 
 void dtrun_comm_free(dtrun_comm* comm) {
+    // Its threads have stayed in the parent: nobody could wait for them here.
+    if (is_forked(comm)) static_cast<void>(comm->communicator.release());
     delete comm;
 }
 
 void dtrun_comm_abort(dtrun_comm* comm, const char* why) {
-    if (comm == nullptr) return;
+    if (comm == nullptr || is_forked(comm)) return;
     guarded([&]() -> Result<void> {
         comm->communicator->abort(why != nullptr && *why != '\0' ? why : "dtrun_comm_abort()");
         return {};
@@ -262,19 +299,14 @@ int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* co
     Result<void> checked =
         first_failure(check(comm), check(dtype, arrays, number, "arrays"),
                       check(dtype, counts, number, "counts"), check_reduce(reduce));
-    return guarded([&]() -> Result<void> {
+    for (std::size_t i = 0; checked && i < number; ++i)
+        checked = check(dtype, arrays[i], counts[i], "an array");
+    return operate(comm, checked, [&](Communicator& communicator) {
         std::vector<Array> list;
-        for (std::size_t i = 0; checked && i < number; ++i) {
-            checked = check(dtype, arrays[i], counts[i], "an array");
+        list.reserve(number);
+        for (std::size_t i = 0; i < number; ++i)
             list.push_back({arrays[i], counts[i], errors != nullptr ? errors[i] : nullptr});
-        }
-        if (!checked) return checked;
-        Result<void> done;
-        comm->communicator->work().run([&] {
-            done = comm->communicator->allreduce_many(list, type_of(dtype), reduce_of(reduce),
-                                                      pointer(*how));
-        });
-        return done;
+        return communicator.allreduce_many(list, type_of(dtype), reduce_of(reduce), pointer(*how));
     });
 }
 
@@ -439,6 +471,10 @@ int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size
 int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
     if (request == nullptr || (done == nullptr && timeout_ms >= 0))
         return keep_error(DTRUN_INVALID, "request or done is NULL");
+    if (!request->owner.is_this_process()) {
+        if (done != nullptr) *done = 1;
+        return refuse_forked();
+    }
     std::unique_lock lock(request->mutex);
     const auto over = [request] { return request->result.has_value(); };
     if (done != nullptr) *done = 0;

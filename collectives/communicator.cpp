@@ -112,10 +112,11 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
         plan.choice = std::move(*choice);
     }
     plan.options = std::move(options);
-    return connect(std::move(*shared), std::move(plan));
+    return connect(std::move(*shared), std::move(plan), nullptr);
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::connect(SharedWorker worker, Plan plan) {
+Result<std::unique_ptr<Communicator>> Communicator::connect(
+    SharedWorker worker, Plan plan, std::shared_ptr<const std::atomic<bool>> given_up) {
     const Rank& own = plan.ranks[plan.rank];
     GroupSpec spec;
     spec.rank = plan.rank;
@@ -139,8 +140,17 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(SharedWorker worker,
     auto communicator =
         std::unique_ptr<Communicator>(new Communicator(std::move(worker), std::move(plan)));
     spec.store = &communicator->store_;
+    communicator->store_.cancel_by(std::move(given_up));
     if (auto joined = communicator->join(spec); !joined) return std::unexpected(joined.error());
+    communicator->store_.cancel_by(nullptr);
+    communicator->store_.joined();
     return communicator;
+}
+
+Communicator::~Communicator() {
+    const auto turn = work_.wait_for_turn();  // behind everything that was started
+    // After a failure others still read what this rank has left there.
+    if (watch_ && !broken_ && !*ended_) store_.erase_own();
 }
 
 Communicator::Communicator(SharedWorker worker, Plan plan)
@@ -172,7 +182,10 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     watch.name = [this](std::uint32_t rank) {
         return fmt::format("rank {} on {}", ranks_[rank].world, ranks_[rank].host);
     };
-    watch.abort = [this] { group_->abort(); };
+    watch.abort = [this] {
+        *ended_ = true;
+        group_->abort();
+    };
     watch_ = std::make_unique<Watch>(std::move(watch));
     return {};
 }
@@ -186,24 +199,11 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, s
     };
     std::vector<Wish> wishes(size());
     wishes[rank_] = {colour, key};
-    // Through the store, so that it costs the same whatever memory the group is for.
     const std::string prefix = fmt::format("{}/split/{}", prefix_, splits_++);
-    const KeyStore::Pair own{
-        fmt::format("{}/{}", prefix, rank_),
-        std::string(reinterpret_cast<const char*>(&wishes[rank_]), sizeof(Wish))};
-    if (size() > 1) {
-        std::vector<std::string> keys;
-        for (std::uint32_t rank = 0; rank < size(); ++rank)
-            keys.push_back(fmt::format("{}/{}", prefix, rank));
-        if (auto set = store_.set({&own, 1}); !set) return std::unexpected(set.error());
-        const auto all = store_.get(keys, options_.timeout);
-        if (!all) return fail(all.error(), "split");
-        for (std::uint32_t rank = 0; rank < size(); ++rank) {
-            if ((*all)[rank].size() != sizeof(Wish))
-                return fail(Errc::invalid_input, "split: rank {} speaks another version", rank);
-            std::memcpy(&wishes[rank], (*all)[rank].data(), sizeof(Wish));
-        }
-    }
+    const auto exchanged = perform({.operation = "split"}, [&](std::uint64_t) {
+        return group_->allgather_on_host(&wishes[rank_], wishes.data(), sizeof(Wish));
+    });
+    if (!exchanged) return std::unexpected(exchanged.error());
     if (colour < 0) return nullptr;
     std::vector<std::uint32_t> chosen;
     for (std::uint32_t rank = 0; rank < size(); ++rank)
@@ -220,7 +220,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, s
         if (rank == rank_) plan.rank = static_cast<std::uint32_t>(plan.ranks.size());
         plan.ranks.push_back(ranks_[rank]);
     }
-    return connect(std::move(*worker), std::move(plan));
+    return connect(std::move(*worker), std::move(plan), ended_);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split_by_host() {
@@ -234,7 +234,7 @@ template <class Body>
 Result<void> Communicator::perform(const Call& call, Body body) {
     if (broken_) return fail(broken_->code, "the communicator is broken: {}", broken_->message);
     const std::uint64_t number = watch_->begin(call);
-    group_->expect(number);
+    group_->expect(call.collective ? number : 0);
     Result<void> done;
     try {
         done = body(number);
@@ -243,7 +243,11 @@ Result<void> Communicator::perform(const Call& call, Body body) {
         done = fail(Errc::internal, "{}", error.what());
     }
     watch_->end();
-    if (done || done.error().code == Errc::invalid_input) return done;
+    if (done) return done;
+    if (done.error().code == Errc::invalid_input) {
+        watch_->withdraw(call);
+        return done;
+    }
     broken_ = watch_->explain(done.error(), group_->lost());
     return std::unexpected(*broken_);
 }
@@ -264,8 +268,6 @@ Result<void> Communicator::check_compression(DType type, Reduce reduce,
         return fail(Errc::invalid_input,
                     "only sum and average of f32 can be compressed, not {} of {}", name_of(reduce),
                     name_of(type));
-    if (group_->on_device())
-        return fail(Errc::invalid_input, "compression is for host memory: use mpi or gloo");
     return {};
 }
 
@@ -286,8 +288,9 @@ Result<void> Communicator::allreduce(const void* in, void* out, std::size_t coun
                     .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
     return perform(call, [&](std::uint64_t number) {
         if (compression == nullptr) return reduce_one(in, out, count, type, reduce);
-        return compressed_.run(*group_, rank_, size(), static_cast<const float*>(in),
-                               static_cast<float*>(out), count, reduce, *compression, number);
+        const Segment all{static_cast<const float*>(in), static_cast<float*>(out), count,
+                          compression->error};
+        return reduce_compressed({&all, 1}, reduce, *compression, number);
     });
 }
 
@@ -306,6 +309,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
     call.parts = digest(counts);
     return perform(call, [&](std::uint64_t number) -> Result<void> {
         if (compression != nullptr) return reduce_segments(arrays, reduce, *compression, number);
+        if (group_->on_device()) return group_->allreduce_many(arrays, type, reduce);
         for (std::size_t first = 0; first < arrays.size();) {
             const std::size_t number_fused = fused(arrays.subspan(first), type, reduce);
             auto done = reduce_fused(arrays.subspan(first, number_fused), type, reduce);
@@ -318,7 +322,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
 
 /// How many of the first arrays go as one.
 std::size_t Communicator::fused(std::span<const Array> arrays, DType type, Reduce reduce) const {
-    if (reduce == Reduce::adasum || group_->on_device()) return 1;  // which looks at each by itself
+    if (reduce == Reduce::adasum) return 1;  // which looks at each by itself
     const auto small = [type](const Array& array) {
         return array.count * bytes_of(type) < kAloneBytesMin;
     };
@@ -362,6 +366,13 @@ Result<void> Communicator::reduce_segments(std::span<const Array> arrays, Reduce
         auto* const values = static_cast<float*>(array.data);
         segments.push_back({values, values, array.count, array.error});
     }
+    return reduce_compressed(segments, reduce, compression, call);
+}
+
+Result<void> Communicator::reduce_compressed(std::span<const Segment> segments, Reduce reduce,
+                                             const Compression& compression, std::uint64_t call) {
+    if (group_->on_device())
+        return group_->allreduce_compressed(segments, reduce, compression, call);
     return compressed_.run(*group_, rank_, size(), segments, reduce, compression, call);
 }
 

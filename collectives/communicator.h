@@ -25,13 +25,6 @@ struct CommunicatorOptions {
     std::vector<std::string> interfaces;             ///< or an address of this host
 };
 
-/// One of many arrays of a call; reduced in place.
-struct Array {
-    void* data;
-    std::size_t count;
-    float* error = nullptr;  ///< for error feedback, or nullptr
-};
-
 /// What dtrun_comm is: a group of ranks over one backend, and what no backend has: a watch over
 /// them, one order for what goes on behind the caller's back, fusion, compression, Adasum.
 ///
@@ -43,6 +36,7 @@ public:
     /// \return nullptr with a negative colour
     Result<std::unique_ptr<Communicator>> split(std::int32_t colour, std::int32_t key);
     Result<std::unique_ptr<Communicator>> split_by_host();
+    ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
@@ -96,7 +90,9 @@ private:
         std::uint32_t rank;
     };
     Communicator(SharedWorker worker, Plan plan);
-    static Result<std::unique_ptr<Communicator>> connect(SharedWorker worker, Plan plan);
+    /// \param given_up  ends the wait for the other ranks; may be nullptr
+    static Result<std::unique_ptr<Communicator>> connect(
+        SharedWorker worker, Plan plan, std::shared_ptr<const std::atomic<bool>> given_up);
     Result<void> join(const GroupSpec& spec);
 
     template <class Body>
@@ -109,6 +105,8 @@ private:
     Result<void> reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce);
     Result<void> reduce_segments(std::span<const Array> arrays, Reduce reduce,
                                  const Compression& compression, std::uint64_t call);
+    Result<void> reduce_compressed(std::span<const Segment> segments, Reduce reduce,
+                                   const Compression& compression, std::uint64_t call);
     Result<void> message(const Call& call, std::span<const Send> sends,
                          std::span<const Receive> receives);
 
@@ -124,6 +122,7 @@ private:
     CompressedAllreduce compressed_;
     std::vector<std::byte> fusion_;
     std::uint32_t splits_ = 0;
+    std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
     std::optional<Error> broken_;  ///< why nothing can be done any more
     std::unique_ptr<Watch> watch_;
     WorkQueue work_;

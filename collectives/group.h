@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "collectives/compression.h"
 #include "collectives/key_store.h"
 #include "collectives/types.h"
 
@@ -54,6 +55,13 @@ public:
     virtual Result<void> wait() = 0;
 };
 
+/// One of many arrays of a call; reduced in place.
+struct Array {
+    void* data;
+    std::size_t count;
+    float* error = nullptr;  ///< for error feedback, or nullptr
+};
+
 /// What a backend says of itself and of the group, for reports.
 struct GroupFacts {
     std::string version;    ///< "Open MPI 4.1.4"
@@ -105,6 +113,27 @@ public:
     virtual Result<void> alltoall(const void* in, void* out, std::size_t bytes) = 0;
     virtual Result<void> barrier() = 0;
 
+    /// The same as allreduce() of each, without a wait in between where a backend can do that.
+    virtual Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
+        for (const Array& array : arrays)
+            if (auto ok = allreduce(array.data, array.data, array.count, type, reduce); !ok)
+                return ok;
+        return {};
+    }
+    /// What CompressedAllreduce does for the host's memory, of groups on_device().
+    /// \param call  see CompressedAllreduce::run()
+    /// Errc: invalid_input (reduce; no codecs for this device)
+    virtual Result<void> allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
+                                              const Compression& compression, std::uint64_t call) {
+        static_cast<void>(segments), static_cast<void>(reduce);
+        static_cast<void>(compression), static_cast<void>(call);
+        return fail(Errc::invalid_input, "compression is for host memory: use mpi or gloo");
+    }
+    /// An allgather of the host's memory, for the little that the communicator itself has to say.
+    virtual Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) {
+        return allgather(in, out, bytes);
+    }
+
     /// Messages between pairs of ranks, which are not mixed up with those of other calls. Not to
     /// this rank itself. Data are not touched until wait() has returned.
     virtual Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
@@ -128,7 +157,7 @@ struct Availability {
 
 /// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
 struct BackendPlugin {
-    static constexpr std::uint32_t kAbi = 1;
+    static constexpr std::uint32_t kAbi = 2;
     std::uint32_t abi = kAbi;
     const char* name = nullptr;
     Availability (*probe)() = nullptr;

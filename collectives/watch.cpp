@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -30,8 +31,13 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 
 std::uint64_t hash_of(const Call& call, std::uint64_t number) {
     std::uint64_t hash = mixed(0, number);
-    for (const char* c = call.operation; *c != '\0'; ++c)
-        hash = mixed(hash, static_cast<unsigned char>(*c));
+    for (std::string_view rest = call.operation; !rest.empty();) {
+        std::uint64_t some = 0;
+        const std::size_t bytes = std::min(rest.size(), sizeof some);
+        std::memcpy(&some, rest.data(), bytes);
+        hash = mixed(hash, some);
+        rest.remove_prefix(bytes);
+    }
     for (const std::uint64_t part :
          {std::uint64_t{call.count}, static_cast<std::uint64_t>(call.type),
           static_cast<std::uint64_t>(call.reduce), static_cast<std::uint64_t>(call.root),
@@ -40,8 +46,8 @@ std::uint64_t hash_of(const Call& call, std::uint64_t number) {
     return hash;
 }
 
-/// Notes are lines "number text", of what a rank has called last, and "lost RANK", "why TEXT" or "disagree TEXT", of why
-/// it failed.
+/// Notes are lines "number text", of what a rank has called last, and "lost RANK" ("?": it does not
+/// know), "why TEXT" or "disagree TEXT", of why it failed.
 std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(note.data(), note.data() + note.size(), number);
@@ -66,7 +72,8 @@ std::map<std::uint64_t, std::string_view> calls_of(std::string_view lines) {
 
 std::string describe(const Call& call) {
     std::string text = call.operation;
-    if (std::string_view(call.operation) != "barrier")
+    const std::string_view operation = call.operation;
+    if (operation != "barrier" && operation != "split")
         text += fmt::format(" of {} {}", call.count, name_of(call.type));
     std::vector<std::string> more;
     if (call.reduce >= 0) more.emplace_back(name_of(static_cast<Reduce>(call.reduce)));
@@ -112,6 +119,11 @@ void Watch::end() {
     busy_ = false;
 }
 
+void Watch::withdraw(const Call& call) {
+    const std::lock_guard lock(call_mutex_);
+    if (call.collective) --number_;
+}
+
 void Watch::run() {
     std::unique_lock lock(mutex_);
     while (!stop_.wait_for(lock, kLook, [this] { return stopping_; })) {
@@ -134,10 +146,7 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
         if (call.collective) why += absent(number);
         return give_up(Errc::timed_out, std::move(why));
     }
-    if (!call.collective) {
-        static_cast<void>(has_failed(static_cast<std::uint32_t>(call.root)));
-        return;
-    }
+    if (somebody_has_failed() || !call.collective) return;
     const KeyStore::Pair at{key("at", options_.rank), recent()};
     if (const auto set = options_.store->set({&at, 1}); !set) {
         // The job is ending, or this membership is over: nobody will come any more.
@@ -146,7 +155,7 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
     }
     // All around the ring are compared with somebody, if ranks disagree at all.
     for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
-        if (other != options_.rank && (has_failed(other) || disagrees(other, at.second))) return;
+        if (other != options_.rank && disagrees(other, at.second)) return;
 }
 
 /// The last operations of this rank, the newest first, for the others to read.
@@ -161,13 +170,16 @@ std::string Watch::recent() {
 }
 
 /// Whether another rank has given up, and so have we.
-bool Watch::has_failed(std::uint32_t other) {
-    const auto failed = options_.store->find(key("failed", other));
+bool Watch::somebody_has_failed() {
+    const auto failed = options_.store->find(options_.prefix + "/failed");
     if (!failed && failed.error().code == Errc::closed) {
         give_up(Errc::closed, failed.error().message);
         return true;
     }
     if (!failed || !*failed) return false;
+    const auto other = static_cast<std::uint32_t>(number_and_text(**failed).first);
+    if (other == options_.rank || other >= options_.size) return false;
+    leave_note(fmt::format("lost {}", other));
     const Error error = follow(other, "has failed");
     give_up(error.code, error.message);
     return true;
@@ -225,9 +237,11 @@ void Watch::leave_note(const std::string& note) {
         if (std::exchange(noted_, true)) return;
     }
     if (options_.size == 1) return;
-    const KeyStore::Pair pair{key("failed", options_.rank), note};
+    // The second tells everybody whom to ask.
+    const KeyStore::Pair pairs[] = {{key("failed", options_.rank), note},
+                                    {options_.prefix + "/failed", std::to_string(options_.rank)}};
     // Without a store the job is over, and everybody knows.
-    static_cast<void>(options_.store->set({&pair, 1}));
+    static_cast<void>(options_.store->set(pairs));
 }
 
 void Watch::abort(const std::string& why) {
@@ -239,9 +253,13 @@ Error Watch::explain(const Error& error, std::optional<std::uint32_t> lost) {
         const std::lock_guard lock(mutex_);
         if (verdict_) return *verdict_;
     }
-    if (error.code != Errc::closed || !lost) {
+    if (error.code != Errc::closed) {
         leave_note("why " + error.message);
         return error;
+    }
+    if (!lost) {
+        leave_note("lost ?");
+        return survey(error.message);
     }
     leave_note(fmt::format("lost {}", *lost));
     return follow(*lost, error.message);
@@ -261,6 +279,7 @@ Error Watch::follow(std::uint32_t suspect, const std::string& what) {
             return {Errc::closed, fmt::format("{} is gone: {}", options_.name(suspect), text)};
         const std::string_view blames = note->front();
         if (auto error = told(suspect, blames)) return *error;
+        if (blames == "lost ?") break;
         text = "its connection broke";
         const auto [next, rest] =
             number_and_text(blames.substr(std::min<std::size_t>(5, blames.size())));

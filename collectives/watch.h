@@ -61,6 +61,8 @@ public:
     /// \return a number that is the same on all ranks that do the same
     std::uint64_t begin(const Call& call);
     void end();
+    /// The operation was none: its arguments were refused here.
+    void withdraw(const Call& call);
 
     /// The operation has failed: what the user is told.
     Error explain(const Error& error, std::optional<std::uint32_t> lost);
@@ -71,7 +73,7 @@ private:
     void run();
     void look(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     std::string recent();
-    bool has_failed(std::uint32_t other);
+    bool somebody_has_failed();
     bool disagrees(std::uint32_t other, std::string_view ours);
     Error survey(const std::string& what);
     std::optional<Error> told(std::uint32_t rank, std::string_view note) const;

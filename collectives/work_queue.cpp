@@ -6,21 +6,11 @@
 
 namespace dtrun::collectives {
 
-/// Lets the next one in, whatever happens.
-class WorkQueue::Turn {
-public:
-    explicit Turn(WorkQueue& queue) : queue_(queue) {}
-    ~Turn() {
-        const std::lock_guard lock(queue_.mutex_);
-        ++queue_.turn_;
-        queue_.changed_.notify_all();
-    }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-private:
-    WorkQueue& queue_;
-};
+WorkQueue::Turn::~Turn() {
+    const std::lock_guard lock(queue_.mutex_);
+    ++queue_.turn_;
+    queue_.changed_.notify_all();
+}
 
 WorkQueue::~WorkQueue() {
     if (!thread_.joinable()) return;
@@ -40,13 +30,11 @@ void WorkQueue::start(Work work) {
     changed_.notify_all();
 }
 
-void WorkQueue::run(const Work& work) {
+WorkQueue::Turn WorkQueue::wait_for_turn() {
     std::unique_lock lock(mutex_);
     const std::uint64_t ticket = next_ticket_++;
     changed_.wait(lock, [&] { return turn_ == ticket; });
-    lock.unlock();
-    const Turn turn(*this);
-    work();
+    return Turn(*this);
 }
 
 void WorkQueue::serve() {

@@ -15,6 +15,7 @@ namespace dtrun::collectives {
 class WorkQueue {
 public:
     using Work = std::function<void()>;
+    class Turn;
 
     WorkQueue() = default;
     ~WorkQueue();  ///< when all is done
@@ -22,11 +23,10 @@ public:
     WorkQueue& operator=(const WorkQueue&) = delete;
 
     void start(Work work);
-    /// Returns when it is done.
-    void run(const Work& work);
+    /// Returns when all that was asked for before is done. While the Turn lives nothing else is done.
+    [[nodiscard]] Turn wait_for_turn();
 
 private:
-    class Turn;
     struct Started {
         std::uint64_t ticket;
         Work work;
@@ -40,6 +40,18 @@ private:
     std::deque<Started> started_;
     bool stopping_ = false;
     std::thread thread_;
+};
+
+/// Lets the next one in, whatever happens.
+class WorkQueue::Turn {
+public:
+    explicit Turn(WorkQueue& queue) : queue_(queue) {}
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+private:
+    WorkQueue& queue_;
 };
 
 }  // namespace dtrun::collectives

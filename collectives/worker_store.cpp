@@ -2,6 +2,9 @@
 
 #include "worker/include/dtrun.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace dtrun::collectives {
 namespace {
 
@@ -78,7 +81,16 @@ Result<void> WorkerStore::set(std::span<const Pair> pairs) {
     }
     const int code = dtrun_multi_set(worker_, keys.data(), values.data(), keys.size());
     if (code != DTRUN_OK) return worker_error(code);
+    if (joined_) return {};
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, value] : pairs) own_keys_.push_back(key);
     return {};
+}
+
+void WorkerStore::erase_own() {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& key : std::exchange(own_keys_, {}))
+        if (!still_there() || dtrun_erase(worker_, view(key), nullptr) != DTRUN_OK) return;
 }
 
 Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> keys,
@@ -87,7 +99,15 @@ Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> k
     std::vector<dtrun_view> views;
     for (const std::string& key : keys) views.push_back(view(key));
     dtrun_list list{};
-    const int code = dtrun_multi_get(worker_, views.data(), views.size(), timeout.count(), &list);
+    constexpr std::chrono::milliseconds kLook{1'000};
+    int code = DTRUN_TIMED_OUT;
+    for (bool last = false; code == DTRUN_TIMED_OUT && !last;) {
+        if (cancelled_ && *cancelled_) return fail(Errc::cancelled, "it was given up");
+        const auto span = cancelled_ ? std::min(timeout, kLook) : timeout;
+        code = dtrun_multi_get(worker_, views.data(), views.size(), span.count(), &list);
+        timeout -= span;
+        last = timeout.count() <= 0;
+    }
     if (code != DTRUN_OK) return worker_error(code);
     std::vector<std::string> values;
     for (std::size_t i = 0; i < list.count; ++i)
@@ -98,6 +118,7 @@ Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> k
 
 Result<std::optional<std::string>> WorkerStore::find(const std::string& key) {
     if (auto there = still_there(); !there) return std::unexpected(there.error());
+    if (cancelled_ && *cancelled_) return fail(Errc::cancelled, "it was given up");
     dtrun_bytes value{};
     const int code = dtrun_get(worker_, view(key), 0, &value);
     if (code == DTRUN_NOT_FOUND) return std::nullopt;

@@ -2,7 +2,10 @@
 
 #include "collectives/key_store.h"
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 
 struct dtrun_worker;
 
@@ -36,11 +39,24 @@ public:
                                          std::chrono::milliseconds timeout) override;
     Result<std::optional<std::string>> find(const std::string& key) override;
 
+    /// Once `*cancelled` is true, get() ends within a second, and find() fails. nullptr: they do not;
+    /// the default. Thread: while nobody is in either
+    void cancel_by(std::shared_ptr<const std::atomic<bool>> cancelled) {
+        cancelled_ = std::move(cancelled);
+    }
+    /// Erases what has been set through this object until joined(). All others have read that.
+    void erase_own();
+    void joined() { joined_ = true; }
+
 private:
     Result<void> still_there() const;
 
     dtrun_worker* worker_;
     std::uint64_t generation_;
+    std::shared_ptr<const std::atomic<bool>> cancelled_;
+    std::atomic<bool> joined_ = false;
+    std::mutex mutex_;
+    std::vector<std::string> own_keys_;
 };
 
 }  // namespace dtrun::collectives

@@ -227,7 +227,8 @@ Result<std::unique_ptr<Pending>> GlooGroup::start(std::span<const Send> sends,
         };
         return std::make_unique<Nothing>();
     }
-    return messages_->start(sends, receives, [this](const Error& error) { return failed(error); });
+    return messages_->start(sends, receives, expected_,
+                            [this](const Error& error) { return failed(error); });
 }
 
 }  // namespace dtrun::collectives::over_gloo

@@ -62,29 +62,31 @@ Messages::~Messages() {
 }
 
 Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
-                                                 std::span<const Receive> receives, Failed failed) {
+                                                 std::span<const Receive> receives,
+                                                 std::uint64_t call, Failed failed) {
     std::vector<Message> batch;
     batch.reserve(sends.size() + receives.size());
     for (const Receive& receive : receives)
-        batch.push_back(make(receive.peer, false, receive.data, receive.bytes));
-    for (const Send& send : sends) batch.push_back(make(send.peer, true, send.data, send.bytes));
+        batch.push_back(make(receive.peer, false, receive.data, receive.bytes, call));
+    for (const Send& send : sends)
+        batch.push_back(make(send.peer, true, send.data, send.bytes, call));
     auto pending = std::make_unique<Batch>(*this, std::move(batch), std::move(failed));
     if (auto begun = pending->begin(); !begun) return std::unexpected(begun.error());
     return pending;
 }
 
 Messages::Message Messages::make(std::uint32_t peer, bool sends, const void* data,
-                                 std::size_t bytes) {
+                                 std::size_t bytes, std::uint64_t call) {
     // Messages of a pair of ranks are numbered in the order in which they are started; the lower
     // bits tell those apart that are under way together. The size is in the upper ones, for Gloo
-    // ends the process that gets more than it has room for.
+    // ends the process that gets more than it has room for, and so is what they are for.
     Peer& with = peers_[peer];
     const std::uint64_t number = sends ? with.sent++ : with.received++;
-    const std::uint64_t size = (bytes ^ (bytes >> 31)) * 0x9e3779b97f4a7c15ULL;
+    const std::uint64_t kind = (bytes ^ (bytes >> 31) ^ call) * 0x9e3779b97f4a7c15ULL;
     constexpr std::uint64_t kNumber = 0xffffff;
     return {.peer = peer,
             .sends = sends,
-            .slot = (size & ~kNumber) | (number & kNumber),
+            .slot = (kind & ~kNumber) | (number & kNumber),
             .buffer = mesh_.context().createUnboundBuffer(const_cast<void*>(data), bytes)};
 }
 

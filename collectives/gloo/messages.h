@@ -37,7 +37,8 @@ public:
     using Failed = std::function<Error(const Error&)>;
 
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
-                                           std::span<const Receive> receives, Failed failed);
+                                           std::span<const Receive> receives, std::uint64_t call,
+                                           Failed failed);
 
     /// Everybody who waits returns, and nothing can be sent any more.
     void abort() noexcept;
@@ -71,7 +72,8 @@ private:
         std::thread connecting{};
     };
 
-    Message make(std::uint32_t peer, bool sends, const void* data, std::size_t bytes);
+    Message make(std::uint32_t peer, bool sends, const void* data, std::size_t bytes,
+                 std::uint64_t call);
     Result<void> begin(std::span<Message> batch);
     Result<void> connect(std::span<const std::uint32_t> peers);
     void connected(std::uint32_t peer, const Result<void>& result);

@@ -79,24 +79,28 @@ struct Ready {
 Ready wait_for(int send_fd, int receive_fd);
 
 /// Sends and receives parts, each as soon as it can be: neither direction waits for the other, so
-/// no ring of ranks blocks itself, however much each has to send.
+/// no ring of ranks blocks itself, however much each has to send. Where both can go on they take
+/// turns: on a slow link there is always something to receive, and nothing would be sent.
 /// \param send, receive  Result<void>(std::size_t part)
 template <class Send, class Receive>
 Result<void> flow(const Outlet& out, const Inlet& in, FlowShape shape, Send&& send,
                   Receive&& receive) {
     std::size_t sent = 0;
     std::size_t received = 0;
+    bool sends_next = true;
     while (sent < shape.sends || received < shape.receives) {
         Ready ready{.send = sent < shape.sends && sent < received + shape.lead,
                     .receive = received < shape.receives && received < sent + shape.lag};
         // The first part has an empty socket to go to.
         if (ready.send && ready.receive && sent > 0) ready = wait_for(out.fd(), in.fd());
-        if (ready.receive && (sent > 0 || !ready.send)) {
-            if (auto done = receive(received); !done) return done;
-            ++received;
-        } else {
+        const bool sends = ready.send && (sends_next || !ready.receive);
+        sends_next = !sends;
+        if (sends) {
             if (auto done = send(sent); !done) return done;
             ++sent;
+        } else {
+            if (auto done = receive(received); !done) return done;
+            ++received;
         }
     }
     return {};

@@ -80,8 +80,8 @@ private:
     Transport& transport_;
     int fd_;
     Event event_;
-    bool watched_;
     std::mutex mutex_;  ///< held while event_ is under way
+    bool watched_;
 };
 
 }  // namespace dtrun::collectives::over_gloo

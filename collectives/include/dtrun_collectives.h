@@ -4,13 +4,15 @@
  * operations are called by all its ranks in the same order with the same arguments, the data aside.
  * Functions return DTRUN_OK or another dtrun_code; dtrun_comm_error_text() says what happened.
  *
- * Data are in host memory, or in memory of the GPU that was current when the communicator was made,
- * as the options say. `in` and `out` may be the same where a function says so, and do not overlap otherwise.
+ * Data are in host memory, or in memory of a GPU, as the options say: of the one that was current when
+ * the communicator was made, or, where that was 0, as it is for a process that has not chosen, of the
+ * one with the rank's local rank, which becomes current. `in` and `out` may be the same where a function says so, and do not overlap otherwise.
  * `count` is a number of elements and may be 0; then the pointer may be NULL.
  *
  * Errors of all operations: PEER_LOST (the text names the rank), CANCELLED (dtrun_comm_abort()),
- * TIMED_OUT, INVALID (an argument, or ranks that disagree about the operation), INTERNAL. After an
- * error other than INVALID arguments the communicator is broken: free it, and make another, after
+ * TIMED_OUT, INVALID (an argument, or ranks that disagree about the operation), INTERNAL, FORKED (in
+ * a child that the rank has forked, where only dtrun_comm_free() does something). After an error
+ * other than INVALID arguments the communicator is broken: free it, and make another, after
  * dtrun_rejoin() if the membership has changed.
  */
 #ifndef DTRUN_COLLECTIVES_H
@@ -61,10 +63,11 @@ typedef struct dtrun_comm dtrun_comm;
 typedef struct dtrun_request dtrun_request;
 
 typedef struct dtrun_comm_options {
-    size_t size;         /* sizeof(dtrun_comm_options): what lies behind has its default */
-    const char* backend; /* "mpi", "gloo", or "nccl" with device_memory; NULL, "" or "auto":
+    size_t size; /* sizeof(dtrun_comm_options): what lies behind has its default */
+    const char*
+        backend; /* "mpi", "gloo", "oneccl", or "nccl" with device_memory; NULL, "" or "auto":
                             DTRUN_BACKEND, else the best that every rank has (dtrun_comm_why()) */
-    int64_t timeout_ms;  /* to make the communicator; 0: 300 s */
+    int64_t timeout_ms;           /* to make the communicator; 0: 300 s */
     int64_t operation_timeout_ms; /* of one operation; 0: none. A rank that is gone, and ranks that
                                      disagree, are noticed without it */
     const char* interfaces;       /* network interfaces or an address, separated by commas; NULL:
@@ -85,8 +88,9 @@ typedef struct dtrun_compression {
 /* A communicator of all ranks of the worker's job and generation; they all call it, in the same
  * order if they make several. The worker must outlive it.
  * options  NULL: all defaults
- * Errors: TIMED_OUT, INVALID, NOT_FOUND (no such backend here), REFUSED (ranks ask for different
- * backends), PEER_LOST, NO_LAUNCHER (several ranks and nobody who serves a store), INTERNAL */
+ * Errors: TIMED_OUT, INVALID, NOT_FOUND (no such backend here, or several ranks and nobody who serves
+ * a store), REFUSED (ranks ask for different backends), PEER_LOST (also: the job or this membership
+ * is over), INTERNAL */
 DTRUN_API int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options,
                                 dtrun_comm** comm);
 /* Ranks of `parent` with the same colour make a communicator, ordered by key and then by rank in

@@ -5,8 +5,10 @@
 namespace dtrun::collectives {
 namespace {
 
-/// MPI keeps messages of one sender, communicator and tag in order.
-constexpr int kTag = 1;
+/// MPI keeps messages of one sender, communicator and tag in order. Tags up to 32,767 are everywhere.
+int tag_of(std::uint64_t call) {
+    return static_cast<int>(call & 0x7fff);
+}
 
 std::size_t pieces_of(std::size_t bytes) {
     return (bytes + kPieceBytes - 1) / kPieceBytes;
@@ -34,24 +36,26 @@ int Messages::begin(std::size_t bytes, Post post) {
 }
 
 Result<std::unique_ptr<Pending>> Messages::start(Runtime& runtime, Runtime::Activity& activity,
-                                                 MPI_Comm comm, std::span<const Send> sends,
+                                                 MPI_Comm comm, std::uint64_t call,
+                                                 std::span<const Send> sends,
                                                  std::span<const Receive> receives) {
     std::size_t pieces = 0;
     for (const Send& send : sends) pieces += pieces_of(send.bytes);
     for (const Receive& receive : receives) pieces += pieces_of(receive.bytes);
     std::unique_ptr<Messages> messages(new Messages(runtime, activity, pieces));
+    const int tag = tag_of(call);
     const auto turn = runtime.turn();
     for (const Receive& receive : receives) {
         const int code = messages->begin(receive.bytes, [&](std::size_t at, int bytes, auto to) {
             return MPI_Irecv(static_cast<std::byte*>(receive.data) + at, bytes, MPI_BYTE,
-                             static_cast<int>(receive.peer), kTag, comm, to);
+                             static_cast<int>(receive.peer), tag, comm, to);
         });
         if (code != MPI_SUCCESS) return mpi_failed(code, "MPI_Irecv");
     }
     for (const Send& send : sends) {
         const int code = messages->begin(send.bytes, [&](std::size_t at, int bytes, auto to) {
             return MPI_Isend(static_cast<const std::byte*>(send.data) + at, bytes, MPI_BYTE,
-                             static_cast<int>(send.peer), kTag, comm, to);
+                             static_cast<int>(send.peer), tag, comm, to);
         });
         if (code != MPI_SUCCESS) return mpi_failed(code, "MPI_Isend");
     }

@@ -20,8 +20,10 @@ inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 /// Messages between members of a communicator that nobody else uses.
 class Messages final : public Pending {
 public:
+    /// \param call  of Group::expect()
     static Result<std::unique_ptr<Pending>> start(Runtime& runtime, Runtime::Activity& activity,
-                                                  MPI_Comm comm, std::span<const Send> sends,
+                                                  MPI_Comm comm, std::uint64_t call,
+                                                  std::span<const Send> sends,
                                                   std::span<const Receive> receives);
     ~Messages() override;
     void poll() override;

@@ -73,7 +73,7 @@ Result<void> MpiGroup::exchange(std::span<const Send> sends, std::span<const Rec
 
 Result<std::unique_ptr<Pending>> MpiGroup::start(std::span<const Send> sends,
                                                  std::span<const Receive> receives) {
-    return Messages::start(runtime_, activity_, comm_, sends, receives);
+    return Messages::start(runtime_, activity_, comm_, expected_, sends, receives);
 }
 
 void MpiGroup::abort() noexcept {

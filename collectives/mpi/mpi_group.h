@@ -42,6 +42,7 @@ public:
                                            std::span<const Receive> receives) override;
     /// MPI cannot be called back: MPI_Abort, which ends all ranks of the job.
     void abort() noexcept override;
+    void expect(std::uint64_t call) override { expected_ = call; }
 
 private:
     template <class Function>
@@ -65,6 +66,7 @@ private:
     std::uint32_t rank_;
     std::uint32_t size_;
     GroupFacts facts_;
+    std::uint64_t expected_ = 0;
     std::vector<int> counts_;   ///< of allgatherv
     std::vector<int> offsets_;  ///< likewise
 };

@@ -120,7 +120,7 @@ private:
 };
 
 struct CommunicatorOptions {
-    std::string backend = "auto";  ///< "mpi", "gloo", "nccl"
+    std::string backend = "auto";  ///< "mpi", "gloo", "oneccl", "nccl"
     std::chrono::milliseconds timeout{300'000};
     std::chrono::milliseconds operation_timeout{0};  ///< 0: none
     std::string interfaces;                          ///< or an address, separated by commas
@@ -261,6 +261,12 @@ public:
     template <class T>
     void recv(T* data, std::size_t count, std::uint32_t from) {
         check(dtrun_recv(handle(), data, count, DTypeOf<T>::value, from));
+    }
+    /// Both at once.
+    template <class T>
+    void sendrecv(const T* out, std::size_t out_count, std::uint32_t to, T* in,
+                  std::size_t in_count, std::uint32_t from) {
+        check(dtrun_sendrecv(handle(), out, out_count, to, in, in_count, from, DTypeOf<T>::value));
     }
     void barrier() { check(dtrun_comm_barrier(handle())); }
 

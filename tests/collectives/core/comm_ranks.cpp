@@ -6,6 +6,7 @@
 #include <dtrun/communicator.h>
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <chrono>
 #include <cmath>
@@ -153,6 +154,9 @@ void parts(Communicator& comm) {
         if (rank == 0) comm.send(out.data() + 1, 1, 1);
         if (rank == 1) comm.recv(&word, 1, 0);
         REQUIRE(rank != 1 || word == 1);
+        const std::int32_t mine_to_go = static_cast<std::int32_t>(rank);
+        comm.sendrecv(&mine_to_go, 1, (rank + 1) % size, &word, 1, (rank + size - 1) % size);
+        REQUIRE(word == static_cast<std::int32_t>((rank + size - 1) % size));
     }
     std::vector<bfloat16> halves(7, bfloat16{0x3f80});  // 1.0
     comm.allreduce(halves.data(), halves.size(), Reduce::average);
@@ -176,14 +180,43 @@ void splits(Communicator& comm) {
     REQUIRE(again.size() == host.size());
 }
 
+/// A child has none of the threads and connections; it is told so, and waits for nobody.
+void forked(Communicator& comm) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        int code = 1;
+        try {
+            comm.barrier();
+        } catch (const Error& error) {
+            code = error.is(DTRUN_FORKED) ? 0 : 2;
+        }
+        const Communicator ended = std::move(comm);
+        ::_exit(code);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    REQUIRE(WEXITSTATUS(status) == 0);
+}
+
 void works(Worker& worker, const CommunicatorOptions& options) {
     Communicator comm(worker, options);
     REQUIRE(comm.rank() == worker.rank());
     REQUIRE(comm.size() == worker.world_size());
-    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits}) check(comm);
+    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits, forked})
+        check(comm);
     Communicator other(worker, options);  // beside the first
     other.barrier();
     comm.barrier();
+    std::vector<std::vector<float>> arrays(8, std::vector<float>(100'000, 1));
+    std::vector<Future> futures;
+    {
+        Communicator brief(worker, options);
+        for (auto& array : arrays)
+            futures.push_back(brief.start_allreduce(array.data(), array.data(), array.size()));
+    }  // waits for them
+    for (Future& future : futures) REQUIRE(future.wait_for(std::chrono::milliseconds(0)));
+    for (const auto& array : arrays) REQUIRE(array.back() == static_cast<float>(comm.size()));
     try {
         comm.broadcast(static_cast<float*>(nullptr), 3, 0);
         REQUIRE(false);
@@ -196,27 +229,38 @@ void works(Worker& worker, const CommunicatorOptions& options) {
                     std::string(comm.why()).c_str());
 }
 
-/// What ranks are told when one of them goes wrong in the middle.
+/// What ranks are told when one of them goes wrong in the middle: in allreduce(), or in split() with
+/// modes that begin so.
 void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::string& how) {
     Communicator comm(worker, options);
     std::vector<float> values(1 << 20, 1);
     const std::uint32_t culprit = comm.size() - 1;
     std::thread aborter;
+    const bool splitting = how.rfind("split ", 0) == 0;
+    const std::string what = splitting ? how.substr(6) : how;
+    const auto meet = [&] {
+        if (splitting && what != "disagrees")
+            comm.split(0);
+        else if (splitting)
+            comm.rank() == culprit ? comm.barrier() : static_cast<void>(comm.split(0));
+        else
+            comm.allreduce(values.data(), values.size());
+    };
     try {
         comm.allreduce(values.data(), values.size());
         if (comm.rank() == culprit) {
-            if (how == "killed") ::raise(SIGKILL);
-            if (how == "leaves") return;
-            if (how == "disagrees") values.pop_back();
-            if (how == "aborts")
+            if (what == "killed") ::raise(SIGKILL);
+            if (what == "leaves") return;
+            if (what == "disagrees") values.pop_back();
+            if (what == "aborts")
                 aborter = std::thread([&comm] {
                     std::this_thread::sleep_for(std::chrono::milliseconds(200));
                     comm.abort("rank 3 has seen enough");
                 });
         }
-        const bool waits = how == "aborts" && comm.rank() == 0;  // and so do all the others
+        const bool waits = what == "aborts" && comm.rank() == 0;  // and so do all the others
         if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(1'500));
-        comm.allreduce(values.data(), values.size());
+        meet();
         std::printf("nothing happened\n");
     } catch (const Error& error) {
         std::printf("%s: %s\n", dtrun_code_name(error.code().value()), error.what());

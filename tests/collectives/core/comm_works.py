@@ -1,6 +1,7 @@
 """A rank in Python: every function of dtrun.collectives on NumPy arrays. comm_works.py BACKEND"""
 
 import sys
+import threading
 
 import numpy
 
@@ -37,7 +38,14 @@ def main():
             assert numpy.linalg.norm(sums - exact) < bound * numpy.linalg.norm(exact), name
             assert size == 1 or error.any()
         future = comm.start_allreduce(numpy.ones(10), op="average")
-        assert future.result(timeout=60).tolist() == [1.0] * 10
+        answers = []
+        readers = [threading.Thread(target=lambda: answers.append(future.result(timeout=60).tolist()))
+                   for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        assert answers == [[1.0] * 10] * 3
         arrays = [numpy.full(i, 1.0, numpy.float32) for i in range(20)]
         comm.allreduce_many(arrays, compression="int8", errors=[numpy.zeros_like(a) for a in arrays])
         assert all(numpy.allclose(a, size, rtol=0.02) for a in arrays)
@@ -66,6 +74,8 @@ def main():
                 comm.send(b"hello", 1)
             else:
                 assert bytes(comm.recv(bytearray(5), 0)) == b"hello"
+            other = comm.sendrecv(numpy.array([rank]), 1 - rank, numpy.empty(1, numpy.int64), 1 - rank)
+            assert other[0] == 1 - rank
         half = comm.split(rank % 2)
         assert half.size == (size + 1 - rank % 2) // 2
         half.close()
@@ -79,6 +89,15 @@ def main():
         refused(lambda: comm.broadcast(b"constant"))
         comm.barrier()
         assert comm.backend == sys.argv[1] and "transport:" in comm.facts
+        worker.barrier("used")
+        before, _ = worker.list_keys(f"dtrun/comm/{worker.job}/")
+        worker.barrier("counted")
+        for _ in range(3):
+            with Communicator(worker, sys.argv[1]) as brief:
+                brief.barrier()
+        worker.barrier("closed")
+        after, _ = worker.list_keys(f"dtrun/comm/{worker.job}/")
+        assert after == before, (before, after)
     print("ok")
 
 

@@ -1,10 +1,13 @@
 // A rank for dtrun to start: every operation of a backend against the reference, over the real
-// network. group_ranks BACKEND [thorough]
+// network, between all of the ranks, all but one, ...
+// group_ranks BACKEND [thorough]
 #include "collectives/backends.h"
 #include "collectives/host_address.h"
 #include "collectives/worker_store.h"
 #include "tests/collectives/support/group_checks.h"
 #include "worker/include/dtrun.h"
+
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <numeric>
@@ -14,26 +17,42 @@ using namespace dtrun::collectives;
 
 namespace {
 
-Result<void> check(dtrun_worker* worker, const std::string& backend, bool thorough) {
-    WorkerStore store(worker);
-    const auto plugin = load_backend(backend);
-    if (!plugin) return std::unexpected(plugin.error());
+/// Between the ranks below `size`, of which this is one.
+Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, WorkerStore& store,
+                           std::uint32_t size, bool thorough) {
     GroupSpec spec;
     spec.rank = dtrun_rank(worker);
-    spec.size = dtrun_world_size(worker);
+    spec.size = size;
     spec.members.resize(spec.size);
     std::iota(spec.members.begin(), spec.members.end(), 0u);
     spec.store = &store;
-    spec.prefix = "group_ranks";
+    spec.prefix = fmt::format("group_ranks/{}/", size);
     spec.generation = dtrun_generation(worker);
     spec.interfaces = interfaces_from_environment();
     spec.address = own_address(spec.interfaces);
     spec.local_rank = dtrun_local_rank(worker);
-    auto group = (*plugin)->connect(spec);
+    auto group = plugin.connect(spec);
     if (!group) return std::unexpected(group.error());
     CheckOptions options;
     options.thorough = thorough;
+    // Sizes have been tried with all ranks.
+    if (size < dtrun_world_size(worker) && !thorough) {
+        options.counts = {1027};
+        options.large_bytes = 0;
+    }
     return check_group(**group, spec, options);
+}
+
+Result<void> check(dtrun_worker* worker, const std::string& backend, bool thorough) {
+    WorkerStore store(worker);
+    const auto plugin = load_backend(backend);
+    if (!plugin) return std::unexpected(plugin.error());
+    // All of them first, because MPI begins with all.
+    for (std::uint32_t size = dtrun_world_size(worker); size > dtrun_rank(worker); --size) {
+        auto checked = check_between(worker, **plugin, store, size, thorough);
+        if (!checked) return checked;
+    }
+    return {};
 }
 
 }  // namespace

@@ -10,10 +10,14 @@ TEST_CASE("what goes on behind and what is done at once keep their order", "[col
     std::vector<int> done;  // only one at a time writes
     {
         WorkQueue queue;
-        queue.run([&] { done.push_back(0); });
+        const auto do_now = [&](int i) {
+            const auto turn = queue.wait_for_turn();
+            done.push_back(i);
+        };
+        do_now(0);
         for (int i = 1; i < 50; i += 2) {
             queue.start([&done, i] { done.push_back(i); });
-            queue.run([&done, i] { done.push_back(i + 1); });
+            do_now(i + 1);
         }
         queue.start([&] { done.push_back(51); });
     }  // waits
@@ -32,13 +36,13 @@ TEST_CASE("threads that call at once take turns, and one that throws lets the ne
         threads.emplace_back([&] {
             for (int k = 0; k < 100; ++k) {
                 try {
-                    queue.run([&] {
-                        most = std::max(most, ++inside);
-                        --inside;
-                        if (k % 10 == 0) throw std::runtime_error("no");
-                    });
+                    const auto turn = queue.wait_for_turn();
+                    most = std::max(most, ++inside);
+                    --inside;
+                    if (k % 10 == 0) throw std::runtime_error("no");
                 } catch (const std::runtime_error&) {
-                    queue.run([&] { ++thrown; });
+                    const auto turn = queue.wait_for_turn();
+                    ++thrown;
                 }
             }
         });

@@ -73,7 +73,7 @@ TEST_CASE("abort() ends a call that waits, there and at the others", "[gloo]") {
         REQUIRE_FALSE(results[0].has_value());
         REQUIRE_FALSE(results[1].has_value());
         CHECK(results[0].error().code == Errc::closed);
-        CHECK(groups[0]->lost() == 1u);
+        CHECK(groups[0]->lost().has_value());  // rank 2 may have passed it on first
         CHECK(results[1].error().code == Errc::cancelled);
         CHECK(groups[1]->barrier().error().code == Errc::cancelled);
         CHECK_FALSE(groups[1]->lost().has_value());

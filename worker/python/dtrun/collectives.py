@@ -22,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import threading
 from types import TracebackType
 from typing import Any, List, Optional, Sequence, Tuple, Type
 
@@ -86,6 +87,7 @@ def _load() -> ctypes.CDLL:
         "alltoall": [comm, data, data, size, number],
         "send": [comm, data, size, number, rank],
         "recv": [comm, data, size, number, rank],
+        "sendrecv": [comm, data, size, rank, data, size, rank, number],
         "request_wait": [ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int)],
     }
     for name, arguments in signatures.items():
@@ -125,29 +127,34 @@ def _invalid(text: str) -> Error:
 class _Array:
     """Where an array's elements are, how many, of which type."""
 
+    __slots__ = ("address", "count", "dtype", "keep")
+
     def __init__(self, array: Any, writable: bool) -> None:
-        bfloat16 = getattr(getattr(array, "dtype", None), "name", "") == "bfloat16"
-        view = memoryview(array.view("uint16") if bfloat16 else array)
+        bfloat16 = False
+        try:
+            view = memoryview(array)
+        except ValueError:  # NumPy has no format for it
+            bfloat16 = getattr(getattr(array, "dtype", None), "name", "") == "bfloat16"
+            if not bfloat16:
+                raise
+            view = memoryview(array.view("uint16"))
         if not view.c_contiguous:
             raise _invalid("the elements of the array do not lie one behind the other; copy it")
         if writable and view.readonly:
             raise _invalid("the array is read-only")
-        key = (view.format.lstrip("@=<"), view.itemsize)
-        if bfloat16:
-            self.dtype = _BFLOAT16
-        elif key in _DTYPES:
-            self.dtype = _DTYPES[key]
-        else:
+        itemsize = view.itemsize
+        dtype = _BFLOAT16 if bfloat16 else _DTYPES.get((view.format.lstrip("@=<"), itemsize))
+        if dtype is None:
             raise _invalid(f"no collectives for elements of format {view.format!r}")
-        self.count = view.nbytes // view.itemsize
-        self.nbytes = view.nbytes
+        self.dtype = dtype
+        self.count = view.nbytes // itemsize
         self.keep = view
-        self.address = self._address(view) if view.nbytes else None
+        self.address = self._address(view) if self.count else None
 
     @staticmethod
     def _address(view: memoryview) -> int:
         if not view.readonly:
-            return ctypes.addressof(ctypes.c_char.from_buffer(view.cast("B")))
+            return ctypes.addressof(ctypes.c_char.from_buffer(view))
         buffer = _PyBuffer()
         ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
         address = buffer.buf
@@ -191,19 +198,35 @@ class Future:
 
     def __init__(self, request: ctypes.c_void_p, keep: Any, value: Any) -> None:
         self._request: Optional[ctypes.c_void_p] = request
+        self._lock = threading.Lock()  # of one that waits
+        self._error: Optional[Error] = None
         self._keep = keep
         self._value = value
 
     def result(self, timeout: Optional[float] = None) -> Any:
         """The array it was for, once it is done. :raises TimedOut: it goes on; and those of the operation"""
-        if self._request is not None:
-            ms = -1 if timeout is None else max(0, round(timeout * 1000))
-            done = ctypes.c_int()
-            code = _library.dtrun_request_wait(self._request, ms, ctypes.byref(done))
-            if done.value:
-                self._request = self._keep = None
+        seconds = -1 if timeout is None else max(0, timeout)
+        if not self._lock.acquire(timeout=seconds):
+            raise TimedOut(Code.TIMED_OUT, "the operation goes on")
+        try:
+            if self._request is not None:
+                self._wait(-1 if timeout is None else round(seconds * 1000))
+            if self._error is not None:
+                raise self._error
+            return self._value
+        finally:
+            self._lock.release()
+
+    def _wait(self, ms: int) -> None:
+        done = ctypes.c_int()
+        code = _library.dtrun_request_wait(self._request, ms, ctypes.byref(done))
+        try:
             _check(code)
-        return self._value
+        except Error as error:
+            if not done.value:
+                raise
+            self._error = error
+        self._request = self._keep = None
 
     def __del__(self) -> None:
         if self._request is not None:
@@ -220,7 +243,7 @@ class Communicator:
                  operation_timeout: Optional[float] = None, interfaces: str = "") -> None:
         """All ranks of the worker call it.
 
-        :param backend: "mpi", "gloo" or "auto"
+        :param backend: "mpi", "gloo", "oneccl" or "auto"
         :param timeout: seconds until all have come
         :param operation_timeout: of one operation; None: none
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
@@ -440,6 +463,13 @@ class Communicator:
         taken = _Array(array, writable=True)
         _check(_library.dtrun_recv(self._get(), taken.address, taken.count, taken.dtype, source))
         return array
+
+    def sendrecv(self, array: Any, to: int, out: Any, source: int) -> Any:
+        """Both at once."""
+        given, taken, value = self._two(array, out)
+        _check(_library.dtrun_sendrecv(self._get(), given.address, given.count, to, taken.address, taken.count,
+                                       source, given.dtype))
+        return value
 
     def barrier(self) -> None:
         _check(_library.dtrun_comm_barrier(self._get()))
