@@ -60,5 +60,5 @@ target_link_libraries(dtrun_codec_cuda PRIVATE ${DTRUN_CUDART_STATIC} Threads::T
 target_link_options(dtrun_codec_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs)
 set_target_properties(dtrun_codec_cuda PROPERTIES LINKER_LANGUAGE CXX
                       LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
-install(TARGETS dtrun_codec_cuda COMPONENT client
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends)
+install(TARGETS dtrun_codec_cuda COMPONENT collectives
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT collectives)

@@ -406,6 +406,42 @@ __global__ void __launch_bounds__(kThreads)
     store_values(error, place, lost);
 }
 
+/// Segments of one launch, and where they begin in what they are gathered in: as many as fit into
+/// the arguments of a kernel.
+constexpr unsigned kSegmentsMax = 64;
+struct Segments {
+    Segment of[kSegmentsMax];
+    std::size_t begin[kSegmentsMax];
+};
+
+/// blockIdx.y is the segment.
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const __grid_constant__ Segments segments, float* values, float* errors) {
+    const Segment segment = segments.of[blockIdx.y];
+    const std::size_t begin = segments.begin[blockIdx.y];
+    const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
+         i < segment.count; i += step) {
+        float value = segment.in[i];
+        if (segment.error != nullptr) value = __fadd_rn(value, segment.error[i]);
+        values[begin + i] = value;
+        if (errors != nullptr) errors[begin + i] = 0.0f;
+    }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    scatter_kernel(const __grid_constant__ Segments segments, const float* values,
+                   const float* errors) {
+    const Segment segment = segments.of[blockIdx.y];
+    const std::size_t begin = segments.begin[blockIdx.y];
+    const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
+         i < segment.count; i += step) {
+        segment.out[i] = values[begin + i];
+        if (segment.error != nullptr) segment.error[i] = errors[begin + i];
+    }
+}
+
 template <class T>
 __device__ T quotient(T value, std::uint32_t divisor) {
     return static_cast<T>(static_cast<long long>(value) / static_cast<long long>(divisor));
@@ -522,6 +558,55 @@ int combine_cuda(Format format, Rounding rounding, std::uint64_t seed, const Cud
     });
 }
 
+/// Calls use(grid, segments) for as many segments at a time as a kernel takes.
+template <class Use>
+int launch_segments(const Segment* segments, std::size_t number, Use&& use) {
+    constexpr std::size_t each = 4 * kThreads;  // values of a block of threads
+    constexpr std::size_t grid_max = 4096;
+    std::size_t begin = 0;
+    for (std::size_t next = 0; next < number;) {
+        Segments some{};
+        unsigned taken = 0;
+        std::size_t longest = 0;
+        for (; next < number && taken < kSegmentsMax; next++) {
+            const std::size_t count = segments[next].count;
+            if (count == 0) continue;
+            some.of[taken] = segments[next];
+            some.begin[taken++] = begin;
+            begin += count;
+            if (count > longest) longest = count;
+        }
+        if (taken == 0) break;
+        const std::size_t blocks = (longest + each - 1) / each;
+        use(dim3(static_cast<unsigned>(blocks < grid_max ? blocks : grid_max), taken), some);
+        if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+}
+
+int gather_cuda(const Segment* segments, std::size_t number, float* values, float* errors,
+                void* stream) {
+    return launch_segments(segments, number, [&](dim3 grid, const Segments& some) {
+        gather_kernel<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(some, values,
+                                                                                errors);
+    });
+}
+
+int scatter_cuda(const Segment* segments, std::size_t number, const float* values,
+                 const float* errors, void* stream) {
+    return launch_segments(segments, number, [&](dim3 grid, const Segments& some) {
+        scatter_kernel<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(some, values,
+                                                                                 errors);
+    });
+}
+
+int check_cuda() {
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, gather_kernel);
+    if (error != cudaSuccess) cudaGetLastError();  // which would be taken for that of a launch
+    return error;
+}
+
 template <class T>
 void divide_as(void* data, std::size_t count, std::uint32_t divisor, cudaStream_t stream) {
     constexpr std::size_t grid_max = 65'536;
@@ -567,7 +652,8 @@ const char* text_of(int error) {
 }
 
 constexpr CudaCodecs kCodecs = {
-    CudaCodecs::kAbi, encode_cuda, decode_cuda, decode_add_cuda, combine_cuda, divide_cuda, text_of,
+    CudaCodecs::kAbi, check_cuda,  encode_cuda,  decode_cuda, decode_add_cuda,
+    combine_cuda,     gather_cuda, scatter_cuda, divide_cuda, text_of,
 };
 
 }  // namespace

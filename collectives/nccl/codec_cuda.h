@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/codec/format.h"
+#include "collectives/compression.h"
 #include "collectives/types.h"
 
 #include <cstddef>
@@ -30,9 +30,11 @@ struct CudaPiece {
 /// In a library of its own, libdtrun_codec_cuda.so, that is loaded where there is a GPU: it has the
 /// CUDA runtime inside.
 struct CudaCodecs {
-    static constexpr std::uint32_t kAbi = 1;
+    static constexpr std::uint32_t kAbi = 2;
     std::uint32_t abi;
 
+    /// Whether there is code for the current device, and a driver that is new enough: 0, or why not.
+    int (*check)();
     int (*encode)(Format format, Rounding rounding, std::uint64_t seed, const float* values,
                   std::size_t count, std::byte* out, float* error, void* stream);
     int (*decode)(Format format, const std::byte* in, std::size_t count, float* values,
@@ -46,6 +48,15 @@ struct CudaCodecs {
     /// \param values  if not null, gets the decoded values of `out`
     int (*combine)(Format format, Rounding rounding, std::uint64_t seed, const CudaPiece& piece,
                    std::byte* out, float* error, float* values, void* stream);
+    /// Puts the values of segments one behind the other, with the errors of the last call, where
+    /// there are any: values[i] = in[i] + error[i].
+    /// \param values  may be `out` of a single segment
+    /// \param errors  if not null, becomes 0; may be `error` of a single segment
+    int (*gather)(const Segment* segments, std::size_t number, float* values, float* errors,
+                  void* stream);
+    /// And back again: out[i] = values[i], and error[i] = errors[i] where a segment keeps errors.
+    int (*scatter)(const Segment* segments, std::size_t number, const float* values,
+                   const float* errors, void* stream);
     /// divide() of reduce.h
     int (*divide)(void* data, std::size_t count, DType type, std::uint32_t divisor, void* stream);
     /// Of what the others return; lives for ever.

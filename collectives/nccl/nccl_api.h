@@ -141,6 +141,9 @@ struct GpuFunctions {
     int (*event_query)(GpuEvent*) = nullptr;
     int (*malloc)(void**, std::size_t) = nullptr;
     int (*free)(void*) = nullptr;
+    /// Memory of the host that copies need not be staged for.
+    int (*host_alloc)(void**, std::size_t, unsigned) = nullptr;
+    int (*host_free)(void*) = nullptr;
     int (*memcpy)(void*, const void*, std::size_t, int) = nullptr;
     int (*memcpy_async)(void*, const void*, std::size_t, int, GpuStream*) = nullptr;
     int (*get_last_error)() = nullptr;

@@ -36,7 +36,9 @@ public:
     Result<Communicators> run(int device);
 
 private:
-    Result<void> publish(int device);
+    Result<UniqueId> make_id() const;
+    Result<std::vector<UniqueId>> share_ids();
+    Result<void> publish();
     Result<std::vector<UniqueId>> fetch_ids();
     Result<void> init(Communicators& made, std::vector<UniqueId>& ids);
     Result<void> split(Communicators& made);
@@ -59,8 +61,8 @@ private:
 };
 
 Result<Communicators> Bootstrap::run(int device) {
-    if (auto ok = publish(device); !ok) return std::unexpected(ok.error());
-    auto ids = fetch_ids();
+    place_ = place_of(library_, device);
+    auto ids = share_ids();
     if (!ids) return std::unexpected(ids.error());
     Communicators made;
     auto ok = init(made, *ids);
@@ -71,24 +73,36 @@ Result<Communicators> Bootstrap::run(int device) {
     return std::unexpected(ok.error());
 }
 
+Result<UniqueId> Bootstrap::make_id() const {
+    UniqueId id{};
+    if (const NcclResult made = library_.nccl.get_unique_id(&id); made != NcclResult::success)
+        return std::unexpected(explain(nullptr, made, "ncclGetUniqueId"));
+    return id;
+}
+
+/// One rank may have no store: nobody else needs its id.
+Result<std::vector<UniqueId>> Bootstrap::share_ids() {
+    if (spec_.size == 1) {
+        const auto id = make_id();
+        if (!id) return std::unexpected(id.error());
+        return std::vector<UniqueId>{*id};
+    }
+    if (auto ok = publish(); !ok) return std::unexpected(ok.error());
+    return fetch_ids();
+}
+
 /// Where this rank is, and the id if it is to make one.
-Result<void> Bootstrap::publish(int device) {
-    char bus_id[32] = "";
-    library_.gpu.device_get_pci_bus_id(bus_id, sizeof bus_id, device);
-    char host[256] = "";
-    ::gethostname(host, sizeof host - 1);
-    place_ = fmt::format("{} {}", host, bus_id);
+Result<void> Bootstrap::publish() {
     std::vector<KeyStore::Pair> pairs{{place_key(spec_.prefix, spec_.rank), place_}};
 
     const std::uint32_t ids =
         ids_for(spec_.size, settings_, library_.nccl.comm_init_rank_scalable != nullptr);
     if (const auto number = id_made_by(spec_.rank, spec_.size, ids)) {
-        UniqueId id{};
-        if (const NcclResult made = library_.nccl.get_unique_id(&id); made != NcclResult::success)
-            return std::unexpected(explain(nullptr, made, "ncclGetUniqueId"));
-        pairs.emplace_back(id_key(*number), encode_id(id, library_.version));
+        const auto id = make_id();
+        if (!id) return std::unexpected(id.error());
+        pairs.emplace_back(id_key(*number), encode_id(*id, library_.version));
     }
-    if (auto ok = spec_.store->set(pairs); !ok) return fail(ok.error(), "nccl: the job's store");
+    if (auto ok = spec_.store->set(pairs); !ok) return fail(ok.error(), "the job's store");
     return {};
 }
 
@@ -105,8 +119,7 @@ Result<std::vector<UniqueId>> Bootstrap::fetch_ids() {
             found = std::move(*values);
             break;
         }
-        if (values.error().code != Errc::timed_out)
-            return fail(values.error(), "nccl: the job's store");
+        if (values.error().code != Errc::timed_out) return fail(values.error(), "the job's store");
         if (auto ok = look_for_failures(); !ok) return std::unexpected(ok.error());
         if (time_left() == milliseconds(0))
             return std::unexpected(too_late("waiting for the unique id"));
@@ -114,7 +127,7 @@ Result<std::vector<UniqueId>> Bootstrap::fetch_ids() {
     std::vector<UniqueId> ids;
     for (const std::string& text : found) {
         auto id = decode_id(text, library_);
-        if (!id) return fail(id.error(), "nccl");
+        if (!id) return std::unexpected(id.error());
         ids.push_back(*id);
     }
     return ids;
@@ -169,8 +182,8 @@ Result<void> Bootstrap::look_for_failures() {
     if (Clock::now() < next_look_ || spec_.size == 1) return {};
     next_look_ = Clock::now() + kLookForFailures;
     const auto failed = spec_.store->find(failed_key(spec_.prefix));
-    if (!failed && failed.error().code == Errc::cancelled)
-        return fail(failed.error(), "nccl: the job's store");
+    if (!failed && (failed.error().code == Errc::cancelled || failed.error().code == Errc::closed))
+        return fail(failed.error(), "the job's store");
     if (failed && *failed) return fail(Errc::closed, "{}", **failed);
     return {};
 }
@@ -179,13 +192,14 @@ Error Bootstrap::explain(NcclComm* comm, NcclResult result, const char* what) co
     std::string text = library_.nccl_error(result, comm);
     if (result == NcclResult::invalid_usage)
         if (const std::string more = sharing_one_gpu(); !more.empty())
-            return {Errc::invalid_input, "nccl: " + more};
+            return {Errc::invalid_input, more};
     const Errc code = result == NcclResult::remote_error ? Errc::closed : Errc::internal;
-    return {code, fmt::format("nccl: {}: {}", what, text)};
+    return {code, fmt::format("{}: {}", what, text)};
 }
 
 /// Of all ranks, if all have come.
 Result<std::vector<std::string>> Bootstrap::all_places() const {
+    if (spec_.size == 1) return std::vector<std::string>{place_};
     std::vector<std::uint32_t> all(spec_.size);
     std::iota(all.begin(), all.end(), 0u);
     return places(*spec_.store, spec_.prefix, all, kLookForFailures);
@@ -221,14 +235,13 @@ Error Bootstrap::too_late(const char* what) const {
     if (count > 0)
         return {
             Errc::timed_out,
-            fmt::format("nccl: not all {} ranks have come within {}: {} {} {} missing", spec_.size,
-                        time, count == 1 ? "rank" : "ranks", missing, count == 1 ? "is" : "are")};
-    return {
-        Errc::timed_out,
-        fmt::format("nccl: all {} ranks are there, but {} has not ended within {}: can they reach "
-                    "each other through the interfaces of NCCL_SOCKET_IFNAME? (NCCL_DEBUG=INFO "
-                    "tells more)",
-                    spec_.size, what, time)};
+            fmt::format("not all {} ranks have come within {}: {} {} {} missing", spec_.size, time,
+                        count == 1 ? "rank" : "ranks", missing, count == 1 ? "is" : "are")};
+    return {Errc::timed_out,
+            fmt::format("all {} ranks are there, but {} has not ended within {}: can they reach "
+                        "each other through the interfaces of NCCL_SOCKET_IFNAME? (NCCL_DEBUG=INFO "
+                        "tells more)",
+                        spec_.size, what, time)};
 }
 
 milliseconds Bootstrap::time_left() const {
@@ -251,6 +264,14 @@ std::optional<std::uint32_t> id_made_by(std::uint32_t rank, std::uint32_t size, 
         return rank % (share + 1) == 0 ? std::optional(rank / (share + 1)) : std::nullopt;
     const std::uint32_t behind = rank - in_larger;
     return behind % share == 0 ? std::optional(larger + behind / share) : std::nullopt;
+}
+
+std::string place_of(const NcclLibrary& library, int device) {
+    char bus_id[32] = "";
+    library.gpu.device_get_pci_bus_id(bus_id, sizeof bus_id, device);
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    return fmt::format("{} {}", host, bus_id);
 }
 
 Result<std::vector<std::string>> places(KeyStore& store, const std::string& prefix,

@@ -18,6 +18,10 @@ struct Settings {
     bool blocking_operations = true;
     /// How long ranks wait for each other at a group's end before they go without.
     std::chrono::milliseconds close_within{5'000};
+    /// The file with the codecs for the GPU; "": beside the plug-in.
+    std::string codecs;
+    /// Values of a compressed allreduce that are in the works at a time, of all ranks' pieces.
+    std::size_t compressed_values = 16 << 20;
 };
 
 /// Communicators that were made together and are given up together.
@@ -31,7 +35,9 @@ std::uint32_t ids_for(std::uint32_t size, const Settings& settings, bool scalabl
 /// (ncclCommInitRankScalable's rule).
 std::optional<std::uint32_t> id_made_by(std::uint32_t rank, std::uint32_t size, std::uint32_t ids);
 
-/// Where each rank of `ranks` is, as it has told the store: "host 0000:3b:00.0".
+/// Where this process is, with this GPU: "host 0000:3b:00.0".
+std::string place_of(const NcclLibrary& library, int device);
+/// Where each rank of `ranks` is, as it has told the store.
 Result<std::vector<std::string>> places(KeyStore& store, const std::string& prefix,
                                         std::span<const std::uint32_t> ranks,
                                         std::chrono::milliseconds timeout);
@@ -42,7 +48,7 @@ std::string encode_id(const UniqueId& id, int version);
 Result<UniqueId> decode_id(std::string_view text, const NcclLibrary& library);
 
 /// Makes the communicator of a group on the current device: rank 0 publishes a unique id in the
-/// store, all join.
+/// store, all join. A single rank needs no store.
 /// Errc: timed_out (names who has not come), closed (another one has failed), invalid_input (two
 /// ranks on one GPU, different versions), internal
 Result<Communicators> bootstrap(const NcclLibrary& library, const GroupSpec& spec,

@@ -1,5 +1,6 @@
 #include "collectives/nccl/nccl_facts.h"
 
+#include <strings.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
@@ -28,7 +29,8 @@ std::string gpu_of(std::string_view place) {
 std::string log_path(const HostView& host) {
     const std::string level = host.environment("NCCL_DEBUG");
     const std::string pattern = host.environment("NCCL_DEBUG_FILE");
-    if (level != "INFO" && level != "TRACE") return {};
+    if (::strcasecmp(level.c_str(), "INFO") != 0 && ::strcasecmp(level.c_str(), "TRACE") != 0)
+        return {};
     std::string path;
     for (std::size_t i = 0; i < pattern.size(); ++i) {
         if (pattern[i] != '%' || i + 1 == pattern.size()) {
@@ -39,7 +41,7 @@ std::string log_path(const HostView& host) {
         switch (pattern[++i]) {
             case 'h':
                 ::gethostname(name, sizeof name - 1);
-                path += name;
+                path += std::string_view(name).substr(0, std::string_view(name).find('.'));
                 break;
             case 'p':
                 path += std::to_string(::getpid());
@@ -128,6 +130,9 @@ std::string remote_access(const HostView& host, const std::string& own,
         return "no: no rank on another host";
     if (const auto off = turned_off(host, "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL"))
         return "no: " + *off;
+    if (const std::string net = host.environment("NCCL_NET");
+        ::strcasecmp(net.c_str(), "Socket") == 0)
+        return "no: NCCL_NET=" + net;
     if (!has_entries(host, "/sys/class/infiniband"))
         return "no: no network card with RDMA (/sys/class/infiniband is empty)";
     // What lets the card reach the GPU's memory: a module, or DMA-BUF, which comes with NVIDIA's open

@@ -20,7 +20,10 @@ constexpr std::chrono::seconds kStopWithin{2};
 /// Operations that take longer are not worth a processor's whole time.
 constexpr microseconds kSpin{5'000};
 constexpr unsigned kSpinsPerQuestion = 32;
-constexpr std::size_t kScratchBytes = 256;
+/// What allgather_on_host() sends at a time, of all ranks together: allocated when the group is made, since
+/// allocating waits for whatever the GPU is doing.
+constexpr std::size_t kScratchBytes = 64 << 10;
+constexpr std::size_t kScratchBytesOfRankMin = 16;
 /// Of groups that are larger, facts() looks at the ranks nearby.
 constexpr std::uint32_t kPlacesMax = 256;
 
@@ -47,12 +50,16 @@ private:
 /// A GPU that this thread has chosen itself, else the one of the rank's number on its host.
 Result<int> choose_device(const NcclLibrary& library, const GroupSpec& spec) {
     const auto count = library.device_count();
-    if (!count) return fail(count.error(), "nccl");
+    if (!count) return std::unexpected(count.error());
     int device = 0;
     library.gpu.get_device(&device);
     if (device == 0) device = static_cast<int>(spec.local_rank) % *count;
-    if (const int code = library.gpu.set_device(device); code != kGpuSuccess)
-        return fail(Errc::internal, "nccl: GPU {}: {}", device, library.gpu_error(code));
+    int code = library.gpu.set_device(device);
+    // Before CUDA 12 the choice is the runtime's own until something makes use of it, and NCCL and
+    // the codecs have runtimes of their own.
+    if (code == kGpuSuccess) code = library.gpu.free(nullptr);
+    if (code != kGpuSuccess)
+        return fail(Errc::internal, "GPU {}: {}", device, library.gpu_error(code));
     return device;
 }
 
@@ -164,7 +171,7 @@ Result<std::unique_ptr<Group>> NcclGroup::make(std::shared_ptr<const NcclLibrary
     const auto device = choose_device(*library, spec);
     if (!device) return std::unexpected(device.error());
     const auto sockets = choose_sockets(spec.interfaces, spec.address, host_interfaces());
-    if (!sockets) return fail(sockets.error(), "nccl");
+    if (!sockets) return std::unexpected(sockets.error());
     export_sockets(*sockets);
     auto communicators = bootstrap(*library, spec, settings, *device);
     if (!communicators) return std::unexpected(communicators.error());
@@ -182,15 +189,21 @@ NcclGroup::NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec
       rank_(spec.rank),
       size_(spec.size),
       device_(device),
+      scratch_bytes_(std::max(kScratchBytes, size_ * kScratchBytesOfRankMin)),
       close_within_(settings.close_within),
+      compressed_values_(settings.compressed_values),
+      codecs_path_(settings.codecs),
       communicators_(communicators) {}
 
 Result<void> NcclGroup::prepare() {
     const GpuFunctions& gpu = library_->gpu;
     int code = gpu.stream_create_with_flags(&stream_, kStreamNonBlocking);
     if (code == kGpuSuccess) code = gpu.event_create_with_flags(&event_, kEventDisableTiming);
-    if (code == kGpuSuccess) code = gpu.malloc(&scratch_, kScratchBytes);
-    if (code != kGpuSuccess) return broken_gpu("a stream and memory of its own", code);
+    if (code == kGpuSuccess) code = gpu.malloc(&scratch_, scratch_bytes_);
+    if (code == kGpuSuccess) code = gpu.host_alloc(&staging_, scratch_bytes_, 0);
+    if (code != kGpuSuccess)
+        return broken({Errc::internal, fmt::format("a stream and memory on GPU {}: {}", device_,
+                                                   library_->gpu_error(code))});
     return {};
 }
 
@@ -199,6 +212,8 @@ NcclGroup::~NcclGroup() {
     close();
     const GpuFunctions& gpu = library_->gpu;
     queued_.reset();
+    if (workspace_ != nullptr) gpu.free(workspace_);
+    if (staging_ != nullptr) gpu.host_free(staging_);
     if (scratch_ != nullptr) gpu.free(scratch_);
     if (event_ != nullptr) gpu.event_destroy(event_);
     if (stream_ != nullptr) gpu.stream_destroy(stream_);
@@ -206,7 +221,7 @@ NcclGroup::~NcclGroup() {
 
 /// Nobody may go while others still read from its memory, and nobody waits for one that is gone.
 void NcclGroup::close() noexcept {
-    if (!state() || scratch_ == nullptr) {
+    if (!state() || staging_ == nullptr) {
         abort_all(*library_, communicators_);
         return;
     }
@@ -242,6 +257,7 @@ void NcclGroup::abort() noexcept {
         }
     }
     const DeviceScope device(library_->gpu, device_);
+    const std::lock_guard lock(ending_);
     abort_all(*library_, given_up);
 }
 
@@ -254,7 +270,10 @@ std::unexpected<Error> NcclGroup::broken(Error error) {
         error = *error_;
         std::swap(given_up, communicators_);
     }
-    abort_all(*library_, given_up);
+    {
+        const std::lock_guard lock(ending_);
+        abort_all(*library_, given_up);
+    }
     // The caller may free its data once it has the error.
     const auto since = Clock::now();
     while (stream_ != nullptr && Clock::now() - since < kStopWithin &&
@@ -300,12 +319,16 @@ void NcclGroup::end() noexcept {
 }
 
 Result<void> NcclGroup::run(const char* what, const Enqueue& enqueue) {
+    return perform(what, [&] { return put(what, enqueue); });
+}
+
+Result<void> NcclGroup::perform(const char* what, const std::function<Result<void>()>& body) {
     const DeviceScope device(library_->gpu, device_);
     auto ok = begin();
     if (!ok) return ok;
     ok = launch_messages();
     if (ok) ok = after_default_stream();
-    if (ok) ok = put(what, enqueue);
+    if (ok) ok = body();
     if (ok) ok = wait(what, [this] { return library_->gpu.stream_query(stream_); });
     end();
     return ok;
@@ -335,12 +358,21 @@ Result<void> NcclGroup::put(const char* what, const Enqueue& enqueue) {
     return {};
 }
 
+Result<void> NcclGroup::copy(const char* what, void* to, const void* from, std::size_t bytes) {
+    const int code = library_->gpu.memcpy_async(to, from, bytes, kMemcpyDefault, stream_);
+    if (code != kGpuSuccess) return broken_gpu(what, code);
+    return {};
+}
+
 /// Callers who use one stream, the default one, need not wait for it themselves.
 Result<void> NcclGroup::after_default_stream() {
     const GpuFunctions& gpu = library_->gpu;
     int code = gpu.stream_query(nullptr);
     if (code == kGpuSuccess) return {};
-    if (code == kGpuNotReady) code = gpu.event_record(event_, nullptr);
+    if (code == kGpuNotReady) {
+        gpu.get_last_error();  // which is the caller's, too: "not ready" is no failure of theirs
+        code = gpu.event_record(event_, nullptr);
+    }
     if (code == kGpuSuccess) code = gpu.stream_wait_event(stream_, event_, 0);
     if (code != kGpuSuccess) return broken_gpu("work that was given to the GPU before", code);
     return {};
@@ -350,7 +382,10 @@ Result<void> NcclGroup::wait(const char* what, const std::function<int()>& query
     const auto since = Clock::now();
     for (unsigned turn = 1;; ++turn) {
         const int code = query();
-        if (code == kGpuSuccess) return {};
+        if (code == kGpuSuccess) {
+            if (turn > 1) library_->gpu.get_last_error();  // "not ready"
+            return {};
+        }
         if (code != kGpuNotReady) return broken_gpu(what, code);
         if (aborted_) return broken(cancelled());
         if (turn % kSpinsPerQuestion == 0 || Clock::now() - since > kSpin) {
@@ -449,18 +484,17 @@ Result<void> NcclGroup::finish(Batch& batch) {
 // ---- facts --------------------------------------------------------------------------------------
 
 GroupFacts NcclGroup::facts() const {
-    std::vector<std::uint32_t> ranks{rank_};
+    std::vector<std::uint32_t> ranks;
     const std::uint32_t looked_at = std::min(size_, kPlacesMax);
     for (std::uint32_t i = 0; i < looked_at; ++i) {
         const std::uint32_t other = (rank_ + size_ - looked_at / 2 + i) % size_;
         if (other != rank_) ranks.push_back(other);
     }
-    std::vector<std::string> found(1);
-    if (auto told = places(*store_, prefix_, ranks, std::chrono::seconds(1));
-        told && !told->empty())
-        found = std::move(*told);
-    return nccl_facts(*library_, this_host(), device_, found.front(),
-                      std::span<const std::string>(found).subspan(1));
+    std::vector<std::string> others;
+    if (!ranks.empty())
+        if (auto told = places(*store_, prefix_, ranks, std::chrono::seconds(1)))
+            others = std::move(*told);
+    return nccl_facts(*library_, this_host(), device_, place_of(*library_, device_), others);
 }
 
 }  // namespace dtrun::collectives::nccl

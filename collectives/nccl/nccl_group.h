@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/group.h"
+#include "collectives/nccl/codec_cuda.h"
 #include "collectives/nccl/nccl_bootstrap.h"
 #include "collectives/nccl/nccl_facts.h"
 #include "collectives/nccl/nccl_library.h"
@@ -48,11 +49,17 @@ public:
     Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
     Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
     Result<void> barrier() override;
+    Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) override;
+    /// With the codecs of libdtrun_codec_cuda.so: `in`, `out` and `error` are memory of the GPU.
+    Result<void> allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
+                                      const Compression& compression, std::uint64_t call) override;
+    Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     void abort() noexcept override;
 
 private:
+    class Compressed;
     class Messages;
     struct Batch;
     /// Puts work into the stream. Of a group of calls, the first failure.
@@ -64,11 +71,14 @@ private:
               const Settings& settings, int device, Communicators communicators);
     Result<void> prepare();
 
-    /// One operation from its start to its end.
+    /// One operation from its start to its end: work that is put into the stream by one call...
     Result<void> run(const char* what, const Enqueue& enqueue);
+    /// ... or by several.
+    Result<void> perform(const char* what, const std::function<Result<void>()>& body);
     Result<void> begin();
     void end() noexcept;
     Result<void> put(const char* what, const Enqueue& enqueue);
+    Result<void> copy(const char* what, void* to, const void* from, std::size_t bytes);
     Result<void> after_default_stream();
     Result<void> launch_messages();
     Result<void> finish(Batch& batch);
@@ -76,6 +86,8 @@ private:
     /// Data that the GPU cannot reach would end its context, with all that the process has there.
     Result<void> check(const char* what, const void* data, std::size_t bytes) const;
     Result<void> state();
+    Result<void> copy_segments(std::span<const Segment> segments);
+    Result<void> reserve(std::size_t bytes);
     NcclResult copy_own_part(void* to, const void* from, std::size_t bytes) const;
     NcclResult grouped(const std::function<NcclResult()>& calls) const;
 
@@ -90,13 +102,21 @@ private:
     const std::uint32_t rank_;
     const std::uint32_t size_;
     const int device_;
+    const std::size_t scratch_bytes_;
     const std::chrono::milliseconds close_within_;
     GpuStream* stream_ = nullptr;
-    GpuEvent* event_ = nullptr;      ///< of the default stream
-    void* scratch_ = nullptr;        ///< memory of the GPU, for barrier()
+    GpuEvent* event_ = nullptr;  ///< of the default stream
+    void* scratch_ = nullptr;    ///< memory of the GPU, for barrier() and allgather_on_host()
+    void* staging_ = nullptr;    ///< as much of the host, which the GPU can reach
+    const std::size_t compressed_values_;
+    const std::string codecs_path_;
+    const CudaCodecs* codecs_ = nullptr;  ///< once they are needed
+    void* workspace_ = nullptr;           ///< memory of the GPU, for what is compressed
+    std::size_t workspace_bytes_ = 0;
     std::shared_ptr<Batch> queued_;  ///< messages that have not been launched
 
     std::atomic<bool> aborted_{false};
+    std::mutex ending_;            ///< communicators that share something end one after the other
     std::mutex mutex_;             ///< of what follows
     bool busy_ = false;            ///< an operation is under way, which notices aborted_...
     bool inside_library_ = false;  ///< ... once it is no longer inside NCCL

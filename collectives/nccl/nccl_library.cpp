@@ -83,6 +83,8 @@ std::string bind_gpu(void* library, bool hip, GpuFunctions& gpu) {
     binder.required("EventQuery", gpu.event_query);
     binder.required("Malloc", gpu.malloc);
     binder.required("Free", gpu.free);
+    binder.required(hip ? "HostMalloc" : "HostAlloc", gpu.host_alloc);
+    binder.required(hip ? "HostFree" : "FreeHost", gpu.host_free);
     binder.required("Memcpy", gpu.memcpy);
     binder.required("MemcpyAsync", gpu.memcpy_async);
     binder.required("GetLastError", gpu.get_last_error);

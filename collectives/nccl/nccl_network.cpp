@@ -45,7 +45,9 @@ Result<SocketSettings> choose_sockets(std::span<const std::string> wanted,
             if (one.address == what) break;
         }
     };
-    if (wanted.empty() && !address.empty()) take(address);
+    // The loopback would do for now, but hosts may join, and NCCL looks once.
+    const bool loopback = address.starts_with("127.") || address == "::1";
+    if (wanted.empty() && !address.empty() && !loopback) take(address);
     for (const std::string& what : wanted) take(what);
     if (names.empty()) {
         if (wanted.empty()) return settings;

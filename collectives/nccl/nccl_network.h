@@ -24,7 +24,8 @@ struct SocketSettings {
 
 /// \param wanted   interfaces in order of preference, or addresses; of which this host need not have
 ///                 all. Empty: the interface of `address`, if it is on this host
-/// \param address  at which others reach this host; "" if unknown
+/// \param address  at which others reach this host; "" if unknown, and nothing is said by the
+///                loopback's
 /// Errc: invalid_input (this host has nothing of what is wanted)
 Result<SocketSettings> choose_sockets(std::span<const std::string> wanted,
                                       const std::string& address,

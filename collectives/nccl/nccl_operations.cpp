@@ -1,6 +1,7 @@
 #include "collectives/nccl/nccl_group.h"
 
 #include <algorithm>
+#include <cstring>
 
 // Operations of NcclGroup, as NCCL has them, or made of its sends and receives.
 namespace dtrun::collectives::nccl {
@@ -222,6 +223,63 @@ Result<void> NcclGroup::barrier() {
         return library_->nccl.all_reduce(scratch_, scratch_, 1, NcclType::i32, NcclOp::sum, comm,
                                          stream);
     });
+}
+
+/// NCCL makes few kernels of the many calls of a group.
+Result<void> NcclGroup::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
+    constexpr std::size_t kCallsMax = 256;  // of a group: it keeps them all until it launches them
+    const auto op = nccl_op(reduce);
+    if (!op) return fail(Errc::invalid_input, "nccl: no allreduce with {}", name_of(reduce));
+    std::vector<Array> some;
+    for (const Array& array : arrays) {
+        if (auto ok = check("allreduce", array.data, array.count); !ok) return ok;
+        if (array.count > 0) some.push_back(array);
+    }
+    if (some.empty()) return state();
+    const auto put_batch = [&](std::span<const Array> batch) {
+        return put("allreduce of many arrays", [&](NcclComm* comm, GpuStream* stream) {
+            return grouped([&] {
+                for (const Array& array : batch) {
+                    const NcclResult result = library_->nccl.all_reduce(
+                        array.data, array.data, array.count, nccl_type(type), *op, comm, stream);
+                    if (is_error(result)) return result;
+                }
+                return NcclResult::success;
+            });
+        });
+    };
+    return perform("allreduce of many arrays", [&]() -> Result<void> {
+        for (std::span<const Array> left = some; !left.empty();) {
+            const std::size_t number = std::min(left.size(), kCallsMax);
+            if (auto ok = put_batch(left.first(number)); !ok) return ok;
+            left = left.subspan(number);
+        }
+        return {};
+    });
+}
+
+/// Through memory of the GPU, as much at a time as there is of it: NCCL takes no other.
+Result<void> NcclGroup::allgather_on_host(const void* in, void* out, std::size_t bytes) {
+    const std::size_t slice_max = scratch_bytes_ / size_;
+    for (std::size_t done = 0; done < bytes; done += slice_max) {
+        const std::size_t slice = std::min(slice_max, bytes - done);
+        const std::size_t own = rank_ * slice;
+        std::memcpy(at(staging_, own), at(in, done), slice);
+        auto ok = perform("exchange", [&] {
+            auto put_in = copy("exchange", at(scratch_, own), at(staging_, own), slice);
+            if (!put_in) return put_in;
+            auto sent = put("exchange", [&](NcclComm* comm, GpuStream* stream) {
+                return library_->nccl.all_gather(at(scratch_, own), scratch_, slice, NcclType::u8,
+                                                 comm, stream);
+            });
+            if (!sent) return sent;
+            return copy("exchange", staging_, scratch_, slice * size_);
+        });
+        if (!ok) return ok;
+        for (std::uint32_t rank = 0; rank < size_; ++rank)
+            std::memcpy(at(out, rank * bytes + done), at(staging_, rank * slice), slice);
+    }
+    return state();
 }
 
 }  // namespace dtrun::collectives::nccl

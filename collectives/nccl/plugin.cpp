@@ -33,10 +33,11 @@ Availability probe() {
 
 Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     const auto opened = library();
-    if (!opened) return fail(opened.error(), "nccl");
+    if (!opened) return std::unexpected(opened.error());
     Settings settings;
     // Who sets this wants one kind of communicator and no other.
     settings.blocking_operations = environment("NCCL_COMM_BLOCKING").empty();
+    settings.codecs = environment("DTRUN_CODEC_CUDA_LIBRARY");
     return NcclGroup::connect(*opened, spec, settings);
 }
 

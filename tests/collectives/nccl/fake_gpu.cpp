@@ -244,13 +244,23 @@ int cudaFree(void* data) {
     return kSuccess;
 }
 
+int cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+    *data = std::malloc(bytes == 0 ? 1 : bytes);
+    return kSuccess;
+}
+
+int cudaFreeHost(void* data) {
+    std::free(data);
+    return kSuccess;
+}
+
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, GpuStream* stream) {
     stream_of(stream).enqueue([=] { std::memmove(to, from, bytes); });
     return kSuccess;
 }
 
 int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
-    std::memmove(to, from, bytes);
+    if (bytes > 0) std::memmove(to, from, bytes);
     return kSuccess;
 }
 

@@ -233,6 +233,50 @@ void check_combine(const CudaCodecs& cuda, Format format, Rounding rounding, std
     verdict.check(same(on_error.copy_out<float>(), error), what + ": error");
 }
 
+/// Segments of all lengths, more than one launch takes, some of which keep errors.
+void check_segments(const CudaCodecs& cuda, Verdict& verdict) {
+    constexpr std::size_t number = 200;
+    std::vector<std::size_t> begins;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < number; i++) {
+        begins.push_back(count);
+        count += i == 100 ? 1'000'003 : i * i % 1999;
+    }
+    begins.push_back(count);
+    const std::vector<float> in = test_values(count, 3);
+    const std::vector<float> kept = test_values(count, 4);
+    const Device on_in(in);
+    const Device on_kept(kept);
+    const Device on_out(count * sizeof(float));
+    const Device on_values(count * sizeof(float));
+    const Device on_errors(count * sizeof(float));
+    std::vector<Segment> segments;
+    std::vector<float> gathered = in;
+    std::vector<float> kept_after = kept;
+    for (std::size_t i = 0; i < number; i++) {
+        const std::size_t at = begins[i] * sizeof(float);
+        const std::size_t length = begins[i + 1] - begins[i];
+        const bool keeps = i % 3 != 0;
+        segments.push_back({on_in.at<float>(at), on_out.at<float>(at), length,
+                            keeps ? on_kept.at<float>(at) : nullptr});
+        if (!keeps) continue;
+        for (std::size_t k = begins[i]; k < begins[i + 1]; k++) {
+            gathered[k] += kept[k];
+            kept_after[k] = 0;
+        }
+    }
+    require(
+        cuda.gather(segments.data(), number, on_values.at<float>(), on_errors.at<float>(), nullptr),
+        "gather");
+    verdict.check(same(on_values.copy_out<float>(), gathered), "gathered");
+    verdict.check(same(on_errors.copy_out<float>(), std::vector<float>(count)), "no errors yet");
+    require(cuda.scatter(segments.data(), number, on_values.at<float>(), on_errors.at<float>(),
+                         nullptr),
+            "scatter");
+    verdict.check(same(on_out.copy_out<float>(), gathered), "scattered");
+    verdict.check(same(on_kept.copy_out<float>(), kept_after), "errors scattered");
+}
+
 void check_divide(const CudaCodecs& cuda, DType type, Verdict& verdict) {
     const std::size_t count = 3001;
     std::mt19937 random(5);
@@ -253,6 +297,8 @@ void check_divide(const CudaCodecs& cuda, DType type, Verdict& verdict) {
 }
 
 void check_all(const CudaCodecs& cuda, Verdict& verdict) {
+    verdict.check(cuda.check() == 0, "the codecs run here");
+    check_segments(cuda, verdict);
     for (const Format format : kFormats) {
         check_patterns(cuda, format, verdict);
         for (const Rounding rounding : kRoundings) {

@@ -7,6 +7,7 @@
 //                                      one of several ranks; or allreduce over and over until
 //                                      rank 1 kills itself after K times
 
+#include "collectives/codec/codec.h"
 #include "collectives/nccl/nccl_group.h"
 #include "tests/collectives/nccl/folder_store.h"
 #include "tests/collectives/nccl/nccl_fixture.h"
@@ -18,9 +19,11 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 namespace dtrun::collectives::nccl {
 namespace {
@@ -133,11 +136,62 @@ Result<void> measure(Group& group, const GroupSpec& spec, const Library& library
     return {};
 }
 
+/// What the codecs make of an allreduce: the same bits on all ranks, near the sum, and how long.
+Result<void> check_compressed(Group& group, const GroupSpec& spec, const Library& library,
+                              std::size_t bytes) {
+    const std::size_t count = bytes / sizeof(float);
+    std::vector<float> values(count);
+    std::vector<float> should(count);
+    for (std::size_t i = 0; i < count; ++i)
+        for (std::uint32_t rank = 0; rank < spec.size; ++rank) {
+            const float value = std::sin(static_cast<float>(i % 8191 * (rank + 1) + 1));
+            should[i] += value;
+            if (rank == spec.rank) values[i] = value;
+        }
+    const DeviceMemory memory = device_memory(*library);
+    const std::unique_ptr<void, std::function<void(void*)>> data(memory.allocate(bytes),
+                                                                 memory.release);
+    auto* const array = static_cast<float*>(data.get());
+    for (const Format format : {Format::int8, Format::e4m3, Format::f16}) {
+        const Compression compression{.format = format};
+        const Segment all{array, array, count};
+        memory.copy_in(array, values.data(), bytes);
+        auto ok = group.allreduce_compressed({&all, 1}, Reduce::sum, compression, 1);
+        if (!ok && ok.error().code == Errc::invalid_input && spec.rank == 0)
+            fmt::print("SKIPPED: {}\n", ok.error().message);
+        if (!ok) return ok.error().code == Errc::invalid_input ? Result<void>() : ok;
+        std::vector<float> got(count);
+        memory.copy_out(got.data(), array, bytes);
+        double wrong = 0;
+        for (std::size_t i = 0; i < count; ++i)
+            wrong = std::max(wrong, std::abs(double{got[i]} - should[i]));
+        const std::size_t own =
+            std::hash<std::string_view>()({reinterpret_cast<const char*>(got.data()), bytes});
+        std::vector<std::size_t> hashes(spec.size);
+        if (ok = group.allgather_on_host(&own, hashes.data(), sizeof own); !ok) return ok;
+        if (wrong > 0.1 * spec.size || hashes != std::vector<std::size_t>(spec.size, own))
+            return fail(Errc::internal, "{}: wrong by {}, or other bits elsewhere", name_of(format),
+                        wrong);
+        const auto time = shortest(library, bytes, [&](void* some) {
+            auto* const floats = static_cast<float*>(some);
+            const Segment one{floats, floats, count};
+            return group.allreduce_compressed({&one, 1}, Reduce::sum, compression, 1);
+        });
+        if (!time) return std::unexpected(time.error());
+        if (spec.rank == 0)
+            fmt::print("compressed allreduce: {} of {} bytes in {:.1f} us\n", name_of(format),
+                       bytes, *time * 1e6);
+    }
+    return {};
+}
+
 Result<void> run_rank(const Library& library, const GroupSpec& spec, bool blocking,
                       std::size_t largest) {
     const auto begun = Clock::now();
     Settings settings;
     settings.blocking_operations = blocking;
+    settings.codecs = environment("DTRUN_CODEC_CUDA_LIBRARY");
+    if (settings.codecs.empty()) settings.codecs = DTRUN_CODEC_CUDA;
     auto group = NcclGroup::connect(library, spec, settings);
     if (!group) return std::unexpected(group.error());
     if (spec.rank == 0)
@@ -150,6 +204,9 @@ Result<void> run_rank(const Library& library, const GroupSpec& spec, bool blocki
     options.large_bytes = std::min(options.large_bytes, largest);
     if (auto ok = check_group(**group, spec, options); !ok) return ok;
     if (auto ok = measure(**group, spec, library, largest); !ok) return ok;
+    const std::size_t compressed = std::min<std::size_t>(largest, 64 << 20) / sizeof(float);
+    if (auto ok = check_compressed(**group, spec, library, compressed * sizeof(float)); !ok)
+        return ok;
     if (spec.rank == 0)
         for (const auto& [name, value] : (*group)->facts().details)
             fmt::print("{}: {}\n", name, value);

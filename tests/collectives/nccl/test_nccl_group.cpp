@@ -1,6 +1,5 @@
 #include "collectives/nccl/nccl_group.h"
-#include "tests/collectives/nccl/nccl_fixture.h"
-#include "tests/collectives/support/thread_ranks.h"
+#include "tests/collectives/nccl/fake_fixture.h"
 
 #include <dlfcn.h>
 #include <atomic>
@@ -12,65 +11,9 @@ namespace dtrun::collectives::nccl {
 namespace {
 
 using std::chrono::milliseconds;
-using Library = std::shared_ptr<const NcclLibrary>;
-using Body = std::function<Result<void>(Group& group, const GroupSpec& spec)>;
 
 /// So that ranks that are threads do not all set it.
 const Variable kLoopback("NCCL_SOCKET_IFNAME", "=lo");
-
-Library fake() {
-    auto library = NcclLibrary::open({FAKE_NCCL, FAKE_NCCL});
-    REQUIRE(library.has_value());
-    return *library;
-}
-
-std::vector<Result<void>> on_fake(std::uint32_t size, const Body& body, const Library& library,
-                                  const Settings& settings = {},
-                                  std::chrono::seconds timeout = std::chrono::seconds(30)) {
-    return run_ranks(
-        size,
-        [&](GroupSpec spec) {
-            spec.timeout = timeout;
-            return NcclGroup::connect(library, spec, settings);
-        },
-        body);
-}
-
-/// Memory of the GPU, with numbers in it.
-class Numbers {
-public:
-    Numbers(const Library& library, std::vector<float> values)
-        : gpu_(library->gpu), bytes_(values.size() * sizeof(float)) {
-        gpu_.malloc(&data_, bytes_);
-        gpu_.memcpy(data_, values.data(), bytes_, kMemcpyDefault);
-    }
-    ~Numbers() { gpu_.free(data_); }
-    Numbers(const Numbers&) = delete;
-    Numbers& operator=(const Numbers&) = delete;
-
-    void* data() const { return data_; }
-    std::size_t count() const { return bytes_ / sizeof(float); }
-    std::vector<float> values() const {
-        std::vector<float> values(count());
-        gpu_.memcpy(values.data(), data_, bytes_, kMemcpyDefault);
-        return values;
-    }
-
-private:
-    const GpuFunctions& gpu_;
-    std::size_t bytes_;
-    void* data_ = nullptr;
-};
-
-Result<void> sum(Group& group, const Numbers& numbers) {
-    return group.allreduce(numbers.data(), numbers.data(), numbers.count(), DType::f32,
-                           Reduce::sum);
-}
-
-/// What the ranks' operations ended with, in words.
-std::string outcome(const Result<void>& result) {
-    return result ? "ok" : result.error().message;
-}
 
 }  // namespace
 
@@ -196,7 +139,7 @@ TEST_CASE("a rank that cannot begin tells those that wait for it", "[nccl]") {
         CHECK(result.error().message.find("eth-that-is-not-there on this host") !=
               std::string::npos);
     }
-    CHECK(results[0].error().message.starts_with("rank 2: nccl: "));
+    CHECK(results[0].error().message.starts_with("rank 2: no network "));
 }
 
 TEST_CASE("a rank that never comes is named when the time is over", "[nccl]") {
@@ -244,7 +187,7 @@ TEST_CASE("ranks with different versions of NCCL refuse each other", "[nccl]") {
     });
     REQUIRE_FALSE(results[1].has_value());
     CHECK(results[1].error().message ==
-          "nccl: rank 0 has 2.27.3, this rank 2.28.9: all ranks need the same version");
+          "rank 0 has 2.27.3, this rank 2.28.9: all ranks need the same version");
     REQUIRE_FALSE(results[0].has_value());
     CHECK(results[0].error().code == Errc::closed);
 }
@@ -436,6 +379,69 @@ TEST_CASE("what nobody has waited for is sent before the next operation", "[nccl
         return {};
     };
     CHECK(failures(on_fake(2, body, library)) == "");
+}
+
+TEST_CASE("what ranks say to each other from the host's memory goes through the GPUs'", "[nccl]") {
+    const Library library = fake();
+    for (const std::uint32_t size : {1u, 2u, 3u, 5u}) {
+        const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+            for (const std::size_t bytes : {0, 1, 8, 13'107, 200'001}) {
+                std::vector<unsigned char> out(bytes * size, 0xee);
+                const std::vector<unsigned char> in(bytes, static_cast<unsigned char>(spec.rank));
+                if (auto ok = group.allgather_on_host(in.data(), out.data(), bytes); !ok) return ok;
+                for (std::size_t i = 0; i < out.size(); ++i)
+                    if (out[i] != i / bytes)
+                        return fail(Errc::internal, "byte {} of {} is {}", i, bytes, out[i]);
+            }
+            std::vector<std::uint64_t> all(size);
+            all[spec.rank] = spec.rank + 10;
+            auto ok = group.allgather_on_host(&all[spec.rank], all.data(), sizeof(std::uint64_t));
+            if (ok && all.back() != size + 9) return fail(Errc::internal, "in place");
+            return ok;
+        };
+        CHECK(failures(on_fake(size, body, library)) == "");
+    }
+}
+
+TEST_CASE("many arrays are reduced without a wait in between", "[nccl]") {
+    const Library library = fake();
+    for (const bool blocking : {true, false}) {
+        Settings settings;
+        settings.blocking_operations = blocking;
+        const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+            std::vector<std::unique_ptr<Numbers>> data;
+            std::vector<Array> arrays;
+            for (std::size_t i = 0; i < 600; ++i) {
+                const std::vector<float> values(i % 7, static_cast<float>(i + spec.rank));
+                data.push_back(std::make_unique<Numbers>(library, values));
+                arrays.push_back({data.back()->data(), values.size()});
+            }
+            if (auto ok = group.allreduce_many(arrays, DType::f32, Reduce::average); !ok) return ok;
+            for (std::size_t i = 0; i < data.size(); ++i)
+                for (const float value : data[i]->values())
+                    if (value != static_cast<float>(i) + 1)
+                        return fail(Errc::internal, "array {}: {}", i, value);
+            std::vector<float> host{1, 2};
+            arrays[599] = {host.data(), 2};
+            const auto refused = group.allreduce_many(arrays, DType::f32, Reduce::sum);
+            if (refused || refused.error().code != Errc::invalid_input)
+                return fail(Errc::internal, "host memory: {}", outcome(refused));
+            return group.allreduce_many({}, DType::f32, Reduce::sum);
+        };
+        CHECK(failures(on_fake(3, body, library, settings)) == "");
+    }
+}
+
+TEST_CASE("a single rank needs no store", "[nccl]") {
+    const Library library = fake();
+    MemoryStore store;
+    GroupSpec spec = thread_spec(0, 1, store);
+    spec.store = nullptr;
+    const auto group = NcclGroup::connect(library, spec, {});
+    INFO((group ? "" : group.error().message));
+    REQUIRE(group.has_value());
+    CHECK((*group)->barrier().has_value());
+    CHECK((*group)->facts().details[1].second == "no: no other rank on this host");
 }
 
 TEST_CASE("the plug-in finds the library by itself and makes groups", "[nccl]") {

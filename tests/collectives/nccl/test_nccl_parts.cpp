@@ -156,6 +156,8 @@ TEST_CASE("interfaces and addresses become NCCL's setting", "[nccl]") {
     CHECK(choose({}, "192.168.9.1")->interfaces == "=ib0");
     CHECK(choose({}, "203.0.113.7")->interfaces.empty());
     CHECK(choose({}, "")->interfaces.empty());
+    CHECK(choose({}, "127.0.0.1")->interfaces.empty());
+    CHECK(choose({"lo"}, "127.0.0.1")->interfaces == "=lo");
     CHECK(choose({"ib0"}, "10.0.0.5")->interfaces == "=ib0");
     const auto none = choose({"eth7", "10.9.9.9"});
     REQUIRE_FALSE(none.has_value());

@@ -20,7 +20,8 @@ pid_t start(std::vector<std::string> words, const std::string& output) {
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     std::vector<std::string> variables{"DTRUN_NCCL_LIBRARY=" FAKE_NCCL,
-                                       "DTRUN_CUDART_LIBRARY=" FAKE_NCCL, "PATH=/usr/bin:/bin"};
+                                       "DTRUN_CUDART_LIBRARY=" FAKE_NCCL,
+                                       "DTRUN_CODEC_CUDA_LIBRARY=" FAKE_NCCL, "PATH=/usr/bin:/bin"};
     std::vector<char*> environment;
     for (std::string& variable : variables) environment.push_back(variable.data());
     environment.push_back(nullptr);
@@ -78,6 +79,8 @@ TEST_CASE("the program for a real GPU works, by the fake one", "[nccl]") {
     CHECK(code == 0);
     CHECK(text.find("NCCL 2.28.9, 1 rank, connected in") != std::string::npos);
     CHECK(text.find("NCCL 2.28.9, 2 ranks, connected in") != std::string::npos);
+    CHECK(text.find("compressed allreduce: int8") != std::string::npos);
+    CHECK(text.find("SKIPPED") == std::string::npos);
     CHECK(text.find("did not work") == std::string::npos);
 }
 

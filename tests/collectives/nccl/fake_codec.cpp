@@ -1,0 +1,178 @@
+#include "collectives/codec/codec.h"
+#include "collectives/nccl/codec_cuda.h"
+#include "collectives/nccl/nccl_api.h"
+#include "collectives/reduce.h"
+#include "tests/collectives/nccl/fake_gpu.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+// libdtrun_codec_cuda.so without a GPU: the CPU's codecs, which are to give the same bits, in the
+// streams of the fake runtime. Settings of the environment:
+//   FAKE_CODEC_ERROR  what check() returns
+
+using namespace dtrun::collectives;
+
+extern "C" const char* cudaGetErrorString(int code);
+
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kIllegalAddress = 700;
+
+/// A kernel that reads and writes what it has got.
+class Kernel {
+public:
+    explicit Kernel(void* stream) : stream_(fake::stream_of(stream)) {}
+
+    Kernel& uses(const void* data, std::size_t bytes, bool optional = false) {
+        const bool absent = data == nullptr && optional;
+        legal_ = legal_ && (bytes == 0 || absent || fake::is_device_memory(data, bytes));
+        return *this;
+    }
+    int launch(std::function<void()> work) {
+        if (!legal_) return kIllegalAddress;
+        stream_.enqueue(std::move(work));
+        return kSuccess;
+    }
+
+private:
+    fake::Stream& stream_;
+    bool legal_ = true;
+};
+
+int check() {
+    const char* const error = std::getenv("FAKE_CODEC_ERROR");
+    return error == nullptr ? kSuccess : std::atoi(error);
+}
+
+int encode_fake(Format format, Rounding rounding, std::uint64_t seed, const float* values,
+                std::size_t count, std::byte* out, float* error, void* stream) {
+    return Kernel(stream)
+        .uses(values, count * sizeof(float))
+        .uses(out, encoded_bytes(format, count))
+        .uses(error, count * sizeof(float), true)
+        .launch([=] { encode(format, rounding, seed, values, count, out, error); });
+}
+
+int decode_fake(Format format, const std::byte* in, std::size_t count, float* values,
+                void* stream) {
+    return Kernel(stream)
+        .uses(in, encoded_bytes(format, count))
+        .uses(values, count * sizeof(float))
+        .launch([=] { decode(format, in, count, values); });
+}
+
+int decode_add_fake(Format format, const std::byte* in, std::size_t count, float* sums,
+                    void* stream) {
+    return Kernel(stream)
+        .uses(in, encoded_bytes(format, count))
+        .uses(sums, count * sizeof(float))
+        .launch([=] { decode_add(format, in, count, sums); });
+}
+
+std::vector<float> sum_of(Format format, const CudaPiece& piece) {
+    std::vector<float> sum(piece.count);
+    std::vector<float> part(piece.count);
+    for (std::uint32_t rank = 0; rank < piece.ranks; ++rank) {
+        if (rank == piece.own_rank)
+            part.assign(piece.own, piece.own + piece.count);
+        else
+            decode(format, piece.encoded + rank * piece.stride, piece.count, part.data());
+        if (rank == 0)
+            sum = part;
+        else
+            reduce_into(sum.data(), sum.data(), part.data(), piece.count, DType::f32, Reduce::sum);
+    }
+    divide(sum.data(), piece.count, DType::f32, piece.divisor);
+    return sum;
+}
+
+int combine_fake(Format format, Rounding rounding, std::uint64_t seed, const CudaPiece& piece,
+                 std::byte* out, float* error, float* values, void* stream) {
+    const std::size_t bytes = piece.count * sizeof(float);
+    Kernel kernel(stream);
+    kernel.uses(out, encoded_bytes(format, piece.count)).uses(error, bytes, true);
+    kernel.uses(values, bytes, true);
+    for (std::uint32_t rank = 0; rank < piece.ranks; ++rank) {
+        if (rank == piece.own_rank)
+            kernel.uses(piece.own, bytes);
+        else
+            kernel.uses(piece.encoded + rank * piece.stride, encoded_bytes(format, piece.count));
+    }
+    return kernel.launch([=] {
+        const std::vector<float> sum = sum_of(format, piece);
+        std::vector<float> back(piece.count);
+        encode(format, rounding, seed, sum.data(), piece.count, out);
+        decode(format, out, piece.count, back.data());
+        for (std::size_t i = 0; error != nullptr && i < piece.count; ++i) {
+            error[i] += (sum[i] - back[i]) * static_cast<float>(piece.divisor);
+            if (!std::isfinite(error[i])) error[i] = 0;
+        }
+        if (values != nullptr) std::copy(back.begin(), back.end(), values);
+    });
+}
+
+/// The segments are the caller's, and gone when the kernel runs.
+int gather_fake(const Segment* segments, std::size_t number, float* values, float* errors,
+                void* stream) {
+    Kernel kernel(stream);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < number; ++i) {
+        const std::size_t bytes = segments[i].count * sizeof(float);
+        kernel.uses(segments[i].in, bytes).uses(segments[i].error, bytes, true);
+        count += segments[i].count;
+    }
+    kernel.uses(values, count * sizeof(float)).uses(errors, count * sizeof(float), true);
+    return kernel.launch([=, all = std::vector<Segment>(segments, segments + number)] {
+        std::size_t at = 0;
+        for (const Segment& one : all)
+            for (std::size_t i = 0; i < one.count; ++i, ++at) {
+                values[at] = one.error == nullptr ? one.in[i] : one.in[i] + one.error[i];
+                if (errors != nullptr) errors[at] = 0;
+            }
+    });
+}
+
+int scatter_fake(const Segment* segments, std::size_t number, const float* values,
+                 const float* errors, void* stream) {
+    Kernel kernel(stream);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < number; ++i) {
+        const std::size_t bytes = segments[i].count * sizeof(float);
+        kernel.uses(segments[i].out, bytes).uses(segments[i].error, bytes, true);
+        count += segments[i].count;
+    }
+    kernel.uses(values, count * sizeof(float)).uses(errors, count * sizeof(float), true);
+    return kernel.launch([=, all = std::vector<Segment>(segments, segments + number)] {
+        std::size_t at = 0;
+        for (const Segment& one : all)
+            for (std::size_t i = 0; i < one.count; ++i, ++at) {
+                one.out[i] = values[at];
+                if (one.error != nullptr) one.error[i] = errors[at];
+            }
+    });
+}
+
+int divide_fake(void* data, std::size_t count, DType type, std::uint32_t divisor, void* stream) {
+    return Kernel(stream).uses(data, count * bytes_of(type)).launch([=] {
+        divide(data, count, type, divisor);
+    });
+}
+
+const char* text_of(int error) {
+    return error == kIllegalAddress ? "an illegal memory access was encountered"
+                                    : cudaGetErrorString(error);
+}
+
+constexpr CudaCodecs kCodecs = {
+    CudaCodecs::kAbi, check,       encode_fake,  decode_fake, decode_add_fake,
+    combine_fake,     gather_fake, scatter_fake, divide_fake, text_of,
+};
+
+}  // namespace
+
+const CudaCodecs* dtrun_codec_cuda() {
+    return &kCodecs;
+}
