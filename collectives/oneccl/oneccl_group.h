@@ -1,0 +1,75 @@
+#pragma once
+
+#include "collectives/group.h"
+#include "collectives/oneccl/bootstrap.h"
+#include "collectives/oneccl/messages.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace dtrun::collectives::oneccl {
+
+/// A communicator of oneCCL, whose data are in the host's memory.
+///
+/// An operation is begun and then asked about until it has ended, so that abort() gets the caller
+/// out; that is the end of oneCCL in this process (Runtime).
+class OnecclGroup final : public Group {
+public:
+    OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library, const GroupSpec& spec,
+                Meeting meeting, GroupFacts facts);
+    ~OnecclGroup() override;
+    OnecclGroup(const OnecclGroup&) = delete;
+    OnecclGroup& operator=(const OnecclGroup&) = delete;
+
+    GroupFacts facts() const override { return facts_; }
+
+    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
+                           Reduce reduce) override;
+    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                        std::uint32_t root) override;
+    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                Reduce reduce) override;
+    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
+    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
+    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
+    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
+    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
+    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
+    Result<void> barrier() override;
+    Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
+                                           std::span<const Receive> receives) override;
+    void abort() noexcept override { aborted_ = true; }
+
+private:
+    class Started;
+
+    /// One operation from its beginning to its end.
+    template <class Begin>
+    Result<void> run(const char* what, Begin begin);
+    Result<void> exchange_messages(std::span<const Send> sends, std::span<const Receive> receives);
+    /// Asks until `ended` says that it is enough. \param ended  may throw
+    template <class Ended>
+    Result<void> wait(const char* what, Ended ended);
+    Result<void> advance();
+    bool ended(Event& event) const;
+    std::unexpected<Error> broken(Error error);
+    Event begin_barrier();
+    bool met_at_the_end();
+
+    Runtime& runtime_;
+    const std::shared_ptr<const Library> library_;
+    const std::uint32_t rank_;
+    const std::uint32_t size_;
+    Meeting meeting_;
+    const GroupFacts facts_;
+    std::unique_ptr<std::int32_t> token_ = std::make_unique<std::int32_t>(0);  ///< of barriers
+    const Events none_;  ///< to wait for before an operation
+    Messages messages_;
+    std::optional<Error> broken_;
+    std::atomic<bool> aborted_{false};
+};
+
+}  // namespace dtrun::collectives::oneccl

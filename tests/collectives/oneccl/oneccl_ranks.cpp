@@ -1,0 +1,247 @@
+/// A rank of oneccl_backend_test.py: oneccl_ranks TEST PLUGIN
+///
+/// Prints "ok" and more if all went well, else what did not, and ends with 1.
+#include "collectives/group.h"
+#include "collectives/reduce.h"
+#include "collectives/worker_store.h"
+#include "tests/collectives/support/group_checks.h"
+
+#include <dtrun.h>
+
+#include <dlfcn.h>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace dtrun;
+using namespace dtrun::collectives;
+
+namespace {
+
+using Made = Result<std::unique_ptr<Group>>;
+
+const BackendPlugin& load(const char* path) {
+    void* const handle = ::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == nullptr) throw std::runtime_error(::dlerror());
+    using Entry = const BackendPlugin* (*)();
+    return *reinterpret_cast<Entry>(::dlsym(handle, "dtrun_backend_plugin"))();
+}
+
+/// What the launcher has made of this process, and the plug-in as the library would load it.
+class Rank {
+public:
+    explicit Rank(const BackendPlugin& plugin) : plugin_(plugin) {
+        if (dtrun_init(nullptr, &worker_) != DTRUN_OK) throw std::runtime_error(dtrun_error_text());
+        store_ = std::make_unique<WorkerStore>(worker_);
+        rank_ = dtrun_rank(worker_);
+        size_ = dtrun_world_size(worker_);
+    }
+
+    std::uint32_t rank() const { return rank_; }
+    std::uint32_t size() const { return size_; }
+    dtrun_worker* worker() const { return worker_; }
+    const BackendPlugin& plugin() const { return plugin_; }
+
+    /// Of the ranks that `chosen` has, which include this one.
+    GroupSpec spec(const std::string& prefix, std::vector<std::uint32_t> chosen) const {
+        GroupSpec spec;
+        spec.size = static_cast<std::uint32_t>(chosen.size());
+        for (std::uint32_t i = 0; i < spec.size; ++i)
+            if (chosen[i] == rank_) spec.rank = i;
+        spec.members = std::move(chosen);
+        spec.store = store_.get();
+        spec.prefix = prefix + "/";
+        spec.address = "127.0.0.1";
+        spec.timeout = std::chrono::seconds(20);
+        return spec;
+    }
+    GroupSpec spec_of_all(const std::string& prefix) const {
+        std::vector<std::uint32_t> all(size_);
+        std::iota(all.begin(), all.end(), 0u);
+        return spec(prefix, std::move(all));
+    }
+    Made connect(const GroupSpec& spec) const { return plugin_.connect(spec); }
+
+private:
+    const BackendPlugin& plugin_;
+    dtrun_worker* worker_ = nullptr;
+    std::unique_ptr<WorkerStore> store_;
+    std::uint32_t rank_ = 0;
+    std::uint32_t size_ = 0;
+};
+
+void show(const Group& group) {
+    const GroupFacts facts = group.facts();
+    std::printf("version: %s\ntransport: %s\n", facts.version.c_str(), facts.transport.c_str());
+    for (const auto& [name, value] : facts.details)
+        std::printf("%s: %s\n", name.c_str(), value.c_str());
+}
+
+/// Where it is not the operations that are tested, and where ranks share processors.
+CheckOptions few() {
+    CheckOptions options;
+    options.types = {DType::f32, DType::bf16};
+    options.reduces = {Reduce::average};
+    options.counts = {1027};
+    options.large_bytes = 300'012;
+    return options;
+}
+
+Result<void> checked(const Rank& rank, const GroupSpec& spec, const CheckOptions& options) {
+    const auto group = rank.connect(spec);
+    if (!group) return std::unexpected(group.error());
+    return check_group(**group, spec, options);
+}
+
+/// Every operation; and in groups of every other rank, and of all in reverse order.
+Result<void> check(const Rank& rank, const CheckOptions& options) {
+    const GroupSpec all = rank.spec_of_all("all");
+    const auto group = rank.connect(all);
+    if (!group) return std::unexpected(group.error());
+    show(**group);
+    if (auto ok = check_group(**group, all, options); !ok) return ok;
+    std::vector<std::uint32_t> reverse(all.members.rbegin(), all.members.rend());
+    if (auto ok = checked(rank, rank.spec("reverse", reverse), few()); !ok) return ok;
+    std::vector<std::uint32_t> half;
+    for (std::uint32_t one = rank.rank() % 2; one < rank.size(); one += 2) half.push_back(one);
+    return checked(rank, rank.spec("half" + std::to_string(rank.rank() % 2), half), few());
+}
+
+/// Reductions of integers of all sizes wrap around.
+Result<void> wraps(const Rank& rank) {
+    constexpr std::size_t kCount = 1'027;
+    const auto group = rank.connect(rank.spec_of_all("all"));
+    if (!group) return std::unexpected(group.error());
+    const auto data_of = [](std::uint32_t of) {
+        std::vector<std::uint64_t> words(kCount);
+        std::mt19937_64 random(of);
+        for (std::uint64_t& word : words) word = random();
+        return words;
+    };
+    for (const DType type : {DType::i8, DType::u8, DType::i32, DType::i64})
+        for (const Reduce by : {Reduce::sum, Reduce::product, Reduce::min, Reduce::max}) {
+            auto expected = data_of(0);
+            for (std::uint32_t other = 1; other < rank.size(); ++other)
+                reduce_into(expected.data(), expected.data(), data_of(other).data(), kCount, type,
+                            by);
+            auto words = data_of(rank.rank());
+            auto done = (*group)->allreduce(words.data(), words.data(), kCount, type, by);
+            if (!done) return done;
+            if (std::memcmp(words.data(), expected.data(), kCount * bytes_of(type)) != 0)
+                return fail(Errc::internal, "{} {} is another", name_of(type), name_of(by));
+        }
+    return {};
+}
+
+/// Two groups of the same ranks, used by two threads.
+Result<void> threads(const Rank& rank) {
+    const GroupSpec specs[] = {rank.spec_of_all("one"), rank.spec_of_all("other")};
+    std::unique_ptr<Group> groups[2];
+    for (int i = 0; i < 2; ++i) {
+        auto made = rank.connect(specs[i]);
+        if (!made) return std::unexpected(made.error());
+        groups[i] = std::move(*made);
+    }
+    Result<void> results[2];
+    std::thread other([&] { results[1] = check_group(*groups[1], specs[1], few()); });
+    results[0] = check_group(*groups[0], specs[0], few());
+    other.join();
+    return results[0] ? results[1] : results[0];
+}
+
+Result<void> fails(const Rank& rank, const GroupSpec& spec) {
+    const auto made = rank.connect(spec);
+    if (made) return fail(Errc::internal, "that has made a group");
+    std::printf("said: %s\n", made.error().message.c_str());
+    return {};
+}
+
+Result<void> interfaces(const Rank& rank) {
+    GroupSpec wrong = rank.spec_of_all("wrong");
+    if (rank.rank() == 1) wrong.interfaces = {"none0"};
+    if (auto ok = fails(rank, wrong); !ok) return ok;
+    GroupSpec right = rank.spec_of_all("right");
+    right.interfaces = {"none0", "127.0.0.1"};
+    const auto group = rank.connect(right);
+    if (!group) return std::unexpected(group.error());
+    show(**group);
+    return check_group(**group, right, few());
+}
+
+/// Rank 1 does not come.
+Result<void> absent(const Rank& rank) {
+    GroupSpec spec = rank.spec_of_all("absent");
+    spec.timeout = std::chrono::milliseconds(500);
+    if (rank.rank() != 1) return fails(rank, spec);
+    return {};
+}
+
+/// Rank 1 is not there when the others want something of it, or never again: abort() gets them out,
+/// and that is the end of oneCCL.
+Result<void> aborts(const Rank& rank, const std::string& how) {
+    auto group = rank.connect(rank.spec_of_all("all"));
+    if (!group) return std::unexpected(group.error());
+    if (auto met = (*group)->barrier(); !met) return met;
+    if (rank.rank() == 1) {
+        if (how == "killed") std::raise(SIGKILL);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1'000));
+        (*group)->abort();
+        return {};
+    }
+    std::vector<float> data(300'000);
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        (*group)->abort();
+    });
+    Result<void> done;
+    if (how == "messages") {
+        const Receive receive{1, data.data(), data.size()};
+        const auto pending = (*group)->start({}, {&receive, 1});
+        if (pending) done = (*pending)->wait();
+    } else {
+        done = (*group)->allreduce(data.data(), data.data(), data.size(), DType::f32, Reduce::sum);
+    }
+    other.join();
+    if (done) return fail(Errc::internal, "it has ended");
+    std::printf("said: %s\n", done.error().message.c_str());
+    group->reset();
+    const Availability after = rank.plugin().probe();
+    if (after.available) return fail(Errc::internal, "available after abort()");
+    std::printf("after: %s\n", after.why.c_str());
+    return {};
+}
+
+Result<void> run(const std::string& test, const Rank& rank) {
+    if (test == "check") return check(rank, {});
+    if (test == "few") return check(rank, few());
+    if (test == "wraps") return wraps(rank);
+    if (test == "threads") return threads(rank);
+    if (test == "interfaces") return interfaces(rank);
+    if (test == "absent") return absent(rank);
+    return aborts(rank, test);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) return 2;
+    const BackendPlugin& plugin = load(argv[2]);
+    if (std::strcmp(argv[1], "probe") == 0) {
+        const Availability found = plugin.probe();
+        std::puts(found.why.c_str());
+        return found.available ? 0 : 77;
+    }
+    const Rank rank(plugin);
+    const auto result = run(argv[1], rank);
+    std::puts(result ? "ok" : result.error().message.c_str());
+    std::fflush(stdout);
+    dtrun_finalize(rank.worker(), nullptr);
+    return result ? 0 : 1;
+}
