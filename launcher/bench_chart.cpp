@@ -16,8 +16,9 @@ constexpr double kHeight = 300;
 constexpr double kTop = 34;
 constexpr double kBottom = 46;
 constexpr double kLeft = 62;
-constexpr double kLetter = 8.4;     // of a label, on the average
-constexpr double kLabelApart = 15;  // between labels
+constexpr double kLetter = 8.8;     // of a label, on the average
+constexpr double kLabelApart = 16;  // between labels
+constexpr std::size_t kLabelMax = 18;
 constexpr double kTickApart = 26;
 
 bool is_log(const Chart::Axis& axis) {
@@ -56,9 +57,12 @@ std::string tick_text(double value, Chart::Unit unit) {
             if (value >= 1e3) return fmt::format("{:g} ms", value / 1e3);
             return fmt::format("{:g} µs", value);
         case Chart::Unit::gigabytes_per_second:
-            if (value >= 1 || value == 0) return fmt::format("{:g} GB/s", value);
+            if (value == 0) return "0";
+            if (value >= 1) return fmt::format("{:g} GB/s", value);
             if (value >= 1e-3) return fmt::format("{:g} MB/s", value * 1e3);
             return fmt::format("{:g} kB/s", value * 1e6);
+        case Chart::Unit::times:
+            return fmt::format("{:g}×", value);
         case Chart::Unit::number:
             break;
     }
@@ -125,9 +129,17 @@ std::vector<double> values_of(const Chart& chart, bool is_x) {
             for (const Chart::Point& point : *points) {
                 if (!can_show(point.x, chart.x) || !can_show(point.y, chart.y)) continue;
                 values.push_back(is_x ? point.x : point.y);
-                if (!is_x && can_show(point.high, chart.y)) values.push_back(point.high);
+                if (is_x) continue;
+                for (const double end : {point.low, point.high})
+                    if (can_show(end, chart.y)) values.push_back(end);
             }
     return values;
+}
+
+/// What has room beside a chart.
+std::string short_label(const std::string& label) {
+    if (label.size() <= kLabelMax) return label;
+    return label.substr(0, kLabelMax - 1) + "…";
 }
 
 /// A mark of its own for each colour, so that nobody needs to tell colours apart.
@@ -171,8 +183,8 @@ private:
     static double label_room(const Chart& chart) {
         std::size_t longest = 0;
         for (const Chart::Series& series : chart.series)
-            longest = std::max(longest, series.label.size());
-        return std::clamp(static_cast<double>(longest) * kLetter + 22, 20.0, 190.0);
+            longest = std::max(longest, std::min(series.label.size(), kLabelMax));
+        return static_cast<double>(longest) * kLetter + 22;
     }
 
     bool can_show(const Chart::Point& point) const {
@@ -236,11 +248,12 @@ private:
                 if (!can_show(point)) continue;
                 const double x = x_.place(point.x);
                 const double y = y_.place(point.y);
+                const bool from_low = dtrun::can_show(point.low, chart_.y);
                 if (dtrun::can_show(point.high, chart_.y))
                     text_ += fmt::format(
                         "<line class=\"whisker\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" "
                         "y2=\"{2:.1f}\"/>",
-                        x, y, y_.place(point.high));
+                        x, from_low ? y_.place(point.low) : y, y_.place(point.high));
                 text_ += fmt::format("<g>{}<title>{}</title></g>\n",
                                      mark(series.color, x, y, points == &series.loose),
                                      html_text(point.tip));
@@ -280,8 +293,10 @@ private:
             if (apart)
                 text_ += fmt::format("<path class=\"leader\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\"/>",
                                      label.x + 6, label.y, right_ + 7, label.at);
-            text_ += fmt::format("<text class=\"label\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text></g>\n",
-                                 right_ + 9, label.at + 4, html_text(label.series->label));
+            text_ += fmt::format(
+                "<text class=\"label\" x=\"{:.1f}\" y=\"{:.1f}\">{}<title>{}</title></text></g>\n",
+                right_ + 9, label.at + 4, html_text(short_label(label.series->label)),
+                html_text(label.series->label));
         }
     }
 

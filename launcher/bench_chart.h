@@ -12,7 +12,7 @@ namespace dtrun {
 /// page's, by the classes s0 to s7, grid, axis, ideal and note; text is the page's too.
 struct Chart {
     enum class Scale { linear, logarithmic };
-    enum class Unit { number, bytes, percent, microseconds, gigabytes_per_second };
+    enum class Unit { number, times, bytes, percent, microseconds, gigabytes_per_second };
 
     struct Axis {
         std::string label;
@@ -29,6 +29,7 @@ struct Chart {
         double y = 0;
         double high = kUnknown;  ///< a whisker up to here
         std::string tip;         ///< shown when pointed at
+        double low = kUnknown;   ///< the whisker begins here; unknown: at the point
     };
     struct Series {
         std::string label;  ///< stands at the end of its line

@@ -1,6 +1,5 @@
 #include "launcher/bench_command.h"
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -8,40 +7,25 @@
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/allocation_here.h"
-#include "launcher/bench_child.h"
 #include "launcher/bench_compare.h"
 #include "launcher/bench_html.h"
 #include "launcher/bench_plan.h"
+#include "launcher/bench_run.h"
+#include "launcher/bench_targets.h"
 #include "launcher/bench_text.h"
-#include "launcher/exit_code.h"
 #include "launcher/machine_facts.h"
 
-#include <fcntl.h>
-#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 
 namespace dtrun {
 namespace {
 
 using std::string_view;
-using namespace std::chrono_literals;
-
-constexpr int kExitFailed = 1;
-constexpr std::chrono::milliseconds kSweepSilence{300'000};
-constexpr std::chrono::milliseconds kTrainSilence{3'600'000};
-constexpr const char* kRankProgram = "dtrun-bench-rank";
-
-int complain(const Error& error) {
-    log::error("{}", error.message);
-    return error.code == Errc::internal ? kExitInternal : kExitUsage;
-}
 
 /// Where the ranks may run, and from where runs read it again.
 struct Source {
@@ -136,257 +120,15 @@ Result<std::string> find_rank_program(const BenchCommand& command) {
     }
     std::error_code none;
     const auto own = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
-    const auto beside = own / kRankProgram;
-    const auto installed = own.parent_path() / "libexec/dtrun" / kRankProgram;
+    const auto beside = own / kBenchRankProgram;
+    const auto installed = own.parent_path() / "libexec/dtrun" / kBenchRankProgram;
     for (const auto& path : {beside, installed})
         if (::access(path.c_str(), X_OK) == 0) return path.string();
     return fail(Errc::not_found,
                 "no {} at {} or {}: this dtrun was built or installed without its collectives; "
                 "--rank-program names another",
-                kRankProgram, beside.string(), installed.string());
+                kBenchRankProgram, beside.string(), installed.string());
 }
-
-/// Reports that are asked for, with where they go.
-std::vector<std::pair<string_view, string_view>> targets_of(const BenchCommand& command) {
-    std::vector<std::pair<string_view, string_view>> targets;
-    for (const auto& [flag, path] : {std::pair<string_view, string_view>{"--html", command.html},
-                                     {"--markdown", command.markdown},
-                                     {"--csv", command.csv},
-                                     {"--json", command.json}})
-        if (!path.empty()) targets.emplace_back(flag, path);
-    return targets;
-}
-
-/// Before minutes of measuring: whether what is found can be written.
-Result<void> check_targets(const BenchCommand& command) {
-    int on_output = 0;
-    for (const auto& [flag, path] : targets_of(command)) {
-        if (path == "-") {
-            if (++on_output > 1)
-                return fail(Errc::invalid_input,
-                            "{} -: another report goes to standard output already", flag);
-            continue;
-        }
-        const Fd file(::open(std::string(path).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-        if (!file) return fail(Errc::invalid_input, "{} {}: {}", flag, path, std::strerror(errno));
-    }
-    return {};
-}
-
-Result<void> write_target(string_view path, string_view text) {
-    if (path == "-") return write_all(STDOUT_FILENO, text);
-    const Fd file(
-        ::open(std::string(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!file) return fail(Errc::internal, "{}", std::strerror(errno));
-    return write_all(file.get(), text);
-}
-
-std::string now_text() {
-    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    std::tm parts{};
-    ::gmtime_r(&now, &parts);
-    char text[64];
-    return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
-}
-
-/// The words of torchrun are those of the runs; what its variables would say is not meant for them.
-std::vector<std::string> environment_of_runs(EnvironmentView environment) {
-    std::vector<std::string> kept;
-    for (const auto& variable : environment) {
-        const string_view text(variable);
-        if (!text.starts_with("PET_") && !text.starts_with("TORCH_ELASTIC_SHUTDOWN_TIMEOUT="))
-            kept.emplace_back(text);
-    }
-    return kept;
-}
-
-/// Runs one step after the other, and shows what they say.
-class BenchRun {
-public:
-    BenchRun(const BenchCommand& command, const Options& options, EnvironmentView environment)
-        : command_(command), options_(options) {
-        child_.environment = environment_of_runs(environment);
-        child_.show_errors = options.verbosity >= log::Level::verbose;
-        for (const auto& [flag, path] : targets_of(command))
-            if (path == "-") screen_ = STDERR_FILENO;
-    }
-
-    int run(const Source& source, const std::string& rank_program) {
-        const auto begin = Clock::now();
-        report_.dtrun = DTRUN_VERSION;
-        report_.started = now_text();
-        hostfile_ = source.hostfile;
-        rank_program_ = rank_program;
-        // Whether hosts and slots are enough does not depend on what there is.
-        const bool over = options_.oversubscribe;
-        const auto possible = plan_bench(command_, source.places, {"any"}, over);
-        if (!possible) return complain(possible.error());
-        int most_hosts = 1;
-        for (const BenchStep& each : *possible) most_hosts = std::max(most_hosts, each.hosts);
-        step(facts_step(most_hosts,
-                        command_.backends.empty() ? usual_backends() : std::vector<std::string>{}));
-        const auto backends = command_.backends.empty() ? found_backends() : command_.backends;
-        if (backends.empty() && signals_.received() == 0) no_backend(most_hosts);
-        const auto steps = plan_bench(command_, source.places, backends, over);
-        if (!steps) return complain(steps.error());
-        total_ = steps->size();
-        for (const BenchStep& each : *steps)
-            if (signals_.received() == 0) step(each);
-        report_.interrupted = signals_.received() != 0;
-        report_.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-        return finish();
-    }
-
-    BenchReport& report() { return report_; }
-
-private:
-    void show(string_view text) {
-        clear_progress();
-        static_cast<void>(write_all(screen_, text));
-    }
-
-    void progress(const BenchStep& step) {
-        if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
-        const std::string what =
-            step.kind == BenchStep::Kind::facts
-                ? "asking hosts what they have"
-                : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
-                              step.algorithm.empty() ? "" : "training " + step.algorithm + ", ",
-                              step.backend, step.hosts, step.slots);
-        static_cast<void>(write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} ...", what)));
-        has_progress_ = true;
-    }
-    void clear_progress() {
-        if (std::exchange(has_progress_, false))
-            static_cast<void>(write_all(STDERR_FILENO, "\r\x1b[K"));
-    }
-
-    void step(const BenchStep& step) {
-        if (step.kind != BenchStep::Kind::facts) ++number_;
-        progress(step);
-        const bool trains = step.kind == BenchStep::Kind::train;
-        child_.words = launch_words(step, command_, hostfile_, rank_program_);
-        child_.silence_max = command_.timeout.value_or(trains ? kTrainSilence : kSweepSilence);
-        BenchReader reader(report_);
-        std::size_t results = 0;
-        std::string unreadable;
-        const auto ended = run_self(child_, signals_, [&](string_view line) {
-            const auto taken = reader.take(line);
-            if (!taken) unreadable = taken.error().message;
-            if (taken) results += show_line(*taken) ? 1 : 0;
-        });
-        clear_progress();
-        BenchFailure failure;
-        failure.backend = step.backend;
-        failure.hosts = step.hosts;
-        failure.slots_per_host = step.slots;
-        failure.ranks = step.ranks();
-        failure.what = trains ? "train " + step.algorithm : step.words.front();
-        if (!ended) {
-            failure.error = ended.error().message;
-            return add(std::move(failure));
-        }
-        if (signals_.received() != 0) return;
-        std::string said = reader.errors();
-        if (ended->was_silent)
-            said = fmt::format("said nothing for {} s (--timeout)",
-                               std::chrono::duration<double>(child_.silence_max).count());
-        if (said.empty()) said = unreadable;
-        if (said.empty() && ended->status == 0 && results == 0) said = "no results were printed";
-        if (said.empty() && ended->status == 0) return;
-        failure.exit_code = ended->status;
-        failure.error = failure_text(ended->status, said, ended->errors);
-        if (step.kind == BenchStep::Kind::facts && !report_.hosts.empty())
-            return skip(failure.error);
-        add(std::move(failure));
-    }
-
-    /// Hosts have told what they are, and backends that were only tried why they cannot be had.
-    void skip(const std::string& reasons) {
-        for (const string_view reason : split(reasons, '\n'))
-            if (!reason.empty()) report_.skipped.emplace_back(reason);
-    }
-
-    /// \return whether it is a result
-    bool show_line(BenchReader::Line line) {
-        switch (line) {
-            case BenchReader::Line::row:
-                show(lines_.row(report_.rows.back()));
-                return true;
-            case BenchReader::Line::train:
-                show(lines_.train(report_.train.back()));
-                return true;
-            case BenchReader::Line::comm:
-            case BenchReader::Line::error:
-            case BenchReader::Line::other:
-                return false;
-            case BenchReader::Line::host:
-                break;
-        }
-        return true;
-    }
-
-    void add(BenchFailure failure) {
-        const std::string where =
-            failure.backend.empty()
-                ? failure.what
-                : fmt::format("{}, {}, {}", failure.what, failure.backend, shape_text(failure));
-        log::error("{}: {}", where, failure.error);
-        report_.failures.push_back(std::move(failure));
-    }
-
-    /// Those that all hosts could connect by, one rank on each.
-    std::vector<std::string> found_backends() {
-        std::vector<std::string> names;
-        for (const BenchComm& comm : std::exchange(report_.comms, {}))
-            names.push_back(comm.backend);
-        return names;
-    }
-
-    void no_backend(int hosts) {
-        const bool asked = !report_.hosts.empty();
-        BenchFailure failure;
-        failure.what = "backends";
-        failure.hosts = hosts;
-        failure.error = asked ? fmt::format("none can be had on every host:\n{}",
-                                            fmt::join(report_.skipped, "\n"))
-                              : "hosts did not tell what they have, so there is nothing to choose "
-                                "from; say which with --backends";
-        add(std::move(failure));
-    }
-
-    int finish() {
-        show(terminal_summary(report_, command_.explain));
-        int status = report_.failed() ? kExitFailed : 0;
-        if (const auto written = write_reports(); !written) status = complain(written.error());
-        return report_.interrupted ? kExitSignalBase + signals_.received() : status;
-    }
-
-    Result<void> write_reports() const {
-        for (const auto& [flag, path] : targets_of(command_)) {
-            const std::string text = flag == "--html"       ? write_html(report_)
-                                     : flag == "--markdown" ? write_markdown(report_)
-                                     : flag == "--csv"      ? write_csv(report_)
-                                                            : write_json(report_);
-            if (const auto done = write_target(path, text); !done)
-                return fail(done.error(), "{} {}", flag, path);
-        }
-        return {};
-    }
-
-    const BenchCommand& command_;
-    const Options& options_;
-    EndingSignals signals_;
-    ChildOptions child_;
-    std::string hostfile_;
-    std::string rank_program_;
-    BenchReport report_;
-    BenchLines lines_;
-    int screen_ = STDOUT_FILENO;
-    std::size_t number_ = 0;
-    std::size_t total_ = 0;
-    bool has_progress_ = false;
-};
 
 Result<BenchReport> read_report(const std::string& path) {
     const auto text = read_file(path);
@@ -396,19 +138,18 @@ Result<BenchReport> read_report(const std::string& path) {
 
 int compare(const BenchCommand& command) {
     const auto before = read_report(command.files.at(0));
-    if (!before) return complain(before.error());
+    if (!before) return complain_of(before.error());
     const auto after = read_report(command.files.at(1));
-    if (!after) return complain(after.error());
+    if (!after) return complain_of(after.error());
     const Comparison comparison = compare_reports(*before, *after);
     const std::string text =
         plain_text(comparison_table(comparison)) + "\n" + comparison_text(comparison) + "\n";
     const int screen = command.html == "-" ? STDERR_FILENO : STDOUT_FILENO;
     auto written = write_all(screen, text);
     if (written && !command.html.empty())
-        written = write_target(command.html, write_html(comparison, *before, *after));
+        written = write_bench_target(command.html, write_html(comparison, *before, *after));
     if (written) return 0;
-    log::error("{}", written.error().message);
-    return kExitInternal;
+    return complain_of(written.error());
 }
 
 }  // namespace
@@ -428,42 +169,20 @@ std::string typed_command(const std::vector<std::string>& words) {
     return printable(text);
 }
 
-std::string failure_text(int status, const std::string& said, const std::string& errors) {
-    constexpr std::size_t kLinesMax = 8;
-    constexpr std::size_t kBytesMax = 1'200;
-    const std::string clean = printable(errors);
-    std::vector<std::string> lines;
-    for (const string_view line : split(clean, '\n'))
-        if (!trim(line).empty()) lines.emplace_back(line);
-    const std::size_t skip = lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
-    std::string text = said;
-    for (std::size_t i = skip; i < lines.size() && said.empty(); ++i)
-        text += (text.empty() ? "" : "\n") + lines[i];
-    if (text.empty()) text = fmt::format("ended with exit code {}", status);
-    if (text.size() > kBytesMax) text = printable(text.substr(0, kBytesMax)) + " ...";
-    if (status == kExitProgramMissing)
-        text += fmt::format(
-            "\n{} has to lie at the same path on every host; --rank-program names "
-            "another",
-            kRankProgram);
-    return text;
-}
-
 int run_bench_command(const BenchCommand& command, const Options& options,
                       EnvironmentView environment, const std::vector<std::string>& words) {
     if (command.compare) return compare(command);
-    if (const auto done = check_targets(command); !done) return complain(done.error());
+    if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
     const auto source = find_places(options, environment);
-    if (!source) return complain(source.error());
+    if (!source) return complain_of(source.error());
     if (source->is_bystander) {
         log::info("task 0 of this Slurm step measures; nothing to do here");
         return 0;
     }
     const auto program = find_rank_program(command);
-    if (!program) return complain(program.error());
-    BenchRun run(command, options, environment);
-    run.report().command = typed_command(words);
-    return run.run(*source, *program);
+    if (!program) return complain_of(program.error());
+    return run_bench({command, options, environment, source->places, source->hostfile, *program,
+                      typed_command(words)});
 }
 
 }  // namespace dtrun

@@ -19,9 +19,4 @@ int run_bench_command(const BenchCommand& command, const Options& options,
 /// The command for a report; values of -x stay secret.
 std::string typed_command(const std::vector<std::string>& words);
 
-/// What a run that failed has to say, the most useful first, in a few lines.
-/// \param said    by the rank program, in "error" lines
-/// \param errors  the end of its standard error
-std::string failure_text(int status, const std::string& said, const std::string& errors);
-
 }  // namespace dtrun

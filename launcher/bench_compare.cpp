@@ -13,28 +13,43 @@ namespace {
 constexpr double kNoiseMin = 0.03;
 constexpr double kTrainingNoise = 0.05;
 
+/// A row as it is to be told, without what the other report has.
+ComparedRow named(const BenchRow& row) {
+    ComparedRow named;
+    static_cast<BenchShape&>(named) = row;
+    const bool in_full = row.compression.empty() || row.compression == "none";
+    named.what =
+        fmt::format("{} {}{}{} {}", row.op, row.dtype, in_full ? "" : " ",
+                    in_full ? "" : row.compression, short_bytes(static_cast<double>(row.bytes)));
+    named.group = fmt::format("{} of {}", row.op, row.dtype);
+    if (!in_full) named.compression = row.compression;
+    named.bytes = row.bytes;
+    return named;
+}
+
+ComparedRow named(const BenchTrain& run) {
+    ComparedRow named;
+    static_cast<BenchShape&>(named) = run;
+    named.what = fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm);
+    if (run.loss_scale != 1) named.what += fmt::format(", loss scale {:g}", run.loss_scale);
+    named.group = fmt::format("training {}, {} samples a step", run.model, run.global_batch);
+    if (run.algorithm != "parallel") named.compression = run.algorithm;
+    return named;
+}
+
 /// One measurement of either kind.
 struct Measured {
-    BenchShape shape;
-    std::string what;
+    ComparedRow row;
     double time_us;
     double noise;
 };
 
 std::vector<Measured> measured_in(const BenchReport& report) {
     std::vector<Measured> all;
-    for (const BenchRow& row : report.rows) {
-        const bool in_full = row.compression.empty() || row.compression == "none";
-        all.push_back({row,
-                       fmt::format("{} {}{}{} {}", row.op, row.dtype, in_full ? "" : " ",
-                                   in_full ? "" : row.compression,
-                                   short_bytes(static_cast<double>(row.bytes))),
-                       row.t_p50_us, noise_of(row)});
-    }
+    for (const BenchRow& row : report.rows)
+        all.push_back({named(row), row.t_p50_us, noise_of(row)});
     for (const BenchTrain& run : report.train)
-        all.push_back({run,
-                       fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm),
-                       run.step_ms * 1'000, kTrainingNoise});
+        all.push_back({named(run), run.step_ms * 1'000, kTrainingNoise});
     std::erase_if(all, [](const Measured& each) { return !(each.time_us > 0); });
     return all;
 }
@@ -77,19 +92,17 @@ Comparison compare_reports(const BenchReport& before, const BenchReport& after) 
     Comparison comparison;
     std::map<Key, Measured> known;
     for (const Measured& each : measured_in(before))
-        known.insert_or_assign({each.shape, each.what}, each);
+        known.insert_or_assign({each.row, each.row.what}, each);
     std::map<Key, bool> seen;
     for (const Measured& now : measured_in(after)) {
-        const Key key{now.shape, now.what};
+        const Key key{now.row, now.row.what};
         if (!seen.try_emplace(key, true).second) continue;
         const auto then = known.find(key);
         if (then == known.end()) {
             ++comparison.only_after;
             continue;
         }
-        ComparedRow& row = comparison.rows.emplace_back();
-        static_cast<BenchShape&>(row) = now.shape;
-        row.what = now.what;
+        ComparedRow& row = comparison.rows.emplace_back(now.row);
         row.before_us = then->second.time_us;
         row.after_us = now.time_us;
         row.speed = row.before_us / row.after_us;
@@ -108,8 +121,8 @@ BenchTable comparison_table(const Comparison& comparison) {
     table.note =
         "Times are medians; speed is before / after, above 1 is faster. Noise is how much "
         "both runs vary by themselves; a change is marked where it is larger.";
-    table.columns = {{"what", false}, {"back end", false}, {"shape", false}, {"before", true},
-                     {"after", true}, {"speed", true},     {"noise", true},  {"", false}};
+    table.columns = {{"what", false}, {"by", false},   {"before", true}, {"after", true},
+                     {"speed", true}, {"noise", true}, {"", false}};
     std::vector<const ComparedRow*> rows;
     for (const ComparedRow& row : comparison.rows) rows.push_back(&row);
     std::ranges::stable_sort(rows, [](const ComparedRow* a, const ComparedRow* b) {
@@ -120,7 +133,7 @@ BenchTable comparison_table(const Comparison& comparison) {
     });
     for (const ComparedRow* const row : rows)
         table.rows.push_back(
-            {row->what, row->backend, fmt::format("{}x{}", row->hosts, row->slots_per_host),
+            {row->what, fmt::format("{} {}x{}", row->backend, row->hosts, row->slots_per_host),
              time_text(row->before_us), time_text(row->after_us), fmt::format("{:.2f}", row->speed),
              percent(row->noise, 0), mark_text(row->mark)});
     return table;

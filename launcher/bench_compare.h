@@ -11,7 +11,10 @@ namespace dtrun {
 /// One measurement that two reports have.
 struct ComparedRow : BenchShape {
     enum class Mark { same, faster, slower };
-    std::string what;  ///< "allreduce f32 fp16 64K", "train fp16"
+    std::string what;   ///< "allreduce f32 fp16 64K", "train fp16"
+    std::string group;  ///< "allreduce of f32", "training cnn"
+    std::string compression;
+    std::uint64_t bytes = 0;  ///< 0: training
     double before_us = kUnknown;
     double after_us = kUnknown;
     double speed = kUnknown;  ///< before / after: above 1 is faster
@@ -35,7 +38,7 @@ double noise_of(const BenchRow& row);
 /// (their root of squares); training tells no spread and has 5 % each.
 Comparison compare_reports(const BenchReport& before, const BenchReport& after);
 
-/// With the marked rows first, the largest change before the others.
+/// "mpi 2x4" is 2 hosts with 4 ranks each. With the marked rows first, the largest change before the others.
 BenchTable comparison_table(const Comparison& comparison);
 
 /// "12 faster, 3 slower, 40 within noise; 2 only in the first report"

@@ -246,7 +246,7 @@ void share_axis(std::vector<BenchFigure>& figures, const std::string& label) {
         for (const Chart::Series& series : figure.chart.series)
             for (const Chart::Point& point : series.points) {
                 if (!(point.y > 0)) continue;
-                low = std::fmin(low, point.y);
+                low = std::fmin(low, std::fmin(point.y, point.low));
                 high = std::fmax(high, std::fmax(point.y, point.high));
             }
     }
@@ -318,7 +318,99 @@ BenchFigures sweep_figures(const std::string& title, const Rows& rows, const Sty
     return figures;
 }
 
+constexpr const char* kSpeed = "speed, before / after";
+
+std::string host_count(int hosts) {
+    return fmt::format("{} host{}", hosts, hosts == 1 ? "" : "s");
+}
+
+/// Without points. \param apart  its backend alone
+BenchFigure speed_frame(const ComparedRow& first, bool apart) {
+    BenchFigure figure;
+    const bool is_training = first.bytes == 0;
+    figure.title =
+        fmt::format("{}{}{}, {}", apart ? first.backend : "", apart ? ": " : "", first.group,
+                    is_training ? host_count(first.hosts) : shape_text(first));
+    figure.chart.description = figure.title + ": change of speed";
+    if (is_training) {
+        figure.chart.x = ranks_axis();
+    } else {
+        figure.chart.x.label = "size in bytes";
+        figure.chart.x.scale = Chart::Scale::logarithmic;
+        figure.chart.x.unit = Chart::Unit::bytes;
+    }
+    figure.chart.y.label = kSpeed;
+    figure.chart.y.scale = Chart::Scale::logarithmic;
+    figure.chart.y.unit = Chart::Unit::times;
+    return figure;
+}
+
+Chart::Point speed_point(const ComparedRow& row) {
+    const double noise = 1 + row.noise;
+    const double x = row.bytes == 0 ? row.ranks : static_cast<double>(row.bytes);
+    return {x, row.speed, row.speed * noise,
+            fmt::format("{}, {}, {}: {:.2f} times as fast, noise {}", row.what, row.backend,
+                        shape_text(row), row.speed, percent(row.noise, 0)),
+            row.speed / noise};
+}
+
+/// The dashed line that says that nothing has changed.
+void add_no_change(Chart& chart) {
+    Chart::Series line;
+    line.label = "no change";
+    line.is_ideal = true;
+    double low = kUnknown;
+    double high = kUnknown;
+    for (const Chart::Series& series : chart.series)
+        for (const Chart::Point& point : series.points) {
+            low = std::fmin(low, point.x);
+            high = std::fmax(high, point.x);
+        }
+    line.points = {{low, 1, kUnknown, ""}, {high, 1, kUnknown, ""}};
+    chart.series.insert(chart.series.begin(), std::move(line));
+}
+
 }  // namespace
+
+BenchFigures comparison_figures(const Comparison& comparison) {
+    BenchFigures all;
+    all.title = "Change of speed";
+    all.lead =
+        "Above the dashed line the second report is faster. Whiskers are the noise of both runs: "
+        "where they reach the line, a change says nothing.";
+    Names labels;
+    // With compressions there are too many lines for one figure of all backends.
+    std::set<std::string> apart;
+    for (const ComparedRow& row : comparison.rows)
+        if (!row.compression.empty() && row.compression != "serial") apart.insert(row.group);
+    for (const ComparedRow& row : comparison.rows) {
+        const bool is_apart = apart.contains(row.group);
+        BenchFigure frame = speed_frame(row, is_apart);
+        auto figure = std::ranges::find(all.figures, frame.title, &BenchFigure::title);
+        if (figure == all.figures.end())
+            figure = all.figures.insert(all.figures.end(), std::move(frame));
+        const std::string label = !is_apart                 ? row.backend
+                                  : row.compression.empty() ? "in full"
+                                                            : row.compression;
+        add_name(labels, label);
+        std::vector<Chart::Series>& lines = figure->chart.series;
+        auto line = std::ranges::find(lines, label, &Chart::Series::label);
+        if (line == lines.end()) {
+            line = lines.insert(lines.end(), Chart::Series{});
+            line->label = label;
+            line->color = static_cast<int>(std::ranges::find(labels, label) - labels.begin());
+        }
+        line->points.push_back(speed_point(row));
+    }
+    for (BenchFigure& figure : all.figures) {
+        for (Chart::Series& line : figure.chart.series)
+            std::ranges::stable_sort(line.points, {}, &Chart::Point::x);
+        add_no_change(figure.chart);
+    }
+    std::erase_if(all.figures, [](const BenchFigure& figure) { return !figure.chart.has_lines(); });
+    share_axis(all.figures, kSpeed);
+    return all;
+}
 
 std::vector<BenchFigures> bench_figures(const BenchReport& report) {
     const Styles styles(report);

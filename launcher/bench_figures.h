@@ -1,6 +1,7 @@
 #pragma once
 
 #include "launcher/bench_chart.h"
+#include "launcher/bench_compare.h"
 #include "launcher/bench_results.h"
 
 #include <string>
@@ -23,5 +24,9 @@ struct BenchFigures {
 /// Every plot that the report has points for: speed-up and efficiency of training, bandwidth by
 /// ranks, bandwidth and time by size for each shape.
 std::vector<BenchFigures> bench_figures(const BenchReport& report);
+
+/// How much faster each measurement has become, by size, for each operation and shape; training by
+/// ranks. Whiskers are noise: those that reach the line of no change say nothing.
+BenchFigures comparison_figures(const Comparison& comparison);
 
 }  // namespace dtrun

@@ -6,6 +6,7 @@
 #include "launcher/suggest.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 
 namespace dtrun {
@@ -16,6 +17,8 @@ using Words = std::span<const std::string>;
 using enum FlagGroup;
 
 constexpr string_view kUsage = "usage: dtrun bench [options]";
+constexpr double kLossScaleMin = 1e-6;
+constexpr double kLossScaleMax = 1e6;
 
 BenchCommand& part_of(Draft& draft) {
     return draft.bench;
@@ -137,10 +140,22 @@ Result<void> set_model(Draft& draft, string_view value) {
     return {};
 }
 
+/// As it was typed, for the rank program reads it again.
+Result<void> set_loss_scale(Draft& draft, string_view value) {
+    double scale = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), scale);
+    if (error != std::errc() || end != value.data() + value.size() ||
+        !(scale >= kLossScaleMin && scale <= kLossScaleMax))
+        return fail(Errc::invalid_input,
+                    "'{}' is not a number from 0.000001 to 1000000, such as 128 or 0.01", value);
+    draft.bench.loss_scale = value;
+    return {};
+}
+
 Flags sweep_flags() {
     return {
         {"--backends --backend", "NAMES", native,
-         "such as mpi,gloo,nccl (default: those that every host has)", set_backends, ""},
+         "such as mpi,gloo,nccl,oneccl (default: those that every host has)", set_backends, ""},
         {"--hosts", "COUNTS", native,
          "on so many of the hosts, the first ones: 1,2,4 (default: 1, 2, 4, ... and all)",
          set_counts<&BenchCommand::hosts, kHostsMax>, ""},
@@ -194,6 +209,10 @@ Flags train_flags() {
          set_count<&BenchCommand::global_batch, 1, 1'000'000>, ""},
         {"--seed", "N", training, "of weights and of the order of samples (default: 1)",
          set_count<&BenchCommand::seed, 0, 1'000'000>, ""},
+        {"--loss-scale", "FACTOR", training,
+         "gradients travel multiplied by it: no difference to f32, but unscaled 8 bits lose more "
+         "of them if it is small, and fewer if it is large (default: 1)",
+         set_loss_scale, ""},
     };
 }
 

@@ -72,7 +72,7 @@ pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:.85em/1.45 ui-mono
 td.good{color:var(--good);font-weight:600}
 td.bad{color:var(--bad);font-weight:600}
 @media(max-width:32rem){main{padding:1.25rem .9rem 3rem}h1{font-size:1.5rem}svg{font-size:14px}
-svg .tick{font-size:13px}}
+svg .tick,svg .label{font-size:13px}}
 @media print{body{font-size:10pt}main{max-width:none;padding:0}.wrap{max-height:none;overflow:visible}
 .figures{grid-template-columns:1fr 1fr}h2,h2+p,h2+p+p{break-after:avoid}h2{margin-top:1.5rem}tr{break-inside:avoid}
 th{position:static}thead{display:table-header-group}}
@@ -265,6 +265,9 @@ std::string write_html(const Comparison& comparison, const BenchReport& before,
         body += fmt::format("<p class=\"soft\">{}: dtrun {}, {}{}</p>\n", name,
                             html_text(report->dtrun), html_text(report->started),
                             html_text(names_of(*report)));
+    const BenchFigures figures = comparison_figures(comparison);
+    if (!figures.figures.empty())
+        body += section(figures.title, figures.lead) + figures_html(figures);
     body += table_section(comparison_table(comparison));
     return page("dtrun bench: comparison", body);
 }

@@ -36,6 +36,7 @@ struct BenchCommand {
     std::string model = "mlp";
     int global_batch = 256;
     int seed = 1;
+    std::string loss_scale;  ///< as typed; empty: 1
 
     // Reports: files, "-" is standard output; empty: none.
     std::string csv;

@@ -179,7 +179,11 @@ BenchStep train_step(const BenchCommand& command, const Shape& shape, const std:
                   std::to_string(command.global_batch),
                   "--seed",
                   std::to_string(command.seed)};
-    if (!command.data.empty()) step.words.insert(step.words.end(), {"--data", command.data});
+    const auto add = [&step](const char* flag, const std::string& value) {
+        if (!value.empty()) step.words.insert(step.words.end(), {flag, value});
+    };
+    add("--loss-scale", command.loss_scale);
+    add("--data", command.data);
     return step;
 }
 

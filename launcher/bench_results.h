@@ -76,6 +76,7 @@ struct BenchTrain : BenchShape {
     std::string model;
     int epochs = 0;
     int global_batch = 0;
+    double loss_scale = 1;
     double step_ms = kUnknown, compute_ms = kUnknown, comm_ms = kUnknown;
     double samples_per_s = kUnknown;
     double accuracy = kUnknown;  ///< 0..1
@@ -147,6 +148,7 @@ void each_of_train(Train& it, Visit visit) {
     visit("data", it.data);
     visit("epochs", it.epochs);
     visit("global_batch", it.global_batch);
+    visit("loss_scale", it.loss_scale);
     visit("step_ms", it.step_ms);
     visit("compute_ms", it.compute_ms);
     visit("comm_ms", it.comm_ms);

@@ -122,17 +122,19 @@ bool has_gpus(const BenchReport& report) {
                                [](const BenchHost& host) { return !host.gpus.empty(); });
 }
 
-/// The lab's order: serial, in full, then by size and name.
+/// The lab's order: serial, in full, 8 bits, 16 bits.
 int order_of(string_view algorithm) {
     if (algorithm == "serial") return 0;
     if (algorithm == "parallel") return 1;
+    const bool has_16_bits = algorithm.starts_with("fp16") || algorithm.starts_with("bf16");
     const auto& known = bench_compressions();
     const auto begins = [algorithm](const std::string& name) {
         return algorithm.starts_with(name);
     };
     // "fp8-e4m3-unscaled" begins with "fp8-e4m3" too: the last that fits is the one.
     const auto last = std::ranges::find_if(known.rbegin(), known.rend(), begins);
-    return 2 + static_cast<int>(known.rend() - last);
+    const auto place = static_cast<int>(known.rend() - last);
+    return 2 + place + (has_16_bits ? static_cast<int>(known.size()) : 0);
 }
 
 /// What the lab calls it.
@@ -164,6 +166,7 @@ std::string training_note(const BenchReport& report) {
     std::string note = fmt::format("{}, {} samples in a step of all ranks, {} epoch{}", first.model,
                                    first.global_batch, first.epochs, first.epochs == 1 ? "" : "s");
     if (!first.data.empty()) note += ", " + first.data;
+    if (first.loss_scale != 1) note += fmt::format(", loss scale {:g}", first.loss_scale);
     return note + ".";
 }
 
@@ -202,6 +205,9 @@ BenchTable environment_table(const BenchReport& report) {
                                        [](const std::string& text) { return text != "-"; });
         if (known) table.rows.push_back(std::move(row));
     }
+    Cells own{"dtrun"};
+    own.resize(table.columns.size(), report.dtrun);
+    table.rows.push_back(std::move(own));
     return table;
 }
 
@@ -214,10 +220,10 @@ BenchTable scaling_table(const BenchReport& report) {
         {"servers", true},
         {has_gpus(report) ? "processes (GPUs) per server" : "processes per server", true},
         {"mean time per step", true},
-        {"of it communication", true},
         {"mean throughput", true},
         {"speed-up", true},
-        {"efficiency", true}};
+        {"efficiency", true},
+        {"communication", true}};
     std::vector<ScalingPoint> points = scaling_of(report, "parallel");
     std::vector<std::string> backends;  // in the order in which they were run
     for (const ScalingPoint& point : points)
@@ -233,9 +239,9 @@ BenchTable scaling_table(const BenchReport& report) {
         table.rows.push_back(
             {run.algorithm == "serial" ? "serial" : run.backend, std::to_string(run.hosts),
              std::to_string(run.slots_per_host), short_number(run.step_ms) + " ms",
-             percent(run.comm_ms / run.step_ms, 0), short_number(run.samples_per_s) + " samples/s",
+             short_number(run.samples_per_s) + " samples/s",
              std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-",
-             percent(point.efficiency, 0)});
+             percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
     }
     return table;
 }
@@ -244,8 +250,8 @@ BenchTable compression_table(const BenchReport& report) {
     BenchTable table;
     table.title = "Compression";
     table.note = training_note(report);
-    table.columns = {{"algorithm", false},    {"back end", false}, {"devices", true},
-                     {"training time", true}, {"accuracy", true},  {"loss", true}};
+    table.columns = {{"algorithm", false}, {"devices", true}, {"training time", true},
+                     {"accuracy", true},   {"loss", true},    {"back end", false}};
     std::vector<const BenchTrain*> runs;
     for (const BenchTrain& run : report.train) runs.push_back(&run);
     std::ranges::stable_sort(runs, {}, [](const BenchTrain* run) {
@@ -253,11 +259,12 @@ BenchTable compression_table(const BenchReport& report) {
     });
     for (const BenchTrain* const run : runs)
         table.rows.push_back(
-            {algorithm_text(run->algorithm), run->algorithm == "serial" ? "none" : run->backend,
+            {algorithm_text(run->algorithm),
              run->hosts == 1
                  ? std::to_string(run->ranks)
                  : fmt::format("{} ({} x {})", run->ranks, run->hosts, run->slots_per_host),
-             short_time(run->seconds), percent(run->accuracy), short_number(run->loss)});
+             short_time(run->seconds), percent(run->accuracy), short_number(run->loss),
+             run->algorithm == "serial" ? "none" : run->backend});
     return table;
 }
 
@@ -289,18 +296,25 @@ std::vector<BenchTable> sweep_tables(const BenchReport& report) {
 BenchTable transport_table(const BenchReport& report) {
     BenchTable table;
     table.title = "Transports";
+    // "asked for" says nothing to the one who has asked.
+    const bool has_reasons = std::ranges::any_of(report.comms, [](const BenchComm& comm) {
+        return !comm.why.empty() && comm.why != "asked for";
+    });
     table.columns = {{"back end", false}, {"servers", true},     {"per server", true},
-                     {"library", false},  {"data go by", false}, {"chosen because", false},
-                     {"made in", true}};
+                     {"library", false},  {"data go by", false}, {"made in", true}};
+    if (has_reasons) table.columns.push_back({"chosen because", false});
+    if (std::ranges::any_of(report.comms, &BenchComm::oversubscribed))
+        table.note = "* more ranks than CPUs (with GPUs: than GPUs) on a host.";
     std::vector<BenchShape> seen;
     for (const BenchComm& comm : report.comms) {
         if (std::ranges::find(seen, static_cast<const BenchShape&>(comm)) != seen.end()) continue;
         seen.push_back(comm);
         table.rows.push_back(
             {comm.backend, std::to_string(comm.hosts),
-             std::to_string(comm.slots_per_host) + (comm.oversubscribed ? " (more than CPUs)" : ""),
-             comm.version, comm.transport, comm.why.empty() ? "-" : comm.why,
-             short_number(comm.bootstrap_ms) + " ms"});
+             std::to_string(comm.slots_per_host) + (comm.oversubscribed ? "*" : ""), comm.version,
+             comm.transport,
+             std::isfinite(comm.bootstrap_ms) ? short_number(comm.bootstrap_ms) + " ms" : "-"});
+        if (has_reasons) table.rows.back().push_back(comm.why.empty() ? "-" : comm.why);
     }
     return table;
 }

@@ -49,15 +49,18 @@ std::string without_end_blanks(std::string line) {
     return line + "\n";
 }
 
-std::string in_columns(const BenchTable& table, const std::vector<std::size_t>& widths) {
+/// \param gap  blanks between columns
+std::string in_columns(const BenchTable& table, const std::vector<std::size_t>& widths,
+                       std::size_t gap) {
+    const std::string blanks(gap, ' ');
     std::string heading = "  ";
     for (std::size_t i = 0; i < widths.size(); ++i)
-        heading += padded(table.columns[i].name, widths[i], table.columns[i].is_number) + "  ";
+        heading += padded(table.columns[i].name, widths[i], table.columns[i].is_number) + blanks;
     std::string text = without_end_blanks(heading);
     for (const auto& row : table.rows) {
         std::string line = "  ";
         for (std::size_t i = 0; i < row.size(); ++i)
-            line += padded(row[i], widths[i], table.columns[i].is_number) + "  ";
+            line += padded(row[i], widths[i], table.columns[i].is_number) + blanks;
         text += without_end_blanks(line);
     }
     return text;
@@ -80,6 +83,17 @@ std::string in_lines(const BenchTable& table) {
                 is_first = false;
             }
         }
+    }
+    return text;
+}
+
+/// Of one column, whose name says no more than the title.
+std::string as_list(const BenchTable& table) {
+    std::string text;
+    for (const auto& row : table.rows) {
+        std::string lines = wrap(row.front(), 4, kColumnsMax);
+        if (lines.size() > 4) lines[2] = '-';
+        text += lines;
     }
     return text;
 }
@@ -185,7 +199,43 @@ std::string markdown_table(const BenchTable& table) {
     return text + "\n";
 }
 
+/// Names that leave room for what is in their columns.
+BenchTable with_short_names(BenchTable table) {
+    static const std::map<std::string, std::string> kShort{{"servers", "hosts"},
+                                                           {"per server", "each"},
+                                                           {"processes per server", "each"},
+                                                           {"processes (GPUs) per server", "each"},
+                                                           {"mean time per step", "step"},
+                                                           {"mean throughput", "throughput"},
+                                                           {"efficiency", "eff."},
+                                                           {"communication", "comm."}};
+    for (BenchTable::Column& column : table.columns) {
+        const auto known = kShort.find(column.name);
+        if (known != kShort.end()) column.name = known->second;
+    }
+    return table;
+}
+
+std::string failures_text(const BenchReport& report) {
+    std::string text;
+    for (const BenchFailure& failure : report.failures) {
+        text += fmt::format(
+            "{}  {}{}\n", text.empty() ? "\nFailed\n" : "", failure_title(failure),
+            failure.exit_code == 0 ? "" : fmt::format(" (exit code {})", failure.exit_code));
+        for (const string_view line : split(failure.error, '\n'))
+            text += wrap(line, 4, kColumnsMax);
+    }
+    return text;
+}
+
 }  // namespace
+
+std::string failure_title(const BenchFailure& failure) {
+    if (failure.what == "facts")
+        return fmt::format("asking {} host{}", failure.hosts, failure.hosts == 1 ? "" : "s");
+    if (failure.backend.empty()) return failure.what;
+    return fmt::format("{}, {}, {}", failure.what, failure.backend, shape_text(failure));
+}
 
 std::string BenchLines::row(const BenchRow& row) {
     std::string what = fmt::format("{} {}", row.op, row.dtype);
@@ -230,33 +280,30 @@ std::string plain_text(const BenchTable& table) {
     std::string text = table.title + "\n";
     if (!table.note.empty()) text += wrap(table.note, 2, kColumnsMax);
     if (!table.columns.empty() && table.columns.front().name.empty()) return text + by_kinds(table);
+    if (table.columns.size() == 1) return text + as_list(table);
     const std::vector<std::size_t> widths = widths_of(table);
-    std::size_t width = 0;
-    for (const std::size_t each : widths) width += each + 2;
-    return text + (width <= kColumnsMax && !has_lines(table) ? in_columns(table, widths)
-                                                             : in_lines(table));
+    for (const std::size_t gap : {2u, 1u}) {
+        std::size_t width = 2;
+        for (const std::size_t each : widths) width += each + gap;
+        if (width - gap <= kColumnsMax && !has_lines(table))
+            return text + in_columns(table, widths, gap);
+    }
+    return text + in_lines(table);
 }
 
 std::string terminal_summary(const BenchReport& report, bool explain) {
     std::vector<BenchTable> tables{environment_table(report)};
     if (!report.train.empty()) {
-        BenchTable scaling = scaling_table(report);
-        // Short names for few columns.
-        constexpr const char* kNames[] = {"back end", "hosts",      "each",     "step",
-                                          "comm.",    "throughput", "speed-up", "eff."};
-        for (std::size_t i = 0; i < scaling.columns.size(); ++i)
-            scaling.columns[i].name = kNames[i];
-        tables.push_back(std::move(scaling));
+        tables.push_back(with_short_names(scaling_table(report)));
         tables.push_back(compression_table(report));
     }
-    if (explain) tables.push_back(transport_table(report));
+    if (explain) tables.push_back(with_short_names(transport_table(report)));
     if (explain) tables.push_back(explain_table(report));
     if (explain) tables.push_back(skipped_table(report));
-    tables.push_back(failure_table(report));
     std::string text;
     for (const BenchTable& table : tables)
         if (!table.empty()) text += "\n" + plain_text(table);
-    return text;
+    return text + failures_text(report);
 }
 
 std::string write_csv(const BenchReport& report) {

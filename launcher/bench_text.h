@@ -21,6 +21,9 @@ private:
     std::string what_;  ///< of the heading that was last written
 };
 
+/// "sweep, mpi, 2 hosts x 4 ranks"
+std::string failure_title(const BenchFailure& failure);
+
 /// What follows all rows on the terminal: environment, scaling, compression, failures.
 /// \param explain  transports too
 std::string terminal_summary(const BenchReport& report, bool explain);

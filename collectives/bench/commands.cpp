@@ -31,6 +31,15 @@ bool oversubscribed(const Places& places, const MemoryKind& memory) {
     return static_cast<long>(places.slots_per_host) > places_there;
 }
 
+using Details = std::vector<std::pair<std::string, std::string>>;
+
+/// What a backend does not say of itself: only those of NCCL's kind get arrays on GPUs here.
+void add_gpu_direct(Details& details) {
+    for (const char* const name : {"GPUDirect P2P", "GPUDirect RDMA"})
+        if (std::ranges::find(details, name, &Details::value_type::first) == details.end())
+            details.emplace_back(name, "no: what it sends is in memory of the host");
+}
+
 Result<Connected> connect(const std::string& backend, const Membership& membership) {
     Connected connected;
     const auto places = find_places(membership);
@@ -53,7 +62,7 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     for (const std::string& time : *times) slowest_ms = std::max(slowest_ms, std::stod(time));
     std::string version;
     std::string transport;
-    std::vector<std::pair<std::string, std::string>> details;
+    Details details;
     for (auto& [name, value] : comm->facts())
         if (name == "version")
             version = value;
@@ -61,6 +70,7 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
             transport = value;
         else if (name != "backend")
             details.emplace_back(name, value);
+    if (!connected.memory.on_device()) add_gpu_direct(details);
     connected.line.add("backend", comm->backend())
         .add("version", version)
         .add("transport", transport)
@@ -113,6 +123,7 @@ JsonLine to_json(const Trained& trained, const BenchOptions& options, const std:
         .add("model", name_of(options.train.model))
         .add("epochs", options.train.epochs)
         .add("global_batch", options.train.global_batch)
+        .add("loss_scale", options.train.loss_scale)
         .add("step_ms", trained.step_ms)
         .add("compute_ms", trained.compute_ms)
         .add("comm_ms", trained.comm_ms)

@@ -75,6 +75,7 @@ HostFacts collect_host_facts(const std::string& host) {
     facts.nccl = version_elsewhere("nccl");
     facts.mpi = version_elsewhere("mpi");
     facts.gloo = version_elsewhere("gloo");
+    facts.oneccl = version_elsewhere("oneccl");
     ask_python(facts);
     return facts;
 }
@@ -91,7 +92,7 @@ std::string to_json(const HostFacts& facts) {
     for (const HostFacts::Gpu& gpu : facts.gpus)
         gpus.push_back(JsonLine().add("model", gpu.model).add("memory_bytes", gpu.memory_bytes));
     return JsonLine("host")
-        .add("host", facts.host)
+        .add("name", facts.host)
         .add("os", facts.os)
         .add("kernel", facts.kernel)
         .add("cpu", facts.cpu)
@@ -105,6 +106,7 @@ std::string to_json(const HostFacts& facts) {
         .add("nccl", facts.nccl)
         .add("mpi", facts.mpi)
         .add("gloo", facts.gloo)
+        .add("oneccl", facts.oneccl)
         .add("python", facts.python)
         .add("torch", facts.torch)
         .text();

@@ -26,7 +26,7 @@ struct HostFacts {
     std::vector<Gpu> gpus;
     std::string gpu_links;  ///< how GPUs reach each other: "NVLink (NV18)"
     std::string driver;     ///< of the GPUs
-    std::string cuda, nccl, mpi, gloo, python, torch;  ///< versions
+    std::string cuda, nccl, mpi, gloo, oneccl, python, torch;  ///< versions
 };
 
 /// Looks at this host: files, libraries and nvidia-smi; takes seconds at worst. Libraries are loaded
@@ -36,7 +36,7 @@ HostFacts collect_host_facts(const std::string& host);
 /// A line for standard output.
 std::string to_json(const HostFacts& facts);
 
-/// The version of "cuda", "nccl", "mpi" or "gloo" on this host; "" if it is not there.
+/// The version of "cuda", "nccl", "mpi", "gloo" or "oneccl" on this host; "" if it is not there.
 std::string version_of(std::string_view name);
 
 /// Of /etc/os-release: "Debian GNU/Linux 12 (bookworm)"

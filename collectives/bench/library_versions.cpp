@@ -2,6 +2,7 @@
 #include "base/strings.h"
 #include "collectives/bench/host_facts.h"
 #include "collectives/nccl/nccl_library.h"
+#include "collectives/oneccl/library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -77,6 +78,11 @@ std::string gloo_version() {
     return packages.substr(begin, packages.find('\n', begin) - begin);
 }
 
+std::string oneccl_version() {
+    const auto library = oneccl::Library::open(from_environment("DTRUN_ONECCL_LIBRARY"));
+    return library ? (*library)->name() : "";
+}
+
 }  // namespace
 
 std::string version_of(std::string_view name) {
@@ -84,6 +90,7 @@ std::string version_of(std::string_view name) {
     if (name == "nccl") return nccl_version();
     if (name == "mpi") return mpi_version();
     if (name == "gloo") return gloo_version();
+    if (name == "oneccl") return oneccl_version();
     return {};
 }
 

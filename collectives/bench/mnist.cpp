@@ -26,8 +26,9 @@ Result<std::string> unpack(const std::string& path) {
     int got = 0;
     while ((got = ::gzread(file, piece.data(), piece.size())) > 0 && bytes.size() < kFileBytesMax)
         bytes.append(piece.data(), static_cast<std::size_t>(got));
-    ::gzclose(file);
-    if (got != 0) return fail(Errc::invalid_input, "{}: is damaged", path);
+    const bool complete = ::gzclose(file) == Z_OK;
+    if (got != 0 || !complete)
+        return fail(Errc::invalid_input, "{}: is damaged or incomplete; fetch it again", path);
     return bytes;
 }
 #else
@@ -36,19 +37,30 @@ Result<std::string> unpack(const std::string& path) {
 }
 #endif
 
+struct File {
+    std::string path;
+    std::string bytes;
+};
+
+Result<File> with_path(const std::string& path, Result<std::string> bytes) {
+    if (!bytes) return std::unexpected(bytes.error());
+    return File{path, std::move(*bytes)};
+}
+
 /// A file of MNIST, by its name with a '-' before "idx"; torchvision and others have a '.' there.
-Result<std::string> read_idx(const fs::path& folder, const std::string& name) {
+Result<File> read_idx(const fs::path& folder, const std::string& name) {
     std::string dotted = name;
     dotted[dotted.rfind("-idx")] = '.';
     std::error_code ignored;
     for (const char* inside : {"", "MNIST/raw", "raw"})
         for (const std::string& spelled : {name, dotted}) {
-            const fs::path path = folder / inside / spelled;
-            if (fs::exists(path, ignored)) return read_file(path.string(), kFileBytesMax);
-            const std::string packed = path.string() + ".gz";
-            if (fs::exists(packed, ignored)) return unpack(packed);
+            const std::string path = folder / inside / spelled;
+            if (fs::exists(path, ignored)) return with_path(path, read_file(path, kFileBytesMax));
+            const std::string packed = path + ".gz";
+            if (fs::exists(packed, ignored)) return with_path(packed, unpack(packed));
         }
-    return fail(Errc::not_found, "{}: no file {} of MNIST in it", folder.string(), name);
+    return fail(Errc::not_found, "{}: has no {}, nor {}.gz: MNIST's four files have to be in it",
+                folder.string(), name, name);
 }
 
 /// The numbers at the beginning of a file, and what follows them.
@@ -75,26 +87,24 @@ Result<std::vector<std::uint8_t>> parse_idx(const std::string& bytes, const std:
         expected *= dimensions[i];
     }
     if (bytes.size() - head != expected)
-        return fail(Errc::invalid_input, "{}: has {} bytes behind its head, not {}", name,
-                    bytes.size() - head, expected);
+        return fail(Errc::invalid_input, "{}: has {} bytes behind its head, not {}: is it whole?",
+                    name, bytes.size() - head, expected);
     return std::vector<std::uint8_t>(bytes.begin() + static_cast<std::ptrdiff_t>(head),
                                      bytes.end());
 }
 
 Result<Images> read_images(const fs::path& folder, const std::string& prefix) {
-    const std::string pixels_name = prefix + "-images-idx3-ubyte";
-    const std::string labels_name = prefix + "-labels-idx1-ubyte";
-    const auto pixel_bytes = read_idx(folder, pixels_name);
-    if (!pixel_bytes) return std::unexpected(pixel_bytes.error());
-    const auto label_bytes = read_idx(folder, labels_name);
-    if (!label_bytes) return std::unexpected(label_bytes.error());
-    auto pixels = parse_idx_images(*pixel_bytes, pixels_name);
+    const auto images_file = read_idx(folder, prefix + "-images-idx3-ubyte");
+    if (!images_file) return std::unexpected(images_file.error());
+    const auto labels_file = read_idx(folder, prefix + "-labels-idx1-ubyte");
+    if (!labels_file) return std::unexpected(labels_file.error());
+    auto pixels = parse_idx_images(images_file->bytes, images_file->path);
     if (!pixels) return std::unexpected(pixels.error());
-    auto labels = parse_idx_labels(*label_bytes, labels_name);
+    auto labels = parse_idx_labels(labels_file->bytes, labels_file->path);
     if (!labels) return std::unexpected(labels.error());
     if (pixels->size() != labels->size() * kImageBytes)
-        return fail(Errc::invalid_input, "{}: has {} images, but there are {} labels", pixels_name,
-                    pixels->size() / kImageBytes, labels->size());
+        return fail(Errc::invalid_input, "{}: has {} images, but there are {} labels",
+                    images_file->path, pixels->size() / kImageBytes, labels->size());
     return Images{std::move(*pixels), std::move(*labels)};
 }
 
@@ -111,11 +121,15 @@ Result<std::vector<std::uint8_t>> parse_idx_labels(const std::string& bytes,
     auto labels = parse_idx(bytes, name, 0x801, {});
     if (!labels) return labels;
     for (const std::uint8_t label : *labels)
-        if (label >= kDigits) return fail(Errc::invalid_input, "{}: a label {}", name, label);
+        if (label >= kDigits)
+            return fail(Errc::invalid_input, "{}: has a label {}; digits are 0 to 9", name, label);
     return labels;
 }
 
 Result<DataSet> read_mnist(const std::string& folder) {
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored))
+        return fail(Errc::not_found, "{}: there is no such folder", folder);
     auto training = read_images(folder, "train");
     if (!training) return std::unexpected(training.error());
     auto test = read_images(folder, "t10k");

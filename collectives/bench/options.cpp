@@ -89,12 +89,7 @@ Result<void> parse_train_flag(std::string_view flag, std::string_view value,
         return parse_number(flag, value, 1, 1'000'000, train.global_batch);
     if (flag == "--seed")
         return parse_number(flag, value, 0, std::numeric_limits<long long>::max(), train.seed);
-    if (flag == "--loss-scale") {
-        double scale = 1;
-        auto done = parse_real(flag, value, 1e-6, 1e6, scale);
-        train.loss_scale = static_cast<float>(scale);
-        return done;
-    }
+    if (flag == "--loss-scale") return parse_real(flag, value, 1e-6, 1e6, train.loss_scale);
     if (flag == "--data") {
         options.data = value;
         return {};

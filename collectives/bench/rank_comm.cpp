@@ -90,8 +90,11 @@ Result<Comm> Comm::create(const Membership& membership, const std::string& backe
     options.backend = backend.c_str();
     options.device_memory = device ? 1 : 0;
     dtrun_comm* made = nullptr;
-    if (auto done = checked(dtrun_comm_create(membership.get(), &options, &made)); !done)
+    if (auto done = checked(dtrun_comm_create(membership.get(), &options, &made)); !done) {
+        const bool names_it = done.error().message.find("\"" + backend + "\"") != std::string::npos;
+        if (names_it) return std::unexpected(done.error());
         return fail(done.error(), "backend {}", backend);
+    }
     Comm comm;
     comm.comm_.reset(made);
     return comm;

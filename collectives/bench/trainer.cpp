@@ -79,8 +79,8 @@ private:
             order_.data() + step * options_.global_batch + part_.begin, part_.size());
         // The mean over the ranks is to be the slope of the mean loss of the batch, also when ranks
         // have parts of different sizes.
-        const float scale = options_.loss_scale * static_cast<float>(reducer_.size()) /
-                            static_cast<float>(options_.global_batch);
+        const auto scale =
+            static_cast<float>(options_.loss_scale * reducer_.size() / options_.global_batch);
         loss_ += network_.learn(data_.training, picks, scale);
         const Clock::time_point computed = Clock::now();
         if (auto done = reducer_.average(gradients_); !done) return done;
@@ -92,8 +92,8 @@ private:
     }
 
     void update() {
-        const Descent descent{learning_rate(options_.global_batch) / options_.loss_scale,
-                              kMomentum};
+        const auto scale = static_cast<float>(options_.loss_scale);
+        const Descent descent{learning_rate(options_.global_batch) / scale, kMomentum};
         for (std::size_t i = 0; i < tensors_.size(); ++i)
             descend(descent, tensors_[i]->slopes.data(), velocities_[i].data(),
                     tensors_[i]->values.data(), velocities_[i].size());

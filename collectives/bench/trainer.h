@@ -41,7 +41,7 @@ struct TrainOptions {
     std::uint64_t seed = 1;           ///< of weights and of the order of images
     /// Gradients travel multiplied by it, which f32 does not feel: where numbers are so narrow that
     /// small gradients are lost, more of them arrive with a larger one.
-    float loss_scale = 1;
+    double loss_scale = 1;
 };
 
 /// The same on every rank, but for times, which differ a little.

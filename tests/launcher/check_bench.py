@@ -23,6 +23,7 @@ while [ $# -gt 0 ]; do
         --backend) backend=$2 ;;
         --algorithm) algorithm=$2 ;;
         --sizes) sizes=$2 ;;
+        --data) echo '{"type":"error","text":"no such folder"}'; exit 1 ;;
     esac
     shift 2
 done
@@ -41,6 +42,7 @@ case $verb in
 esac
 [ "$backend" = mpi ] && [ "$DTRUN_SIZE" = 2 ] && { echo "mpi: cannot do that" >&2; exit 3; }
 [ "$backend" = none ] && exit 0
+[ "$backend" = glo ] && exit 3
 wrong=0
 [ "$backend" = wrong ] && wrong=5
 echo "{\"type\":\"comm\",\"backend\":\"$backend\",$shape,\"transport\":\"thin air\",\"details\":{\"RDMA\":\"no: no card\"}}"
@@ -100,6 +102,23 @@ def failures():
     assert code == 1 and "has to lie at the same path on every host" in errors, errors
 
 
+def left_out():
+    """What cannot be run because of something that is known already is not tried again and again."""
+    code, text, errors = run("-H", "localhost:2,no-host.invalid:2", "--sizes", "4", "--json", "u.json")
+    with open("u.json") as file:
+        report = json.load(file)
+    assert code == 1 and [(row["backend"], row["hosts"]) for row in report["rows"]] == [("gloo", 1)], (text, errors)
+    assert [(f["what"], f["exit_code"]) for f in report["failures"]] == [("facts", 201)], report["failures"]
+    assert "dtrun: asking 2 hosts: cannot start: 1 of 2 hosts failed\n  no-host.invalid: " in errors, errors
+    assert "left out: 2 runs on 2 hosts or more: not all of these hosts can run it\n" in errors, errors
+    assert "\nFailed\n  asking 2 hosts (exit code 201)\n    cannot start: " in text, text
+    code, text, errors = run("--slots", "2,4", "--no-sweep", "--train", "--data", "nowhere", "--backends", "gloo")
+    assert code == 1 and errors.count("no such folder") == 1, errors
+    assert "left out: 6 trainings with several ranks: the serial one has failed already\n" in errors, errors
+    code, _, errors = run("--slots", "2", "--backends", "glo", "--sizes", "4")
+    assert code == 1 and "; did you mean gloo?" in errors, errors
+
+
 def mistakes():
     for words, expected in ((("--slots", "2", "--hosts", "2"), "--hosts 2: there is only 1"),
                             (("-H", "localhost:2", "--slots", "4"), "--slots 4: localhost has 2"),
@@ -149,6 +168,7 @@ def interrupted():
     with open("i.json") as file:
         report = json.load(file)
     assert report["interrupted"] and len(report["rows"]) == 1 and report["failures"] == [], report
+    assert "dtrun: interrupted in run 1 of 2; 1 row and 0 trainings until then\n" in errors, errors
     os.remove("rank.pid/rank")
     code, _, errors = run("--backends", "slow", "--slots", "2", "--sizes", "4", "--timeout", "1", "--grace", "0.5")
     assert code == 1 and "said nothing for 1 s (--timeout)" in errors, errors
@@ -162,5 +182,5 @@ with tempfile.TemporaryDirectory() as directory:
     with open("rank", "w") as rank_file:
         rank_file.write(FAKE)
     os.chmod("rank", 0o755)
-    for part in (whole_lab, failures, mistakes, comparing, interrupted):
+    for part in (whole_lab, failures, left_out, mistakes, comparing, interrupted):
         part()

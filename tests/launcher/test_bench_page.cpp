@@ -67,7 +67,7 @@ TEST_CASE("a chart is one picture with lines, marks, whiskers and labels", "[lau
     const std::string svg = chart_svg(line_chart());
     CHECK(is_balanced(svg));
     CHECK_THAT(svg, Contains("role=\"img\" aria-label=\"a &amp; b\""));
-    CHECK_THAT(svg, Contains("&lt;one&gt;</text>"));
+    CHECK_THAT(svg, Contains("&lt;one&gt;<title>"));
     CHECK(count(svg, "class=\"line\"") == 1);
     CHECK(count(svg, "<circle") == 3);
     CHECK(count(svg, "class=\"whisker\"") == 1);
@@ -167,4 +167,46 @@ TEST_CASE("a comparison is a page too", "[launcher][bench]") {
     const std::string page = write_html(compare_reports(before, after), before, after);
     CHECK_THAT(page, Contains("<td class=\"bad\">slower</td>"));
     CHECK_THAT(page, Contains("0 faster, 1 slower, 16 within noise"));
+    CHECK(count(page, "<svg") == 5);
+    CHECK(count(page, "class=\"ideal\"") == 5);
+    const std::size_t body = page.find("<body>");
+    CHECK(is_balanced(page.substr(body, page.find("</html>") - body)));
+    CHECK_THAT(write_html(Comparison{}, before, after), !Contains("<svg"));
+}
+
+TEST_CASE("a comparison is drawn by size for each shape, and by ranks for training",
+          "[launcher][bench]") {
+    const BenchReport before = bench_report();
+    BenchReport after = before;
+    after.rows[0].t_p50_us *= 2;
+    const BenchFigures figures = comparison_figures(compare_reports(before, after));
+    REQUIRE(figures.figures.size() == 5);
+    const BenchFigure& first = figures.figures[0];
+    CHECK(first.title == "mpi: allreduce of f32, 2 hosts x 1 rank");
+    CHECK(figures.figures[4].title == "mpi: training mlp, 256 samples a step, 2 hosts");
+    REQUIRE(first.chart.series.size() == 2);
+    CHECK(first.chart.series[0].label == "no change");
+    CHECK(first.chart.series[1].label == "in full");
+    CHECK(figures.figures[1].chart.series.at(2).label == "int8");
+    const Chart::Point& slower = first.chart.series[1].points.at(0);
+    CHECK(slower.x == 1'024);
+    CHECK(slower.y == 0.5);
+    CHECK(slower.high < 1);  // its whisker does not reach the line
+    CHECK(slower.low < slower.y);
+    CHECK(first.chart.series[1].points.at(1).high > 1);
+    CHECK(figures.figures[1].chart.y.low == first.chart.y.low);
+    CHECK_THAT(chart_svg(first.chart), Contains(">0.5×</text>"));
+    Comparison in_full = compare_reports(before, after);
+    std::erase_if(in_full.rows, [](const ComparedRow& row) { return !row.compression.empty(); });
+    const BenchFigures together = comparison_figures(in_full);
+    REQUIRE(together.figures.size() == 3);
+    CHECK(together.figures[0].title == "allreduce of f32, 2 hosts x 1 rank");
+    CHECK(together.figures[0].chart.series.at(2).label == "gloo");
+}
+
+TEST_CASE("a label that is too long is cut, and whole when pointed at", "[launcher][bench]") {
+    Chart chart = line_chart();
+    chart.series[0].label = "gloo fp8-e4m3-unscaled-ef-stochastic";
+    const std::string svg = chart_svg(chart);
+    CHECK_THAT(svg, Contains(">gloo fp8-e4m3-uns…<title>gloo fp8-e4m3-unscaled-ef-stochastic<"));
 }

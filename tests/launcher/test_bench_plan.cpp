@@ -126,13 +126,14 @@ TEST_CASE("training is run alone once, and then in every shape", "[launcher][ben
     CHECK(plan_of("bench --train --no-sweep --algorithms serial,fp8-e4m3-noef", places_of({2})) ==
           "train mpi serial 1x1, train mpi fp8-e4m3-noef 1x2");
     const auto steps = plan_bench(
-        bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64")
+        bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64 "
+                 "--loss-scale 0.0625")
             .bench,
         places_of({2}), {"mpi"}, false);
     REQUIRE(steps.has_value());
     CHECK(fmt::format("{}", fmt::join(steps->back().words, " ")) ==
           "train --backend mpi --algorithm int8 --model cnn --epochs 7 --global-batch 64 --seed 1 "
-          "--data /d");
+          "--loss-scale 0.0625 --data /d");
 }
 
 TEST_CASE("each run is a dtrun torchrun with the user's flags", "[launcher][bench]") {
@@ -172,6 +173,8 @@ TEST_CASE("dtrun bench says what would be right", "[launcher][bench][cli]") {
         {"bench --backends ../x", "--backends: '../x' is not the name of a backend"},
         {"bench --sizes big", "--sizes: 'big' is not a number of bytes"},
         {"bench --model gpt", "--model: 'gpt' is neither mlp nor cnn"},
+        {"bench --loss-scale 0", "--loss-scale: '0' is not a number from 0.000001 to 1000000"},
+        {"bench --loss-scale 1/8", "--loss-scale: '1/8' is not a number from 0.000001"},
         {"bench --slots 0", "--slots: '0' is not a whole number from 1 to 65536"},
         {"bench -H a --hostfile b", "-H and --hostfile exclude each other"},
         {"bench --include a --exclude b", "--include and --exclude exclude each other"},

@@ -1,6 +1,7 @@
 #include "base/strings.h"
 #include "launcher/bench_command.h"
 #include "launcher/bench_compare.h"
+#include "launcher/bench_run.h"
 #include "launcher/bench_text.h"
 #include "tests/launcher/bench_support.h"
 
@@ -155,13 +156,24 @@ TEST_CASE("the lab's tables have the lab's rows", "[launcher][bench]") {
     CHECK_THAT(text,
                Contains("| back end | servers | processes per server | mean time per step |"));
     CHECK_THAT(text,
-               Contains("| serial | 1 | 1 | 10.00 ms | 20 % | 25600 samples/s | 1.00 | 100 % |"));
-    CHECK_THAT(text, Contains("| mpi | 2 | 2 | 4.000 ms | 20 % | 64000 samples/s | 2.50 | 62 % |"));
-    CHECK_THAT(text, Contains("| serial | none | 1 | 1m13.8s | 98.35 % |"));
-    CHECK_THAT(text, Contains("| int8 | mpi | 4 (2 x 2) | 1m13.8s | 98.35 % |"));
+               Contains("| serial | 1 | 1 | 10.00 ms | 25600 samples/s | 1.00 | 100 % | 20 % |"));
+    CHECK_THAT(text, Contains("| mpi | 2 | 2 | 4.000 ms | 64000 samples/s | 2.50 | 62 % | 20 % |"));
+    CHECK_THAT(text, Contains("| serial | 1 | 1m13.8s | 98.35 % | 0.05000 | none |"));
+    CHECK_THAT(text, Contains("| int8 | 4 (2 x 2) | 1m13.8s | 98.35 % | 0.05000 | mpi |"));
     CHECK_THAT(text, Contains("## allreduce of f32\n"));
     CHECK_THAT(text, Contains("| gloo | 2 | 2 | int8 | 1M | "));
     CHECK_THAT(text, Contains("| mpi | GPUDirect P2P | no: no GPU | 2x2 |"));
+}
+
+TEST_CASE("a loss scale that is not 1 stands beside what was trained with it",
+          "[launcher][bench]") {
+    BenchReport report = bench_report();
+    CHECK_THAT(write_markdown(report), !Contains("loss scale"));
+    for (BenchTrain& run : report.train) run.loss_scale = 0.0625;
+    CHECK_THAT(write_markdown(report), Contains("3 epochs, generated digits, loss scale 0.0625."));
+    const Comparison comparison = compare_reports(bench_report(), report);
+    CHECK(comparison.only_after == static_cast<int>(report.train.size()));
+    CHECK(parse_report(write_json(report), "a")->train[0].loss_scale == 0.0625);
 }
 
 TEST_CASE("hosts that differ are told apart", "[launcher][bench]") {
@@ -208,9 +220,12 @@ TEST_CASE("the terminal's lines fit 80 columns", "[launcher][bench]") {
     for (const BenchRow& row : report.rows) text += lines.row(row);
     CHECK_THAT(text, Contains("\n# gloo: 2 hosts x 2 ranks, allreduce f32, compressed to int8\n"));
     for (const BenchTrain& run : report.train) text += lines.train(run);
+    report.skipped = {"backend nccl: no GPU"};
     report.failures.emplace_back().error = std::string(30, 'x') + " " + std::string(60, 'y');
     text += terminal_summary(report, true);
     CHECK_THAT(text, Contains("Scaling\n"));
+    CHECK_THAT(text, Contains("Not measured\n  - backend nccl: no GPU\n"));
+    CHECK_THAT(text, Contains("  back end  hosts  each  library "));
     CHECK_THAT(text, Contains("GPUDirect P2P"));
     CHECK_THAT(terminal_summary(report, false), !Contains("GPUDirect P2P"));
     for (const std::string_view line : split(text, '\n')) {
@@ -246,11 +261,19 @@ TEST_CASE("a change counts only beyond the noise of both runs", "[launcher][benc
           "report");
     const BenchTable table = comparison_table(comparison);
     CHECK(table.rows[0][0] == "allreduce f32 1K");  // the largest change
-    CHECK(table.rows[0][5] == "2.00");
+    CHECK(table.rows[0][1] == "mpi 2x1");
+    CHECK(table.rows[0][4] == "2.00");
     CHECK(table.rows[0].back() == "faster");
     CHECK(table.rows[1][0] == "train mlp 256 parallel");
     CHECK(table.rows[2][0] == "allreduce f32 int8 1K");
     CHECK(table.rows[2].back() == "slower");
+    for (BenchRow* const row : {&before.rows[2], &after.rows[2]}) row->compression = "fp8-e4m3";
+    const std::string text = plain_text(comparison_table(compare_reports(before, after)));
+    CHECK_THAT(text, Contains("allreduce f32 fp8-e4m3 1K "));
+    for (const std::string_view line : split(text, '\n')) {
+        CAPTURE(line);
+        CHECK(line.size() <= 80);
+    }
 }
 
 TEST_CASE("noise is the nearer side of the spread, and never nothing", "[launcher][bench]") {
@@ -268,9 +291,8 @@ TEST_CASE("a failed run says the most useful first", "[launcher][bench]") {
     CHECK(failure_text(1, "no backend", "dtrun: rank 0 failed\n") == "no backend");
     CHECK(failure_text(204, "", "\n  a\x1b[1m\n\nb\n") == "  a [1m\nb");
     CHECK(failure_text(7, "", "") == "ended with exit code 7");
-    CHECK_THAT(
-        failure_text(127, "", "dtrun: not found"),
-        Contains("dtrun: not found\ndtrun-bench-rank has to lie at the same path on every host"));
+    CHECK_THAT(failure_text(127, "", "dtrun: not found"),
+               Contains("not found\ndtrun-bench-rank has to lie at the same path on every host"));
     CHECK(failure_text(1, std::string(5'000, 'x'), "").size() < 1'300);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_install.sh BUILD SOURCE SANITIZERS: installs the client to a fresh prefix, and builds and runs the
-# examples against it, by find_package and by pkg-config.
+# check_install.sh BUILD SOURCE SANITIZERS: installs the client, and then the collectives, to a fresh prefix,
+# and builds and runs the examples against them, by find_package and by pkg-config.
 set -eu
 build=$1 source=$2 flags=${3:+-fsanitize=$3}
 directory=$(mktemp -d)
@@ -36,5 +36,28 @@ check "$directory/cpp_pc"
 cc -std=c99 $strict "$source/examples/c/ranks.c" -o "$directory/c_pc" $pc_flags
 check "$directory/c_pc"
 
+cmake --install "$build" --prefix "$prefix" --component collectives >/dev/null
+cmake -S "$source/examples/collectives" -B "$directory/collectives" -DCMAKE_PREFIX_PATH="$prefix" \
+      -DCMAKE_CXX_FLAGS="$strict" >/dev/null
+cmake --build "$directory/collectives" >/dev/null
+pc_flags=$(pkg-config --cflags --libs dtrun-collectives)
+# shellcheck disable=SC2086
+c++ -std=c++17 $strict "$source/examples/collectives/gradients.cpp" -o "$directory/gradients_pc" $pc_flags
+
+together() { # together PROGRAM: runs it in two ranks, over a plug-in of the prefix
+    [ -e "$libdir/dtrun/backends/libdtrun_backend_gloo.so" ] || return 0  # built without it
+    said=$("$build/bin/dtrun" -np 2 --mpi none LD_LIBRARY_PATH="$libdir" "$@" 2>&1) || true
+    case $said in
+        *"2 ranks over gloo: "*) ;;
+        *) echo "$*: $said"; exit 1 ;;
+    esac
+}
+
+together "$directory/collectives/gradients"
+together "$directory/gradients_pc"
+
 # Python finds the library that was installed with its package.
-[ -n "$flags" ] || check env PYTHONPATH="$libdir/dtrun/python" python3 "$source/examples/python/ranks.py"
+if [ -z "$flags" ]; then
+    check env PYTHONPATH="$libdir/dtrun/python" python3 "$source/examples/python/ranks.py"
+    together PYTHONPATH="$libdir/dtrun/python" /usr/bin/python3 "$source/examples/collectives/gradients.py"
+fi

@@ -12,6 +12,12 @@
 using namespace dtrun::collectives::bench;
 using namespace std::chrono_literals;
 
+TEST_CASE("a host tells its name, by which reports know it", "[collectives][bench]") {
+    HostFacts facts;
+    facts.host = "s1";
+    CHECK(to_json(facts).starts_with("{\"type\":\"host\",\"name\":\"s1\","));
+}
+
 TEST_CASE("a line of JSON can be read, whatever is in it", "[collectives][bench]") {
     const std::string text = JsonLine("host")
                                  .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")

@@ -4,6 +4,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 using namespace dtrun::collectives::bench;
@@ -83,26 +84,36 @@ TEST_CASE("MNIST is read packed, or the user is told to unpack it", "[collective
         CHECK(data->training.size() == 2);
     else
         CHECK(error_of(data).ends_with("gunzip it"));
+    if (!data) return;
+    const std::string packed = folder.path() + "/t10k-images-idx3-ubyte.gz";
+    std::filesystem::resize_file(packed, std::filesystem::file_size(packed) - 9);
+    CHECK(error_of(read_mnist(folder.path())) ==
+          packed + ": is damaged or incomplete; fetch it again");
 }
 
 TEST_CASE("files that are not MNIST's are refused by name", "[collectives][bench]") {
     const dtrun::TempDir folder;
+    CHECK(error_of(read_mnist(folder.path() + "/x")) ==
+          folder.path() + "/x: there is no such folder");
     CHECK(error_of(read_mnist(folder.path())) ==
-          folder.path() + ": no file train-images-idx3-ubyte of MNIST in it");
+          folder.path() +
+              ": has no train-images-idx3-ubyte, nor train-images-idx3-ubyte.gz: MNIST's four "
+              "files have to be in it");
     CHECK(parse_idx_images("", "a").error().message ==
           "a: is no idx file of MNIST (magic number 0x803)");
     CHECK_FALSE(parse_idx_images(labels_file("\1"), "a").has_value());
     CHECK(parse_idx_images(images_file(2).substr(1), "a").has_value() == false);
     CHECK(parse_idx_images(images_file(2) + "x", "a").error().message ==
-          "a: has 1569 bytes behind its head, not 1568");
+          "a: has 1569 bytes behind its head, not 1568: is it whole?");
     CHECK(parse_idx_images(number(0x803) + number(1) + number(28) + number(20), "a")
               .error()
               .message == "a: images of 20 pixels across, not 28");
-    CHECK(parse_idx_labels(labels_file("\x0a"), "a").error().message == "a: a label 10");
+    CHECK(parse_idx_labels(labels_file("\x0a"), "a").error().message ==
+          "a: has a label 10; digits are 0 to 9");
     // More than there can be.
     CHECK_FALSE(parse_idx_images(number(0x803) + number(~0u) + number(28) + number(28), "a"));
     folder.write("train-images-idx3-ubyte", images_file(2));
     folder.write("train-labels-idx1-ubyte", labels_file("\1"));
     CHECK(error_of(read_mnist(folder.path())) ==
-          "train-images-idx3-ubyte: has 2 images, but there are 1 labels");
+          folder.path() + "/train-images-idx3-ubyte: has 2 images, but there are 1 labels");
 }
