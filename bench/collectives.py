@@ -24,6 +24,8 @@ FORMATS = ("none", "fp16", "bf16", "int8", "fp8-e4m3", "fp8-e5m2")
 TARGETS = {(2, "fp16"): 1.9, (2, "bf16"): 1.9, (2, "int8"): 3.4, (2, "fp8-e4m3"): 3.4, (2, "fp8-e5m2"): 3.4,
            (4, "fp16"): 1.9, (4, "bf16"): 1.9, (4, "int8"): 3.7, (4, "fp8-e4m3"): 3.7, (4, "fp8-e5m2"): 3.7}
 FUSED_TARGET = 10
+#: Ranks that wait take turns with the kernel, which carries their packets on the same processors.
+YIELD = ["OMPI_MCA_mpi_yield_when_idle=1"]
 
 
 def say(text=""):
@@ -52,7 +54,7 @@ def shape(cluster, hosts, rate):
 def sweep(cluster, hosts, backend, iterations):
     """Medians in ms by format."""
     command = [f"{BIN}/dtrun", "--tag", "none", "--only-ranks", "0", "-H",
-               ",".join(f"s{number}" for number in range(1, hosts + 1)), f"{BIN}/dtrun-bench-rank", "sweep",
+               ",".join(f"s{number}" for number in range(1, hosts + 1)), *YIELD, f"{BIN}/dtrun-bench-rank", "sweep",
                "--backend", backend, "--ops", "allreduce", "--sizes", str(BYTES), "--compress",
                ",".join(FORMATS), "--iters", str(iterations), "--warmup", "2"]
     out = cluster.ask("exec", "head", *command)
@@ -82,18 +84,32 @@ def compression(options):
         cluster.down()
 
 
+def report_fusion(where, backend, out):
+    found = json.loads(out)
+    ratio = found["one_by_one_ms"] / found["fused_ms"]
+    say(f"{backend:5} {where}: one by one {found['one_by_one_ms']:.1f} ms, "
+        f"fused {found['fused_ms']:.1f} ms, {ratio:.1f}x{verdict(ratio, FUSED_TARGET)}")
+
+
 def fusion(options):
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/worker/python", "PYTHONDONTWRITEBYTECODE": "1",
-                   "LIBDTRUN_PATH": f"{LIBRARIES}/worker/client/libdtrun.so.0",
-                   "LIBDTRUN_COLLECTIVES_PATH": f"{LIBRARIES}/lib/libdtrun_collectives.so.0",
-                   "OMPI_MCA_mpi_yield_when_idle": "1"}
+    more = {"PYTHONPATH": f"{ROOT}/worker/python", "PYTHONDONTWRITEBYTECODE": "1",
+            "LIBDTRUN_PATH": f"{LIBRARIES}/worker/client/libdtrun.so.0",
+            "LIBDTRUN_COLLECTIVES_PATH": f"{LIBRARIES}/lib/libdtrun_collectives.so.0",
+            **dict(word.split("=") for word in YIELD)}
+    dtrun = [f"{BIN}/dtrun", "--tag", "none", "--only-ranks", "0"]
+    program = ["/usr/bin/python3", f"{HERE}/collectives_fused.py"]
+    say("\n1,000 arrays of 4 KiB")
     for backend in options.backends:
-        out = run([f"{BIN}/dtrun", "--tag", "none", "--only-ranks", "0", "-np", "2", "/usr/bin/python3",
-                   f"{HERE}/collectives_fused.py", backend], env=environment)
-        found = json.loads(out)
-        ratio = found["one_by_one_ms"] / found["fused_ms"]
-        say(f"\n{backend}, 2 ranks on one host, 1,000 arrays of 4 KiB: one by one {found['one_by_one_ms']:.2f} ms, "
-            f"fused {found['fused_ms']:.2f} ms, {ratio:.1f}x{verdict(ratio, FUSED_TARGET)}")
+        out = run([*dtrun, "-np", "2", *program, backend], env={**os.environ, **more})
+        report_fusion("2 ranks on one host", backend, out)
+    cluster = launch.Cluster(4, [ROOT])
+    try:
+        words = [f"{name}={value}" for name, value in more.items()]
+        for backend in options.backends:
+            out = cluster.ask("exec", "head", *dtrun, "-H", "s1,s2,s3,s4", *words, *program, backend)
+            report_fusion("4 ranks on 4 hosts", backend, out)
+    finally:
+        cluster.down()
 
 
 def main():

@@ -45,6 +45,7 @@ namespace {
 
 constexpr int kBatches = 15;
 constexpr std::size_t kRanksMax = 16;
+constexpr std::size_t kBusyBytesMax = 4 << 20;
 constexpr std::uint32_t kRoot = 0;
 
 void require(bool well, const std::string& what) {
@@ -245,7 +246,9 @@ Operation Bench::allreduce() {
     };
     const auto halving = [this](auto& from) {
         return [this, &from](std::size_t bytes) -> std::function<void()> {
-            if (!from) return {};
+            // Both ends of a busy connection write before they read, and wait for each other for ever
+            // once what they write does not fit into the sockets.
+            if (!from || (from == busy && bytes > kBusyBytesMax)) return {};
             auto algorithm = std::make_shared<::gloo::AllreduceHalvingDoubling<float>>(
                 from, std::vector<float*>{out.data()}, static_cast<int>(count(bytes)));
             return [algorithm] { algorithm->run(); };

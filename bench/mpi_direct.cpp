@@ -1,56 +1,24 @@
-/// The MPI backend against MPI itself, in one program: mpi_direct [single]
+/// A communicator over MPI against MPI itself, in one program: mpi_direct [single]
 ///
 ///     dtrun -np 2 build/release/bin/mpi_direct_openmpi
 ///
 /// Batches of both take turns; a row has the median over batches of the time of one operation, of the
 /// slowest rank, in microseconds. With `single` the program begins MPI for one thread only.
-#include "collectives/group.h"
-
+#include <dtrun/communicator.h>
 #include <mpi.h>
 
-#include <dlfcn.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <string>
 #include <vector>
-
-using namespace dtrun;
-using namespace dtrun::collectives;
 
 namespace {
 
 constexpr std::size_t kBytesMax = 64 << 20;
 constexpr int kBatches = 31;
-
-void require(bool well, const std::string& what) {
-    if (well) return;
-    std::fprintf(stderr, "mpi_direct: %s\n", what.c_str());
-    std::exit(1);
-}
-
-std::unique_ptr<Group> connect() {
-    void* const plugin = ::dlopen(DTRUN_BENCH_PLUGIN, RTLD_NOW | RTLD_LOCAL);
-    require(plugin != nullptr, plugin == nullptr ? ::dlerror() : "");
-    using Entry = const BackendPlugin* (*)();
-    const auto entry = reinterpret_cast<Entry>(::dlsym(plugin, "dtrun_backend_plugin"));
-    const char* const rank = std::getenv("PMI_RANK");
-    const char* const size = std::getenv("PMI_SIZE");
-    require(rank != nullptr && size != nullptr, "start it with dtrun");
-    GroupSpec spec;
-    spec.rank = static_cast<std::uint32_t>(std::atoi(rank));
-    spec.size = static_cast<std::uint32_t>(std::atoi(size));
-    spec.members.resize(spec.size);
-    std::iota(spec.members.begin(), spec.members.end(), 0u);
-    spec.prefix = "bench";
-    auto group = entry()->connect(spec);
-    require(group.has_value(), group ? "" : group.error().message);
-    return std::move(*group);
-}
 
 double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -105,7 +73,10 @@ void measure(const Pair& pair, std::size_t bytes, bool prints) {
 
 int main(int argc, char** argv) {
     if (argc > 1 && std::strcmp(argv[1], "single") == 0) MPI_Init(&argc, &argv);
-    const auto group = connect();
+    dtrun::Worker worker;
+    dtrun::CommunicatorOptions options;
+    options.backend = "mpi";
+    dtrun::Communicator ours(worker, options);
     int rank = 0;
     int size = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -125,33 +96,24 @@ int main(int argc, char** argv) {
              MPI_Allreduce(in.data(), out.data(), static_cast<int>(bytes / sizeof(float)),
                            MPI_FLOAT, MPI_SUM, comm);
          },
-         [&](std::size_t bytes) {
-             static_cast<void>(group->allreduce(in.data(), out.data(), bytes / sizeof(float),
-                                                DType::f32, Reduce::sum));
-         }},
+         [&](std::size_t bytes) { ours.allreduce(in.data(), out.data(), bytes / sizeof(float)); }},
         {"reduce_scatter",
          [&](std::size_t bytes) {
              MPI_Reduce_scatter_block(in.data(), out.data(), static_cast<int>(part(bytes)),
                                       MPI_FLOAT, MPI_SUM, comm);
          },
-         [&](std::size_t bytes) {
-             static_cast<void>(group->reduce_scatter(in.data(), out.data(), part(bytes), DType::f32,
-                                                     Reduce::sum));
-         }},
+         [&](std::size_t bytes) { ours.reduce_scatter(in.data(), out.data(), part(bytes)); }},
         {"allgather",
          [&](std::size_t bytes) {
              const int count = static_cast<int>(part(bytes));
              MPI_Allgather(in.data(), count, MPI_FLOAT, out.data(), count, MPI_FLOAT, comm);
          },
-         [&](std::size_t bytes) {
-             static_cast<void>(
-                 group->allgather(in.data(), out.data(), part(bytes) * sizeof(float)));
-         }},
+         [&](std::size_t bytes) { ours.allgather(in.data(), out.data(), part(bytes)); }},
         {"broadcast",
          [&](std::size_t bytes) {
              MPI_Bcast(in.data(), static_cast<int>(bytes / sizeof(float)), MPI_FLOAT, 0, comm);
          },
-         [&](std::size_t bytes) { static_cast<void>(group->broadcast(in.data(), bytes, 0)); }},
+         [&](std::size_t bytes) { ours.broadcast(in.data(), bytes / sizeof(float), 0); }},
         {"messages",
          [&](std::size_t bytes) {
              MPI_Request requests[2];
@@ -162,14 +124,14 @@ int main(int argc, char** argv) {
              MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
          },
          [&](std::size_t bytes) {
-             const Send send{next, in.data(), bytes};
-             const Receive receive{previous, out.data(), bytes};
-             static_cast<void>((*group->start({&send, 1}, {&receive, 1}))->wait());
+             ours.sendrecv(in.data(), bytes / sizeof(float), next, out.data(),
+                           bytes / sizeof(float), previous);
          }},
     };
     if (rank == 0)
-        std::printf("%s, %d ranks\n%-15s %9s %11s %11s %7s %7s\n", group->facts().version.c_str(),
-                    size, "operation", "bytes", "direct us", "ours us", "ratio", "of best");
+        std::printf("%s, %d ranks\n%-15s %9s %11s %11s %7s %7s\n",
+                    std::string(ours.facts()).c_str(), size, "operation", "bytes", "direct us",
+                    "ours us", "ratio", "of best");
     for (const Pair& pair : pairs)
         for (std::size_t bytes = 4; bytes <= kBytesMax; bytes *= 16)
             if (size > 1) measure(pair, bytes, rank == 0);
