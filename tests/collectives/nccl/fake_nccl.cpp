@@ -65,7 +65,9 @@ NcclResult launch(NcclComm* comm, std::function<void()> work) {
         work();
         return state.result;
     }
-    state.result = NcclResult::in_progress;
+    // What is under way in a stream may just have failed.
+    NcclResult now = NcclResult::success;
+    if (!state.result.compare_exchange_strong(now, NcclResult::in_progress)) return now;
     state.background = std::thread([&state, work = std::move(work)] {
         work();
         NcclResult expected = NcclResult::in_progress;
