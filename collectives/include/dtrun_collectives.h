@@ -1,13 +1,14 @@
-/* Collective operations of a job's ranks, over MPI, Gloo or NCCL, with one interface.
+/* Collective operations of a job's ranks, over MPI, Gloo, NCCL or oneCCL, with one interface.
  *
  * C99; link with dtrun_collectives and dtrun. A communicator is made by all ranks together; its
  * operations are called by all its ranks in the same order with the same arguments, the data aside.
  * Functions return DTRUN_OK or another dtrun_code; dtrun_comm_error_text() says what happened.
  *
- * Data are in host memory, or in memory of a GPU, as the options say: of the one that was current when
- * the communicator was made, or, where that was 0, as it is for a process that has not chosen, of the
- * one with the rank's local rank, which becomes current. `in` and `out` may be the same where a function says so, and do not overlap otherwise.
- * `count` is a number of elements and may be 0; then the pointer may be NULL.
+ * Data are in host memory, or in memory of a GPU, as the options say: of the one that was current
+ * when the communicator was made, or, where that was 0, as it is for a process that has not chosen,
+ * of the one with the rank's local rank, which becomes current. `in` and `out` may be the same where a
+ * function says so, and do not overlap otherwise. `count` is a number of elements and may be 0;
+ * then the pointer may be NULL.
  *
  * Errors of all operations: PEER_LOST (the text names the rank), CANCELLED (dtrun_comm_abort()),
  * TIMED_OUT, INVALID (an argument, or ranks that disagree about the operation), INTERNAL, FORKED (in
@@ -64,14 +65,16 @@ typedef struct dtrun_request dtrun_request;
 
 typedef struct dtrun_comm_options {
     size_t size; /* sizeof(dtrun_comm_options): what lies behind has its default */
-    const char*
-        backend; /* "mpi", "gloo", "oneccl", or "nccl" with device_memory; NULL, "" or "auto":
-                            DTRUN_BACKEND, else the best that every rank has (dtrun_comm_why()) */
-    int64_t timeout_ms;           /* to make the communicator; 0: 300 s */
-    int64_t operation_timeout_ms; /* of one operation; 0: none. A rank that is gone, and ranks that
-                                     disagree, are noticed without it */
-    const char* interfaces;       /* network interfaces or an address, separated by commas; NULL:
-                               DTRUN_NETWORK_INTERFACE, else where the launcher reached this host */
+    /* "mpi", "gloo", "oneccl", or "nccl" with device_memory; NULL, "" or "auto": DTRUN_BACKEND, else
+     * the best that every rank has (dtrun_comm_why()) */
+    const char* backend;
+    int64_t timeout_ms; /* to make the communicator; 0: 300 s; DTRUN_FOREVER */
+    /* Of one operation, a second or more; 0: none. A rank that is gone, and ranks that disagree about
+     * a collective operation, are noticed without it. */
+    int64_t operation_timeout_ms;
+    /* Network interfaces or an address, separated by commas; NULL: DTRUN_NETWORK_INTERFACE, else
+     * where the launcher reached this host. */
+    const char* interfaces;
     int device_memory; /* 0: arrays are in host memory (default); 1: in memory of the GPU */
 } dtrun_comm_options;
 
@@ -88,8 +91,8 @@ typedef struct dtrun_compression {
 /* A communicator of all ranks of the worker's job and generation; they all call it, in the same
  * order if they make several. The worker must outlive it.
  * options  NULL: all defaults
- * Errors: TIMED_OUT, INVALID, NOT_FOUND (no such backend here, or several ranks and nobody who serves
- * a store), REFUSED (ranks ask for different backends), PEER_LOST (also: the job or this membership
+ * Errors: TIMED_OUT, NOT_FOUND (no such backend here, or several ranks and nobody who serves
+ * a store), INVALID (also in a forked child), REFUSED (ranks ask for different backends), PEER_LOST (also: the job or this membership
  * is over), INTERNAL */
 DTRUN_API int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options,
                                 dtrun_comm** comm);
@@ -149,7 +152,7 @@ DTRUN_API int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t
 /* Between two ranks, messages arrive in the order in which they are sent. Not to oneself. */
 DTRUN_API int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype, uint32_t to);
 DTRUN_API int dtrun_recv(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t from);
-/* Both at once. */
+/* Both at once; in and out do not overlap. */
 DTRUN_API int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t to,
                              void* in, size_t in_count, uint32_t from, int dtype);
 DTRUN_API int dtrun_comm_barrier(dtrun_comm* comm);

@@ -129,7 +129,8 @@ struct CommunicatorOptions {
 
 /// A group of ranks that communicate; <dtrun_collectives.h> says more about each function. `count`
 /// is a number of elements.
-/// \throws Error  everywhere: PEER_LOST (names the rank), CANCELLED, TIMED_OUT, INVALID, INTERNAL
+/// \throws Error  everywhere: PEER_LOST (names the rank), CANCELLED, TIMED_OUT, INVALID, INTERNAL,
+///                FORKED; when it is made also NOT_FOUND and REFUSED
 class Communicator {
 public:
     /// All ranks of the worker call it. The worker outlives it.
@@ -201,7 +202,7 @@ public:
         std::size_t count;
         float* error = nullptr;  ///< for error feedback
     };
-    /// As one, in place.
+    /// As one, in place. Each array has its own `error`, compression none.
     template <class T>
     void allreduce_many(const std::vector<Array<T>>& arrays, Reduce reduce = Reduce::sum,
                         const Compression& compression = {}) {
@@ -229,13 +230,33 @@ public:
         check(dtrun_reduce_scatter(handle(), in, out, count, DTypeOf<T>::value, code(reduce)));
     }
     template <class T>
+    Future start_reduce_scatter(const T* in, T* out, std::size_t count,
+                                Reduce reduce = Reduce::sum) {
+        dtrun_request* request = nullptr;
+        check(dtrun_reduce_scatter_start(handle(), in, out, count, DTypeOf<T>::value, code(reduce),
+                                         &request));
+        return Future(request);
+    }
+    template <class T>
     void broadcast(T* data, std::size_t count, std::uint32_t root) {
         check(dtrun_broadcast(handle(), data, count, DTypeOf<T>::value, root));
+    }
+    template <class T>
+    Future start_broadcast(T* data, std::size_t count, std::uint32_t root) {
+        dtrun_request* request = nullptr;
+        check(dtrun_broadcast_start(handle(), data, count, DTypeOf<T>::value, root, &request));
+        return Future(request);
     }
     /// \param count  of each rank's part
     template <class T>
     void allgather(const T* in, T* out, std::size_t count) {
         check(dtrun_allgather(handle(), in, out, count, DTypeOf<T>::value));
+    }
+    template <class T>
+    Future start_allgather(const T* in, T* out, std::size_t count) {
+        dtrun_request* request = nullptr;
+        check(dtrun_allgather_start(handle(), in, out, count, DTypeOf<T>::value, &request));
+        return Future(request);
     }
     /// \param counts  of each rank's part
     template <class T>

@@ -113,6 +113,18 @@ void asynchronous(Communicator& comm) {
     REQUIRE(own == static_cast<std::int64_t>(comm.size()) - 1);
     for (Future& future : futures) REQUIRE(future.wait_for(std::chrono::milliseconds(60'000)));
     for (const auto& array : arrays) REQUIRE(array[500] == comm.size() * (comm.size() + 1) / 2.0);
+
+    std::vector<std::int32_t> mine(3, static_cast<std::int32_t>(comm.rank()));
+    std::vector<std::int32_t> all(3 * comm.size());
+    std::vector<std::int32_t> sums(3);
+    Future gathered = comm.start_allgather(mine.data(), all.data(), 3);
+    Future summed = comm.start_reduce_scatter(all.data(), sums.data(), 3);  // of what was gathered
+    comm.start_broadcast(mine.data(), 3, comm.size() - 1).get();
+    gathered.get();
+    summed.get();
+    REQUIRE(all.back() == static_cast<std::int32_t>(comm.size()) - 1);
+    REQUIRE(sums[2] == static_cast<std::int32_t>(comm.size() * comm.rank()));
+    REQUIRE(mine[1] == static_cast<std::int32_t>(comm.size()) - 1);
 }
 
 void adasum(Communicator& comm) {
@@ -181,7 +193,7 @@ void splits(Communicator& comm) {
 }
 
 /// A child has none of the threads and connections; it is told so, and waits for nobody.
-void forked(Communicator& comm) {
+void forked(Worker& worker, Communicator& comm) {
     const pid_t child = ::fork();
     if (child == 0) {
         int code = 1;
@@ -189,6 +201,11 @@ void forked(Communicator& comm) {
             comm.barrier();
         } catch (const Error& error) {
             code = error.is(DTRUN_FORKED) ? 0 : 2;
+        }
+        try {
+            const Communicator another(worker);
+            code = 3;
+        } catch (const Error&) {
         }
         const Communicator ended = std::move(comm);
         ::_exit(code);
@@ -203,8 +220,8 @@ void works(Worker& worker, const CommunicatorOptions& options) {
     Communicator comm(worker, options);
     REQUIRE(comm.rank() == worker.rank());
     REQUIRE(comm.size() == worker.world_size());
-    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits, forked})
-        check(comm);
+    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits}) check(comm);
+    forked(worker, comm);
     Communicator other(worker, options);  // beside the first
     other.barrier();
     comm.barrier();
@@ -223,6 +240,10 @@ void works(Worker& worker, const CommunicatorOptions& options) {
     } catch (const Error& error) {
         REQUIRE(error.is(DTRUN_INVALID));  // and nothing is broken
     }
+    std::vector<float> both(comm.size());
+    REQUIRE(dtrun_alltoall(comm.handle(), both.data(), both.data(), 1, DTRUN_F32) == DTRUN_INVALID);
+    REQUIRE(dtrun_broadcast(comm.handle(), both.data(), SIZE_MAX / 4, DTRUN_F32, 0) ==
+            DTRUN_INVALID);
     comm.barrier();
     if (worker.rank() == 0)
         std::printf("over %s, %s\n", std::string(comm.backend()).c_str(),
@@ -239,7 +260,11 @@ void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::s
     const bool splitting = how.rfind("split ", 0) == 0;
     const std::string what = splitting ? how.substr(6) : how;
     const auto meet = [&] {
-        if (splitting && what != "disagrees")
+        if (what == "messages" && comm.rank() == 0)
+            comm.send(values.data(), 10, 1);
+        else if (what == "messages")
+            comm.recv(values.data(), 12, 0);
+        else if (splitting && what != "disagrees")
             comm.split(0);
         else if (splitting)
             comm.rank() == culprit ? comm.barrier() : static_cast<void>(comm.split(0));

@@ -46,6 +46,13 @@ def main():
         for reader in readers:
             reader.join()
         assert answers == [[1.0] * 10] * 3
+        mine, all_of_them = numpy.full(3, rank, numpy.int32), numpy.empty(3 * size, numpy.int32)
+        futures = [comm.start_allgather(mine, all_of_them),
+                   comm.start_reduce_scatter(all_of_them, numpy.empty(3, numpy.int32)),
+                   comm.start_broadcast(mine, root=size - 1)]
+        gathered, summed, sent = [each.result() for each in futures]
+        assert gathered is all_of_them and gathered.tolist() == [r for r in range(size) for _ in range(3)]
+        assert summed.tolist() == [size * rank] * 3 and sent.tolist() == [size - 1] * 3
         arrays = [numpy.full(i, 1.0, numpy.float32) for i in range(20)]
         comm.allreduce_many(arrays, compression="int8", errors=[numpy.zeros_like(a) for a in arrays])
         assert all(numpy.allclose(a, size, rtol=0.02) for a in arrays)
@@ -87,6 +94,11 @@ def main():
         refused(lambda: comm.allgather(numpy.ones(3), numpy.empty(2)))
         refused(lambda: comm.allreduce(numpy.array(["a"])))
         refused(lambda: comm.broadcast(b"constant"))
+        refused(lambda: comm.alltoall(numpy.ones(size), None))
+        refused(lambda: comm.split(2**31))
+        flags = numpy.array([rank == 0, True])
+        refused(lambda: comm.allreduce(flags))
+        assert comm.allreduce(flags, op="min").tolist() == [size == 1, True]
         comm.barrier()
         assert comm.backend == sys.argv[1] and "transport:" in comm.facts
         worker.barrier("used")
@@ -98,6 +110,8 @@ def main():
         worker.barrier("closed")
         after, _ = worker.list_keys(f"dtrun/comm/{worker.job}/")
         assert after == before, (before, after)
+        open_still = Communicator(worker, sys.argv[1])
+    open_still.close()  # was closed with its worker
     print("ok")
 
 

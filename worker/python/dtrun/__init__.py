@@ -24,8 +24,9 @@ import ctypes
 import enum
 import os
 import pathlib
+import weakref
 from types import TracebackType
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, Union
 
 __all__ = ["Code", "Error", "Event", "EventKind", "TimedOut", "Worker", "version"]
 
@@ -236,6 +237,7 @@ class Worker:
         :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
         """
         self._worker: Optional[ctypes.c_void_p] = None
+        self._users: "weakref.WeakSet[Any]" = weakref.WeakSet()  # are closed before it
         worker = ctypes.c_void_p()
         options = _options(timeout)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
@@ -246,6 +248,8 @@ class Worker:
 
         :param failure: why this rank has failed; None: all went well
         """
+        for user in list(self._users):
+            user.close()
         worker, self._worker = self._worker, None
         if worker is not None:
             _library.dtrun_finalize(worker, None if failure is None else failure.encode())

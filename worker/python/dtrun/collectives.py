@@ -1,4 +1,5 @@
-"""Collective operations of a job's ranks on NumPy arrays, over MPI or Gloo.
+"""Collective operations of a job's ranks on NumPy arrays, over MPI, Gloo or oneCCL, and on arrays of a GPU
+over NCCL.
 
     import dtrun, numpy
     from dtrun.collectives import Communicator
@@ -14,7 +15,11 @@ more about each function. Every rank calls the same operations in the same order
 protocol is an array (NumPy's, torch's through .numpy(), array.array), as long as its elements lie one
 behind the other; an ml_dtypes.bfloat16 array is one too. Other threads run while a call waits.
 
-The library is looked for beside libdtrun.so.0 (LIBDTRUN_COLLECTIVES_PATH names another).
+A communicator with device_memory=True takes what has __cuda_array_interface__ instead: torch's tensors on a
+GPU, CuPy's arrays. Work in other streams than the default one must have ended before a call.
+
+The library is the one that was installed with this package, else the loader's (LIBDTRUN_COLLECTIVES_PATH
+names another).
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ _FORMATS = ("none", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", "fp8-e4m3-un
 # By the buffer protocol's format and size; NumPy has no bfloat16 of its own.
 _DTYPES = {("f", 4): 0, ("d", 8): 1, ("e", 2): 2, ("b", 1): 4, ("B", 1): 5, ("i", 4): 6,
            ("l", 8): 7, ("q", 8): 7, ("l", 4): 6, ("?", 1): 5}
+# By the array interface's typestr.
+_DEVICE_DTYPES = {"<f4": 0, "<f8": 1, "<f2": 2, "|i1": 4, "|u1": 5, "<i4": 6, "<i8": 7, "|b1": 5}
 _BFLOAT16 = 3
 
 
@@ -79,8 +86,11 @@ def _load() -> ctypes.CDLL:
         "allreduce_many": [comm, arrays, sizes, size, number, number, how, arrays],
         "reduce_to": [comm, data, data, size, number, number, rank],
         "reduce_scatter": [comm, data, data, size, number, number],
+        "reduce_scatter_start": [comm, data, data, size, number, number, out],
         "broadcast": [comm, data, size, number, rank],
+        "broadcast_start": [comm, data, size, number, rank, out],
         "allgather": [comm, data, data, size, number],
+        "allgather_start": [comm, data, data, size, number, out],
         "allgatherv": [comm, data, data, sizes, number],
         "gather": [comm, data, data, size, number, rank],
         "scatter": [comm, data, data, size, number, rank],
@@ -127,7 +137,7 @@ def _invalid(text: str) -> Error:
 class _Array:
     """Where an array's elements are, how many, of which type."""
 
-    __slots__ = ("address", "count", "dtype", "keep")
+    __slots__ = ("address", "count", "dtype", "is_bool", "keep")
 
     def __init__(self, array: Any, writable: bool) -> None:
         bfloat16 = False
@@ -147,6 +157,7 @@ class _Array:
         if dtype is None:
             raise _invalid(f"no collectives for elements of format {view.format!r}")
         self.dtype = dtype
+        self.is_bool = view.format == "?"
         self.count = view.nbytes // itemsize
         self.keep = view
         self.address = self._address(view) if self.count else None
@@ -162,6 +173,37 @@ class _Array:
         return address  # `keep` holds the memory
 
 
+class _DeviceArray(_Array):
+    """The same in memory of a GPU."""
+
+    __slots__ = ()
+
+    def __init__(self, array: Any, writable: bool) -> None:
+        about = getattr(array, "__cuda_array_interface__", None)
+        if about is None:
+            raise _invalid("the communicator is for arrays in memory of a GPU, with __cuda_array_interface__")
+        code = about["typestr"]
+        itemsize, expected = int(code[2:]), []
+        step = itemsize
+        for length in reversed(about["shape"]):
+            expected.insert(0, step)
+            step *= length
+        if about.get("strides") not in (None, tuple(expected)):
+            raise _invalid("the elements of the array do not lie one behind the other; copy it")
+        address, readonly = about["data"]
+        if writable and readonly:
+            raise _invalid("the array is read-only")
+        bfloat16 = code == "<V2" and "bfloat16" in str(getattr(array, "dtype", ""))
+        dtype = _BFLOAT16 if bfloat16 else _DEVICE_DTYPES.get(code)
+        if dtype is None:
+            raise _invalid(f"no collectives for elements of type {code!r}")
+        self.dtype = dtype
+        self.is_bool = code == "|b1"
+        self.count = step // itemsize
+        self.keep = array
+        self.address = address if self.count else None
+
+
 class _PyBuffer(ctypes.Structure):
     _fields_ = [
         ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
@@ -171,26 +213,24 @@ class _PyBuffer(ctypes.Structure):
     ]
 
 
-def _operation(op: str) -> int:
+def _operation(op: str, *arrays: _Array) -> int:
     if op not in _OPERATIONS:
         raise _invalid(f"op is one of {', '.join(_OPERATIONS)}, not {op!r}")
+    if op not in ("min", "max", "product") and any(array.is_bool for array in arrays):
+        raise _invalid(f"op for bools is min, max or product, not {op!r}")
     return _OPERATIONS.index(op)
 
 
-def _compression(name: Optional[str], stochastic: bool, error: Any,
-                 count: int) -> Tuple[Optional[_Compression], Optional[_Array]]:
+def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array],
+                 count: int) -> Optional[_Compression]:
     if name is None or name == "none":
-        return None, None
+        return None
     if name not in _FORMATS:
         raise _invalid(f"compression is one of {', '.join(_FORMATS)}, not {name!r}")
-    kept = None
-    if error is not None:
-        kept = _Array(error, writable=True)
-        if kept.dtype != 0 or kept.count != count:
-            raise _invalid(f"error has to be {count} float32, like the array")
-    given = _Compression(ctypes.sizeof(_Compression), _FORMATS.index(name), int(stochastic),
-                         kept.address if kept else None)
-    return given, kept
+    if error is not None and (error.dtype != 0 or error.count != count):
+        raise _invalid(f"error has to be {count} float32, like the array")
+    return _Compression(ctypes.sizeof(_Compression), _FORMATS.index(name), int(stochastic),
+                        error.address if error else None)
 
 
 class Future:
@@ -236,29 +276,36 @@ class Future:
 class Communicator:
     """A group of ranks that communicate. Use it in a `with` statement inside the worker's, or call close().
 
-    :raises Error: everywhere PEER_LOST (names the rank), CANCELLED, TimedOut, INVALID, INTERNAL
+    :raises Error: everywhere PEER_LOST (names the rank), CANCELLED, TimedOut, INVALID, INTERNAL, FORKED; when it
+        is made also NOT_FOUND and REFUSED
     """
 
     def __init__(self, worker: Worker, backend: str = "auto", timeout: float = 300,
-                 operation_timeout: Optional[float] = None, interfaces: str = "") -> None:
+                 operation_timeout: Optional[float] = None, interfaces: str = "",
+                 device_memory: bool = False) -> None:
         """All ranks of the worker call it.
 
-        :param backend: "mpi", "gloo", "oneccl" or "auto"
+        :param backend: "mpi", "gloo", "oneccl", "nccl" or "auto"
         :param timeout: seconds until all have come
         :param operation_timeout: of one operation; None: none
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
+        :param device_memory: arrays are in memory of the current GPU, as they are with "nccl"
         """
+        on_device = device_memory or backend == "nccl"
         options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
-                           round((operation_timeout or 0) * 1000), interfaces.encode() or None, 0)
+                           round((operation_timeout or 0) * 1000), interfaces.encode() or None,
+                           int(on_device))
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
         self._comm: Optional[ctypes.c_void_p] = comm
         self._worker = worker  # outlives us
+        self._array: Type[_Array] = _DeviceArray if on_device else _Array
+        worker._users.add(self)
 
-    @classmethod
-    def _of(cls, comm: ctypes.c_void_p, worker: Worker) -> "Communicator":
-        made = cls.__new__(cls)
-        made._comm, made._worker = comm, worker
+    def _part(self, comm: ctypes.c_void_p) -> "Communicator":
+        made = type(self).__new__(type(self))
+        made._comm, made._worker, made._array = comm, self._worker, self._array
+        self._worker._users.add(made)
         return made
 
     def close(self) -> None:
@@ -282,14 +329,16 @@ class Communicator:
 
     def split(self, colour: int, key: int = 0) -> Optional["Communicator"]:
         """Ranks of the same colour, ordered by key; None with a negative colour."""
+        if not all(-2**31 <= number < 2**31 for number in (colour, key)):
+            raise _invalid(f"colour and key have 32 bits; {colour} and {key} have not")
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_split(self._get(), colour, key, ctypes.byref(comm)))
-        return self._of(comm, self._worker) if comm.value is not None else None
+        return self._part(comm) if comm.value is not None else None
 
     def split_by_host(self) -> "Communicator":
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_split_by_host(self._get(), ctypes.byref(comm)))
-        return self._of(comm, self._worker)
+        return self._part(comm)
 
     def abort(self, why: str) -> None:
         """Ends what other threads and ranks have under way; from any thread."""
@@ -318,10 +367,10 @@ class Communicator:
         return _library.dtrun_comm_facts(self._get()).decode(errors="replace")
 
     def _two(self, array: Any, out: Any) -> Tuple[_Array, _Array, Any]:
-        given = _Array(array, writable=out is None)
+        given = self._array(array, writable=out is None)
         if out is None:
             return given, given, array
-        taken = _Array(out, writable=True)
+        taken = self._array(out, writable=True)
         if taken.dtype != given.dtype:
             raise _invalid("array and out have elements of different types")
         return given, taken, out
@@ -346,34 +395,35 @@ class Communicator:
         :param error: float32, as long as the array, zeros at first: for error feedback
         """
         given, taken, value = self._same(array, out)
-        how, kept = _compression(compression, stochastic, error, given.count)
+        kept = None if error is None else self._array(error, writable=True)
+        how = _compression(compression, stochastic, kept, given.count)
         _check(_library.dtrun_allreduce(self._get(), given.address, taken.address, given.count, given.dtype,
-                                        _operation(op), how))
-        del kept
+                                        _operation(op, given), how))
         return value
 
     def start_allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
                         stochastic: bool = False, error: Any = None) -> Future:
         """As allreduce(), which goes on while the caller computes."""
         given, taken, value = self._same(array, out)
-        how, kept = _compression(compression, stochastic, error, given.count)
+        kept = None if error is None else self._array(error, writable=True)
+        how = _compression(compression, stochastic, kept, given.count)
         request = ctypes.c_void_p()
         _check(_library.dtrun_allreduce_start(self._get(), given.address, taken.address, given.count,
-                                              given.dtype, _operation(op), how, ctypes.byref(request)))
+                                              given.dtype, _operation(op, given), how, ctypes.byref(request)))
         return Future(request, (given, taken, kept), value)
 
     def allreduce_many(self, arrays: Sequence[Any], op: str = "sum", compression: Optional[str] = None,
                        stochastic: bool = False, errors: Optional[Sequence[Any]] = None) -> None:
         """Many arrays of one type, in place, as fast as one that is as long as all of them."""
-        given = [_Array(array, writable=True) for array in arrays]
+        given = [self._array(array, writable=True) for array in arrays]
         if not given:
             return
         if any(array.dtype != given[0].dtype for array in given):
             raise _invalid("the arrays have elements of different types")
-        how, _ = _compression(compression, stochastic, None, 0)
+        how = _compression(compression, stochastic, None, 0)
         kept: List[_Array] = []
         if how is not None and errors is not None:
-            kept = [_Array(error, writable=True) for error in errors]
+            kept = [self._array(error, writable=True) for error in errors]
             if [(e.count, e.dtype) for e in kept] != [(a.count, 0) for a in given]:
                 raise _invalid("errors have to be float32, each as long as its array")
         number = len(given)
@@ -381,18 +431,18 @@ class Communicator:
         counts = (ctypes.c_size_t * number)(*[array.count for array in given])
         feedback = (ctypes.c_void_p * number)(*[error.address for error in kept]) if kept else None
         _check(_library.dtrun_allreduce_many(self._get(), pointers, counts, number, given[0].dtype,
-                                             _operation(op), how, feedback))
+                                             _operation(op, *given), how, feedback))
 
     def reduce(self, array: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """To the root, in place there unless `out` is given."""
         if self.rank != root:
-            given = _Array(array, writable=False)
+            given = self._array(array, writable=False)
             _check(_library.dtrun_reduce_to(self._get(), given.address, None, given.count, given.dtype,
-                                            _operation(op), root))
+                                            _operation(op, given), root))
             return None
         given, taken, value = self._same(array, out)
         _check(_library.dtrun_reduce_to(self._get(), given.address, taken.address, given.count, given.dtype,
-                                        _operation(op), root))
+                                        _operation(op, given), root))
         return value
 
     def reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Any:
@@ -400,13 +450,28 @@ class Communicator:
         given, taken, value = self._two(array, out)
         self._parts(given, taken, "array and out")
         _check(_library.dtrun_reduce_scatter(self._get(), given.address, taken.address, taken.count,
-                                             given.dtype, _operation(op)))
+                                             given.dtype, _operation(op, given)))
         return value
 
+    def start_reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Future:
+        given, taken, value = self._two(array, out)
+        self._parts(given, taken, "array and out")
+        request = ctypes.c_void_p()
+        _check(_library.dtrun_reduce_scatter_start(self._get(), given.address, taken.address, taken.count,
+                                                   given.dtype, _operation(op, given), ctypes.byref(request)))
+        return Future(request, (given, taken), value)
+
     def broadcast(self, array: Any, root: int = 0) -> Any:
-        given = _Array(array, writable=True)
+        given = self._array(array, writable=True)
         _check(_library.dtrun_broadcast(self._get(), given.address, given.count, given.dtype, root))
         return array
+
+    def start_broadcast(self, array: Any, root: int = 0) -> Future:
+        given = self._array(array, writable=True)
+        request = ctypes.c_void_p()
+        _check(_library.dtrun_broadcast_start(self._get(), given.address, given.count, given.dtype, root,
+                                              ctypes.byref(request)))
+        return Future(request, given, array)
 
     def allgather(self, array: Any, out: Any) -> Any:
         """All ranks' arrays, one behind the other, in `out`, which is `size` times as long."""
@@ -414,6 +479,14 @@ class Communicator:
         self._parts(taken, given, "out and array")
         _check(_library.dtrun_allgather(self._get(), given.address, taken.address, given.count, given.dtype))
         return value
+
+    def start_allgather(self, array: Any, out: Any) -> Future:
+        given, taken, value = self._two(array, out)
+        self._parts(taken, given, "out and array")
+        request = ctypes.c_void_p()
+        _check(_library.dtrun_allgather_start(self._get(), given.address, taken.address, given.count,
+                                              given.dtype, ctypes.byref(request)))
+        return Future(request, (given, taken), value)
 
     def allgatherv(self, array: Any, out: Any, counts: Sequence[int]) -> Any:
         """The same for arrays of different lengths. :param counts: of each rank"""
@@ -426,10 +499,10 @@ class Communicator:
 
     def gather(self, array: Any, out: Any = None, root: int = 0) -> Any:
         """All ranks' arrays in the root's `out`."""
-        given = _Array(array, writable=False)
+        given = self._array(array, writable=False)
         address = None
         if self.rank == root:
-            taken = _Array(out, writable=True)
+            taken = self._array(out, writable=True)
             self._parts(taken, given, "out and array")
             address = taken.address
         _check(_library.dtrun_gather(self._get(), given.address, address, given.count, given.dtype, root))
@@ -437,10 +510,10 @@ class Communicator:
 
     def scatter(self, out: Any, array: Any = None, root: int = 0) -> Any:
         """Each rank's part of the root's `array` in `out`."""
-        taken = _Array(out, writable=True)
+        taken = self._array(out, writable=True)
         address = None
         if self.rank == root:
-            given = _Array(array, writable=False)
+            given = self._array(array, writable=False)
             self._parts(given, taken, "array and out")
             address = given.address
         _check(_library.dtrun_scatter(self._get(), address, taken.address, taken.count, taken.dtype, root))
@@ -456,11 +529,11 @@ class Communicator:
         return value
 
     def send(self, array: Any, to: int) -> None:
-        given = _Array(array, writable=False)
+        given = self._array(array, writable=False)
         _check(_library.dtrun_send(self._get(), given.address, given.count, given.dtype, to))
 
     def recv(self, array: Any, source: int) -> Any:
-        taken = _Array(array, writable=True)
+        taken = self._array(array, writable=True)
         _check(_library.dtrun_recv(self._get(), taken.address, taken.count, taken.dtype, source))
         return array
 
