@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -110,11 +112,30 @@ Result<void> check(const dtrun_comm* comm) {
     return {};
 }
 
-Result<void> check(int dtype, const void* data, std::size_t count, const char* name) {
+/// \param parts  of `count` elements each
+Result<void> check(int dtype, const void* data, std::size_t count, const char* name,
+                   std::size_t parts = 1) {
     if (dtype < 0 || dtype >= static_cast<int>(kDTypes))
         return dtrun::fail(Errc::invalid_input, "there is no dtype {}", dtype);
+    if (count > PTRDIFF_MAX / dtrun::collectives::bytes_of(static_cast<DType>(dtype)) / parts)
+        return dtrun::fail(Errc::invalid_input, "{} cannot have {} elements", name, count);
     if (data == nullptr && count > 0) return dtrun::fail(Errc::invalid_input, "{} is NULL", name);
     return {};
+}
+
+std::size_t ranks_of(const dtrun_comm* comm) {
+    return comm != nullptr ? comm->communicator->size() : 1;
+}
+
+Result<void> check_apart(const void* in, const void* out, std::size_t count) {
+    if (in != out || count == 0) return {};
+    return dtrun::fail(Errc::invalid_input, "in and out are one array: give two");
+}
+
+/// Clocks overflow beyond a year.
+std::chrono::milliseconds span_of(std::int64_t ms) {
+    constexpr std::int64_t kYearMs = 365LL * 24 * 3'600'000;
+    return std::chrono::milliseconds(ms < 0 ? kYearMs : std::min(ms, kYearMs));
 }
 
 Result<void> check_reduce(int reduce) {
@@ -225,9 +246,9 @@ int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, d
         if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof given));
         CommunicatorOptions own;
         if (given.backend != nullptr) own.backend = given.backend;
-        if (given.timeout_ms > 0) own.timeout = std::chrono::milliseconds(given.timeout_ms);
+        if (given.timeout_ms != 0) own.timeout = span_of(given.timeout_ms);
         if (given.operation_timeout_ms > 0)
-            own.operation_timeout = std::chrono::milliseconds(given.operation_timeout_ms);
+            own.operation_timeout = span_of(given.operation_timeout_ms);
         if (given.interfaces != nullptr) own.interfaces = split_names(given.interfaces);
         own.device = given.device_memory != 0;
         return hand_out(Communicator::create(worker, std::move(own)), comm);
@@ -325,7 +346,7 @@ int dtrun_reduce_to(dtrun_comm* comm, const void* in, void* out, size_t count, i
 int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                          int reduce) {
     return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in"),
+                   first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
                                  check(dtype, out, count, "out"), check_reduce(reduce)),
                    [&](Communicator& communicator) {
                        return communicator.reduce_scatter(in, out, count, type_of(dtype),
@@ -341,12 +362,12 @@ int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint3
 }
 
 int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
-    return operate(
-        comm,
-        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out")),
-        [&](Communicator& communicator) {
-            return communicator.allgather(in, out, count, type_of(dtype));
-        });
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in"),
+                                 check(dtype, out, count, "out", ranks_of(comm))),
+                   [&](Communicator& communicator) {
+                       return communicator.allgather(in, out, count, type_of(dtype));
+                   });
 }
 
 int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts, int dtype) {
@@ -354,7 +375,8 @@ int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* 
     std::size_t own = 0, all = 0;
     for (std::uint32_t rank = 0; checked && rank < comm->communicator->size(); ++rank) {
         if (rank == comm->communicator->rank()) own = counts[rank];
-        all += counts[rank];
+        checked = check(dtype, counts, counts[rank], "a rank's part");
+        if (checked) checked = check(dtype, counts, all += counts[rank], "out");
     }
     checked = first_failure(checked, check(dtype, in, own, "in"), check(dtype, out, all, "out"));
     return operate(comm, checked, [&](Communicator& communicator) {
@@ -367,7 +389,7 @@ int dtrun_gather(dtrun_comm* comm, const void* in, void* out, size_t count, int 
     const bool needed = comm != nullptr && comm->communicator->rank() == root;
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, needed ? count : 0, "out")),
+                                 check(dtype, out, needed ? count : 0, "out", ranks_of(comm))),
                    [&](Communicator& communicator) {
                        return communicator.gather(in, out, count, type_of(dtype), root);
                    });
@@ -376,21 +398,22 @@ int dtrun_gather(dtrun_comm* comm, const void* in, void* out, size_t count, int 
 int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                   uint32_t root) {
     const bool needed = comm != nullptr && comm->communicator->rank() == root;
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, needed ? count : 0, "in"),
-                                 check(dtype, out, count, "out")),
-                   [&](Communicator& communicator) {
-                       return communicator.scatter(in, out, count, type_of(dtype), root);
-                   });
+    return operate(
+        comm,
+        first_failure(check(comm), check(dtype, in, needed ? count : 0, "in", ranks_of(comm)),
+                      check(dtype, out, count, "out")),
+        [&](Communicator& communicator) {
+            return communicator.scatter(in, out, count, type_of(dtype), root);
+        });
 }
 
 int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
-    return operate(
-        comm,
-        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out")),
-        [&](Communicator& communicator) {
-            return communicator.alltoall(in, out, count, type_of(dtype));
-        });
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
+                                 check(dtype, out, count, "out"), check_apart(in, out, count)),
+                   [&](Communicator& communicator) {
+                       return communicator.alltoall(in, out, count, type_of(dtype));
+                   });
 }
 
 int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype, uint32_t to) {
@@ -411,7 +434,8 @@ int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t
                    size_t in_count, uint32_t from, int dtype) {
     return operate(comm,
                    first_failure(check(comm), check(dtype, out, out_count, "out"),
-                                 check(dtype, in, in_count, "in")),
+                                 check(dtype, in, in_count, "in"),
+                                 check_apart(in, out, std::min(in_count, out_count))),
                    [&](Communicator& communicator) {
                        return communicator.sendrecv(out, out_count, to, in, in_count, from,
                                                     type_of(dtype));
@@ -441,12 +465,12 @@ int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t co
 
 int dtrun_allgather_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                           dtrun_request** request) {
-    return begin(
-        comm, request,
-        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out")),
-        [=](Communicator& communicator) {
-            return communicator.allgather(in, out, count, type_of(dtype));
-        });
+    return begin(comm, request,
+                 first_failure(check(comm), check(dtype, in, count, "in"),
+                               check(dtype, out, count, "out", ranks_of(comm))),
+                 [=](Communicator& communicator) {
+                     return communicator.allgather(in, out, count, type_of(dtype));
+                 });
 }
 
 int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root,
@@ -460,7 +484,7 @@ int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype,
 int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                                int reduce, dtrun_request** request) {
     return begin(comm, request,
-                 first_failure(check(comm), check(dtype, in, count, "in"),
+                 first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
                                check(dtype, out, count, "out"), check_reduce(reduce)),
                  [=](Communicator& communicator) {
                      return communicator.reduce_scatter(in, out, count, type_of(dtype),
@@ -478,11 +502,9 @@ int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
     std::unique_lock lock(request->mutex);
     const auto over = [request] { return request->result.has_value(); };
     if (done != nullptr) *done = 0;
-    constexpr std::int64_t kYearMs = 365LL * 24 * 3'600'000;  // beyond it clocks overflow
-    const std::chrono::milliseconds span(std::min(timeout_ms, kYearMs));
     if (timeout_ms < 0)
         request->changed.wait(lock, over);
-    else if (!request->changed.wait_for(lock, span, over))
+    else if (!request->changed.wait_for(lock, span_of(timeout_ms), over))
         return keep_error(DTRUN_TIMED_OUT, "the operation goes on");
     if (done != nullptr) *done = 1;
     const int code = code_of(*request->result);

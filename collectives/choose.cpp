@@ -92,6 +92,11 @@ Result<Choice> choose_backend(std::span<const Member> members, std::span<const s
     const auto wish = common_wish(members);
     if (!wish) return std::unexpected(wish.error());
     if (*wish != "auto") {
+        if (members[0].device && std::ranges::find(order, *wish) == order.end())
+            return fail(Errc::invalid_input,
+                        "the backend \"{}\" takes arrays in memory of the host; those in memory of "
+                        "the GPU need nccl (device_memory)",
+                        *wish);
         const std::string lacking = missing(members, *wish);
         if (!lacking.empty())
             return fail(Errc::not_found, "the backend \"{}\" is not there: {}", *wish, lacking);

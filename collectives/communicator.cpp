@@ -42,6 +42,26 @@ Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
     return own;
 }
 
+std::string prefix_of_all(dtrun_worker* worker) {
+    return fmt::format("dtrun/comm/{}/{}", dtrun_job(worker), dtrun_generation(worker));
+}
+
+int count_made(dtrun_worker* worker, std::int64_t change, std::int64_t* number) {
+    const std::string key = fmt::format("{}/made/{}", prefix_of_all(worker), dtrun_rank(worker));
+    return dtrun_add(worker, {key.data(), key.size()}, change, number);
+}
+
+/// What the keys of this rank's next communicator begin with. Ranks make theirs in the same order, so
+/// a number of its own is the same on all of them. A store may outlive a job or a membership.
+Result<std::string> next_prefix(dtrun_worker* worker) {
+    std::int64_t number = 0;
+    const int code = count_made(worker, 1, &number);
+    if (code == DTRUN_NO_LAUNCHER && dtrun_world_size(worker) == 1)
+        return prefix_of_all(worker) + "/alone";
+    if (code != DTRUN_OK) return worker_error(code);
+    return fmt::format("{}/{}", prefix_of_all(worker), number);
+}
+
 /// What all ranks say of themselves, by rank.
 Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, const Member& own,
                                  std::chrono::milliseconds timeout) {
@@ -49,6 +69,13 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
     dtrun_list list{};
     const int code = dtrun_fence(worker, {name.data(), name.size()}, {bytes.data(), bytes.size()},
                                  timeout.count(), &list);
+    if (code == DTRUN_FORKED) {
+        // The next communicator of the rank itself is to have the number of the others'.
+        auto error = worker_error(code);
+        std::int64_t number = 0;
+        count_made(worker, -1, &number);
+        return error;
+    }
     if (code != DTRUN_OK) return worker_error(code);
     std::vector<Member> members;
     Result<void> done;
@@ -63,19 +90,6 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
     dtrun_free(list.items);
     if (!done) return std::unexpected(done.error());
     return members;
-}
-
-/// What the keys of this rank's next communicator begin with. Ranks make theirs in the same order, so
-/// a number of its own is the same on all of them. A store may outlive a job or a membership.
-Result<std::string> next_prefix(dtrun_worker* worker) {
-    const std::string all =
-        fmt::format("dtrun/comm/{}/{}", dtrun_job(worker), dtrun_generation(worker));
-    const std::string key = fmt::format("{}/made/{}", all, dtrun_rank(worker));
-    std::int64_t number = 0;
-    const int code = dtrun_add(worker, {key.data(), key.size()}, 1, &number);
-    if (code == DTRUN_NO_LAUNCHER && dtrun_world_size(worker) == 1) return all + "/alone";
-    if (code != DTRUN_OK) return worker_error(code);
-    return fmt::format("{}/{}", all, number);
 }
 
 std::string backend_wish(std::string wish) {
@@ -187,6 +201,7 @@ Result<void> Communicator::join(const GroupSpec& spec) {
         group_->abort();
     };
     watch_ = std::make_unique<Watch>(std::move(watch));
+    store_.own({watch_->at_key(), watch_->message_key()});
     return {};
 }
 
@@ -200,19 +215,29 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, s
     std::vector<Wish> wishes(size());
     wishes[rank_] = {colour, key};
     const std::string prefix = fmt::format("{}/split/{}", prefix_, splits_++);
-    const auto exchanged = perform({.operation = "split"}, [&](std::uint64_t) {
-        return group_->allgather_on_host(&wishes[rank_], wishes.data(), sizeof(Wish));
+    Result<std::unique_ptr<Communicator>> part;
+    // Ranks wait for each other when they connect, too, and the watch has to look after that.
+    const auto done = perform({.operation = "split"}, [&](std::uint64_t) -> Result<void> {
+        auto exchanged = group_->allgather_on_host(&wishes[rank_], wishes.data(), sizeof(Wish));
+        if (!exchanged || colour < 0) return exchanged;
+        std::vector<std::uint32_t> chosen;
+        for (std::uint32_t rank = 0; rank < size(); ++rank)
+            if (wishes[rank].colour == colour) chosen.push_back(rank);
+        std::ranges::stable_sort(chosen, {}, [&](std::uint32_t rank) { return wishes[rank].key; });
+        part = connect_part(chosen, fmt::format("{}/{}/of", prefix, colour));
+        if (!part && part.error().code == Errc::cancelled) return std::unexpected(part.error());
+        return {};
     });
-    if (!exchanged) return std::unexpected(exchanged.error());
-    if (colour < 0) return nullptr;
-    std::vector<std::uint32_t> chosen;
-    for (std::uint32_t rank = 0; rank < size(); ++rank)
-        if (wishes[rank].colour == colour) chosen.push_back(rank);
-    std::ranges::stable_sort(chosen, {}, [&](std::uint32_t rank) { return wishes[rank].key; });
+    if (!done) return std::unexpected(done.error());
+    return part;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::connect_part(
+    std::span<const std::uint32_t> chosen, std::string prefix) {
     auto worker = SharedWorker::of(worker_.get());
     if (!worker) return std::unexpected(worker.error());
     Plan plan{options_,
-              fmt::format("{}/{}/of", prefix, colour),
+              std::move(prefix),
               {choice_.backend, "that of the communicator it was split from"},
               {},
               0};
@@ -473,16 +498,24 @@ Result<void> Communicator::message(const Call& call, std::span<const Send> sends
 
 Result<void> Communicator::send(const void* data, std::size_t count, DType type, std::uint32_t to) {
     const Send send{to, data, count * bytes_of(type)};
-    return message(
-        {.operation = "send", .count = count, .type = type, .root = to, .collective = false},
-        {&send, 1}, {});
+    return message({.operation = "send",
+                    .count = count,
+                    .type = type,
+                    .root = to,
+                    .collective = false,
+                    .sends = {to, count}},
+                   {&send, 1}, {});
 }
 
 Result<void> Communicator::receive(void* data, std::size_t count, DType type, std::uint32_t from) {
     const Receive receive{from, data, count * bytes_of(type)};
-    return message(
-        {.operation = "recv", .count = count, .type = type, .root = from, .collective = false}, {},
-        {&receive, 1});
+    return message({.operation = "recv",
+                    .count = count,
+                    .type = type,
+                    .root = from,
+                    .collective = false,
+                    .receives = {from, count}},
+                   {}, {&receive, 1});
 }
 
 Result<void> Communicator::sendrecv(const void* out, std::size_t out_count, std::uint32_t to,
@@ -494,7 +527,9 @@ Result<void> Communicator::sendrecv(const void* out, std::size_t out_count, std:
                     .count = in_count,
                     .type = type,
                     .root = from,
-                    .collective = false},
+                    .collective = false,
+                    .sends = {to, out_count},
+                    .receives = {from, in_count}},
                    {&send, 1}, {&receive, 1});
 }
 

@@ -94,6 +94,9 @@ private:
     static Result<std::unique_ptr<Communicator>> connect(
         SharedWorker worker, Plan plan, std::shared_ptr<const std::atomic<bool>> given_up);
     Result<void> join(const GroupSpec& spec);
+    /// A communicator of these ranks of this one, of which it is one.
+    Result<std::unique_ptr<Communicator>> connect_part(std::span<const std::uint32_t> chosen,
+                                                       std::string prefix);
 
     template <class Body>
     Result<void> perform(const Call& call, Body body);

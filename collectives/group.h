@@ -73,9 +73,9 @@ struct GroupFacts {
 /// A communicator of one library. Calls must be made by all ranks, in the same order, with the same
 /// arguments (the data aside); sizes may be 0.
 ///
-/// In place: `in` and `out` of allreduce, reduce and broadcast may be the same; of allgather and allgatherv `in` may be this
-/// rank's part of `out`, of reduce_scatter and scatter `out` this rank's part of `in`, of gather
-/// `in` the root's part of `out`. Otherwise they do not overlap.
+/// In place: `in` and `out` of allreduce, reduce and broadcast may be the same; of allgather and
+/// allgatherv `in` may be this rank's part of `out`, of reduce_scatter and scatter `out` this rank's
+/// part of `in`, of gather `in` the root's part of `out`. Otherwise they do not overlap.
 ///
 /// Errors of all: closed (a peer is gone; `lost` tells which if that is known), cancelled (by
 /// abort()), timed_out, internal. After an error the group is of no use but to be destroyed.

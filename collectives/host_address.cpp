@@ -92,7 +92,10 @@ std::string own_address(const std::vector<std::string>& interfaces) {
         if (std::string address = address_of(interface); !address.empty()) return address;
     }
     const std::string meeting = variable("MASTER_ADDR");
-    return meeting.empty() ? "" : address_towards(meeting);
+    std::string own = meeting.empty() ? "" : address_towards(meeting);
+    // A host's own name often means one that no other host can reach.
+    if (own.starts_with("127.") || own == "::1") own.clear();
+    return own;
 }
 
 }  // namespace dtrun::collectives

@@ -91,7 +91,7 @@ std::uint64_t digest(std::span<const std::size_t> counts) {
     return hash;
 }
 
-Watch::Watch(Options options) : options_(std::move(options)) {
+Watch::Watch(Options options) : options_(std::move(options)), messages_(options_.size) {
     if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
 }
 
@@ -109,6 +109,10 @@ std::uint64_t Watch::begin(const Call& call) {
     const std::lock_guard lock(call_mutex_);
     call_ = call;
     if (call.collective) calls_[++number_ % kRecent] = call;
+    if (call_.sends.peer != Message::kNone)
+        call_.sends.number = messages_[static_cast<std::size_t>(call_.sends.peer)].sent++;
+    if (call_.receives.peer != Message::kNone)
+        call_.receives.number = messages_[static_cast<std::size_t>(call_.receives.peer)].received++;
     busy_ = true;
     since_ = Clock::now();
     return hash_of(call, number_);
@@ -120,8 +124,19 @@ void Watch::end() {
 }
 
 void Watch::withdraw(const Call& call) {
-    const std::lock_guard lock(call_mutex_);
-    if (call.collective) --number_;
+    {
+        const std::lock_guard lock(call_mutex_);
+        if (call.sends.peer != Message::kNone)
+            --messages_[static_cast<std::size_t>(call.sends.peer)].sent;
+        if (call.receives.peer != Message::kNone)
+            --messages_[static_cast<std::size_t>(call.receives.peer)].received;
+        if (!call.collective) return;
+        const bool told = told_ == number_;
+        --number_;
+        if (!told) return;
+    }
+    // Others would take it for the operation that gets its number next.
+    tell(at_key(), recent());
 }
 
 void Watch::run() {
@@ -146,16 +161,25 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
         if (call.collective) why += absent(number);
         return give_up(Errc::timed_out, std::move(why));
     }
-    if (somebody_has_failed() || !call.collective) return;
-    const KeyStore::Pair at{key("at", options_.rank), recent()};
-    if (const auto set = options_.store->set({&at, 1}); !set) {
-        // The job is ending, or this membership is over: nobody will come any more.
-        if (set.error().code == Errc::closed) give_up(Errc::closed, set.error().message);
-        return;
+    if (!goes_on()) return;
+    if (!call.collective) return compare_messages(call);
+    const std::string ours = recent();
+    {
+        const std::lock_guard call_lock(call_mutex_);
+        told_ = number;
     }
+    if (!tell(at_key(), ours)) return;
     // All around the ring are compared with somebody, if ranks disagree at all.
     for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
-        if (other != options_.rank && disagrees(other, at.second)) return;
+        if (other != options_.rank && disagrees(other, ours)) return;
+}
+
+bool Watch::tell(const std::string& key, const std::string& text) {
+    const KeyStore::Pair note{key, text};
+    const auto set = options_.store->set({&note, 1});
+    // The job is ending, or this membership is over: nobody will come any more.
+    if (!set && set.error().code == Errc::closed) give_up(Errc::closed, set.error().message);
+    return set.has_value();
 }
 
 /// The last operations of this rank, the newest first, for the others to read.
@@ -169,19 +193,56 @@ std::string Watch::recent() {
     return lines;
 }
 
-/// Whether another rank has given up, and so have we.
-bool Watch::somebody_has_failed() {
+/// Whether the store answers, and nobody has given up; if somebody has, so do we.
+bool Watch::goes_on() {
     const auto failed = options_.store->find(options_.prefix + "/failed");
-    if (!failed && failed.error().code == Errc::closed) {
-        give_up(Errc::closed, failed.error().message);
-        return true;
+    if (!failed) {
+        if (failed.error().code == Errc::closed) give_up(Errc::closed, failed.error().message);
+        return false;
     }
-    if (!failed || !*failed) return false;
+    if (!*failed) return true;
     const auto other = static_cast<std::uint32_t>(number_and_text(**failed).first);
-    if (other == options_.rank || other >= options_.size) return false;
+    if (other == options_.rank || other >= options_.size) return true;
     leave_note(fmt::format("lost {}", other));
     const Error error = follow(other, "has failed");
     give_up(error.code, error.message);
+    return false;
+}
+
+/// Two ranks that are in the same message of theirs have to mean the same bytes.
+void Watch::compare_messages(const Call& call) {
+    const std::size_t element = bytes_of(call.type);
+    std::string ours;
+    for (const auto& [way, message] :
+         {std::pair("to", call.sends), std::pair("from", call.receives)})
+        if (message.peer != Message::kNone)
+            ours += fmt::format("{} {} {} {}\n", way, message.peer, message.number,
+                                message.count * element);
+    if (!tell(message_key(), ours)) return;
+    if (!differs(call.sends, "from", element)) differs(call.receives, "to", element);
+}
+
+/// \param their_way  what the peer calls it: "to" or "from" us
+bool Watch::differs(const Message& message, std::string_view their_way, std::size_t element) {
+    if (message.peer == Message::kNone) return false;
+    const auto peer = static_cast<std::uint32_t>(message.peer);
+    const auto theirs = options_.store->find(key("message", peer));
+    if (!theirs || !*theirs) return false;
+    const std::string same = fmt::format("{} {} {} ", their_way, options_.rank, message.number);
+    const std::size_t at = (**theirs).find(same);
+    if (at == std::string::npos) return false;
+    std::uint64_t sent = message.count * element;
+    std::uint64_t received =
+        number_and_text(std::string_view(**theirs).substr(at + same.size())).first;
+    if (sent == received) return false;
+    std::uint32_t sender = options_.rank, receiver = peer;
+    if (their_way == "to") {
+        std::swap(sent, received);
+        std::swap(sender, receiver);
+    }
+    give_up(Errc::invalid_input,
+            fmt::format("ranks disagree: {} sends {} B, {} receives {} B", options_.name(sender),
+                        sent, options_.name(receiver), received));
     return true;
 }
 
@@ -213,7 +274,8 @@ std::string Watch::absent(std::uint64_t number) {
     for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
         if (rank == options_.rank) continue;
         const auto at = options_.store->find(key("at", rank));
-        if (!at || (*at && number_and_text(**at).first >= number)) continue;
+        if (!at) return {};  // the store does not answer
+        if (*at && number_and_text(**at).first >= number) continue;
         if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
     }
     if (count == 0) return {};
@@ -240,8 +302,9 @@ void Watch::leave_note(const std::string& note) {
     // The second tells everybody whom to ask.
     const KeyStore::Pair pairs[] = {{key("failed", options_.rank), note},
                                     {options_.prefix + "/failed", std::to_string(options_.rank)}};
-    // Without a store the job is over, and everybody knows.
-    static_cast<void>(options_.store->set(pairs));
+    // Without a store the job is over, and everybody knows; one that does not answer is not told,
+    // for that has no end.
+    if (options_.store->find(pairs[0].first)) static_cast<void>(options_.store->set(pairs));
 }
 
 void Watch::abort(const std::string& why) {
@@ -307,8 +370,17 @@ Error Watch::survey(const std::string& what) {
         if (!silent.empty()) std::this_thread::sleep_for(kAskAgain);
     } while (!silent.empty() && Clock::now() < until);
     if (silent.empty())
-        return {Errc::closed, "connections between ranks broke, and none of them is gone: " + what};
-    return {Errc::closed, fmt::format("{} is gone: {}", options_.name(*silent.begin()), what)};
+        return {Errc::closed,
+                fmt::format("connections between ranks broke{}: {}",
+                            ranks == options_.size ? ", and none of them is gone" : "", what)};
+    // Who computes has not noticed anything, and said nothing either.
+    std::string names;
+    std::uint32_t count = 0;
+    for (const std::uint32_t rank : silent)
+        if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
+    if (count == 1) return {Errc::closed, fmt::format("{} is gone: {}", names, what)};
+    if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
+    return {Errc::closed, fmt::format("one of {} is gone: {}", names, what)};
 }
 
 /// What a rank says of why it gave up, unless it blames another one.

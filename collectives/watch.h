@@ -10,8 +10,17 @@
 #include <span>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace dtrun::collectives {
+
+/// One way of a message between two ranks.
+struct Message {
+    static constexpr std::int64_t kNone = -1;
+    std::int64_t peer = kNone;
+    std::size_t count = 0;     ///< of elements
+    std::uint64_t number = 0;  ///< among those of the pair of ranks in this direction; of the watch
+};
 
 /// An operation that all ranks of a group call.
 struct Call {
@@ -22,7 +31,8 @@ struct Call {
     std::int64_t root = -1;   ///< -1: none
     int format = 0;           ///< of compression; 0: none
     std::uint64_t parts = 0;  ///< a digest of the counts, where there are several; 0: none
-    bool collective = true;   ///< false: a message between two ranks
+    bool collective = true;   ///< false: messages between two ranks, which are
+    Message sends{}, receives{};
 };
 
 /// "allreduce of 12 f32 (sum)"
@@ -33,8 +43,8 @@ std::uint64_t digest(std::span<const std::size_t> counts);
 
 /// Looks after a group's operations from a thread of its own, since whoever is in one cannot: when
 /// one takes longer than a second it compares notes with other ranks through the job's store, and
-/// ends it if they disagree about what is to be done, if one of them has failed, or if the
-/// membership is over. And it finds out which rank was lost, where a connection broke.
+/// ends it if they disagree about what is to be done or how long a message is, if one of them has
+/// failed, or if the membership is over. And it finds out which rank was lost, where a connection broke.
 ///
 /// Ranks fail one after the other, each because of the one before it: so each leaves a note in the
 /// store of whom it blames, and the rank that is blamed and has left none is the one that is gone.
@@ -68,12 +78,18 @@ public:
     Error explain(const Error& error, std::optional<std::uint32_t> lost);
     /// Ends what is under way, as `why` says, and tells the others.
     void abort(const std::string& why);
+    /// Where this rank tells what it is at; nobody misses it afterwards.
+    std::string at_key() const { return key("at", options_.rank); }
+    std::string message_key() const { return key("message", options_.rank); }
 
 private:
     void run();
     void look(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     std::string recent();
-    bool somebody_has_failed();
+    bool goes_on();
+    bool tell(const std::string& key, const std::string& text);
+    void compare_messages(const Call& call);
+    bool differs(const Message& message, std::string_view their_way, std::size_t element);
     bool disagrees(std::uint32_t other, std::string_view ours);
     Error survey(const std::string& what);
     std::optional<Error> told(std::uint32_t rank, std::string_view note) const;
@@ -92,10 +108,16 @@ private:
 
     static constexpr std::uint64_t kRecent = 16;
 
-    std::mutex call_mutex_;  ///< of the next five
+    std::mutex call_mutex_;  ///< of the next seven
     Call call_;
     std::array<Call, kRecent> calls_;  ///< collective ones, by number modulo kRecent
     std::uint64_t number_ = 0;         ///< of collective operations
+    std::uint64_t told_ = 0;           ///< the last of them that the others may have read of
+    struct Counts {
+        std::uint64_t sent = 0;
+        std::uint64_t received = 0;
+    };
+    std::vector<Counts> messages_;  ///< by peer
     bool busy_ = false;
     std::chrono::steady_clock::time_point since_;
 

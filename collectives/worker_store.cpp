@@ -3,6 +3,7 @@
 #include "worker/include/dtrun.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace dtrun::collectives {
@@ -82,9 +83,15 @@ Result<void> WorkerStore::set(std::span<const Pair> pairs) {
     const int code = dtrun_multi_set(worker_, keys.data(), values.data(), keys.size());
     if (code != DTRUN_OK) return worker_error(code);
     if (joined_) return {};
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, value] : pairs) own_keys_.push_back(key);
+    std::vector<std::string> own;
+    for (const auto& [key, value] : pairs) own.push_back(key);
+    this->own(std::move(own));
     return {};
+}
+
+void WorkerStore::own(std::vector<std::string> keys) {
+    const std::lock_guard lock(mutex_);
+    std::ranges::move(keys, std::back_inserter(own_keys_));
 }
 
 void WorkerStore::erase_own() {
@@ -108,6 +115,8 @@ Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> k
         timeout -= span;
         last = timeout.count() <= 0;
     }
+    // That is what the store says where there is no time to wait.
+    if (code == DTRUN_NOT_FOUND) return fail(Errc::timed_out, "{}", dtrun_error_text());
     if (code != DTRUN_OK) return worker_error(code);
     std::vector<std::string> values;
     for (std::size_t i = 0; i < list.count; ++i)

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 struct dtrun_worker;
 
@@ -44,8 +46,10 @@ public:
     void cancel_by(std::shared_ptr<const std::atomic<bool>> cancelled) {
         cancelled_ = std::move(cancelled);
     }
-    /// Erases what has been set through this object until joined(). All others have read that.
+    /// Erases what has been set through this object until joined(), which all others have read, and
+    /// what is own().
     void erase_own();
+    void own(std::vector<std::string> keys);
     void joined() { joined_ = true; }
 
 private:

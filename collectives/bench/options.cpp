@@ -154,7 +154,7 @@ Result<Algorithm> parse_algorithm(std::string_view name) {
     if (!format)
         return fail(Errc::invalid_input,
                     "no algorithm \"{}\": serial, parallel, or a compression such as fp16 or "
-                    "fp8-e4m3, with -ef or -noef behind it",
+                    "fp8-e4m3, with -ef, -noef or -stochastic behind it",
                     name);
     algorithm.format = *format;
     const bool by_default =

@@ -123,8 +123,8 @@ private:
         return mean[0];
     }
 
-    /// As many iterations as the time has room for, in rounds, since one that was disturbed says little
-    /// of the others.
+    /// As many iterations as the time has room for, in rounds, since one that was disturbed says
+    /// little of the others.
     Result<std::vector<double>> run_for(const Extent& extent, double seconds_each) {
         std::vector<double> times;
         double spent = 0;

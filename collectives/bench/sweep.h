@@ -46,7 +46,7 @@ bool makes_sense(Op op, DType type, std::optional<Format> format, std::uint32_t 
 /// Measures every combination that makes sense; sizes that are too small for an element of each rank
 /// are left out.
 /// \param told     called on every rank with the same rows, but for rounding
-/// \param refused  called on every rank with the reason why a combination cannot be had from the backend
+/// \param refused  called on every rank with the reason why the backend does not have a combination
 /// Errc: those of the communicator; internal (out of memory)
 Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKind& memory,
                    const std::function<void(const Row&)>& told,

@@ -75,6 +75,7 @@ Result<void> GlooGroup::open() {
     if (auto done = allreduce(&room, &room, 1, DType::i64, Reduce::min); !done) return done;
     segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
     segment_.resize(segment_bytes_);
+    streams_->wait_forever();
     return {};
 }
 

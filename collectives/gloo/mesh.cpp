@@ -97,6 +97,11 @@ std::size_t Mesh::connections() const {
         std::ranges::count_if(ends_, [](const End& end) { return static_cast<bool>(end.socket); }));
 }
 
+void Mesh::wait_forever() {
+    spec_.timeout = kForever;
+    Transport::set_timeout(*context_, kForever);
+}
+
 Result<void> Mesh::publish(std::span<const std::uint32_t> peers) {
     std::vector<KeyStore::Pair> pairs;
     try {

@@ -25,6 +25,8 @@ namespace dtrun::collectives::over_gloo {
 std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size);
 /// Groups up to this size have connections between all ranks.
 inline constexpr std::uint32_t kMeshRanksMax = 8;
+/// What is not limited.
+inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 /// One kind of connection between this rank and others, made when it is needed: O(n log n) in all,
 /// where Gloo itself makes n * n and has everybody fetch everybody's addresses.
@@ -49,6 +51,8 @@ public:
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
 
+    /// From now on peers may come as late as they like: operations have no time limit of their own.
+    void wait_forever();
     /// Lets the peers connect; does not wait for them.
     Result<void> publish(std::span<const std::uint32_t> peers);
     /// Has connections to all of `peers`. Errc: timed_out (names who has not come), closed,

@@ -6,13 +6,6 @@
 #include <utility>
 
 namespace dtrun::collectives::over_gloo {
-namespace {
-
-/// Messages take as long as they take.
-constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
-
-}  // namespace
-
 /// Messages that were started together.
 class Messages::Batch final : public Pending {
 public:
@@ -55,7 +48,9 @@ private:
 
 Messages::Messages(Transport& transport, const GroupSpec& spec)
     : peers_(spec.size),
-      mesh_(transport, spec, Mesh::Kind::messages, [this](std::uint32_t peer) { lost(peer); }) {}
+      mesh_(transport, spec, Mesh::Kind::messages, [this](std::uint32_t peer) { lost(peer); }) {
+    mesh_.wait_forever();
+}
 
 Messages::~Messages() {
     close();

@@ -72,9 +72,14 @@ Result<std::unique_ptr<Transport>> Transport::open(const std::string& ip) {
 std::shared_ptr<::gloo::transport::Context> Transport::make_context(
     std::uint32_t rank, std::uint32_t size, std::chrono::milliseconds timeout) {
     auto context = device_->createContext(static_cast<int>(rank), static_cast<int>(size));
-    // A pair waits five times its timeout for its connection.
-    context->setTimeout(timeout / 5 + std::chrono::milliseconds(1));
+    set_timeout(*context, timeout);
     return context;
+}
+
+void Transport::set_timeout(::gloo::transport::Context& context,
+                            std::chrono::milliseconds timeout) {
+    // A pair waits five times its timeout for its connection.
+    context.setTimeout(timeout / 5 + std::chrono::milliseconds(1));
 }
 
 Result<void> Transport::watch(int fd, int events, Handler& handler) {

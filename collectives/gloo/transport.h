@@ -32,6 +32,8 @@ public:
     /// \param timeout  for making a connection
     std::shared_ptr<::gloo::transport::Context> make_context(std::uint32_t rank, std::uint32_t size,
                                                              std::chrono::milliseconds timeout);
+    /// Of connections that are made from now on.
+    static void set_timeout(::gloo::transport::Context& context, std::chrono::milliseconds timeout);
 
     /// Calls handler.handleEvents() in the device's thread for EPOLL... events of a descriptor.
     Result<void> watch(int fd, int events, Handler& handler);

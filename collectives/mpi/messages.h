@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,17 +34,23 @@ private:
     Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t pieces);
     /// \param post  MPI_Isend or MPI_Irecv of a piece
     template <class Post>
-    int begin(std::size_t bytes, Post post);
-    void advance(int code, const char* function, bool done);
+    int begin(std::size_t bytes, bool receives, Post post);
+    void advance(int code, const char* function, bool done, const MPI_Status& status);
+    std::optional<Error> wrong_size(const MPI_Status& status) const;
 
     static constexpr std::size_t kFew = 8;
 
     Runtime& runtime_;
     Runtime::Activity& activity_;
-    MPI_Request few_[kFew];
-    std::vector<MPI_Request> many_;
-    MPI_Request* requests_;
-    int count_ = 0;  ///< of requests
+    /// A piece of a message.
+    struct Piece {
+        MPI_Request request;
+        int expected;  ///< bytes that are received; -1: it is sent
+    };
+    Piece few_[kFew];
+    std::vector<Piece> many_;
+    Piece* pieces_;
+    int count_ = 0;
     /// The first that is not complete. They are waited for one by one: MPI_Waitall of Open MPI 4.1
     /// with MPI_THREAD_MULTIPLE does not return when one fails.
     int next_ = 0;

@@ -20,8 +20,8 @@ constexpr std::chrono::seconds kStopWithin{2};
 /// Operations that take longer are not worth a processor's whole time.
 constexpr microseconds kSpin{5'000};
 constexpr unsigned kSpinsPerQuestion = 32;
-/// What allgather_on_host() sends at a time, of all ranks together: allocated when the group is made, since
-/// allocating waits for whatever the GPU is doing.
+/// What allgather_on_host() sends at a time, of all ranks together: allocated when the group is made,
+/// since allocating waits for whatever the GPU is doing.
 constexpr std::size_t kScratchBytes = 64 << 10;
 constexpr std::size_t kScratchBytesOfRankMin = 16;
 /// Of groups that are larger, facts() looks at the ranks nearby.

@@ -110,6 +110,8 @@ Result<std::shared_ptr<Kvs>> open_meeting(Runtime& runtime, const Library& libra
 Result<std::shared_ptr<Kvs>> invite(Runtime& runtime, const Library& library, const GroupSpec& spec,
                                     const Standing& mine, Clock::time_point deadline) {
     std::string address;
+    if (spec.size == 1 && !mine.problem.empty())
+        return fail(Errc::invalid_input, "{}", mine.problem);
     if (spec.size == 1) return open_meeting(runtime, library, address);
     const auto heard = hear_all(spec, mine, deadline);
     auto kvs = heard ? open_meeting(runtime, library, address)

@@ -73,4 +73,10 @@ TEST_CASE("a backend that is asked for is taken or refused, and all have to ask 
     std::vector devices{member("s1", true, true), member("s2", true, true)};
     devices[1].device = true;
     CHECK_THAT(choose_backend(devices, kOrder).error().message, Contains("memory of the host"));
+    std::vector on_gpus{gloo};
+    for (Member& each : on_gpus) each.device = true;
+    const auto host_only = choose_backend(on_gpus, std::vector<std::string>{"nccl"});
+    REQUIRE_FALSE(host_only.has_value());
+    CHECK(host_only.error().code == Errc::invalid_input);
+    CHECK_THAT(host_only.error().message, Contains("\"gloo\" takes arrays in memory of the host"));
 }

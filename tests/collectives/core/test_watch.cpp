@@ -26,10 +26,14 @@ public:
 
     std::uint64_t begin(const Call& call) { return watch_.begin(call); }
     void end() { watch_.end(); }
+    void withdraw(const Call& call) {
+        watch_.end();
+        watch_.withdraw(call);
+    }
     void abort(const std::string& why) { watch_.abort(why); }
     /// Whether an operation that hangs was ended.
     bool ended(milliseconds within = milliseconds(20'000)) {
-        return aborted_.get_future().wait_for(within) == std::future_status::ready;
+        return ended_.wait_for(within) == std::future_status::ready;
     }
     Error explain(Errc code, const std::string& text, std::optional<std::uint32_t> lost = {}) {
         watch_.end();
@@ -38,7 +42,23 @@ public:
 
 private:
     std::promise<void> aborted_;
+    std::shared_future<void> ended_ = aborted_.get_future().share();
     Watch watch_;
+};
+
+/// Answers nothing, as one whose process stands still.
+class SilentStore final : public KeyStore {
+public:
+    Result<void> set(std::span<const Pair>) override {
+        FAIL("has no time limit");
+        return {};
+    }
+    Result<std::vector<std::string>> get(std::span<const std::string>, milliseconds) override {
+        return fail(Errc::timed_out, "no answer");
+    }
+    Result<std::optional<std::string>> find(const std::string&) override {
+        return fail(Errc::timed_out, "no answer");
+    }
 };
 
 const Call kTen{.operation = "allreduce", .count = 10, .reduce = 0};
@@ -170,6 +190,53 @@ TEST_CASE("an operation that takes longer than it may names who has not come", "
     CHECK(error.message ==
           "allreduce of 10 f32 (sum) took longer than 1.5 s; not there: rank 2 on s2");
     second.end();
+}
+
+TEST_CASE("a message that two ranks mean differently is found out by both", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    Call send{.operation = "send", .count = 10, .root = 1, .collective = false, .sends = {1, 10}};
+    Call take{
+        .operation = "recv", .count = 10, .root = 0, .collective = false, .receives = {0, 10}};
+    first.begin(send);
+    first.end();
+    send.count = send.sends.count = 11;
+    first.begin(send);  // the second, while the other one is in the first
+    second.begin(take);
+    CHECK_FALSE(first.ended(milliseconds(2'500)));
+    second.end();
+    take.count = take.receives.count = 12;
+    second.begin(take);
+    REQUIRE(first.ended());
+    REQUIRE(second.ended());
+    const Error error = second.explain(Errc::cancelled, "aborted");
+    CHECK(error.code == Errc::invalid_input);
+    CHECK(error.message == "ranks disagree: rank 0 on s0 sends 44 B, rank 1 on s1 receives 48 B");
+    CHECK(first.explain(Errc::cancelled, "aborted").code == Errc::invalid_input);
+}
+
+TEST_CASE("a refused operation that others may have read of is taken back", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2);
+    first.begin(kTen);
+    first.end();
+    first.begin(kTwelve);
+    const std::vector<std::string> note{"comm/at/0"};
+    REQUIRE(store.get(note, milliseconds(20'000)).has_value());
+    CHECK_THAT(**store.find(note[0]), Contains("2 allreduce of 12"));
+    first.withdraw(kTwelve);
+    CHECK(**store.find(note[0]) == "1 allreduce of 10 f32 (sum)\n");
+}
+
+TEST_CASE("timeouts and abort() act though the store does not answer", "[collectives]") {
+    SilentStore store;
+    Rank late(store, 0, 2, milliseconds(1'000)), aborts(store, 0, 2);
+    late.begin(kTen);
+    aborts.begin(kTen);
+    aborts.abort("enough");
+    CHECK(aborts.ended(milliseconds(0)));
+    REQUIRE(late.ended());
+    CHECK(late.explain(Errc::cancelled, "aborted").code == Errc::timed_out);
 }
 
 TEST_CASE("operations are described by what matters in them", "[collectives]") {
