@@ -159,7 +159,7 @@ std::string typed_command(const std::vector<std::string>& words) {
     bool is_variable = false;
     for (const std::string& word : words) {
         std::string shown = word;
-        const bool attached = word.starts_with("-x=");
+        const bool attached = word.starts_with("-x") && word.size() > 2;
         const std::size_t equals = word.find('=', attached ? 3 : 0);
         if ((is_variable || attached) && equals != std::string::npos)
             shown = word.substr(0, equals + 1) + "...";
@@ -171,8 +171,8 @@ std::string typed_command(const std::vector<std::string>& words) {
 
 int run_bench_command(const BenchCommand& command, const Options& options,
                       EnvironmentView environment, const std::vector<std::string>& words) {
-    if (command.compare) return compare(command);
     if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
+    if (command.compare) return compare(command);
     const auto source = find_places(options, environment);
     if (!source) return complain_of(source.error());
     if (source->is_bystander) {

@@ -38,7 +38,8 @@ double noise_of(const BenchRow& row);
 /// (their root of squares); training tells no spread and has 5 % each.
 Comparison compare_reports(const BenchReport& before, const BenchReport& after);
 
-/// "mpi 2x4" is 2 hosts with 4 ranks each. With the marked rows first, the largest change before the others.
+/// "mpi 2x4" is 2 hosts with 4 ranks each. With the marked rows first, the largest change before the
+/// others.
 BenchTable comparison_table(const Comparison& comparison);
 
 /// "12 faster, 3 slower, 40 within noise; 2 only in the first report"

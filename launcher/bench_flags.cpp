@@ -125,8 +125,8 @@ Result<void> set_algorithms(Draft& draft, string_view value) {
             if (base.ends_with(end)) base.remove_suffix(end.size());
         if (std::ranges::find(bench_compressions(), base) == bench_compressions().end())
             return fail(Errc::invalid_input,
-                        "'{}' is neither serial, parallel nor one of {}, with -ef or -noef behind "
-                        "it",
+                        "'{}' is neither serial, parallel nor one of {}, with -ef, -noef or "
+                        "-stochastic behind it",
                         item, join_names(bench_compressions(), 16));
     }
     draft.bench.algorithms = std::move(*items);
@@ -174,12 +174,13 @@ Flags sweep_flags() {
          set_known<&BenchCommand::dtypes, bench_dtypes>, ""},
         {"--compress", "NAMES", native,
          "of allreduce of f32: none, fp16, bf16, int8, fp8-e4m3, fp8-e5m2, and to see it fail "
-         "fp8-e4m3-unscaled (default: none; training: none,fp16,int8)",
+         "fp8-e4m3-unscaled or fp8-e5m2-unscaled (default: none; training: none,fp16,int8)",
          set_known<&BenchCommand::compress, bench_compressions>, ""},
         {"--seconds", "SECONDS", native,
          "for each row; fractions allowed (default: all rows within a minute)",
          set_time<&BenchCommand::seconds>, ""},
-        {"--iters", "N", native, "times each is measured, at most (default: by --seconds)",
+        {"--iters", "N", native,
+         "times each is measured; with --seconds, at most (default: by --seconds)",
          set_count<&BenchCommand::iters, 1, 1'000'000>, ""},
         {"--warmup", "N", native, "times before that (default: 5)",
          set_count<&BenchCommand::warmup, 0, 1'000'000>, ""},
@@ -195,9 +196,10 @@ Flags train_flags() {
         {"--no-sweep", "", training, "nothing but --train", set_switch<&BenchCommand::sweep, false>,
          ""},
         {"--algorithms", "NAMES", training,
-         "parallel, or how gradients are compressed: as --compress; -noef behind it leaves out "
-         "error feedback, which 8 bits have otherwise, and -ef adds it (default: those of "
-         "--compress, else parallel,fp16,int8; serial always)",
+         "parallel, or how gradients are compressed: as --compress; -stochastic behind it rounds "
+         "at random, -noef leaves out error feedback, which scaled 8 bits have otherwise, and -ef "
+         "adds it (default: parallel and those of --compress, else parallel,fp16,int8; serial "
+         "always)",
          set_algorithms, ""},
         {"--data", "FOLDER", training,
          "with MNIST's four files, on every host (default: generated digits)",
@@ -319,6 +321,10 @@ Result<void> check_bench(const Draft& draft) {
     if (bench.compare && bench.files.size() != 2)
         return fail(Errc::invalid_input,
                     "--compare takes two files that --json has written: dtrun bench --compare A B");
+    if (bench.compare && !(bench.markdown + bench.csv + bench.json).empty())
+        return fail(Errc::invalid_input,
+                    "--compare writes no file but that of --html; leave out --markdown, --csv and "
+                    "--json");
     if (!bench.compare && !bench.files.empty())
         return fail(Errc::invalid_input, "'{}' is no option; {}", bench.files.front(), kUsage);
     if (!options.hosts.empty() && !options.hostfile.empty())

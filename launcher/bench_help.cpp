@@ -34,7 +34,8 @@ bytes. Speed-up is T(1) / T(p) of a training step, efficiency speed-up / p.
 
 constexpr std::string_view kEnd = R"(
 Exit code: 0; 1 if a result was wrong or a run failed (the others are reported
-all the same); 200 wrong words; 128+n after signal n.
+all the same); 200 wrong words, or a report that cannot be written to; 210 if it
+could not be written at the end; 128+n after signal n.
 )";
 
 }  // namespace

@@ -187,11 +187,15 @@ BenchStep train_step(const BenchCommand& command, const Shape& shape, const std:
     return step;
 }
 
-/// Serial training is run in any case, and once.
+/// Serial training is run in any case, and once; in full where nothing else is said, for speed-up.
 std::vector<std::string> algorithms_of(const BenchCommand& command) {
     std::vector<std::string> algorithms = command.algorithms;
-    if (algorithms.empty()) algorithms = command.compress;
-    if (algorithms.empty()) algorithms = {"parallel", "fp16", "int8"};
+    if (algorithms.empty() && command.compress.empty()) algorithms = {"parallel", "fp16", "int8"};
+    if (algorithms.empty()) {
+        algorithms = command.compress;
+        std::erase(algorithms, "none");
+        algorithms.insert(algorithms.begin(), "parallel");
+    }
     std::ranges::replace(algorithms, "none", "parallel");
     std::erase(algorithms, "serial");
     return algorithms;

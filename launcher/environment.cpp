@@ -186,7 +186,8 @@ std::string environment_help() {
             text += fmt::format("  {}\n", group.reason) + wrap(group.names, 6, kHelpColumns);
         }
     }
-    return text;
+    text += "\nNames of DTRUN_ that are the program's, and passed on as others are:\n";
+    return text + wrap(kForPrograms, 6, kHelpColumns);
 }
 
 bool is_variable_name(std::string_view name) {

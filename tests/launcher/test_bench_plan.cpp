@@ -123,6 +123,8 @@ TEST_CASE("training is run alone once, and then in every shape", "[launcher][ben
         plan_of("bench --train --no-sweep --compress none,int8", places_of({2}), {"mpi", "gloo"}) ==
         "train mpi serial 1x1, train mpi parallel 1x2, train gloo parallel 1x2, "
         "train mpi int8 1x2, train gloo int8 1x2");
+    CHECK(plan_of("bench --train --no-sweep --compress int8", places_of({2})) ==
+          "train mpi serial 1x1, train mpi parallel 1x2, train mpi int8 1x2");
     CHECK(plan_of("bench --train --no-sweep --algorithms serial,fp8-e4m3-noef", places_of({2})) ==
           "train mpi serial 1x1, train mpi fp8-e4m3-noef 1x2");
     const auto steps = plan_bench(
@@ -167,6 +169,7 @@ TEST_CASE("dtrun bench says what would be right", "[launcher][bench][cli]") {
         {"bench --hosts s1:4", "--hosts: 's1:4' is not a whole number from 1 to"},
         {"bench --ops allredcue", "--ops: 'allredcue' is not one of allreduce, "},
         {"bench --dtypes f8", "--dtypes: 'f8' is not one of f32, "},
+        {"bench --compare a b --csv c", "--compare writes no file but that of --html; leave out"},
         {"bench --compress int4", "--compress: 'int4' is not one of none, "},
         {"bench --algorithms adam", "--algorithms: 'adam' is neither serial, parallel nor one of"},
         {"bench --backends mpi,,gloo", "--backends: a name is missing in 'mpi,,gloo'"},

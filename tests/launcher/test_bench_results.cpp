@@ -297,6 +297,7 @@ TEST_CASE("a failed run says the most useful first", "[launcher][bench]") {
 }
 
 TEST_CASE("the command in a report keeps secrets", "[launcher][bench]") {
-    CHECK(typed_command({"bench", "-x", "TOKEN=secret", "-x", "PATH", "-x=KEY=secret", "-H",
-                         "a b"}) == "dtrun bench -x TOKEN=... -x PATH -x=KEY=... -H 'a b'");
+    CHECK(typed_command({"bench", "-x", "TOKEN=secret", "-x", "PATH", "-x=KEY=secret",
+                         "-xWORD=secret", "-xPATH", "-H", "a b"}) ==
+          "dtrun bench -x TOKEN=... -x PATH -x=KEY=... -xWORD=... -xPATH -H 'a b'");
 }
