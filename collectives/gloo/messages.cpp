@@ -1,5 +1,7 @@
 #include "collectives/gloo/messages.h"
 
+#include "collectives/quiet_thread.h"
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -113,9 +115,8 @@ Result<void> Messages::begin(std::span<Message> batch) {
 Result<void> Messages::connect(std::span<const std::uint32_t> peers) {
     if (auto published = mesh_.publish(peers); !published) return published;
     try {
-        const NoSignals guard;
         for (const std::uint32_t peer : peers)
-            peers_[peer].connecting = std::thread([this, peer] {
+            peers_[peer].connecting = quiet_thread([this, peer] {
                 connected(peer, mesh_.connect({&peer, 1}));
             });
         return {};

@@ -1,6 +1,6 @@
 #include "collectives/gloo/side_copy.h"
 
-#include "collectives/gloo/socket.h"
+#include "collectives/quiet_thread.h"
 
 #include <cstring>
 #include <system_error>

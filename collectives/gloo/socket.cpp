@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -112,16 +113,6 @@ void Socket::wait_until_shut() const {
     pollfd entry{fd_, POLLRDHUP, 0};
     while (poll(&entry, 1, -1) < 0 && errno == EINTR) {
     }
-}
-
-NoSignals::NoSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-}
-
-NoSignals::~NoSignals() {
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 NoPipeSignal::NoPipeSignal() {

@@ -2,7 +2,6 @@
 
 #include "base/result.h"
 
-#include <signal.h>
 #include <sys/socket.h>
 
 #include <cstddef>
@@ -49,18 +48,6 @@ private:
     explicit Socket(int fd) : fd_(fd) {}
 
     int fd_ = -1;
-};
-
-/// A thread that is made while one of these lives takes no signals.
-class NoSignals {
-public:
-    NoSignals();
-    ~NoSignals();
-    NoSignals(const NoSignals&) = delete;
-    NoSignals& operator=(const NoSignals&) = delete;
-
-private:
-    sigset_t before_;
 };
 
 /// Writing to a lost connection raises SIGPIPE, which would end the program. While one of these

@@ -1,6 +1,6 @@
 #include "collectives/gloo/transport.h"
 
-#include "collectives/gloo/socket.h"
+#include "collectives/quiet_thread.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -24,7 +24,6 @@ import ctypes
 import enum
 import os
 import pathlib
-import weakref
 from types import TracebackType
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, Union
 
@@ -237,7 +236,7 @@ class Worker:
         :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
         """
         self._worker: Optional[ctypes.c_void_p] = None
-        self._users: "weakref.WeakSet[Any]" = weakref.WeakSet()  # are closed before it
+        self._users: List[Any] = []  # are closed before it, in the order in which all ranks made them
         worker = ctypes.c_void_p()
         options = _options(timeout)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))

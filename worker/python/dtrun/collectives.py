@@ -300,18 +300,19 @@ class Communicator:
         self._comm: Optional[ctypes.c_void_p] = comm
         self._worker = worker  # outlives us
         self._array: Type[_Array] = _DeviceArray if on_device else _Array
-        worker._users.add(self)
+        worker._users.append(self)
 
     def _part(self, comm: ctypes.c_void_p) -> "Communicator":
         made = type(self).__new__(type(self))
         made._comm, made._worker, made._array = comm, self._worker, self._array
-        self._worker._users.add(made)
+        self._worker._users.append(made)
         return made
 
     def close(self) -> None:
         """Waits for what was started; may be called again."""
         comm, self._comm = self._comm, None
         if comm is not None:
+            self._worker._users.remove(self)
             _library.dtrun_comm_free(comm)
 
     def __enter__(self) -> "Communicator":
