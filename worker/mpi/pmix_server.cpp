@@ -1,5 +1,6 @@
 #include "worker/mpi/pmix_server.h"
 
+#include "base/accept.h"
 #include "base/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -156,20 +157,13 @@ asio::awaitable<void> PmixServer::join() {
 }
 
 asio::awaitable<void> PmixServer::accept_loop() {
-    while (acceptor_.is_open()) {
-        auto [error, socket] = co_await acceptor_.async_accept(use_tuple);
-        if (error == asio::error::operation_aborted) co_return;
-        if (error) {
-            log::warn("accept a connection of PMIx: {}", error.message());
-            // It may stay in the backlog; something will be closed.
-            asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
-            co_await pause.async_wait(use_tuple);
-            continue;
-        }
-        close_on_exec(socket.native_handle());
+    AcceptTrouble trouble("PMIx");
+    for (;;) {
+        auto socket = co_await accept_next(acceptor_, trouble);
+        if (!socket) co_return;
         // Loopback is everybody's who has an account here.
-        const PeerUser user = peer_user(socket);
-        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(socket)));
+        const PeerUser user = peer_user(*socket);
+        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
         if (user == PeerUser::other && !std::exchange(told_of_strangers_, true))
             log::warn("PMIx: turned away another user of this host");
     }

@@ -1,5 +1,6 @@
 #include "worker/stores/horovod_server.h"
 
+#include "base/accept.h"
 #include "base/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -72,23 +73,15 @@ std::vector<RankWait> HorovodServer::waits() const {
 }
 
 asio::awaitable<void> HorovodServer::accept_loop() {
-    while (acceptor_.is_open()) {
+    AcceptTrouble trouble("Horovod's store");
+    for (;;) {
         // More stay in the backlog.
         while (connections_.size() >= kConnectionsMax) co_await room_.async_wait(use_tuple);
-        auto [error, socket] = co_await acceptor_.async_accept(use_tuple);
-        if (error == asio::error::operation_aborted) co_return;
-        if (error) {
-            log::warn("accept a connection of Horovod: {}", error.message());
-            if (error != asio::error::no_descriptors) continue;
-            // The connection stays in the backlog too; something will be closed.
-            asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
-            co_await pause.async_wait(use_tuple);
-            continue;
-        }
-        close_on_exec(socket.native_handle());
+        auto socket = co_await accept_next(acceptor_, trouble);
+        if (!socket) co_return;
         // Loopback is everybody's who has an account here.
-        const PeerUser user = peer_user(socket);
-        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(socket)));
+        const PeerUser user = peer_user(*socket);
+        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
         if (user == PeerUser::other && !std::exchange(told_of_strangers_, true))
             log::warn("Horovod's store: turned away another user of this host");
     }

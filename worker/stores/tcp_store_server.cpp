@@ -1,5 +1,6 @@
 #include "worker/stores/tcp_store_server.h"
 
+#include "base/accept.h"
 #include "base/log.h"
 #include "base/net.h"
 #include "worker/stores/peer_user.h"
@@ -107,19 +108,11 @@ void TcpStoreServer::begin(JobStore& store, std::uint32_t world_size,
 }
 
 asio::awaitable<void> TcpStoreServer::accept_loop() {
-    while (acceptor_.is_open()) {
-        auto [error, socket] = co_await acceptor_.async_accept(use_tuple);
-        if (error == asio::error::operation_aborted) co_return;
-        if (!error) {
-            close_on_exec(socket.native_handle());
-            admit(std::move(socket));
-            continue;
-        }
-        log::warn("torch's store: accept: {}", error.message());
-        if (error != asio::error::no_descriptors) continue;
-        // Out of descriptors: the connection stays in the backlog; try when something closes.
-        asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
-        co_await pause.async_wait(use_tuple);
+    AcceptTrouble trouble("torch's store");
+    for (;;) {
+        auto socket = co_await accept_next(acceptor_, trouble);
+        if (!socket) co_return;
+        admit(std::move(*socket));
     }
 }
 
