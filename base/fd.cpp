@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
@@ -62,6 +63,15 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
         if (text.size() > bytes_max)
             return fail(Errc::invalid_input, "{}: larger than {} bytes", path, bytes_max);
     }
+}
+
+std::optional<uid_t> foreign_user(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return static_cast<uid_t>(-1);
+    if (peer.uid == ::geteuid() || peer.uid == 0) return {};
+    return peer.uid;
 }
 
 }  // namespace dtrun

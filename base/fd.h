@@ -2,7 +2,9 @@
 
 #include "base/result.h"
 
+#include <sys/types.h>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,5 +51,9 @@ Result<void> write_all(int fd, std::string_view bytes);
 /// Whole content of a file, at most `bytes_max`. Errc: not_found, denied, invalid_input (too large),
 /// internal. The message starts with the path.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 64u << 20);
+
+/// The user at the other end of a Unix socket if that is neither we nor root, so that nothing is to be
+/// told to him or believed; -1 if the kernel does not say who it is.
+std::optional<uid_t> foreign_user(int socket);
 
 }  // namespace dtrun

@@ -1,16 +1,69 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <string>
 
 namespace dtrun::log {
 namespace {
+
+std::string& speaker() {
+    static std::string name = "dtrun";
+    return name;
+}
+
+/// A reader that is busy gets so long, once; then lines are dropped until it reads again.
+constexpr int kReaderWaitMs = 50;
+
+/// Writes to standard error and never waits for a reader that has stopped: whoever logs may be the only
+/// thread of a process that others rely on. O_NONBLOCK would do that too, but to everybody who shares
+/// the terminal or pipe with us. Where poll() finds room there is some for at least kPieceBytes, unless
+/// another process fills it in the moment between.
+class StandardError {
+public:
+    void write(std::string_view line) {
+        if (dropped_ > 0 && room(0)) {
+            const std::string note =
+                fmt::format("{}: nobody read {} lines, which are not here\n", speaker(), dropped_);
+            if (put(note)) dropped_ = 0;
+        }
+        if (dropped_ > 0 || !room(kReaderWaitMs) || !put(line)) ++dropped_;
+    }
+
+private:
+    static constexpr std::size_t kPieceBytes = 4096;  // PIPE_BUF
+
+    static bool room(int wait_ms) {
+        pollfd state{STDERR_FILENO, POLLOUT, 0};
+        int ready = 0;
+        do {
+            ready = ::poll(&state, 1, wait_ms);
+        } while (ready < 0 && errno == EINTR);
+        return ready != 0;  // an error is for write() to find
+    }
+
+    /// \return false when the reader stopped before the end of it
+    static bool put(std::string_view text) {
+        while (!text.empty()) {
+            if (!room(kReaderWaitMs)) return false;
+            const auto piece = text.substr(0, kPieceBytes);
+            const ssize_t n = ::write(STDERR_FILENO, piece.data(), piece.size());
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) return errno != EAGAIN;  // else nowhere is left to complain
+            text.remove_prefix(static_cast<std::size_t>(n));
+        }
+        return true;
+    }
+
+    std::uint64_t dropped_ = 0;
+};
 
 /// Standard error by default, or whoever owns the terminal at the moment.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -26,17 +79,17 @@ protected:
         spdlog::memory_buf_t line;
         formatter_->format(message, line);
         const std::string_view text(line.data(), line.size());
-        if (sink_function_ != nullptr) {
+        if (sink_function_ != nullptr)
             sink_function_(context_, text);
-        } else if (::write(STDERR_FILENO, text.data(), text.size()) < 0) {
-            return;  // nowhere left to complain
-        }
+        else
+            standard_error_.write(text);
     }
     void flush_() override {}
 
 private:
     void (*sink_function_)(void*, std::string_view) = nullptr;
     void* context_ = nullptr;
+    StandardError standard_error_;
 };
 
 std::shared_ptr<Sink> shared_sink() {
@@ -53,11 +106,6 @@ spdlog::logger& logger() {
         return made;
     }();
     return *instance;
-}
-
-std::string& speaker() {
-    static std::string name = "dtrun";
-    return name;
 }
 
 spdlog::level::level_enum to_spdlog(Level level) {

@@ -9,7 +9,8 @@ namespace dtrun::log {
 /// quiet: errors only; normal: warnings too; verbose: what dtrun does; debug: every event.
 enum class Level { quiet, normal, verbose, debug };
 
-/// Where lines go and how many. Lines are "<name>: <text>" on standard error until then.
+/// Where lines go and how many. Lines are "<name>: <text>" on standard error until then. They wait for
+/// a reader of it for a moment only: those that nobody reads are dropped, and counted.
 /// \param name  who speaks, e.g. "dtrun" or "dtrun-agent s3"
 void init(std::string_view name, Level level);
 

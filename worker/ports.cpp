@@ -1,5 +1,6 @@
 #include "worker/ports.h"
 
+#include "base/accept.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "rendezvous/relayed.h"
@@ -8,21 +9,6 @@
 #include <unistd.h>
 
 namespace dtrun {
-namespace {
-
-/// Errc: denied (it runs as somebody else)
-Result<void> check_user(const Unix::socket& socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    auto& writable = const_cast<Unix::socket&>(socket);
-    if (::getsockopt(writable.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return fail(Errc::denied, "its user is not known");
-    if (peer.uid != ::geteuid() && peer.uid != 0)
-        return fail(Errc::denied, "it runs as user {}", peer.uid);
-    return {};
-}
-
-}  // namespace
 
 Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
              std::function<void()> agents_gone)
@@ -78,20 +64,25 @@ Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials) {
 }
 
 asio::awaitable<void> Ports::accept_ranks() {
-    while (rank_acceptor_.is_open()) {
-        auto [error, socket] = co_await rank_acceptor_.async_accept(use_tuple);
-        if (error == asio::error::operation_aborted) co_return;
-        if (error) {
-            log::warn("accept a rank: {}", error.message());
-            asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
-            co_await pause.async_wait(use_tuple);
+    AcceptTrouble trouble("the socket for ranks");
+    for (;;) {
+        auto socket = co_await accept_next(rank_acceptor_, trouble);
+        if (!socket) co_return;
+        const int fd = socket->native_handle();
+        if (const auto user = foreign_user(fd)) {
+            turned_away(fmt::format("refused a process at the socket for ranks: it runs as user {}",
+                                    *user));
             continue;
         }
-        if (const auto known = check_user(socket); !known)
-            log::warn("refused a process at the socket for ranks: {}", known.error().message);
-        else
-            start(std::make_unique<Port>(std::move(socket), ++last_port_));
+        auto port = std::make_unique<Port>(std::move(*socket), ++last_port_);
+        start(std::move(port));
     }
+}
+
+/// Every user of this machine can come to the socket for ranks: not all are told of.
+void Ports::turned_away(const std::string& text) {
+    if (const auto times = turned_away_.count())
+        log::warn("{}{}", text, *times > 1 ? fmt::format(" ({} times)", *times) : "");
 }
 
 void Ports::start(std::unique_ptr<Port> port) {
@@ -110,7 +101,7 @@ asio::awaitable<void> Ports::run_port(PortId id) {
     const auto served = co_await port.link.serve(handle);
     const Error& why = served.error();
     if (!port.is_agent && why.code == Errc::invalid_input)
-        log::warn("cut off a process at the socket for ranks: {}", why.message);
+        turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));
     if (why.code != Errc::cancelled) {
         agent_lost(port, why.message);
         co_await port.link.flush();

@@ -2,6 +2,7 @@
 
 #include "base/asio.h"
 #include "base/task_group.h"
+#include "base/throttle.h"
 #include "rendezvous/link.h"
 #include "rendezvous/pulse.h"
 #include "rendezvous/relay.h"
@@ -65,6 +66,7 @@ private:
     void to_own_port(PortId port, FrameType type, std::string_view payload);
 
     asio::awaitable<void> accept_ranks();
+    void turned_away(const std::string& text);
     void start(std::unique_ptr<Port> port);
     asio::awaitable<void> run_port(PortId id);
     Result<void> on_frame(Port& port, const FrameView& frame);
@@ -83,6 +85,7 @@ private:
     std::map<PortId, std::unique_ptr<Port>> ports_;
     std::map<std::uint32_t, PortId> agents_;  ///< by host
     PortId last_port_ = 0;
+    Throttle turned_away_;  ///< processes that were refused
     std::map<PortId, std::function<Result<void>(const FrameView&)>> own_ports_;  ///< the agent's
     TaskGroup tasks_;
 };

@@ -5,6 +5,7 @@
 #include "base/net.h"
 #include "base/strings.h"
 
+#include <sys/socket.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -69,6 +70,16 @@ TEST_CASE("reading a file tells missing from too large", "[fd]") {
     CHECK(read_file("/no/such/file").error().code == Errc::not_found);
     CHECK(read_file("/proc/self/status", 10).error().code == Errc::invalid_input);
     CHECK(read_file("/proc/self/comm").value().size() > 1);
+}
+
+TEST_CASE("the kernel tells who is at the other end of a Unix socket", "[fd]") {
+    int pair[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    const Fd one(pair[0]), other(pair[1]);
+    CHECK_FALSE(foreign_user(one.get()).has_value());
+    const auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    CHECK(foreign_user(pipe->read.get()) == static_cast<uid_t>(-1));
 }
 
 TEST_CASE("this program has a build id, a text file has none", "[build_id]") {

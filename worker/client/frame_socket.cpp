@@ -1,5 +1,7 @@
 #include "worker/client/frame_socket.h"
 
+#include "base/fd.h"
+
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -97,12 +99,9 @@ Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
                   static_cast<socklen_t>(bytes)) != 0)
         return failure(DTRUN_CLOSED, "no agent of dtrun at DTRUN_SOCKET='{}': {}", path,
                        strerror(errno));
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-        (peer.uid != ::geteuid() && peer.uid != 0))
+    if (const auto other = foreign_user(socket.get()))
         return failure(DTRUN_REFUSED, "DTRUN_SOCKET='{}' belongs to user {}, not to us", path,
-                       peer.uid);
+                       *other);
     return FrameSocket(std::move(socket));
 }
 
