@@ -112,4 +112,15 @@ std::string shell_quote(std::string_view text) {
     return quoted + "'";
 }
 
+std::string escaped(std::string_view text, std::size_t bytes_max) {
+    std::string shown;
+    for (const char c : text.substr(0, bytes_max)) {
+        if (c < ' ' || c > '~')
+            shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        else
+            shown += c;
+    }
+    return text.size() > bytes_max ? shown + "..." : shown;
+}
+
 }  // namespace dtrun

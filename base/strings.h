@@ -19,6 +19,9 @@ std::optional<long long> to_int(std::string_view text, long long min, long long 
 /// "a, b and c"; past `max` names: "a, b and 7 more".
 std::string join_names(const std::vector<std::string>& names, std::size_t max = 8);
 
+/// `text` cut to `bytes_max` bytes, with what a terminal or a log would obey shown as \xNN.
+std::string escaped(std::string_view text, std::size_t bytes_max = 64);
+
 /// Edit distance (Levenshtein), for "did you mean".
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -1,6 +1,7 @@
 #pragma once
 // Private to this folder: what the readers of allocations share.
 
+#include "base/strings.h"
 #include "hostfiles/allocation.h"
 #include "hostfiles/host_merger.h"
 #include "hostfiles/scan.h"
@@ -17,7 +18,7 @@ struct Setting {
     std::string_view text;
 
     Place place() const { return {name}; }
-    std::string shown() const { return fmt::format("{}={}", name, printable(text)); }
+    std::string shown() const { return fmt::format("{}={}", name, escaped(text)); }
 };
 
 /// The first of `names` that is set.

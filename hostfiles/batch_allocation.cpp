@@ -1,6 +1,7 @@
 // Allocations of PBS, LSF, SGE, OAR and Cobalt, which hand over a list of hosts in a file or in a
 // variable, and of Flux, which has to be asked.
 
+#include "base/strings.h"
 #include "hostfiles/allocation_parts.h"
 #include "hostfiles/nodelist.h"
 
@@ -61,7 +62,7 @@ FoundAllocation read_node_file(const AllocationInput& input, Scheduler scheduler
     const std::string path(file.text);
     const auto text = input.file(path);
     if (!text) return fail(text.error(), "{} (correct it, {})", file.shown(), kInstead);
-    const std::string name = printable(path, path.size());
+    const std::string name = escaped(path, path.size());
     auto hosts = parse_node_file(*text, name, form);
     if (!hosts) return std::unexpected(hosts.error());
     Allocation allocation;
@@ -197,7 +198,7 @@ FoundAllocation find_flux(const AllocationInput& input) {
     Allocation allocation;
     allocation.scheduler = Scheduler::flux;
     allocation.hosts = std::move(*hosts);
-    allocation.hosts_source = fmt::format("{}: {}", kCommand, printable(trim(*list)));
+    allocation.hosts_source = fmt::format("{}: {}", kCommand, escaped(trim(*list)));
     allocation.slots_source = "one rank on each host";
     if (const auto job = find_setting(input, {"FLUX_JOB_ID"})) allocation.job = job->text;
     if (const auto size = find_setting(input, {"FLUX_JOB_SIZE"})) {

@@ -1,24 +1,14 @@
 #include "hostfiles/scan.h"
 
+#include "base/strings.h"
 #include "hostfiles/host.h"
 
 #include <fmt/format.h>
 
 namespace dtrun {
 
-std::string printable(std::string_view text, std::size_t bytes_max) {
-    std::string shown;
-    for (const char c : text.substr(0, bytes_max)) {
-        if (c < ' ' || c > '~')
-            shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-        else
-            shown += c;
-    }
-    return text.size() > bytes_max ? shown + "..." : shown;
-}
-
 std::string quoted(std::string_view text) {
-    return "'" + printable(text) + "'";
+    return "'" + escaped(text) + "'";
 }
 
 bool is_digit(char c) {

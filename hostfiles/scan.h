@@ -1,5 +1,5 @@
 #pragma once
-// Private to this folder: what its text parsers share.
+// What text parsers of this folder share, and how messages show words that may be anything.
 
 #include "base/result.h"
 #include "base/strings.h"
@@ -29,10 +29,7 @@ template <class... A>
                 fmt::format(text, std::forward<A>(args)...));
 }
 
-/// `text` cut to `bytes_max` bytes, with what a terminal would obey shown as \xNN.
-std::string printable(std::string_view text, std::size_t bytes_max = 64);
-
-/// The same in single quotes.
+/// The text escaped(), in single quotes.
 std::string quoted(std::string_view text);
 
 bool is_digit(char c);

@@ -1,5 +1,6 @@
 // Slurm's allocation, read as srun would: sbatch(1) and srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 
+#include "base/strings.h"
 #include "hostfiles/allocation_parts.h"
 #include "hostfiles/nodelist.h"
 
@@ -214,7 +215,7 @@ Result<void> ComponentReader::read_host_file(const Setting& file) {
     if (!text)
         return fail(text.error(), "{} (correct it, or name the hosts with -H)", file.shown());
     HostMerger hosts(component_.hosts.size());
-    const std::string name = printable(path, path.size());
+    const std::string name = escaped(path, path.size());
     Place place{name, 0};
     for (const std::string_view line : split(*text, '\n')) {
         ++place.line;

@@ -1,4 +1,5 @@
 #include "hostfiles/yaml_hostfile.h"
+#include "base/strings.h"
 
 #include "hostfiles/host_item.h"
 #include "hostfiles/host_merger.h"
@@ -116,7 +117,7 @@ std::unexpected<Error> explain(const YAML::Exception& error, std::string_view te
     const std::string_view line = lines[std::min(place.line, lines.size()) - 1];
     const std::string_view indent = line.substr(0, line.find_first_not_of(" \t"));
     const bool has_tab = indent.find('\t') != std::string_view::npos;
-    return fail_at(place, "not valid YAML: {}{}", printable(error.msg),
+    return fail_at(place, "not valid YAML: {}{}", escaped(error.msg),
                    has_tab ? "; indent with spaces, not tabs" : "");
 }
 
@@ -134,7 +135,7 @@ Result<Node> read_document(std::string_view text, std::string_view name) {
     } catch (const YAML::Exception& error) {
         return explain(error, text, name);
     } catch (const std::exception& error) {
-        return fail_at(Place{name}, "not valid YAML: {}", printable(error.what()));
+        return fail_at(Place{name}, "not valid YAML: {}", escaped(error.what()));
     }
     if (builder.empty())
         return fail_at(Place{name}, "the document is empty; write hosts: and a list");

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/task_group.h"
+#include "hostfiles/scan.h"
 #include "launcher/daemon_target.h"
 #include "launcher/exit_code.h"
 #include "rendezvous/client.h"
@@ -102,6 +103,8 @@ asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_agent(std::stri
     Unix::socket socket(executor);
     const auto [error] = co_await socket.async_connect(Unix::endpoint(name), use_tuple);
     if (error) co_return fail(Errc::unreachable, "DTRUN_SOCKET: {}", error.message());
+    if (const auto other = foreign_user(socket.native_handle()))
+        co_return fail(Errc::denied, "DTRUN_SOCKET belongs to user {}, not to us", *other);
     auto client =
         std::make_unique<StoreClient>(executor, std::make_unique<Link>(std::move(socket)));
     Hello hello;
@@ -313,44 +316,6 @@ private:
         co_return 0;
     }
 
-    static std::string status_table(const std::string& text) {
-        namespace json = boost::json;
-        const json::value status = json::parse(text);
-        const auto number = [](const json::value& object, std::string_view name) {
-            const json::value* found = object.as_object().if_contains(name);
-            return found != nullptr ? found->to_number<std::int64_t>() : 0;
-        };
-        std::string out =
-            fmt::format("dtrun serve {}, pid {}, up {} s, {} connections\n",
-                        std::string_view(status.at("version").as_string()), number(status, "pid"),
-                        number(status, "uptime_s"), number(status, "connections"));
-        const json::array& jobs = status.at("jobs").as_array();
-        if (jobs.empty()) return out + "no jobs\n";
-        out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN",
-                           "RANKS", "KEYS", "STEP");
-        for (const json::value& job : jobs) {
-            const std::string ranks =
-                fmt::format("{} ({}-{})", number(job, "ranks"), number(job, "ranks_min"),
-                            number(job, "ranks_max"));
-            const bool steps = job.as_object().contains("slowest_step");
-            out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n",
-                               std::string_view(job.at("name").as_string()),
-                               std::string_view(job.at("phase").as_string()),
-                               number(job, "generation"), ranks, number(job, "keys"),
-                               steps ? fmt::format("{}-{}", number(job, "slowest_step"),
-                                                   number(job, "fastest_step"))
-                                     : "-");
-            const json::value* members = job.as_object().if_contains("members");
-            if (members == nullptr) continue;
-            for (const json::value& member : members->as_array())
-                out += fmt::format("  {:<18} {:>3} slots {:>3} ranks{}\n",
-                                   std::string_view(member.at("host").as_string()),
-                                   number(member, "slots"), number(member, "ranks"),
-                                   member.at("connected").as_bool() ? "" : ", not connected");
-        }
-        return out;
-    }
-
     const StoreCommand& command_;
     StoreClient& client_;
     std::string input_;
@@ -393,6 +358,42 @@ int exit_code_of(const Error& error) {
 }
 
 }  // namespace
+
+std::string status_table(const std::string& text) {
+    namespace json = boost::json;
+    const json::value status = json::parse(text);
+    const auto number = [](const json::value& object, std::string_view name) {
+        const json::value* found = object.as_object().if_contains(name);
+        return found != nullptr ? found->to_number<std::int64_t>() : 0;
+    };
+    std::string out =
+        fmt::format("dtrun serve {}, pid {}, up {} s, {} connections\n",
+                    std::string_view(status.at("version").as_string()), number(status, "pid"),
+                    number(status, "uptime_s"), number(status, "connections"));
+    const json::array& jobs = status.at("jobs").as_array();
+    if (jobs.empty()) return out + "no jobs\n";
+    out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN", "RANKS",
+                       "KEYS", "STEP");
+    for (const json::value& job : jobs) {
+        const std::string ranks = fmt::format("{} ({}-{})", number(job, "ranks"),
+                                              number(job, "ranks_min"), number(job, "ranks_max"));
+        const bool steps = job.as_object().contains("slowest_step");
+        out += fmt::format(
+            "{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", escaped(job.at("name").as_string()),
+            std::string_view(job.at("phase").as_string()), number(job, "generation"), ranks,
+            number(job, "keys"),
+            steps ? fmt::format("{}-{}", number(job, "slowest_step"), number(job, "fastest_step"))
+                  : "-");
+        const json::value* members = job.as_object().if_contains("members");
+        if (members == nullptr) continue;
+        for (const json::value& member : members->as_array())
+            out += fmt::format("  {:<18} {:>3} slots {:>3} ranks{}\n",
+                               escaped(member.at("host").as_string()), number(member, "slots"),
+                               number(member, "ranks"),
+                               member.at("connected").as_bool() ? "" : ", not connected");
+    }
+    return out;
+}
 
 int run_store_command(const StoreCommand& command, EnvironmentView environment) {
     ::signal(SIGPIPE, SIG_IGN);

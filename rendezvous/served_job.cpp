@@ -1,6 +1,7 @@
 #include "rendezvous/served_job.h"
 
 #include "base/log.h"
+#include "base/strings.h"
 
 #include <algorithm>
 #include <csignal>
@@ -113,12 +114,12 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
     member_ports_[enter.member] = port;
     hub_.add_port(port, PortKind::subtree, kNoRank);
     if (membership_->has(enter.member)) {
-        log::info("job {}: {} is back", options_.name, enter.name);
+        log::info("job {}: {} is back", options_.name, escaped(enter.name));
         membership_->come_back(enter.member, enter.generation, enter.paused);
         if (enter.paused > enter.generation) membership_->accept(enter.member, enter.paused, now);
         return {};
     }
-    log::info("job {}: {} enters with {} slots", options_.name, enter.name, enter.slots);
+    log::info("job {}: {} enters with {} slots", options_.name, escaped(enter.name), enter.slots);
     Member member{enter.name,       enter.slots,     std::move(peer),
                   std::move(local), enter.free_port, enter.addresses};
     membership_->enter(enter.member, std::move(member), now);
@@ -195,13 +196,13 @@ void ServedJob::carry_out() {
     for (const auto& [member, assign] : orders.assignments) send(member, encode(assign));
     for (const auto& [member, propose] : orders.proposals) {
         log::info("job {}: generation {} is coming: {}", options_.name, propose.generation,
-                  propose.why);
+                  escaped(propose.why, kTextBytesMax));
         send(member, encode(propose));
     }
     if (orders.ended) {
         ended_ = orders.ended;
         log::info("job {}: {}", options_.name,
-                  orders.ended->finished ? "finished" : orders.ended->why);
+                  orders.ended->finished ? "finished" : escaped(orders.ended->why, kTextBytesMax));
         for (const auto& [member, port] : member_ports_)
             send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));
     }
