@@ -4,12 +4,16 @@
 #include "base/task_group.h"
 #include "rendezvous/handshake.h"
 
+#include <algorithm>
+#include <array>
 #include <optional>
 
 namespace dtrun {
 namespace {
 
 constexpr std::chrono::milliseconds kHeadStart{100};  // of each address over the next
+constexpr std::chrono::milliseconds kPauseMin{50};
+constexpr std::chrono::milliseconds kPauseMax{500};
 
 /// One race between addresses.
 struct Race {
@@ -44,6 +48,14 @@ asio::awaitable<Result<std::optional<Sealing>>> try_address(tcp::socket& socket,
     co_return co_await authenticate_to_server(socket, credentials, deadline);
 }
 
+/// From half of `pause` to all of it: many who were sent away together do not come back together.
+std::chrono::milliseconds jittered(std::chrono::milliseconds pause) {
+    std::array<std::uint8_t, 1> random{};
+    random_bytes(random);
+    return pause / 2 + pause * random[0] / 512;
+}
+
+/// Who listens there and yet closes has too many strangers at the moment: it is asked again.
 asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t port,
                                   Credentials credentials, Deadline start, Deadline deadline) {
     const auto executor = co_await asio::this_coro::executor;
@@ -51,6 +63,14 @@ asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t
     co_await wait.async_wait(use_tuple);
     tcp::socket socket(executor);
     auto done = co_await try_address(socket, address, port, credentials, deadline);
+    std::chrono::milliseconds pause = kPauseMin;
+    while (!done && done.error().code == Errc::closed && Clock::now() + pause < deadline) {
+        wait.expires_after(jittered(pause));
+        co_await wait.async_wait(use_tuple);
+        pause = std::min(2 * pause, kPauseMax);
+        socket = tcp::socket(executor);
+        done = co_await try_address(socket, address, port, credentials, deadline);
+    }
     if (done) {
         if (!race.winner) race.winner.emplace(std::move(socket), std::move(*done));
     } else {

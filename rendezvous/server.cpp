@@ -1,16 +1,38 @@
 #include "rendezvous/server.h"
 
+#include "base/accept.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/net.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <algorithm>
 
 namespace dtrun {
 namespace {
 
 constexpr std::chrono::seconds kLogPause{1};
 constexpr std::size_t kDenialsLogged = 20;  // in each pause
+
+/// Who comes from one machine: over IPv6 it may have a whole network of addresses.
+std::string origin(const asio::ip::address& address) {
+    if (!address.is_v6() || address.to_v6().is_v4_mapped()) return numeric(address);
+    auto bytes = address.to_v6().to_bytes();
+    std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t{0});
+    return asio::ip::address_v6(bytes).to_string() + "/64";
+}
+
+std::size_t quarter(std::size_t all) {
+    return std::max<std::size_t>(all / 4, 1);
+}
+
+/// Strangers must not take the descriptors that others of this process need.
+std::size_t room_for_strangers(std::size_t wanted) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+    return std::min<std::size_t>(wanted, quarter(limit.rlim_cur));
+}
 
 }  // namespace
 
@@ -71,16 +93,6 @@ void Server::serve(std::unique_ptr<tcp::acceptor> acceptor) {
     acceptors_.push_back(std::move(acceptor));
 }
 
-/// A flood must not fill the log.
-void Server::refuse_one() {
-    ++refused_;
-    const Deadline now = Clock::now();
-    if (now < refusals_told_ + kLogPause) return;
-    refusals_told_ = now;
-    log::warn("{} connections are not authenticated yet: refused {} more", strangers_,
-              std::exchange(refused_, 0));
-}
-
 void Server::denied(const std::string& peer, const Error& why) {
     const Deadline now = Clock::now();
     if (now > denials_since_ + kLogPause) {
@@ -93,39 +105,66 @@ void Server::denied(const std::string& peer, const Error& why) {
 }
 
 asio::awaitable<void> Server::accept_loop(tcp::acceptor& acceptor) {
-    while (acceptor.is_open()) {
-        auto [error, socket] = co_await acceptor.async_accept(use_tuple);
-        if (error == asio::error::operation_aborted) co_return;
-        if (error) {
-            log::warn("accept: {}", error.message());
-            if (error != asio::error::no_descriptors) continue;
-            // Out of descriptors: the connection stays in the backlog; try when something closes.
-            asio::steady_timer pause(executor_, std::chrono::milliseconds(50));
-            co_await pause.async_wait(use_tuple);
-            continue;
-        }
-        if (strangers_ >= options_.strangers_max) {
-            refuse_one();
-            continue;
-        }
-        close_on_exec(socket.native_handle());
-        ++strangers_;
-        tasks_.spawn(greet(std::move(socket)));
+    AcceptTrouble trouble("the rendezvous server");
+    for (;;) {
+        auto socket = co_await accept_next(acceptor, trouble);
+        if (!socket) co_return;
+        meet(std::move(*socket));
     }
 }
 
-asio::awaitable<void> Server::greet(tcp::socket socket) {
+void Server::meet(tcp::socket socket) {
+    boost::system::error_code gone;
+    const tcp::endpoint peer = socket.remote_endpoint(gone);
+    if (gone) return;
+    const std::string from = origin(peer.address());
+    make_room(from);
+    const std::uint64_t stranger = ++last_stranger_;
+    const auto shared = std::make_shared<tcp::socket>(std::move(socket));
+    strangers_.emplace(stranger, Stranger{shared, from});
+    ++strangers_from_[from];
+    tasks_.spawn(greet(shared, stranger));
+}
+
+/// Never at the cost of who has just come: nobody could come at all while a crowd stands at the door.
+void Server::make_room(const std::string& from) {
+    const std::size_t room = room_for_strangers(options_.strangers_max);
+    const auto those = strangers_from_.find(from);
+    const bool too_many_of_those = those != strangers_from_.end() && those->second >= quarter(room);
+    if (!too_many_of_those && strangers_.size() < room) return;
+    const auto oldest = std::ranges::find_if(strangers_, [&](const auto& stranger) {
+        return !too_many_of_those || stranger.second.from == from;
+    });
+    const std::size_t crowd = too_many_of_those ? those->second : strangers_.size();
+    if (const auto times = crowd_.count())
+        log::warn("{} connections are not authenticated yet{}{}: closed {} of the oldest", crowd,
+                  too_many_of_those ? ", all from " : "", too_many_of_those ? from : "", *times);
+    // What has just proved itself is not hurt by this.
     boost::system::error_code ignored;
-    const auto peer = socket.remote_endpoint(ignored);
-    socket.set_option(tcp::no_delay(true), ignored);
+    oldest->second.socket->cancel(ignored);
+    forget(oldest->first);
+}
+
+/// \return whether it had its place until now
+bool Server::forget(std::uint64_t stranger) {
+    const auto node = strangers_.extract(stranger);
+    if (node.empty()) return false;
+    const auto those = strangers_from_.find(node.mapped().from);
+    if (--those->second == 0) strangers_from_.erase(those);
+    return true;
+}
+
+asio::awaitable<void> Server::greet(std::shared_ptr<tcp::socket> socket, std::uint64_t stranger) {
+    boost::system::error_code ignored;
+    const auto peer = socket->remote_endpoint(ignored);
+    socket->set_option(tcp::no_delay(true), ignored);
     const Deadline deadline = after(options_.authentication_timeout);
-    auto known = co_await authenticate_client(socket, secret_of_, options_.encrypt, deadline);
-    --strangers_;
-    if (!known) {
+    auto known = co_await authenticate_client(*socket, secret_of_, options_.encrypt, deadline);
+    const bool had_its_place = forget(stranger);
+    if (known)
+        admit_(known->job, Connection{std::move(*socket), std::move(known->sealing)});
+    else if (had_its_place)
         denied(numeric(peer.address()), known.error());
-        co_return;
-    }
-    admit_(known->job, Connection{std::move(socket), std::move(known->sealing)});
 }
 
 void Server::stop() noexcept {

@@ -5,11 +5,14 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/task_group.h"
+#include "base/throttle.h"
 #include "rendezvous/handshake.h"
 #include "rendezvous/link.h"
 
 #include <chrono>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,8 +20,10 @@ namespace dtrun {
 
 struct ServerOptions {
     std::chrono::milliseconds authentication_timeout{5'000};
-    std::size_t strangers_max = 4'096;  ///< connections not yet authenticated; more are closed
-    bool encrypt = false;               ///< clients must want the same
+    /// Connections not yet authenticated, at most a quarter of them from one address, and no more than
+    /// a quarter of our descriptors. For one more, the oldest is closed: ours need milliseconds.
+    std::size_t strangers_max = 4'096;
+    bool encrypt = false;  ///< clients must want the same
 };
 
 /// The TCP rendezvous server: accepts connections, lets only those in that prove to know a job's
@@ -43,20 +48,30 @@ public:
     asio::awaitable<void> join();
 
 private:
+    /// A connection that has proved nothing yet.
+    struct Stranger {
+        std::shared_ptr<tcp::socket> socket;
+        std::string
+            from;  ///< its address, or of IPv6 the network, of which one machine may have all
+    };
+
     void serve(std::unique_ptr<tcp::acceptor> acceptor);
     asio::awaitable<void> accept_loop(tcp::acceptor& acceptor);
-    void refuse_one();
+    void meet(tcp::socket socket);
+    void make_room(const std::string& from);
+    bool forget(std::uint64_t stranger);
     void denied(const std::string& peer, const Error& why);
-    asio::awaitable<void> greet(tcp::socket socket);
+    asio::awaitable<void> greet(std::shared_ptr<tcp::socket> socket, std::uint64_t stranger);
 
     asio::any_io_executor executor_;
     SecretOf secret_of_;
     Admit admit_;
     ServerOptions options_;
     std::vector<std::unique_ptr<tcp::acceptor>> acceptors_;
-    std::size_t strangers_ = 0;
-    std::size_t refused_ = 0;  ///< since the last line in the log
-    Deadline refusals_told_{};
+    std::map<std::uint64_t, Stranger> strangers_;  ///< the oldest first
+    std::map<std::string, std::size_t> strangers_from_;
+    std::uint64_t last_stranger_ = 0;
+    Throttle crowd_;
     std::size_t denied_ = 0;  ///< since denials_since_
     Deadline denials_since_{};
     TaskGroup tasks_;

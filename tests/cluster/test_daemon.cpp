@@ -309,7 +309,7 @@ TEST_CASE("a live daemon under garbage, floods and wrong secrets serves a job un
         INFO(done.err << service.log());
         CHECK(done.exit_code == 0);
     }
-    CHECK_THAT(service.log(), Contains("connections are not authenticated yet: refused"));
+    CHECK_THAT(service.log(), Contains("connections are not authenticated yet"));
     CHECK_THAT(service.log(), Contains("refused connection from 10.99.0.3: not dtrun's protocol"));
     CHECK(lines_of(service.log()).size() < 1'500);
     CHECK(service.command("s1", {"status"}).exit_code == 0);

@@ -41,6 +41,40 @@ asio::awaitable<Result<void>> as_server(tcp::socket& socket, const Secret& secre
     co_return Result<void>{};
 }
 
+/// A connection from this address that says nothing.
+tcp::socket stranger(asio::io_context& io, const TestServer& server, const char* from) {
+    tcp::socket socket(io, tcp::v4());
+    socket.bind(tcp::endpoint(asio::ip::make_address(from), 0));
+    socket.connect(tcp::endpoint(asio::ip::address_v4::loopback(), server.port));
+    socket.non_blocking(true);
+    return socket;
+}
+
+/// Which of them the server has closed.
+std::vector<bool> closed(asio::io_context& io, std::vector<tcp::socket>& sockets) {
+    io.restart();
+    io.run_for(std::chrono::milliseconds(100));
+    std::vector<bool> all;
+    for (tcp::socket& socket : sockets) {
+        char byte;
+        boost::system::error_code error;
+        socket.read_some(asio::buffer(&byte, 1), error);
+        all.push_back(error == asio::error::eof || error == asio::error::connection_reset);
+    }
+    return all;
+}
+
+/// A server that is full a few times, and then lets in.
+asio::awaitable<void> close_then_serve(tcp::acceptor& acceptor, Secret secret, int times) {
+    for (int i = 0; i < times; ++i) {
+        tcp::socket socket = co_await acceptor.async_accept(asio::use_awaitable);
+        socket.close();
+    }
+    tcp::socket socket = co_await acceptor.async_accept(asio::use_awaitable);
+    const auto done = co_await as_server(socket, secret);
+    CHECK(done.has_value());
+}
+
 }  // namespace
 
 TEST_CASE("who knows the secret is let in", "[handshake]") {
@@ -91,28 +125,46 @@ TEST_CASE("a client that says nothing is cut off", "[handshake]") {
     CHECK(server.admitted.empty());
 }
 
-TEST_CASE("connections beyond the limit of strangers are closed at once", "[handshake]") {
+TEST_CASE("a crowd of strangers keeps nobody out: the oldest of them make room", "[handshake]") {
     asio::io_context io;
-    TestServer server(io, {.strangers_max = 3});
+    TestServer server(io, {.strangers_max = 8});
     std::vector<tcp::socket> crowd;
-    for (int i = 0; i < 5; ++i) {
-        crowd.emplace_back(io);
-        crowd.back().connect(tcp::endpoint(asio::ip::address_v4::loopback(), server.port));
-    }
-    io.restart();
-    io.run_for(std::chrono::milliseconds(100));
-    int closed = 0;
-    for (tcp::socket& socket : crowd) {
-        char byte;
-        boost::system::error_code error;
-        socket.non_blocking(true);
-        socket.read_some(asio::buffer(&byte, 1), error);
-        closed += error == asio::error::eof || error == asio::error::connection_reset;
-    }
-    CHECK(closed == 2);
-    CHECK_FALSE(connect(io, server, server.job, server.secret).has_value());
-    crowd.clear();
+    for (const char* from : {"127.0.1.1", "127.0.1.2", "127.0.1.3", "127.0.1.4", "127.0.1.5"})
+        for (int i = 0; i < 2; ++i) crowd.push_back(stranger(io, server, from));
+    CHECK(closed(io, crowd) ==
+          std::vector{true, true, false, false, false, false, false, false, false, false});
     CHECK(connect(io, server, server.job, server.secret).has_value());
+    CHECK(closed(io, crowd)[2]);
+}
+
+TEST_CASE("strangers of one address have a share, and displace only each other", "[handshake]") {
+    asio::io_context io;
+    TestServer server(io, {.strangers_max = 8});
+    std::vector<tcp::socket> crowd;
+    crowd.push_back(stranger(io, server, "127.0.1.1"));
+    for (int i = 0; i < 4; ++i) crowd.push_back(stranger(io, server, "127.0.1.2"));
+    CHECK(closed(io, crowd) == std::vector{false, true, true, false, false});
+}
+
+TEST_CASE("who is closed before anything was proved tries again until its deadline",
+          "[handshake]") {
+    asio::io_context io;
+    tcp::acceptor full(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    const JobId job = random_job_id();
+    const Secret secret = Secret::random();
+    const auto port = full.local_endpoint().port();
+    asio::co_spawn(io, close_then_serve(full, secret, 2), [](std::exception_ptr) {});
+    const auto met = run_to_end(
+        io, connect_to_server({"127.0.0.1"}, port, {job, secret}, after(std::chrono::seconds(5))));
+    CHECK(met.has_value());
+
+    // But not where nobody listens.
+    full.close();
+    const Deadline limit = after(std::chrono::minutes(1));
+    const auto nobody =
+        run_to_end(io, connect_to_server({"127.0.0.1"}, port, {job, secret}, limit));
+    REQUIRE_FALSE(nobody.has_value());
+    CHECK(nobody.error().code == Errc::unreachable);
 }
 
 TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {

@@ -20,7 +20,7 @@
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::size_t kStrangersMax = 1'024;  // others wait in the backlog
+constexpr std::size_t kStrangersMax = 1'024;  // for one more, the oldest goes
 constexpr std::size_t kScratchBytes = 256u << 10;
 constexpr std::uint64_t kDescriptorsOfOthers = 128;     // helpers, strangers, and the program's own
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when out of descriptors
@@ -290,7 +290,8 @@ Moment StepServer::next_moment() const {
 }
 
 void StepServer::accept_all() {
-    while (listener_ && strangers_ < kStrangersMax) {
+    while (listener_) {
+        if (strangers_ >= kStrangersMax) lose_oldest_stranger();
         PrivateFd socket([this] {
             return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         });
@@ -317,14 +318,23 @@ void StepServer::accept_all() {
     if (listener_) set_accepting(false);
 }
 
+/// Not at the cost of who has just come: ours need milliseconds to prove themselves.
+void StepServer::lose_oldest_stranger() {
+    while (!strangers_due_.empty()) {
+        const auto peer = peers_.find(strangers_due_.front().second);
+        strangers_due_.pop_front();
+        if (peer == peers_.end() || !peer->second->is_stranger()) continue;
+        return lose(peer->first);
+    }
+}
+
 void StepServer::cut_off_late_strangers() {
     while (!strangers_due_.empty() && strangers_due_.front().first <= now()) {
         const auto peer = peers_.find(strangers_due_.front().second);
         strangers_due_.pop_front();
         if (peer != peers_.end() && peer->second->is_stranger()) lose(peer->first);
     }
-    if (strangers_ < kStrangersMax && accept_again_ == Moment::max() && !ending_)
-        set_accepting(true);
+    if (accept_again_ == Moment::max() && !ending_) set_accepting(true);
 }
 
 /// \return whether the peer lives

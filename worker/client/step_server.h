@@ -77,6 +77,7 @@ private:
     void watch(int fd, std::uint64_t what, std::uint32_t events);
     StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
+    void lose_oldest_stranger();
     void flush_all();
     void hear_the_full();
     bool flush(StepPeer& peer);
