@@ -9,7 +9,7 @@ namespace dtrun {
 namespace {
 
 constexpr std::array<std::uint8_t, 4> kMagic{'d', 't', 'r', 'n'};
-constexpr std::size_t kServerRecordBytes = 40;  // without the proof
+constexpr std::size_t kServerRecordBytes = 40;
 
 using ServerRecord = std::array<std::uint8_t, kServerRecordBytes>;
 using ClientRecord = std::array<std::uint8_t, ClientHello::kBytes>;
@@ -129,20 +129,14 @@ asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::sock
     auto done = co_await write_record(socket, ours, deadline);
     if (!done) co_return std::unexpected(done.error());
 
-    std::array<std::uint8_t, kServerRecordBytes + 32> answer;
-    done = co_await read_record(socket, answer, deadline);
-    if (!done) co_return std::unexpected(done.error());
     ServerRecord theirs;
-    std::copy_n(answer.begin(), theirs.size(), theirs.begin());
+    done = co_await read_record(socket, theirs, deadline);
+    if (!done) co_return std::unexpected(done.error());
     if (!std::equal(kMagic.begin(), kMagic.end(), theirs.begin()))
         co_return fail(Errc::denied, "the other side does not speak dtrun's protocol");
     if (version_of(theirs) != kProtocolVersion)
         co_return fail(Errc::denied, "the other side speaks protocol {}, this is {}",
                        version_of(theirs), kProtocolVersion);
-    const Sha256 expected = proof("dtrun server", credentials.secret, ours, theirs);
-    const std::span<const std::uint8_t> shown(answer.data() + kServerRecordBytes, 32);
-    if (!equal_constant_time(expected, shown))
-        co_return fail(Errc::denied, "the other side does not know the job's secret");
     if (flags_of(theirs) != flags)
         co_return fail(Errc::denied, "the other side wants {} (--encrypt)",
                        wanted(!credentials.encrypt));
@@ -150,6 +144,12 @@ asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::sock
     const Sha256 mine = proof("dtrun client", credentials.secret, ours, theirs);
     done = co_await write_record(socket, mine, deadline);
     if (!done) co_return std::unexpected(done.error());
+    Sha256 shown;
+    done = co_await read_record(socket, shown, deadline);
+    if (!done) co_return std::unexpected(done.error());
+    const Sha256 expected = proof("dtrun server", credentials.secret, ours, theirs);
+    if (!equal_constant_time(expected, shown))
+        co_return fail(Errc::denied, "the other side does not know the job's secret");
     if (!exchange) co_return std::optional<Sealing>();
     Key peer;
     std::copy_n(theirs.begin() + 8, peer.size(), peer.begin());
@@ -166,31 +166,37 @@ asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, 
     const auto hello = decode_hello(theirs);
     if (!hello) co_return std::unexpected(hello.error());
 
-    // A job that does not exist gets a random secret, so that it cannot be told from a wrong one.
-    const auto known = secret_of(hello->job);
-    const Secret secret = known ? *known : Secret::random();
     std::optional<KeyExchange> exchange;
     const std::uint16_t flags = encrypt ? kFlagEncrypt : 0;
     if (encrypt && hello->flags == flags) exchange.emplace();
-    std::array<std::uint8_t, kServerRecordBytes + 32> answer{};
-    put_preamble(answer, kProtocolVersion, flags);
-    std::ranges::copy(make_nonce(exchange), answer.begin() + 8);
     ServerRecord ours;
-    std::copy_n(answer.begin(), ours.size(), ours.begin());
-    const Sha256 mine = proof("dtrun server", secret, theirs, ours);
-    std::ranges::copy(mine, answer.begin() + kServerRecordBytes);
-    done = co_await write_record(socket, answer, deadline);
+    put_preamble(ours, kProtocolVersion, flags);
+    std::ranges::copy(make_nonce(exchange), ours.begin() + 8);
+    done = co_await write_record(socket, ours, deadline);
     if (!done) co_return std::unexpected(done.error());
-    if (hello->version != kProtocolVersion)
-        co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version,
-                       kProtocolVersion);
-    if (hello->flags != flags) co_return fail(Errc::denied, "wants {}", wanted(!encrypt));
+    const Sha256 refusal{};
+    const bool wrong_version = hello->version != kProtocolVersion;
+    if (wrong_version || hello->flags != flags) {
+        // Before version 3 the client waited for this, too, before it looked at the version.
+        done = co_await write_record(socket, refusal, deadline);
+        if (wrong_version)
+            co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version,
+                           kProtocolVersion);
+        co_return fail(Errc::denied, "wants {}", wanted(!encrypt));
+    }
 
     Sha256 shown;
     done = co_await read_record(socket, shown, deadline);
     if (!done) co_return std::unexpected(done.error());
+    // A job that does not exist gets a random secret, so that it cannot be told from a wrong one.
+    const auto known = secret_of(hello->job);
+    const Secret secret = known ? *known : Secret::random();
     const Sha256 expected = proof("dtrun client", secret, theirs, ours);
-    if (!equal_constant_time(expected, shown)) co_return fail(Errc::denied, "wrong secret");
+    const bool proved = equal_constant_time(expected, shown);
+    const Sha256 answer = proved ? proof("dtrun server", secret, theirs, ours) : refusal;
+    done = co_await write_record(socket, answer, deadline);
+    if (!proved) co_return fail(Errc::denied, "wrong secret");
+    if (!done) co_return std::unexpected(done.error());
     if (!exchange) co_return Authenticated{hello->job, std::nullopt};
     const auto keys = agree(*exchange, hello->nonce, secret, theirs, ours);
     if (!keys) co_return std::unexpected(keys.error());

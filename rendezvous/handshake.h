@@ -19,13 +19,15 @@ namespace dtrun {
 // stranger:
 //
 //   client -> server   "dtrn"  u16 version  u16 flags  job id[16]  nonce[32]           56 bytes
-//   server -> client   "dtrn"  u16 version  u16 flags  nonce[32]  proof[32]            72 bytes
+//   server -> client   "dtrn"  u16 version  u16 flags  nonce[32]                       40 bytes
 //   client -> server   proof[32]                                                       32 bytes
+//   server -> client   proof[32]                                                       32 bytes
 //
-// proof = HMAC-SHA256(secret, role || client's record || server's record without its proof), with
-// role "dtrun server" or "dtrun client". Fresh nonces on both sides refuse replays; version and flags
-// are under the proofs, so that a downgrade is refused too. Flag 1 asks for encryption: the nonces
-// are X25519 public keys then.
+// proof = HMAC-SHA256(secret, role || client's record || server's record), with role "dtrun server"
+// or "dtrun client". The client proves itself first, so that strangers cannot ask for something to
+// try secrets on; a server that refuses says 32 zeros instead of its proof. Fresh nonces on both sides
+// refuse replays; version and flags are under the proofs, so that a downgrade is refused too. Flag 1
+// asks for encryption: the nonces are X25519 public keys then.
 
 using Nonce = std::array<std::uint8_t, 32>;
 
@@ -52,7 +54,7 @@ struct Credentials {
 
 /// Client side; the keys if the connection is encrypted from here on.
 /// Errc: denied (the server does not know the secret, speaks another version, or does not want the
-/// same encryption), closed, timed_out
+/// same encryption; nobody has proved that it is the server who says so), closed, timed_out
 asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::socket& socket,
                                                                        Credentials credentials,
                                                                        Deadline deadline);

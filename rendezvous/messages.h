@@ -17,7 +17,7 @@ namespace dtrun {
 // and decode() are made from it.
 
 /// Version of this protocol; both sides must have the same.
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{500};
 

@@ -1,5 +1,6 @@
 #include "base/task_group.h"
 #include "rendezvous/client.h"
+#include "rendezvous/messages.h"
 #include "rendezvous/server.h"
 #include "tests/support/loop.h"
 
@@ -62,6 +63,16 @@ std::vector<bool> closed(asio::io_context& io, std::vector<tcp::socket>& sockets
         all.push_back(error == asio::error::eof || error == asio::error::connection_reset);
     }
     return all;
+}
+
+/// What the server has said to it.
+std::string said_by(asio::io_context& io, tcp::socket& socket) {
+    io.restart();
+    io.run_for(std::chrono::milliseconds(50));
+    std::string bytes(1'000, '\0');
+    boost::system::error_code error;
+    bytes.resize(socket.read_some(asio::buffer(bytes), error));
+    return bytes;
 }
 
 /// A server that is full a few times, and then lets in.
@@ -188,8 +199,9 @@ TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {
         if (keep != nullptr) *keep += buffer;
     };
     relay(to_client, to_server, 56, &recorded);
-    relay(to_server, to_client, 72, nullptr);
+    relay(to_server, to_client, 40, nullptr);
     relay(to_client, to_server, 32, &recorded);
+    relay(to_server, to_client, 32, nullptr);
 
     auto [replayer, victim] = socket_pair(io);
     asio::write(replayer, asio::buffer(recorded));
@@ -216,7 +228,34 @@ TEST_CASE("a server that does not know the secret, or speaks another protocol, i
     done = run_to_end(io, authenticate_to_server(other_client, {random_job_id(), Secret::random()},
                                                  after(kShort)));
     REQUIRE_FALSE(done.has_value());
-    CHECK(done.error().message == "the other side speaks protocol 0, this is 2");
+    CHECK(done.error().message == "the other side speaks protocol 0, this is 3");
+}
+
+TEST_CASE("a stranger takes home nothing on which to try secrets", "[handshake]") {
+    for (const bool job_exists : {true, false}) {
+        CAPTURE(job_exists);
+        asio::io_context io;
+        TestServer server(io);
+        tcp::socket socket = stranger(io, server, "127.0.0.1");
+        const ClientHello hello{kProtocolVersion, 0, job_exists ? server.job : random_job_id(), {}};
+        asio::write(socket, asio::buffer(encode_hello(hello)));
+        CHECK(said_by(io, socket).size() == 40);  // a nonce, and no proof
+        asio::write(socket, asio::buffer(std::string(32, 'x')));
+        CHECK(said_by(io, socket) == std::string(32, '\0'));
+        CHECK(server.admitted.empty());
+    }
+}
+
+TEST_CASE("a client of an earlier version learns from the server which version it speaks",
+          "[handshake]") {
+    asio::io_context io;
+    TestServer server(io);
+    tcp::socket socket = stranger(io, server, "127.0.0.1");
+    asio::write(socket, asio::buffer(encode_hello({2, 0, server.job, {}})));
+    const std::string answer = said_by(io, socket);
+    REQUIRE(answer.size() == 72);  // as much as it waits for
+    CHECK(answer.substr(0, 6) == std::string("dtrn\0\3", 6));
+    CHECK(answer.substr(40) == std::string(32, '\0'));
 }
 
 TEST_CASE("encryption is had by both sides or by none", "[handshake]") {

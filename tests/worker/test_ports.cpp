@@ -120,7 +120,8 @@ TEST_CASE("a process that speaks no or another protocol is cut off", "[ports]") 
     Hello hello;
     hello.protocol = 1;
     older.send(encode(hello));
-    CHECK(decode<Refuse>(agent.next(older).second)->reason == "it speaks protocol 1, this is 2");
+    CHECK(decode<Refuse>(agent.next(older).second)->reason ==
+          fmt::format("it speaks protocol 1, this is {}", kProtocolVersion));
 }
 
 TEST_CASE("requests of many ranks go up one connection, and each reply to who asked", "[ports]") {

@@ -177,10 +177,12 @@ private:
                 hmac_sha256(job_secret_, {as_bytes(role), as_bytes(hello), as_bytes(ours)});
             return std::string(reinterpret_cast<const char*>(mac.data()), mac.size());
         };
-        send_all(fd, ours + proof("dtrun server"));
+        send_all(fd, ours);
         std::string theirs(32, '\0');
-        return ::recv(fd, theirs.data(), theirs.size(), MSG_WAITALL) == 32 &&
-               theirs == proof("dtrun client") && hello.substr(8, 16) == job_;
+        if (::recv(fd, theirs.data(), theirs.size(), MSG_WAITALL) != 32) return false;
+        const bool proved = theirs == proof("dtrun client") && hello.substr(8, 16) == job_;
+        send_all(fd, proved ? proof("dtrun server") : std::string(32, '\0'));
+        return proved;
     }
 
     void read(PortId port) {

@@ -495,7 +495,7 @@ TEST_CASE("garbage and half-open connections do not disturb a step", "[client][s
     std::vector<int> sockets{silent};
     for (const std::string& text :
          {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1 << 16, '\0'), std::string(56, 'x'),
-          std::string("dtrn\0\2\0\0half", 12)}) {
+          std::string("dtrn\0\3\0\0half", 12)}) {
         sockets.push_back(connect_to(ports_of_step(id)[0]));
         CHECK(::send(sockets.back(), text.data(), text.size(), MSG_NOSIGNAL) > 0);
     }

@@ -47,15 +47,17 @@ Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, 
     ours += as_text(make_nonce());
     if (auto sent = socket.send(ours); !sent) return sent;
 
-    const auto answer = socket.read_exactly(kServerRecordBytes + kProofBytes, patience);
-    if (!answer) return std::unexpected(answer.error());
-    const std::string_view theirs = std::string_view(*answer).substr(0, kServerRecordBytes);
-    const std::string_view shown = std::string_view(*answer).substr(kServerRecordBytes);
-    if (auto fits = check_preamble(theirs); !fits) return fits;
-    if (!equal_constant_time(proof("dtrun server", credentials.secret, ours, theirs),
-                             as_bytes(shown)))
+    const auto theirs = socket.read_exactly(kServerRecordBytes, patience);
+    if (!theirs) return std::unexpected(theirs.error());
+    if (auto fits = check_preamble(*theirs); !fits) return fits;
+    const Sha256 mine = proof("dtrun client", credentials.secret, ours, *theirs);
+    if (auto sent = socket.send(as_text(mine)); !sent) return sent;
+    const auto shown = socket.read_exactly(kProofBytes, patience);
+    if (!shown) return std::unexpected(shown.error());
+    const Sha256 expected = proof("dtrun server", credentials.secret, ours, *theirs);
+    if (!equal_constant_time(expected, as_bytes(*shown)))
         return failure(DTRUN_REFUSED, "it has another secret");
-    return socket.send(as_text(proof("dtrun client", credentials.secret, ours, theirs)));
+    return {};
 }
 
 Outcome<Challenge> challenge(const Credentials& credentials, std::string_view client) {
@@ -66,7 +68,7 @@ Outcome<Challenge> challenge(const Credentials& credentials, std::string_view cl
     made.record = preamble();
     made.record += as_text(make_nonce());
     made.expected = proof("dtrun client", secret, client, made.record);
-    made.record += as_text(proof("dtrun server", secret, client, made.record));
+    made.proof = proof("dtrun server", secret, client, made.record);
     return made;
 }
 

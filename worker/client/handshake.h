@@ -17,7 +17,7 @@ namespace dtrun::embedded {
 
 inline constexpr std::chrono::seconds kHandshakeTime{5};
 inline constexpr std::size_t kClientRecordBytes = 56;
-inline constexpr std::size_t kServerRecordBytes = 40;  ///< without the proof behind it
+inline constexpr std::size_t kServerRecordBytes = 40;
 inline constexpr std::size_t kProofBytes = 32;
 
 /// "dtrn", the version, and no flags: what each record begins with.
@@ -27,11 +27,12 @@ std::string preamble();
 /// Failures: closed, timed_out, cancelled, refused (no dtrun, another secret, job or version)
 Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, Patience patience);
 
-/// The server's side, of bytes alone: what it says to a client's record, and what the client must
-/// answer. A client of another job gets a proof by a random secret.
+/// The server's side, of bytes alone: what it says to a client's record, what the client must answer,
+/// and what the server says to that. A client of another job cannot answer right.
 struct Challenge {
-    std::string record;  ///< kServerRecordBytes and a proof
+    std::string record;  ///< kServerRecordBytes
     Sha256 expected{};   ///< the client's proof, to be compared in constant time
+    Sha256 proof{};      ///< for who has given the right one; others get as many zeros
 };
 /// \param client  kClientRecordBytes
 /// Failures: refused (no dtrun, another version, or it wants encryption)

@@ -29,7 +29,8 @@ public:
 
     const PortId id;
     Stage stage = Stage::greeted;
-    Sha256 expected{};  ///< challenged: the proof
+    Sha256 expected{};  ///< challenged: its proof
+    Sha256 proof{};     ///< challenged: ours, for when it has given the right one
     std::uint32_t rank = kNoRank;
     bool leaving = false;    ///< it has said so
     bool writing = false;    ///< we are told when it can be sent more

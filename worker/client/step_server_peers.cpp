@@ -48,14 +48,16 @@ Result<void> StepServer::on_record(StepPeer& peer, std::string_view record) {
     auto answer = challenge(credentials_, record);
     if (!answer) return fail(Errc::denied, "{}", answer.error().text);
     peer.expected = answer->expected;
+    peer.proof = answer->proof;
     peer.stage = StepPeer::Stage::challenged;
     send(peer, std::move(answer->record));
     return {};
 }
 
 Result<void> StepServer::on_proof(StepPeer& peer, std::string_view proof) {
-    if (!equal_constant_time(peer.expected, as_bytes(proof)))
-        return fail(Errc::denied, "it does not know the secret");
+    const bool proved = equal_constant_time(peer.expected, as_bytes(proof));
+    send(peer, Bytes(as_text(proved ? peer.proof : Sha256{})));
+    if (!proved) return fail(Errc::denied, "it does not know the secret");
     peer.stage = StepPeer::Stage::known;
     return {};
 }
