@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
@@ -40,14 +41,18 @@ Result<void> write_all(int fd, std::string_view bytes) {
     return {};
 }
 
-Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
-    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) {
-        const Errc code = errno == ENOENT || errno == ENOTDIR ? Errc::not_found
-                          : errno == EACCES                   ? Errc::denied
-                                                              : Errc::internal;
-        return fail(code, "{}: {}", path, strerror(errno));
-    }
+namespace {
+
+Result<Fd> open_to_read(const std::string& path) {
+    Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+    if (file) return file;
+    const Errc code = errno == ENOENT || errno == ENOTDIR ? Errc::not_found
+                      : errno == EACCES                   ? Errc::denied
+                                                          : Errc::internal;
+    return fail(code, "{}: {}", path, strerror(errno));
+}
+
+Result<std::string> read_all(const Fd& file, const std::string& path, std::size_t bytes_max) {
     std::string text;
     for (;;) {
         const std::size_t had = text.size();
@@ -65,6 +70,19 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
     }
 }
 
+bool is_credential(const std::string& path, const struct stat& info, std::string_view directory) {
+    return !directory.empty() && path.starts_with(std::string(directory) + "/") &&
+           info.st_uid == 0 && info.st_gid == 0 && (info.st_mode & 037) == 0;
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
+    const auto file = open_to_read(path);
+    if (!file) return std::unexpected(file.error());
+    return read_all(*file, path, bytes_max);
+}
+
 std::optional<uid_t> foreign_user(int socket) {
     ucred peer{};
     socklen_t size = sizeof peer;
@@ -72,6 +90,20 @@ std::optional<uid_t> foreign_user(int socket) {
         return static_cast<uid_t>(-1);
     if (peer.uid == ::geteuid() || peer.uid == 0) return {};
     return peer.uid;
+}
+
+Result<std::string> read_private_file(const std::string& path, std::size_t bytes_max,
+                                      std::string_view credentials) {
+    const auto file = open_to_read(path);
+    if (!file) return std::unexpected(file.error());
+    struct stat info {};
+    if (::fstat(file->get(), &info) != 0)
+        return fail(Errc::internal, "{}: {}", path, strerror(errno));
+    if (info.st_uid != ::geteuid() && info.st_uid != 0)
+        return fail(Errc::denied, "{}: belongs to somebody else", path);
+    if ((info.st_mode & 077) != 0 && !is_credential(path, info, credentials))
+        return fail(Errc::denied, "{}: others can read it; chmod 600 {}", path, path);
+    return read_all(*file, path, bytes_max);
 }
 
 }  // namespace dtrun

@@ -56,4 +56,12 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 6
 /// told to him or believed; -1 if the kernel does not say who it is.
 std::optional<uid_t> foreign_user(int socket);
 
+/// read_file() of a secret: it must belong to us or to root, and be closed to everybody else. What
+/// systemd has put into `credentials` for a service is root's, and has mode 0440 because an access control
+/// list lets the service's user read it: that is private, too.
+/// \param credentials  $CREDENTIALS_DIRECTORY, or empty
+/// Errc: as read_file(); denied also for a file that others own or can read
+Result<std::string> read_private_file(const std::string& path, std::size_t bytes_max,
+                                      std::string_view credentials);
+
 }  // namespace dtrun

@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -17,9 +16,6 @@
 
 namespace dtrun {
 namespace {
-
-constexpr std::size_t kSecretBytesMin = 16;
-constexpr std::size_t kSecretBytesMax = 64u << 10;
 
 std::string variable(EnvironmentView environment, std::string_view name) {
     return std::string(find_variable(environment, name).value_or(""));
@@ -32,28 +28,10 @@ std::string default_file(EnvironmentView environment) {
 }
 
 Result<Secret> secret_from(std::string text, std::string_view source) {
-    while (!text.empty() && std::string_view(" \t\r\n").find(text.back()) != std::string_view::npos)
-        text.pop_back();
-    if (text.size() < kSecretBytesMin)
-        return fail(Errc::invalid_input,
-                    "{}: a secret has at least {} bytes, e.g. of `openssl rand "
-                    "-hex 32`",
-                    source, kSecretBytesMin);
-    const Secret secret{sha256(text)};
+    auto secret = secret_of_text(text);
     ::explicit_bzero(text.data(), text.size());
+    if (!secret) return fail(secret.error(), "{}", source);
     return secret;
-}
-
-Result<void> check_owner(const std::string& file) {
-    struct stat info {};
-    if (::stat(file.c_str(), &info) != 0)
-        return fail(errno == ENOENT ? Errc::not_found : Errc::denied, "secret file {}: {}", file,
-                    strerror(errno));
-    if (info.st_uid != ::geteuid() && info.st_uid != 0)
-        return fail(Errc::denied, "secret file {}: belongs to somebody else", file);
-    if ((info.st_mode & 077) != 0)
-        return fail(Errc::denied, "secret file {}: others can read it; chmod 600 {}", file, file);
-    return {};
 }
 
 Result<void> make_secret_file(const std::string& file) {
@@ -72,7 +50,7 @@ Result<std::string> read_descriptor(int fd) {
         const ssize_t n = ::read(fd, buffer, sizeof buffer);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(Errc::invalid_input, "--secret-fd {}: {}", fd, strerror(errno));
-        if (n == 0 || text.size() > kSecretBytesMax) return text;
+        if (n == 0 || text.size() > kSecretTextBytesMax) return text;
         text.append(buffer, static_cast<std::size_t>(n));
     }
 }
@@ -134,16 +112,13 @@ Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment
     if (is_default) file = default_file(environment);
     if (is_default && make && ::access(file.c_str(), F_OK) != 0)
         if (const auto made = make_secret_file(file); !made) return std::unexpected(made.error());
-    if (const auto ours = check_owner(file); !ours) {
-        if (is_default && ours.error().code == Errc::not_found)
-            return fail(Errc::not_found,
-                        "no secret: {} is made by `dtrun serve`; copy it here, or give "
-                        "--secret-file",
-                        file);
-        return std::unexpected(ours.error());
-    }
-    auto text = read_file(file, kSecretBytesMax);
-    if (!text) return fail(text.error(), "secret file");
+    auto text = read_private_file(file, kSecretTextBytesMax,
+                                  variable(environment, "CREDENTIALS_DIRECTORY"));
+    if (!text && is_default && text.error().code == Errc::not_found)
+        return fail(Errc::not_found,
+                    "no secret: {} is made by `dtrun serve`; copy it here, or give --secret-file",
+                    file);
+    if (!text) return fail(text.error().code, "secret file {}", text.error().message);
     return secret_from(std::move(*text), "secret file " + file);
 }
 

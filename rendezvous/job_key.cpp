@@ -3,10 +3,15 @@
 #include "base/crypto.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 namespace dtrun {
 namespace {
+
+// 32 hexadecimal digits are 128 bits. Random ones are of 14 kinds on average, and of 8 or more always.
+constexpr std::size_t kTextBytesMin = 32;
+constexpr std::size_t kKindsMin = 8;
 
 std::span<const std::uint8_t> as_bytes(std::string_view text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -23,6 +28,19 @@ JobId job_id_of(std::string_view name) {
 
 Secret job_secret_of(const Secret& daemon, const JobId& job) {
     return Secret(hmac_sha256(daemon.bytes(), {as_bytes("dtrun job secret"), job}));
+}
+
+Result<Secret> secret_of_text(std::string_view text) {
+    const bool too_long = text.size() > kSecretTextBytesMax;
+    text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+    const std::set<char> kinds(text.begin(), text.end());
+    if (too_long || text.size() < kTextBytesMin || kinds.size() < kKindsMin)
+        return fail(
+            Errc::invalid_input,
+            "a secret has {} to {} bytes, {} different ones at least: make it with `openssl "
+            "rand -hex 32`",
+            kTextBytesMin, kSecretTextBytesMax, kKindsMin);
+    return Secret(sha256(text));
 }
 
 }  // namespace dtrun

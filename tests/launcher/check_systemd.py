@@ -16,9 +16,10 @@ def start(directory, listener, notify_path):
         return pid
     os.dup2(listener.fileno(), 3)
     os.set_inheritable(3, True)
-    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", NOTIFY_SOCKET=notify_path)
+    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", NOTIFY_SOCKET=notify_path,
+                      CREDENTIALS_DIRECTORY=f"{directory}/credentials")
     os.execv(DTRUN, [DTRUN, "serve", "--state", f"{directory}/state",
-                     "--secret-file", f"{directory}/secret"])
+                     "--secret-file", f"{directory}/credentials/secret"])
 
 
 def run(directory, abstract):
@@ -49,8 +50,38 @@ def run(directory, abstract):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def write(path, mode):
+    with open(path, "w") as file:
+        file.write(SECRET)
+    os.chmod(path, mode)
+
+
+def check_modes(directory):
+    """Which files are taken for a secret; there is no daemon at that port."""
+    def mistake(file, credentials):
+        environment = {**os.environ, "CREDENTIALS_DIRECTORY": credentials}
+        done = subprocess.run([DTRUN, "store", "ls", "--server", "127.0.0.1:9", "--job", "j",
+                               "--secret-file", file], capture_output=True, env=environment, timeout=20)
+        assert done.returncode in (201, 202), done
+        return b"others can read it; chmod 600" in done.stderr
+
+    file = f"{directory}/credentials/secret"
+    assert not mistake(file, "")
+    write(file, 0o444)
+    assert mistake(file, f"{directory}/credentials")
+    write(file, 0o440)
+    assert mistake(file, "")
+    assert mistake(file, f"{directory}/cred")
+    if os.geteuid() == 0:  # only root can give a file to root
+        assert not mistake(file, f"{directory}/credentials")
+
+
 with tempfile.TemporaryDirectory() as place:
-    with open(f"{place}/secret", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
-        f.write(SECRET)
+    os.mkdir(f"{place}/credentials")
+    write(f"{place}/secret", 0o600)
+    # As systemd does since version 254, beside an access control list.
+    write(f"{place}/credentials/secret", 0o440 if os.geteuid() == 0 else 0o400)
     run(place, abstract=False)
     run(place, abstract=True)
+    os.chmod(f"{place}/credentials/secret", 0o600)
+    check_modes(place)

@@ -1,5 +1,6 @@
 // What a daemon keeps on disk, and how it is found again.
 
+#include "base/crypto.h"
 #include "rendezvous/job_key.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/request.h"
@@ -116,6 +117,21 @@ TEST_CASE("a state directory serves one daemon at a time, and none of another fo
     std::filesystem::create_directories(directory.path() + "/text");
     directory.write("text/state.db", "this is no database, but long enough to be taken for one");
     CHECK_FALSE(StateDb::open(directory.path() + "/text").has_value());
+}
+
+TEST_CASE("a secret that could be guessed is refused", "[daemon]") {
+    const std::string digits = "f4a1c09b83d2e67554fe0912ab37c8d0";
+    CHECK(secret_of_text(digits + " \r\n")->bytes()[0] == sha256(digits)[0]);
+    for (const std::string& poor :
+         {std::string("cluster-password"), digits.substr(1) + "\n", std::string(64, 'a'),
+          std::string("12121212121212121212121212121212"), digits + std::string(65'536, 'a')}) {
+        const auto secret = secret_of_text(poor);
+        REQUIRE_FALSE(secret.has_value());
+        CHECK(
+            secret.error().message ==
+            "a secret has 32 to 65536 bytes, 8 different ones at least: make it with `openssl rand "
+            "-hex 32`");
+    }
 }
 
 TEST_CASE("the key of a job follows from its name and the daemon's secret", "[daemon]") {

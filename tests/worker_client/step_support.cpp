@@ -181,7 +181,7 @@ std::vector<std::uint16_t> ports_of_step(const std::string& id) {
     embedded::SlurmStep step;
     step.cluster = kCluster;
     step.id = id;
-    step.secret_file = dir.write("secret", std::string(32, 's'), 0600);
+    step.secret_file = dir.write("secret", "0123456789abcdef0123456789abcdef", 0600);
     const auto ports = embedded::StepKey::find(step).value().ports();
     return {ports.begin(), ports.end()};
 }

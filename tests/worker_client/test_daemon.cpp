@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const std::string kSecret(32, 's');
+const std::string kSecret = "0123456789abcdef0123456789abcdef";
 
 /// What members of the job `test` find in their environment.
 class DaemonVariables {

@@ -23,7 +23,7 @@ using Texts = std::vector<std::string>;
 /// A secret for one test, in a file.
 class SecretFile {
 public:
-    explicit SecretFile(const std::string& text = "a secret of this test only")
+    explicit SecretFile(const std::string& text = "a secret of this test, and of no other")
         : variables{{"DTRUN_SECRET_FILE", dir_.write("secret", text, 0600)}} {}
 
 private:
@@ -163,7 +163,7 @@ TEST_CASE("without MUNGE and a secret a rank has its place, and is told what to 
 TEST_CASE("a secret's file that is missing or open to others fails init at once",
           "[client][step]") {
     const TempDir dir;
-    const std::string open = dir.write("secret", "a secret of this test only", 0644);
+    const std::string open = dir.write("secret", "a secret of this test, and of no other", 0644);
     FakeStep step(2, step_id(), {});
     for (const std::uint32_t rank : {0u, 1u})
         step.start(rank, [] { Worker worker; },
@@ -291,7 +291,7 @@ TEST_CASE("a rank that is stopped with large answers under way goes on later", "
 
 TEST_CASE("a rank with another secret is not let in, and missing ranks are named",
           "[client][step]") {
-    const SecretFile secret, other("another secret of this test");
+    const SecretFile secret, other("another secret of this test, and of no other");
     FakeStep step(4, step_id(), secret.variables);
     for (const std::uint32_t rank : {0u, 1u}) step.start(rank, [] { Worker worker(2s); });
     step.start(

@@ -14,7 +14,7 @@ StepKey key_of(const std::string& id, const std::string& cluster = "c") {
     SlurmStep step;
     step.cluster = cluster;
     step.id = id;
-    step.secret_file = dir.write("secret", std::string(32, 's'), 0600);
+    step.secret_file = dir.write("secret", "0123456789abcdef0123456789abcdef", 0600);
     return StepKey::find(step).value();
 }
 

@@ -20,7 +20,7 @@ std::unique_ptr<StepServer> server_of(std::uint32_t ranks) {
     step.id = std::to_string(::getpid()) + "." + std::to_string(++count);
     step.node = "localhost";
     step.ranks = ranks;
-    step.secret_file = dir.write("secret", std::string(32, 's'), 0600);
+    step.secret_file = dir.write("secret", "0123456789abcdef0123456789abcdef", 0600);
     auto key = StepKey::find(step).value();
     return StepServer::start(step, key).value();
 }

@@ -2,23 +2,19 @@
 
 #include "base/crypto.h"
 #include "base/fd.h"
+#include "rendezvous/job_key.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <optional>
 
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::size_t kSecretBytesMin = 16;
-constexpr std::size_t kSecretBytesMax = 64u << 10;
-
 Outcome<std::string> read_all(int fd) {
-    std::string text(kSecretBytesMax + 1, '\0');
+    std::string text(kSecretTextBytesMax + 1, '\0');
     std::size_t size = 0;
     while (size < text.size()) {
         const ssize_t n = ::read(fd, text.data() + size, text.size() - size);
@@ -31,25 +27,12 @@ Outcome<std::string> read_all(int fd) {
     return text;
 }
 
-Outcome<std::string> read_private_file(const std::string& path) {
-    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-    struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0)
-        return failure(DTRUN_INVALID, "{}", strerror(errno));
-    if (status.st_uid != ::geteuid() && status.st_uid != 0)
-        return failure(DTRUN_INVALID, "belongs to user {}, not to us", status.st_uid);
-    if ((status.st_mode & 077) != 0)
-        return failure(DTRUN_INVALID, "others may use it (mode {:04o}): chmod 600 it",
-                       status.st_mode & 07777);
-    return read_all(file.get());
-}
-
-/// As docs/PROTOCOL.md makes it of what is in the secret file.
-std::optional<Secret> make_secret(std::string_view text) {
-    if (text.size() > kSecretBytesMax) return {};
-    text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-    if (text.size() < kSecretBytesMin) return {};
-    return Secret(sha256(text));
+Outcome<std::string> read_secret_file(const std::string& path) {
+    const char* credentials = ::getenv("CREDENTIALS_DIRECTORY");
+    auto text =
+        read_private_file(path, kSecretTextBytesMax, credentials != nullptr ? credentials : "");
+    if (!text) return failure(DTRUN_INVALID, "{}", text.error().message);
+    return std::move(*text);
 }
 
 }  // namespace
@@ -59,17 +42,15 @@ Outcome<Secret> read_secret(const std::string& file, int fd) {
                                             : fmt::format("DTRUN_SECRET_FILE='{}'", file);
     Outcome<std::string> text;
     if (!file.empty()) {
-        text = read_private_file(file);
+        text = read_secret_file(file);
     } else {
         const Fd owned(fd);
         text = read_all(owned.get());
     }
     if (!text) return failure(DTRUN_INVALID, "{}: {}", source, text.error().text);
-    const auto secret = make_secret(*text);
+    const auto secret = secret_of_text(*text);
     ::explicit_bzero(text->data(), text->size());
-    if (!secret)
-        return failure(DTRUN_INVALID, "{}: a secret has {} to {} bytes", source, kSecretBytesMin,
-                       kSecretBytesMax);
+    if (!secret) return failure(DTRUN_INVALID, "{}: {}", source, secret.error().message);
     return *secret;
 }
 
