@@ -19,7 +19,12 @@ public:
         timer_.async_wait([state = state_](boost::system::error_code error) {
             if (error || state->object == nullptr) return;
             state->expired = true;
-            state->object->cancel();
+            // Sockets that were closed meanwhile say so; timers have nothing to say.
+            [[maybe_unused]] boost::system::error_code closed;
+            if constexpr (requires { state->object->cancel(closed); })
+                state->object->cancel(closed);
+            else
+                state->object->cancel();
         });
     }
     ~DeadlineGuard() { state_->object = nullptr; }

@@ -377,6 +377,7 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
             encode(Refuse{"this host has joined already, or is not part of the job", false});
         if (relayed) return;  // its relay has refused it
         agent.link().send(refuse);
+        ports_.erase(agent.port());
         return agent.link().close();
     }
     HostState& state = hosts_[host];

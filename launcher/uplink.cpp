@@ -65,15 +65,15 @@ void Uplink::give_up(const Error& why) {
         {why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
 }
 
-/// Tries again and again.
+/// Tries again and again. Nothing that is said before a proof is final: who says it may have taken the
+/// daemon's port while it is away.
 asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
     std::chrono::milliseconds pause = kPauseMin;
     for (;;) {
         const Deadline attempt = std::min(limit, after(kAttemptLimit));
         auto connection = co_await connect_to_server(target_.addresses, target_.port,
                                                      target_.credentials, attempt);
-        if (connection || connection.error().code == Errc::denied || may_end())
-            co_return connection;
+        if (connection || may_end()) co_return connection;
         if (Clock::now() + pause > limit)
             co_return fail(connection.error(), "did not come back within {:.3g} s",
                            std::chrono::duration<double>(options_.return_limit).count());

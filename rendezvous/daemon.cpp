@@ -13,6 +13,7 @@ namespace {
 /// For members to come back to a daemon that was started again.
 constexpr std::chrono::seconds kReturnLimit{15};
 constexpr std::chrono::seconds kGoodbyeLimit{2};
+constexpr std::chrono::seconds kRefusalLimit{1};  // for it to be read
 
 }  // namespace
 
@@ -88,7 +89,8 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
     const auto served = co_await port.link.serve(handle);
     const Error& why = served.error();
     log::info("connection from {}: {}", port.peer, why.message);
-    if (why.code == Errc::invalid_input || why.code == Errc::denied) refuse(port, why.message);
+    if (why.code == Errc::invalid_input || why.code == Errc::denied)
+        co_await refuse(port, why.message);
     if (ServedJob* job = find_job(port.job); job != nullptr && port.entered && !stopping_)
         job->closed(id, Clock::now());
     port.link.close();
@@ -98,10 +100,10 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
     if (!stopping_) changed(job);
 }
 
-void Daemon::refuse(Port& port, const std::string& why) {
-    flush();
-    port.link.send(encode(Refuse{why, false}));
-    port.link.shut_down_sending();
+/// Closed with bytes of it unread, TCP would take the refusal back.
+asio::awaitable<void> Daemon::refuse(Port& port, std::string why) {
+    port.link.send(encode(Refuse{std::move(why), false}));
+    co_await port.link.finish(after(kRefusalLimit));
 }
 
 Result<void> Daemon::on_frame(PortId id, Port& port, const FrameView& frame) {

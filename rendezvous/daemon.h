@@ -62,7 +62,7 @@ private:
     asio::awaitable<void> run_port(PortId id);
     Result<void> on_frame(PortId id, Port& port, const FrameView& frame);
     Result<void> first_frame(PortId id, Port& port, const FrameView& frame);
-    void refuse(Port& port, const std::string& why);
+    asio::awaitable<void> refuse(Port& port, std::string why);
     ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);

@@ -316,6 +316,22 @@ asio::awaitable<void> Link::flush() {
     while (socket_.is_open() && !queue_.empty()) co_await wake_flush_.async_wait(use_tuple);
 }
 
+asio::awaitable<void> Link::finish(Deadline deadline) {
+    {
+        DeadlineGuard flushing(wake_flush_, deadline);
+        while (socket_.is_open() && !queue_.empty() && !flushing.expired())
+            co_await wake_flush_.async_wait(use_tuple);
+    }
+    shut_down_sending();
+    buffer_.resize(std::max(buffer_.size(), kBufferBytesMin));
+    const auto room = asio::buffer(buffer_.data(), buffer_.size());
+    DeadlineGuard reading(socket_, deadline);
+    while (socket_.is_open() && !reading.expired()) {
+        const auto [error, bytes] = co_await socket_.async_read_some(room, use_tuple);
+        if (error) co_return;
+    }
+}
+
 void Link::close() noexcept {
     boost::system::error_code ignored;
     socket_.close(ignored);

@@ -57,6 +57,8 @@ public:
     /// Waits until everything queued was handed to the kernel, or the link is closed.
     asio::awaitable<void> flush();
 
+    /// Sends the end, and lets the peer read to it: waits until it closes, and drops what it still says.
+    asio::awaitable<void> finish(Deadline deadline);
     void close() noexcept;  ///< idempotent; receive() and run_writer() then end
     /// The peer reads to the end of what was sent, and then sees that there is no more.
     void shut_down_sending() noexcept;

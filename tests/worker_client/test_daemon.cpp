@@ -117,6 +117,22 @@ TEST_CASE("a daemon that comes later is found", "[client][daemon]") {
     CHECK(worker.world_size() == 1);
 }
 
+TEST_CASE("who takes a daemon's port while it is away ends nothing", "[client][daemon]") {
+    std::optional<FakeServer> daemon(FakeServer::daemon(1, kSecret));
+    const std::string address = daemon->address();
+    const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1)));
+    const DaemonVariables variables(address);
+    Worker worker;
+    daemon.reset();
+    {
+        const FakeServer squatter = FakeServer::daemon(1, std::string(32, 'x'), "test", port);
+        REQUIRE(squatter.saw("stranger"));
+    }
+    daemon.emplace(FakeServer::daemon(1, kSecret, "test", port));
+    worker.set("a", "b");
+    CHECK(worker.get("a") == "b");
+}
+
 TEST_CASE("callers do not notice that a daemon's connection was lost", "[client][daemon]") {
     FakeServer daemon = FakeServer::daemon(2, kSecret);
     const DaemonVariables variables(daemon.address());

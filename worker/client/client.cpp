@@ -87,8 +87,8 @@ Surroundings Client::inherited() const {
     return surroundings;
 }
 
-Outcome<FrameSocket> Client::dial(const Patience& patience) {
-    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, patience);
+Outcome<FrameSocket> Client::dial(const Patience& patience, bool again) {
+    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, again, patience);
     if (in_step()) return meet(patience);
     return FrameSocket::connect_unix(surroundings_.socket);
 }
@@ -124,7 +124,7 @@ Outcome<void> Client::start(const Patience& patience) {
     if (has_daemon())
         dialling.deadline =
             std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
-    Outcome<FrameSocket> socket = dial(dialling);
+    Outcome<FrameSocket> socket = dial(dialling, false);
     if (unmet_) return {};
     if (!socket) return std::unexpected(socket.error());
     Bytes opening;

@@ -133,7 +133,7 @@ private:
     bool in_step() const { return surroundings_.step.has_value(); }
     // client.cpp: connection, and who reads
     void send_leave(std::string_view failure);
-    Outcome<FrameSocket> dial(const Patience& patience);
+    Outcome<FrameSocket> dial(const Patience& patience, bool again);
     Bytes opening_frame() const;
     Outcome<void> ensure_started(const Patience& patience);
     Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);

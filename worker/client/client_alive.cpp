@@ -58,7 +58,7 @@ void Client::reconnect(Lock& lock) {
         return close({DTRUN_CLOSED, "the daemon takes connections, but does not answer"});
     if (!answered_ && tick_.wait_for(lock, kMutePause) == std::cv_status::no_timeout) return;
     lock.unlock();
-    Outcome<FrameSocket> socket = dial(patience);
+    Outcome<FrameSocket> socket = dial(patience, true);
     if (!socket) {
         lock.lock();
         return close({DTRUN_CLOSED, socket.error().text});

@@ -22,7 +22,7 @@ Outcome<Credentials> read_credentials(const DaemonAddress& address) {
 }
 
 Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
-                                 const Patience& patience) {
+                                 bool known, const Patience& patience) {
     Retry retry(kPauseMin, kPauseMax);
     for (;;) {
         Outcome<FrameSocket> socket =
@@ -33,7 +33,8 @@ Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials
 
         const Failure problem = socket ? proved.error() : socket.error();
         const std::string who = fmt::format("DTRUN_SERVE='{}:{}'", address.host, address.port);
-        if (problem.code == DTRUN_REFUSED || problem.code == DTRUN_CANCELLED)
+        const bool is_final = problem.code == DTRUN_REFUSED && !known;
+        if (is_final || problem.code == DTRUN_CANCELLED)
             return failure(problem.code, "{}: {}", who, problem.text);
         if (const auto paused = retry.wait(patience); !paused)
             return failure(paused.error().code, "{}: {} (DTRUN_SERVER_TIMEOUT)", who, problem.text);

@@ -16,9 +16,10 @@ Outcome<Credentials> read_credentials(const DaemonAddress& address);
 
 /// Connects and proves, both ways, without encryption (docs/PROTOCOL.md). A daemon that is not
 /// there or goes away is tried again until patience ends.
-/// Failures: timed_out, refused (another secret, job or protocol), cancelled
+/// \param known  it has proved itself before: what there is now and cannot, is not it, and may go again
+/// Failures: timed_out, refused (another secret, job or protocol; not if it is known), cancelled
 Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
-                                 const Patience& patience);
+                                 bool known, const Patience& patience);
 
 /// Numeric address of our end.
 std::string local_address(const FrameSocket& socket);
