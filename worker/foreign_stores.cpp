@@ -1,5 +1,7 @@
 #include "worker/foreign_stores.h"
 
+#include "base/net.h"
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <algorithm>
@@ -31,7 +33,11 @@ bool has_rank_0(const Assign& assign) {
 }
 
 ForeignStores::ForeignStores(asio::any_io_executor executor, RelayedStore::Send send)
-    : executor_(executor), relayed_(std::move(send)), torch_(executor), horovod_(executor) {}
+    : executor_(executor),
+      relayed_(std::move(send)),
+      users_(relayed_),
+      torch_(executor),
+      horovod_(executor) {}
 
 Result<void> ForeignStores::open(bool torch_proxy) {
     const auto port = horovod_.listen();
@@ -57,6 +63,9 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
         torch_.begin(relayed_, assign.world_size, {});
         return {};
     }
+    if (torch == TorchStore::agent && !has_rank_0(assign))
+        users_.answer_for(
+            address_towards(assign.master_address));  // from where our ranks come to it
     if (torch == TorchStore::rank0 || !has_rank_0(assign)) {
         // Rank 0 may listen on that port now, or is elsewhere.
         torch_.end();
@@ -72,7 +81,9 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
         torch_listens_ = true;
     }
     auto store = std::make_unique<LocalStore>(executor_);
-    torch_.begin(*store, assign.world_size, assign.peers);
+    const auto ask = [this](const tcp::endpoint& there, const tcp::endpoint& here,
+                            DistantUsers::Told told) { users_.ask(there, here, std::move(told)); };
+    torch_.begin(*store, assign.world_size, {assign.peers, ask});
     local_ = std::move(store);
     return {};
 }

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "rendezvous/messages.h"
+#include "worker/stores/distant_user.h"
 #include "worker/stores/horovod_server.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"
@@ -54,6 +55,7 @@ private:
 
     asio::any_io_executor executor_;
     RelayedStore relayed_;
+    DistantUsers users_;
     std::unique_ptr<LocalStore> local_;  ///< of torch, in this generation
     TcpStoreServer torch_;
     bool torch_listens_ = false;

@@ -82,8 +82,9 @@ asio::awaitable<void> HorovodServer::accept_loop() {
         // Loopback is everybody's who has an account here.
         const PeerUser user = peer_user(*socket);
         if (user == PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
-        if (user == PeerUser::other && !std::exchange(told_of_strangers_, true))
-            log::warn("Horovod's store: turned away another user of this host");
+        const bool stranger = user == PeerUser::other || user == PeerUser::unknown;
+        if (stranger && !std::exchange(told_of_strangers_, true))
+            log::warn("Horovod's store: turned away {}", describe(user));
     }
 }
 

@@ -12,7 +12,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -116,7 +115,9 @@ std::string proc_v6(const tcp::endpoint& end) {
 }
 
 Found search_proc(const char* path, const std::string& here, const std::string& there) {
-    std::ifstream table(path);
+    const auto text = read_file(path);
+    if (!text) return std::nullopt;
+    std::istringstream table(*text);
     std::string line;
     if (!std::getline(table, line)) return std::nullopt;  // the titles
     while (std::getline(table, line)) {
@@ -146,12 +147,23 @@ Found look_into_proc(const tcp::endpoint& here, const tcp::endpoint& there) {
 
 PeerUser peer_user(const tcp::socket& socket) {
     boost::system::error_code error;
-    const tcp::endpoint there = socket.local_endpoint(error);
+    const tcp::endpoint far = socket.local_endpoint(error);
     if (error) return PeerUser::gone;
-    const tcp::endpoint here = socket.remote_endpoint(error);
+    const tcp::endpoint near = socket.remote_endpoint(error);
     if (error) return PeerUser::gone;
-    if (const Found told = ask_kernel(here, there)) return *told;
-    return look_into_proc(here, there).value_or(PeerUser::ours);
+    return user_of(near, far);
+}
+
+PeerUser user_of(const tcp::endpoint& near, const tcp::endpoint& far) {
+    if (const Found told = ask_kernel(near, far)) return *told;
+    return look_into_proc(near, far).value_or(PeerUser::unknown);
+}
+
+std::string_view describe(PeerUser user) {
+    if (user == PeerUser::unknown)
+        return "a process of which nobody can tell whose it is (neither sock_diag nor "
+               "/proc/net/tcp)";
+    return "another user of this host";
 }
 
 }  // namespace dtrun

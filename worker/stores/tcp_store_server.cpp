@@ -43,6 +43,11 @@ std::string canonical(const std::string& text) {
     return error ? text : numeric(address);
 }
 
+bool has_hung_up(tcp::socket& socket) {
+    char byte = 0;
+    return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 std::string describe(const TcpStoreSession::Waiting& waiting) {
     const std::string key = shown_torch_key(waiting.key);
     if (waiting.barrier) return fmt::format("torch's store: barrier {}", key);
@@ -93,8 +98,7 @@ Result<void> TcpStoreServer::listen(Fd bound) {
     return {};
 }
 
-void TcpStoreServer::begin(JobStore& store, std::uint32_t world_size,
-                           std::vector<std::string> peers) {
+void TcpStoreServer::begin(JobStore& store, std::uint32_t world_size, Peers peers) {
     close_all();
     store_ = &store;
     world_size_ = world_size;
@@ -104,7 +108,8 @@ void TcpStoreServer::begin(JobStore& store, std::uint32_t world_size,
     own_.clear();
     for (const InterfaceAddress& own : interface_addresses()) own_.insert(canonical(own.address));
     peers_.clear();
-    for (const std::string& peer : peers) peers_.insert(canonical(peer));
+    for (const std::string& peer : peers.addresses) peers_.insert(canonical(peer));
+    ask_user_ = std::move(peers.ask);
 }
 
 asio::awaitable<void> TcpStoreServer::accept_loop() {
@@ -126,19 +131,46 @@ bool TcpStoreServer::is_from_here(const tcp::socket& socket, const std::string& 
 void TcpStoreServer::admit(tcp::socket socket) {
     if (store_ == nullptr) return;
     std::string address = remote_address(socket);
-    const bool from_here = is_from_here(socket, address);
-    const PeerUser user = from_here ? peer_user(socket) : PeerUser::ours;
-    if (user == PeerUser::gone) return;
-    if (user == PeerUser::other || (!from_here && !peers_.contains(address))) {
-        if (turned_away_.size() < kTurnedAwayMax && turned_away_.insert(address).second)
-            log::warn("torch's store: turned away {}: only {} may connect",
-                      from_here ? "another user of this host" : address,
-                      from_here ? "the job's own" : "the job's hosts");
-        return;
-    }
-    if (connections_.size() >= kConnectionsOfAll + kConnectionsOfRank * world_size_)
+    if (connections_.size() + asked_about_.size() >=
+        kConnectionsOfAll + kConnectionsOfRank * world_size_)
         return complain(
             fmt::format("torch's store: {} connections are too many", connections_.size()));
+    if (!is_from_here(socket, address)) return ask_whose(std::move(socket), std::move(address));
+    const PeerUser user = peer_user(socket);
+    if (user == PeerUser::ours) return enter(std::move(socket), std::move(address), true);
+    if (user != PeerUser::gone) turn_away(describe(user), "only the job's own may connect");
+}
+
+/// Who speaks this protocol cannot be asked who he is; his host can. What he says is read after that.
+void TcpStoreServer::ask_whose(tcp::socket socket, std::string address) {
+    if (!peers_.contains(address) || !ask_user_)
+        return turn_away(address, "only the job's hosts may connect");
+    boost::system::error_code gone;
+    const tcp::endpoint there = socket.remote_endpoint(gone);
+    const tcp::endpoint here = socket.local_endpoint(gone);
+    if (gone) return;
+    const auto asked = std::make_shared<tcp::socket>(std::move(socket));
+    asked_about_.insert(asked);
+    const std::weak_ptr<tcp::socket> still(asked);
+    ask_user_(there, here, [this, still, address](PeerUser user) {
+        const auto waiting = still.lock();
+        if (!waiting || asked_about_.erase(waiting) == 0) return;
+        if (user == PeerUser::ours) return enter(std::move(*waiting), address, false);
+        if (has_hung_up(*waiting)) return;  // then there is nothing to be found
+        turn_away(address, user == PeerUser::unknown
+                               ? "dtrun's agent there has not said in time whose that process is"
+                               : "no process of the job's user there has that connection (behind "
+                                 "the network of a container, use --store rank0)");
+    });
+}
+
+/// Each once: strangers could fill the log.
+void TcpStoreServer::turn_away(std::string_view who, std::string_view why) {
+    if (turned_away_.size() < kTurnedAwayMax && turned_away_.emplace(who).second)
+        log::warn("torch's store: turned away {}: {}", who, why);
+}
+
+void TcpStoreServer::enter(tcp::socket socket, std::string address, bool from_here) {
     const auto connection = std::make_shared<Connection>(std::move(socket));
     connection->address = std::move(address);
     connection->from_here = from_here;
@@ -235,6 +267,7 @@ void TcpStoreServer::close(Connection& connection) noexcept {
 
 /// Nobody waits any more when this returns.
 void TcpStoreServer::close_all() noexcept {
+    asked_about_.clear();
     for (const Shared& connection : connections_) {
         close(*connection);
         connection->session.reset();

@@ -6,11 +6,14 @@
 #include "base/task_group.h"
 #include "rendezvous/messages.h"
 #include "worker/stores/job_store.h"
+#include "worker/stores/peer_user.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun {
@@ -27,10 +30,18 @@ public:
     /// Takes over a bound socket and listens. Errc: internal
     Result<void> listen(Fd bound);
 
+    /// Finds out whose a connection from another host is, by its ends there and here; tells later.
+    using AskUser = std::function<void(const tcp::endpoint&, const tcp::endpoint&,
+                                       std::function<void(PeerUser)>)>;
+    /// Who may connect besides processes of this machine.
+    struct Peers {
+        std::vector<std::string> addresses;  ///< numeric
+        AskUser ask;  ///< must say that it is a process of ours; if none, nobody is
+    };
+
     /// A generation begins: connections of the one before are closed, and `store` is empty. Before
     /// the first nobody is served.
-    /// \param peers  numeric addresses that may connect besides those of this machine
-    void begin(JobStore& store, std::uint32_t world_size, std::vector<std::string> peers);
+    void begin(JobStore& store, std::uint32_t world_size, Peers peers);
 
     /// Stops listening, and closes what there is; listen() may follow.
     void end() noexcept;
@@ -48,6 +59,9 @@ private:
 
     asio::awaitable<void> accept_loop();
     void admit(tcp::socket socket);
+    void ask_whose(tcp::socket socket, std::string address);
+    void turn_away(std::string_view who, std::string_view why);
+    void enter(tcp::socket socket, std::string address, bool from_here);
     bool is_from_here(const tcp::socket& socket, const std::string& address) const;
     asio::awaitable<void> serve(Shared connection);
     asio::awaitable<void> write_rest(Shared connection);
@@ -65,7 +79,9 @@ private:
     std::uint32_t world_size_ = 0;
     std::set<std::string> own_;    ///< addresses of this machine
     std::set<std::string> peers_;  ///< and of the job's other hosts
-    std::set<std::string> turned_away_;
+    AskUser ask_user_;
+    std::set<std::shared_ptr<tcp::socket>> asked_about_;
+    std::set<std::string, std::less<>> turned_away_;
     std::set<Shared> connections_;
     std::vector<std::weak_ptr<Connection>> undecided_;  ///< see TcpStoreSession::reconsider()
     bool more_ranks_ = false;  ///< than the job has: the program starts some itself

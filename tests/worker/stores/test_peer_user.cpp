@@ -1,9 +1,14 @@
 #include "tests/support/loop.h"
+#include "worker/stores/distant_user.h"
+#include "worker/stores/local_store.h"
 #include "worker/stores/peer_user.h"
 
+#include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
+#include <optional>
 
 namespace dtrun {
 namespace {
@@ -32,6 +37,25 @@ public:
 
 private:
     pid_t child_ = 0;
+};
+
+/// Two agents of a job, on one machine.
+struct TwoAgents {
+    explicit TwoAgents(asio::io_context& context) : io(context), store(context.get_executor()) {
+        there.answer_for("127.0.0.1");
+    }
+    /// Whose the connection is whose accepted end is `server`, as the agent at the other end says.
+    PeerUser whose(const tcp::socket& server) {
+        std::optional<PeerUser> user;
+        here.ask(server.remote_endpoint(), server.local_endpoint(),
+                 [&user](PeerUser told) { user = told; });
+        io.restart();
+        io.poll();
+        return user.value_or(PeerUser::unknown);
+    }
+    asio::io_context& io;
+    LocalStore store;
+    DistantUsers here{store}, there{store};
 };
 
 }  // namespace
@@ -71,6 +95,41 @@ TEST_CASE("nobody is taken for root because he has hung up", "[stores]") {
     CHECK(peer_user(server) == PeerUser::gone);
 }
 
+TEST_CASE("nobody is taken for us where the kernel cannot be asked", "[stores]") {
+    asio::io_context io;
+    auto [client, server] = socket_pair(io);
+    (void)fmt::format("{:08X}", 1U);  // a sanitizer needs descriptors to look at fmt's types first
+    // Out of descriptors, as a crowd of strangers may make us, neither way is open.
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    rlimit none = before;
+    none.rlim_cur = 0;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const PeerUser found = peer_user(server);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(found == PeerUser::unknown);
+    CHECK(describe(found).find("nobody can tell") != std::string_view::npos);
+    CHECK(peer_user(server) == PeerUser::ours);
+}
+
+TEST_CASE("the agent of another host says whose a connection from there is", "[stores]") {
+    asio::io_context io;
+    TwoAgents agents(io);
+    auto [client, server] = socket_pair(io);
+    auto [second_client, second_server] = socket_pair(io);
+    CHECK(agents.whose(server) == PeerUser::ours);
+    CHECK(agents.whose(second_server) == PeerUser::ours);
+    CHECK(agents.whose(server) == PeerUser::ours);
+    client.set_option(asio::socket_base::linger(true, 0));
+    const tcp::endpoint gone = client.local_endpoint();
+    client.close();
+    std::optional<PeerUser> user;
+    agents.here.ask(gone, server.local_endpoint(), [&user](PeerUser told) { user = told; });
+    io.restart();
+    io.poll();
+    CHECK(user == PeerUser::other);
+}
+
 TEST_CASE("another user is not taken for us", "[stores]") {
     if (::geteuid() != 0) {
         WARN("SKIPPED: needs root to be somebody else");
@@ -82,6 +141,7 @@ TEST_CASE("another user is not taken for us", "[stores]") {
     const OtherUser other(acceptor, kNobody);
     tcp::socket server = acceptor.accept();
     CHECK(peer_user(server) == PeerUser::other);
+    CHECK(TwoAgents(io).whose(server) == PeerUser::other);
 }
 
 }  // namespace dtrun

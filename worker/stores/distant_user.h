@@ -1,0 +1,38 @@
+#pragma once
+
+#include "worker/stores/job_store.h"
+#include "worker/stores/peer_user.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace dtrun {
+
+/// Whose the connections are that come from other hosts of the job: their agents know, and are asked by
+/// queues in the job's store, one for each address.
+///
+/// Thread: one. Lifetime: `store` outlives it.
+class DistantUsers {
+public:
+    using Told = std::function<void(PeerUser)>;
+
+    explicit DistantUsers(JobStore& store) : store_(store) {}
+
+    /// In each generation of the store: answers who asks about connections from `address`, numeric and of
+    /// this machine.
+    void answer_for(const std::string& address);
+
+    /// \param there, here  the ends of a connection from another host of the job to this one
+    /// \param told  called later, unless the generation ends first; unknown if nobody answers
+    void ask(const tcp::endpoint& there, const tcp::endpoint& here, Told told);
+
+private:
+    void answer(const std::string& address, std::string_view question);
+
+    JobStore& store_;
+    std::uint64_t questions_ = 0;
+};
+
+}  // namespace dtrun
