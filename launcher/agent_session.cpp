@@ -12,11 +12,11 @@ AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& even
       port_(port),
       events_(events) {}
 
-asio::awaitable<void> AgentSession::run() {
+asio::awaitable<void> AgentSession::run(Backpressure* towards) {
     const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
         return this->handle(frame);
     };
-    const auto served = co_await link_.serve(handle);
+    const auto served = co_await link_.serve(handle, towards);
     if (served.error().code == Errc::cancelled) co_return;
     link_.close();
     events_.agent_closed(*this, served.error());

@@ -47,7 +47,8 @@ class AgentSession {
 public:
     AgentSession(Connection connection, PortId port, AgentEvents& events);
 
-    asio::awaitable<void> run();
+    /// \param towards  as Link::serve()'s
+    asio::awaitable<void> run(Backpressure* towards);
     asio::awaitable<void> run_writer() { return link_.run_writer(); }
     Link& link() { return link_; }
     const Link& link() const { return link_; }

@@ -239,6 +239,12 @@ void Head::to_port(PortId port, FrameType type, std::string_view payload) {
     if (session != ports_.end()) session->second->link().send_soon(type, payload);
 }
 
+void Head::share_with_port(PortId port, FrameType type, std::string_view payload,
+                           const SharedBytes& rest) {
+    const auto session = ports_.find(port);
+    if (session != ports_.end()) session->second->link().send_soon(type, payload, rest);
+}
+
 void Head::to_root(FrameType type, std::string_view payload) {
     if (uplink_) uplink_->send(type, payload);  // else it is here
 }

@@ -40,7 +40,7 @@ namespace dtrun {
 /// events to them and orders from them.
 ///
 /// Thread: the io_context's, the only one. Lifetime: `spec` outlives it; run() once.
-class Head final : private AgentEvents, private Outbox, private UplinkEvents {
+class Head final : private AgentEvents, private Outbox, private UplinkEvents, private Backpressure {
 public:
     Head(asio::io_context& io, const JobSpec& spec);
     ~Head() override;
@@ -145,6 +145,8 @@ private:
     void lost(std::uint32_t host, const std::string& why);
     void beat();
     void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void share_with_port(PortId port, FrameType type, std::string_view payload,
+                         const SharedBytes& rest) override;
     void to_root(FrameType type, std::string_view payload) override;
 
     // Where the ranks meet (head_meeting.cpp).
@@ -165,6 +167,8 @@ private:
     Result<void> daemon_exchanged(const FrameView& frame) override;
     void daemon_is_back() override;
     Heartbeat progress() override;
+    bool is_full() const override;  ///< what goes up to the daemon
+    asio::awaitable<void> room() override;
     void daemon_lost(const Error& why) override;
     bool may_be_collateral(const Exited& exited) const;
     asio::awaitable<void> believe_later(std::uint32_t host, Exited exited);

@@ -107,6 +107,14 @@ void Head::daemon_is_back() {
     relay_->resend();
 }
 
+bool Head::is_full() const {
+    return uplink_ && uplink_->is_full();
+}
+
+asio::awaitable<void> Head::room() {
+    if (uplink_) co_await uplink_->room();
+}
+
 Heartbeat Head::progress() {
     return relay_->summary();
 }

@@ -363,7 +363,7 @@ void Head::admit(Connection connection) {
 }
 
 asio::awaitable<void> Head::run_session(std::list<AgentSession>::iterator session) {
-    co_await session->run();
+    co_await session->run(static_cast<Backpressure*>(this));
 }
 
 void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {

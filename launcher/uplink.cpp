@@ -41,7 +41,7 @@ asio::awaitable<void> Uplink::keep_connected() {
         target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
     Result<void> served;
     while (connection) {
-        link_ = std::make_unique<Link>(std::move(*connection));
+        link_ = std::make_shared<Link>(std::move(*connection));
         TaskGroup writer(executor_);
         writer.spawn(link_->run_writer());
         link_->send(encode(enter_));
@@ -144,6 +144,11 @@ void Uplink::beat() {
 
 void Uplink::send(FrameType type, std::string_view payload) {
     if (link_ && link_->is_open()) link_->send_soon(type, payload);
+}
+
+asio::awaitable<void> Uplink::room() {
+    const std::shared_ptr<Link> link = link_;
+    if (link) co_await link->room();
 }
 
 void Uplink::accept(std::uint64_t generation) {

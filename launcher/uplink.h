@@ -39,7 +39,7 @@ struct UplinkOptions {
 ///
 /// Thread: the executor's. Lifetime: `events` outlives it; the owner calls leave(), and stops the task
 /// of run().
-class Uplink {
+class Uplink final : public Backpressure {
 public:
     Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
            UplinkEvents& events);
@@ -48,7 +48,9 @@ public:
     asio::awaitable<void> run(Enter enter);
 
     void send(FrameType type, std::string_view payload);  ///< dropped while there is no connection
-    void accept(std::uint64_t generation);                ///< our ranks have ended
+    bool is_full() const override { return link_ && link_->is_full(); }
+    asio::awaitable<void> room() override;
+    void accept(std::uint64_t generation);  ///< our ranks have ended
     /// The last words; waits until they have arrived: a moment, or if the ranks have finished and
     /// there is no connection just now, for the daemon to be back.
     asio::awaitable<void> leave(bool finished, std::string why);
@@ -70,7 +72,7 @@ private:
     UplinkOptions options_;
     UplinkEvents& events_;
     Enter enter_;
-    std::unique_ptr<Link> link_;
+    std::shared_ptr<Link> link_;  ///< with whoever waits for room
     Pulse pulse_;
     asio::steady_timer over_;  ///< cancelled when run() ends
     bool running_ = false;

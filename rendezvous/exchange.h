@@ -17,6 +17,11 @@ class Outbox {
 public:
     virtual ~Outbox() = default;
     virtual void to_port(PortId port, FrameType type, std::string_view payload) = 0;
+    /// The same for a payload that ends with bytes which go to others as well, and are large.
+    virtual void share_with_port(PortId port, FrameType type, std::string_view payload,
+                                 const SharedBytes& rest) {
+        to_port(port, type, std::string(payload) + *rest);
+    }
     /// Towards the root; never called by a Hub.
     virtual void to_root(FrameType type, std::string_view payload) = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -71,6 +72,9 @@ std::array<char, FrameHeader::kBytes> encode_header(const FrameHeader& header);
 /// Errc: invalid_input for a payload above kPayloadBytesMax, type 0, or non-zero reserved bytes.
 /// \param bytes  at least FrameHeader::kBytes
 Result<FrameHeader> decode_header(std::string_view bytes);
+
+/// Bytes that several connections send.
+using SharedBytes = std::shared_ptr<const Bytes>;
 
 /// One whole frame; `payload` must be at most kPayloadBytesMax.
 Bytes encode_frame(FrameType type, std::string_view payload);

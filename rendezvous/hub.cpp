@@ -8,6 +8,8 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kAnswersMax = 64;  // of one client, remembered
+/// Results that are worth being kept once for all who get them.
+constexpr std::size_t kSharedBytesMin = 16u << 10;
 constexpr std::size_t kReasonBytesMax = 4'096;
 constexpr std::size_t kFenceNamesMax = 65'536;  // of one generation
 
@@ -259,8 +261,12 @@ void Hub::end_fence(const Fenced& fenced) {
         if (journal_ != nullptr) journal_->fence_completed(fenced);
     }
     const auto ended = fences_.end(fenced);
+    SharedBytes shared;
+    if (frame.size() >= kSharedBytesMin) shared = std::make_shared<const Bytes>(payload_of(frame));
     for (const auto& [id, port] : ports_) {
-        if (port.kind == PortKind::subtree)
+        if (port.kind == PortKind::subtree && shared)
+            outbox_.share_with_port(id, FrameType::fenced, "", shared);
+        else if (port.kind == PortKind::subtree)
             outbox_.to_port(id, FrameType::fenced, payload_of(frame));
         else if (port.rank != kNoRank)
             for (const Fenced& one : ended)

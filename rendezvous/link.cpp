@@ -21,7 +21,23 @@ constexpr std::chrono::milliseconds kJustHeard{1'000};
 constexpr std::chrono::milliseconds kLastAnswer{800};
 /// So old is the last answer of a machine that is there, if it is busy.
 constexpr std::chrono::milliseconds kAnswersWithin{1'500};
+/// A full peer that takes nothing for so long is heard all the same.
+constexpr std::chrono::seconds kStalled{1};
 constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS of Linux 6.15, which headers may lack
+
+/// Whether a frame is one of as many as its receiver wants: it has asked for it, or been asked.
+bool is_asked_for(FrameType type) {
+    switch (type) {
+        case FrameType::request:
+        case FrameType::reply:
+        case FrameType::fence:
+        case FrameType::fenced:
+        case FrameType::output:
+            return true;
+        default:
+            return false;
+    }
+}
 
 StreamSocket prepared(tcp::socket socket) {
     const int fd = socket.native_handle();
@@ -54,7 +70,9 @@ Link::Link(StreamSocket socket, std::optional<Sealing> sealing)
     : socket_(std::move(socket)),
       sealing_(std::move(sealing)),
       wake_writer_(socket_.get_executor(), asio::steady_timer::time_point::max()),
-      wake_flush_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
+      wake_flush_(socket_.get_executor(), asio::steady_timer::time_point::max()),
+      wake_room_(socket_.get_executor(), asio::steady_timer::time_point::max()),
+      stalled_(socket_.get_executor()) {
     boost::system::error_code ignored;
     socket_.non_blocking(true, ignored);
     close_on_exec(socket_.native_handle());
@@ -66,10 +84,16 @@ void Link::make_room() {
               buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());
     used_ -= parsed_;
     parsed_ = 0;
+    // A large frame has passed, and what came after it was small.
+    if (used_ == 0 && buffer_.size() > kBufferBytesUsual && !std::exchange(large_came_, false)) {
+        buffer_.resize(kBufferBytesUsual);
+        buffer_.shrink_to_fit();
+    }
     std::size_t wanted = std::max(buffer_.size(), kBufferBytesMin);
     if (used_ >= FrameHeader::kBytes) {
         const auto header = decode_header({buffer_.data(), used_});
         if (header) wanted = std::max(wanted, FrameHeader::kBytes + header->payload_bytes);
+        large_came_ |= header && FrameHeader::kBytes + header->payload_bytes > kBufferBytesUsual;
     }
     if (buffer_.size() < wanted) buffer_.resize(wanted);
 }
@@ -86,7 +110,7 @@ asio::awaitable<Result<void>> Link::receive() {
         const auto [error, bytes] = co_await socket_.async_read_some(room, use_tuple);
         if (cut_off_)
             co_return fail(Errc::closed, "cut off: it has not read {} MiB that wait for it",
-                           kQueuedBytesMax >> 20);
+                           kUnaskedBytesMax >> 20);
         if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "link closed");
         if (error == asio::error::eof) co_return fail(Errc::closed, "connection closed");
         if (error) co_return fail(Errc::closed, "connection lost: {}", error.message());
@@ -122,8 +146,11 @@ Result<std::optional<FrameView>> Link::next() {
     return frame;
 }
 
-asio::awaitable<Result<void>> Link::serve(std::function<Result<void>(const FrameView&)> handle) {
+asio::awaitable<Result<void>> Link::serve(std::function<Result<void>(const FrameView&)> handle,
+                                          Backpressure* towards) {
     for (;;) {
+        if ((is_full() && !heard_though_full_) || (towards != nullptr && towards->is_full()))
+            co_await wait_for_room(towards);
         const auto frame = next();
         if (!socket_.is_open()) co_return fail(Errc::cancelled, "link closed");
         if (!frame) co_return std::unexpected(frame.error());
@@ -137,14 +164,67 @@ asio::awaitable<Result<void>> Link::serve(std::function<Result<void>(const Frame
     }
 }
 
+/// Whoever takes nothing for a while although its link is full may be waiting for us to read: all its
+/// threads send and none receives. It is heard then, up to a limit; one that is stopped says nothing,
+/// so that hearing it costs nothing.
+asio::awaitable<void> Link::wait_for_room(Backpressure* towards) {
+    hold_ = Hold::elsewhere;
+    while (socket_.is_open() && towards != nullptr && towards->is_full()) co_await towards->room();
+    hold_ = Hold::here;
+    while (socket_.is_open() && is_full() && !heard_though_full_) {
+        const std::uint64_t taken_before = taken_bytes_;
+        stalled_.expires_after(kStalled);
+        co_await stalled_.async_wait(use_tuple);
+        heard_though_full_ = taken_bytes_ == taken_before && queued_bytes_ <= kUnaskedBytesMax;
+    }
+    hold_ = Hold::none;
+    last_heard_ = Clock::now();  // what it has said meanwhile is still to be read
+}
+
+asio::awaitable<void> Link::room() {
+    while (socket_.is_open() && is_full()) co_await wake_room_.async_wait(use_tuple);
+}
+
+Deadline Link::last_heard() const {
+    switch (hold_) {
+        case Hold::none:
+            break;
+        case Hold::here:
+            return std::max(last_heard_, last_taken_);
+        case Hold::elsewhere:
+            return Clock::now();  // it is not for us to say that it is silent
+    }
+    return last_heard_;
+}
+
 void Link::enqueue(Item item) {
-    queued_bytes_ += item.bytes.size() - item.offset + item.pipe_bytes;
+    const std::size_t bytes = item.unsent_bytes();
+    const bool asked = item.asked;
     queue_.push_back(std::move(item));
-    if (queued_bytes_ <= kQueuedBytesMax) return;
+    queued(bytes, asked);
+}
+
+/// So much more is in the queue.
+void Link::queued(std::size_t bytes, bool asked) {
+    queued_bytes_ += bytes;
+    if (!asked) unasked_bytes_ += bytes;
+    if (unasked_bytes_ <= kUnaskedBytesMax) return;
     cut_off_ = true;
     drop_queue();
     boost::system::error_code ignored;
     socket_.shutdown(StreamSocket::shutdown_both, ignored);
+}
+
+/// The socket has taken so much of an item.
+void Link::taken(const Item& item, std::size_t bytes) {
+    queued_bytes_ -= bytes;
+    if (!item.asked) unasked_bytes_ -= bytes;
+    taken_bytes_ += bytes;
+    if (hold_ == Hold::here) last_taken_ = Clock::now();
+    if (is_full()) return;
+    heard_though_full_ = false;
+    if (hold_ == Hold::here) stalled_.cancel();
+    wake_room_.cancel();
 }
 
 void Link::wake_writer() {
@@ -154,12 +234,10 @@ void Link::wake_writer() {
 
 void Link::send(Bytes frame) {
     if (broken_) return;
-    if (sealing_) {
-        Bytes sealed;
-        sealing_->out.seal(frame, sealed);
-        frame = std::move(sealed);
-    }
-    enqueue(Item{std::move(frame), 0, -1, 0, {}});
+    Item item;
+    item.asked = is_asked_for(static_cast<FrameType>(frame[4]));
+    item.bytes = std::move(frame);
+    enqueue(std::move(item));
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
     wake_writer();
 }
@@ -176,43 +254,65 @@ void Link::send(FrameType type, std::string_view payload) {
     const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     const auto sent = static_cast<std::size_t>(std::max<ssize_t>(n, 0));
     if (sent == header.size() + payload.size()) return;
-    Item rest{encode_frame(type, payload), sent, -1, 0, {}};
+    Item rest;
+    rest.bytes = encode_frame(type, payload);
+    rest.offset = sent;
+    rest.asked = is_asked_for(type);
     enqueue(std::move(rest));
     wake_writer();  // it finds out what is wrong, if it is more than a full socket
 }
 
 void Link::send_soon(FrameType type, std::string_view payload) {
     if (broken_) return;
-    if (sealing_) {
-        Bytes sealed;
-        sealing_->out.seal(encode_frame(type, payload), sealed);
-        enqueue(Item{std::move(sealed), 0, -1, 0, {}});
-        return wake_writer();
+    const bool asked = is_asked_for(type);
+    const auto fits = [&](const Item& last) {
+        return last.pipe < 0 && !last.sent && !last.sealed && !last.rest && last.asked == asked &&
+               last.bytes.size() + payload.size() < kBatchBytes;
+    };
+    if (queue_.empty() || !fits(queue_.back())) {
+        queue_.emplace_back();
+        queue_.back().asked = asked;
     }
-    const auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
-    const bool fits = !queue_.empty() && queue_.back().pipe < 0 && !queue_.back().sent &&
-                      queue_.back().bytes.size() + payload.size() < kBatchBytes;
-    if (!fits) enqueue(Item{});
-    if (broken_) return;
     Bytes& batch = queue_.back().bytes;
+    const auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
     batch.append(header.data(), header.size());
     batch.append(payload);
-    queued_bytes_ += header.size() + payload.size();
+    queued(header.size() + payload.size(), asked);
+    wake_writer();
+}
+
+void Link::send_soon(FrameType type, std::string_view payload, SharedBytes rest) {
+    if (broken_) return;
+    const auto bytes = static_cast<std::uint32_t>(payload.size() + rest->size());
+    const auto header = encode_header({type, bytes});
+    Item item;
+    item.bytes.assign(header.data(), header.size());
+    item.bytes.append(payload);
+    item.rest = std::move(rest);
+    item.asked = is_asked_for(type);
+    enqueue(std::move(item));
     wake_writer();
 }
 
 void Link::send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::function<void()> sent) {
     if (broken_) return;
-    Item item{std::move(header), 0, pipe, bytes, std::move(sent)};
-    if (sealing_) read_pipe_sealed(item);
+    Item item;
+    item.bytes = std::move(header);
+    item.asked = true;
+    item.pipe = pipe;
+    item.pipe_bytes = bytes;
+    item.sent = std::move(sent);
     enqueue(std::move(item));
     if (queue_.size() == 1 && write_queue() == Progress::done) return;
     wake_writer();
 }
 
-/// What is encrypted has to pass through us.
-void Link::read_pipe_sealed(Item& item) {
+/// Encrypts what is about to be sent: not sooner, since shared bytes are many connections' until then.
+/// What is in a pipe has to pass through us.
+void Link::seal(Item& item) {
+    const std::size_t before = item.unsent_bytes();
     Bytes plain = std::move(item.bytes);
+    if (item.rest) plain += *std::exchange(item.rest, nullptr);
     std::size_t at = plain.size();
     plain.resize(at + std::exchange(item.pipe_bytes, 0));
     const int pipe = std::exchange(item.pipe, -1);
@@ -225,6 +325,10 @@ void Link::read_pipe_sealed(Item& item) {
     broken_ |= at < plain.size();
     item.bytes.clear();
     sealing_->out.seal(plain, item.bytes);
+    item.sealed = true;
+    const std::size_t more = item.unsent_bytes() - before;
+    queued_bytes_ += more;
+    if (!item.asked) unasked_bytes_ += more;
 }
 
 Link::Progress Link::write_queue() {
@@ -234,7 +338,8 @@ Link::Progress Link::write_queue() {
     Progress progress = Progress::done;
     while (!queue_.empty()) {
         Item& item = queue_.front();
-        progress = write_bytes(item);
+        if (sealing_ && !item.sealed) seal(item);
+        progress = broken_ ? Progress::broken : write_bytes(item);
         if (progress == Progress::done) progress = write_pipe(item);
         if (progress != Progress::done) break;
         const std::function<void()> sent = std::move(item.sent);
@@ -251,19 +356,29 @@ Link::Progress Link::write_queue() {
 void Link::drop_queue() {
     broken_ = true;
     queue_.clear();
-    queued_bytes_ = 0;
+    queued_bytes_ = unasked_bytes_ = 0;
     wake_flush_.cancel();
+    wake_room_.cancel();
+    stalled_.cancel();
 }
 
 Link::Progress Link::write_bytes(Item& item) {
-    while (item.offset < item.bytes.size()) {
+    while (item.offset < item.bytes.size() + item.rest_bytes()) {
+        const std::size_t in_bytes = std::min(item.offset, item.bytes.size());
+        const std::size_t in_rest = item.offset - in_bytes;
+        iovec parts[2] = {{item.bytes.data() + in_bytes, item.bytes.size() - in_bytes}, {}};
+        if (item.rest)
+            parts[1] = {const_cast<char*>(item.rest->data()) + in_rest,
+                        item.rest->size() - in_rest};
+        msghdr message{};
+        message.msg_iov = parts;
+        message.msg_iovlen = item.rest ? 2 : 1;
         const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (item.pipe_bytes > 0 ? MSG_MORE : 0);
-        const ssize_t n = ::send(socket_.native_handle(), item.bytes.data() + item.offset,
-                                 item.bytes.size() - item.offset, flags);
+        const ssize_t n = ::sendmsg(socket_.native_handle(), &message, flags);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN ? Progress::blocked : Progress::broken;
         item.offset += static_cast<std::size_t>(n);
-        queued_bytes_ -= static_cast<std::size_t>(n);
+        taken(item, static_cast<std::size_t>(n));
     }
     return Progress::done;
 }
@@ -276,7 +391,7 @@ Link::Progress Link::write_pipe(Item& item) {
         if (n < 0) return errno == EAGAIN ? Progress::blocked : Progress::broken;
         if (n == 0) return Progress::broken;  // the caller promised more than the pipe held
         item.pipe_bytes -= static_cast<std::size_t>(n);
-        queued_bytes_ -= static_cast<std::size_t>(n);
+        taken(item, static_cast<std::size_t>(n));
     }
     return Progress::done;
 }
@@ -335,8 +450,12 @@ asio::awaitable<void> Link::finish(Deadline deadline) {
 void Link::close() noexcept {
     boost::system::error_code ignored;
     socket_.close(ignored);
+    queue_.clear();  // so that it is not full for ever
+    queued_bytes_ = unasked_bytes_ = 0;
     wake_writer_.cancel();
     wake_flush_.cancel();
+    wake_room_.cancel();
+    stalled_.cancel();
 }
 
 void Link::shut_down_sending() noexcept {

@@ -3,6 +3,7 @@
 #include "base/asio.h"
 #include "base/deadline.h"
 #include "base/result.h"
+#include "rendezvous/backpressure.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/sealing.h"
 
@@ -23,12 +24,17 @@ struct Connection {
 ///
 /// Sending never waits: bytes go out at once where the socket takes them and are queued otherwise.
 /// When it fails, what is queued is dropped, silently: receive() tells that the peer has gone, after
-/// everything that the peer had sent. A peer that lets kQueuedBytesMax wait is cut off.
+/// everything that the peer had sent.
+///
+/// Flow control: a link with more than kFullBytes unsent is full. serve() does not hear a peer whose
+/// link is full, for what it says next is likely to be answered. Only a peer that lets
+/// kUnaskedBytesMax wait of what it never asked for is cut off.
 ///
 /// Thread: the socket's. Lifetime: run_writer() must have ended before the link is destroyed.
-class Link {
+class Link final : public Backpressure {
 public:
-    static constexpr std::size_t kQueuedBytesMax = 128u << 20;
+    static constexpr std::size_t kFullBytes = 8u << 20;
+    static constexpr std::size_t kUnaskedBytesMax = 128u << 20;
 
     explicit Link(Connection connection);
     explicit Link(Unix::socket socket);
@@ -38,19 +44,27 @@ public:
     /// The next frame that has arrived, if any; valid until receive(). Errc: invalid_input
     Result<std::optional<FrameView>> next();
 
-    /// Gives every frame that arrives to `handle`, until the end.
+    /// Gives every frame that arrives to `handle`, until the end, unless this link is full.
+    /// \param towards  where `handle` sends what frames lead to besides the answer, if that can be
+    ///                 full as well; outlives the call
     /// \return why it ended: what `handle` returned, or closed, cancelled (by close()), invalid_input
-    asio::awaitable<Result<void>> serve(std::function<Result<void>(const FrameView&)> handle);
+    asio::awaitable<Result<void>> serve(std::function<Result<void>(const FrameView&)> handle,
+                                        Backpressure* towards = nullptr);
 
     void send(Bytes frame);
     /// The same for a frame that is not put together yet; cheapest when the socket takes it at once.
     void send(FrameType type, std::string_view payload);
     /// As send(), together with everything else that is sent before the loop comes round again.
     void send_soon(FrameType type, std::string_view payload);
+    /// As send_soon(), for a payload that ends with bytes which go to others as well: they are kept
+    /// once.
+    void send_soon(FrameType type, std::string_view payload, SharedBytes rest);
     /// Sends `header` and then `bytes` bytes straight from a pipe to the socket.
     /// \param pipe  must hold that many bytes, and nobody may read it until `sent` is called
     void send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::function<void()> sent);
     std::size_t queued_bytes() const { return queued_bytes_; }
+    bool is_full() const override { return queued_bytes_ > kFullBytes; }
+    asio::awaitable<void> room() override;
 
     /// Sends what is queued whenever the socket takes it; ends when the link is closed.
     asio::awaitable<void> run_writer();
@@ -63,7 +77,9 @@ public:
     /// The peer reads to the end of what was sent, and then sees that there is no more.
     void shut_down_sending() noexcept;
     bool is_open() const { return socket_.is_open(); }
-    Deadline last_heard() const { return last_heard_; }  ///< when bytes last arrived
+    /// When the peer last gave a sign of life: bytes that arrived or, while it is not heard because it
+    /// has to read first, that it took.
+    Deadline last_heard() const;
     /// Whether the peer's machine answers ours, and packets between us go missing, since we last
     /// heard of it. Exact only if asked about every half second.
     bool loses_packets();
@@ -72,34 +88,58 @@ public:
     bool machine_answers();
 
 private:
+    /// `bytes`, then `rest`, then what is in the pipe.
     struct Item {
-        Bytes bytes;
-        std::size_t offset = 0;
+        Bytes bytes{};
+        SharedBytes rest{};
+        std::size_t offset = 0;  ///< in `bytes` and `rest`
+        bool asked = false;      ///< for: as much as the peer wants
+        bool sealed = false;     ///< `bytes` are encrypted, and all there is
         int pipe = -1;
         std::size_t pipe_bytes = 0;
-        std::function<void()> sent;
+        std::function<void()> sent{};
+
+        std::size_t rest_bytes() const { return rest ? rest->size() : 0; }
+        std::size_t unsent_bytes() const {
+            return bytes.size() + rest_bytes() - offset + pipe_bytes;
+        }
     };
     enum class Progress { done, blocked, broken };
+    enum class Hold {
+        none,
+        here,      ///< this link is full
+        elsewhere  ///< where its frames lead to is
+    };
 
     Link(StreamSocket socket, std::optional<Sealing> sealing);
     void enqueue(Item item);
     void wake_writer();
     Progress write_queue();
     void drop_queue();
+    void queued(std::size_t bytes, bool asked);
+    void taken(const Item& item, std::size_t bytes);
+    void seal(Item& item);
     Progress write_bytes(Item& item);
     Progress write_pipe(Item& item);
-    void read_pipe_sealed(Item& item);
     void make_room();
+    asio::awaitable<void> wait_for_room(Backpressure* towards);
     Result<void> opened(std::size_t bytes);
 
     StreamSocket socket_;
     std::optional<Sealing> sealing_;
-    Bytes buffer_;            ///< frames; its size is what may be filled
-    std::size_t used_ = 0;    ///< bytes of buffer_ that were received
-    std::size_t parsed_ = 0;  ///< of those, returned by next()
-    Bytes sealed_;            ///< encrypted bytes of which the end of a record is missing
+    Bytes buffer_;             ///< frames; its size is what may be filled
+    std::size_t used_ = 0;     ///< bytes of buffer_ that were received
+    std::size_t parsed_ = 0;   ///< of those, returned by next()
+    bool large_came_ = false;  ///< a frame that buffer_ has grown for, not long ago
+    Bytes sealed_;             ///< encrypted bytes of which the end of a record is missing
     std::deque<Item> queue_;
     std::size_t queued_bytes_ = 0;
+    std::size_t unasked_bytes_ = 0;  ///< of these, that the peer has not asked for
+    std::uint64_t taken_bytes_ = 0;  ///< by the peer, ever
+    Deadline last_taken_{};
+    Hold hold_ = Hold::none;  ///< why the peer is not heard just now
+    /// It is full, and yet heard: perhaps it reads nothing because it first has to be read.
+    bool heard_though_full_ = false;
     bool writing_ = false;  ///< write_queue() is on the stack
     bool woken_ = false;    ///< the writer will look at the queue
     bool broken_ = false;   ///< a write has failed: nothing more can be sent
@@ -108,6 +148,8 @@ private:
     std::uint32_t repeated_ = 0;  ///< packets that TCP had to send again until last_heard_, about
     asio::steady_timer wake_writer_;
     asio::steady_timer wake_flush_;
+    asio::steady_timer wake_room_;  ///< cancelled when the link is not full any more
+    asio::steady_timer stalled_;    ///< the same, for serve(), which does not wait for ever
 };
 
 }  // namespace dtrun

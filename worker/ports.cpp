@@ -98,7 +98,7 @@ asio::awaitable<void> Ports::run_port(PortId id) {
     const std::function<Result<void>(const FrameView&)> handle = [this, &port](const FrameView& f) {
         return on_frame(port, f);
     };
-    const auto served = co_await port.link.serve(handle);
+    const auto served = co_await port.link.serve(handle, &head_);
     const Error& why = served.error();
     if (!port.is_agent && why.code == Errc::invalid_input)
         turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));

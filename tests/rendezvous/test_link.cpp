@@ -47,6 +47,18 @@ struct LinkPair {
     TaskGroup tasks;
 };
 
+asio::awaitable<void> serve(Link& link, std::function<Result<void>(const FrameView&)> handle,
+                            Backpressure* towards = nullptr) {
+    (void)co_await link.serve(std::move(handle), towards);
+}
+
+/// Everything that can happen without a wait.
+void poll(asio::io_context& io) {
+    io.restart();
+    while (io.poll() > 0) {
+    }
+}
+
 }  // namespace
 
 TEST_CASE("frames of any size arrive in order, also when the socket is full", "[link]") {
@@ -115,12 +127,77 @@ TEST_CASE("what is sent when a pipe's bytes have gone does not keep later frames
     CHECK(run_to_end(io, collect(*links.b, 1)) == std::vector<std::string>{"later"});
 }
 
-TEST_CASE("a peer that does not read is cut off once too much waits for it", "[link]") {
+TEST_CASE("who has much to read is not heard until it has read it, and loses nothing", "[link]") {
+    constexpr std::size_t kAsked = 100;
+    asio::io_context io;
+    LinkPair links(io);
+    std::size_t heard = 0;
+    const std::string large(1u << 20, 'x');
+    links.tasks.spawn(serve(*links.a, [&](const FrameView&) {
+        ++heard;
+        links.a->send_soon(FrameType::reply, large);
+        return Result<void>{};
+    }));
+    for (std::size_t i = 0; i < kAsked; ++i) links.b->send(encode_frame(FrameType::request, "?"));
+    poll(io);
+    CHECK(links.a->is_full());
+    CHECK(heard < kAsked / 2);  // what is unsent, and what the kernel holds
+    CHECK(links.a->queued_bytes() < Link::kFullBytes + 2 * large.size());
+    CHECK(run_to_end(io, collect(*links.b, kAsked)).size() == kAsked);
+    CHECK(heard == kAsked);
+    CHECK_FALSE(links.a->is_full());
+}
+
+TEST_CASE("nobody is heard whose frames lead to a link that is full", "[link]") {
+    asio::io_context io;
+    LinkPair below(io), above(io);
+    const std::string large(1u << 20, 'x');
+    std::size_t heard = 0;
+    while (!above.a->is_full()) above.a->send(encode_frame(FrameType::request, large));
+    below.tasks.spawn(serve(
+        *below.a,
+        [&](const FrameView&) {
+            ++heard;
+            return Result<void>{};
+        },
+        above.a.get()));
+    below.b->send(encode_frame(FrameType::request, "?"));
+    poll(io);
+    CHECK(heard == 0);
+    // It is not silent, for nobody listens to it.
+    CHECK(Clock::now() - below.a->last_heard() < std::chrono::milliseconds(500));
+    run_to_end(io, collect(*above.b, 9));
+    poll(io);
+    CHECK(heard == 1);
+
+    while (!above.a->is_full()) above.a->send(encode_frame(FrameType::request, large));
+    below.b->send(encode_frame(FrameType::request, "?"));
+    poll(io);
+    CHECK(heard == 1);
+    above.a->close();  // what comes now leads nowhere, but nobody waits for that
+    poll(io);
+    CHECK(heard == 2);
+}
+
+TEST_CASE("what a peer has asked for does not cut it off, however much it is", "[link]") {
+    asio::io_context io;
+    LinkPair links(io);
+    const auto large = std::make_shared<const Bytes>(Bytes(15u << 20, 'x'));
+    for (int i = 0; i < 20; ++i) links.a->send_soon(FrameType::reply, "header", large);
+    CHECK(large.use_count() == 21);  // kept once
+    poll(io);
+    const auto got = run_to_end(io, collect(*links.b, 20));
+    REQUIRE(got.size() == 20);
+    CHECK(got.back() == "header" + *large);
+    CHECK(large.use_count() == 1);
+}
+
+TEST_CASE("a peer that does not read what it never asked for is cut off", "[link]") {
     asio::io_context io;
     LinkPair links(io);
     const std::string large(8u << 20, 'x');
-    for (std::size_t sent = 0; sent <= Link::kQueuedBytesMax + (16u << 20); sent += large.size())
-        links.a->send(encode_frame(FrameType::reply, large));
+    for (std::size_t sent = 0; sent <= Link::kUnaskedBytesMax + (16u << 20); sent += large.size())
+        links.a->send(encode_frame(FrameType::assign, large));
     CHECK(links.a->queued_bytes() == 0);
     const auto received = run_to_end(io, links.a->receive());
     REQUIRE_FALSE(received.has_value());
