@@ -8,6 +8,9 @@ namespace {
 
 /// A rank that comes to a failed fence later than this many other failures waits for its deadline.
 constexpr std::size_t kFailuresMax = 4'096;
+/// What open fences may hold; ranks that come to more at once make a mistake.
+constexpr std::size_t kOpenMax = 65'536;
+constexpr std::size_t kOpenBytesMax = 1u << 30;
 
 Fence sum_of(std::map<PortId, Fence> parts) {
     Fence sum = std::move(parts.begin()->second);
@@ -43,6 +46,9 @@ FenceTable::Outcome FenceTable::arrive(PortId port, Fence fence) {
     if (const auto known = failed_.find(key); known != failed_.end())
         return {Outcome::Kind::failed, {}, failed(key, known->second)};
 
+    const std::size_t bytes = entry_bytes(fence.entries);
+    if (open_.size() >= kOpenMax || open_bytes_ + bytes > kOpenBytesMax)
+        return {Outcome::Kind::too_much, {}, failed(key, "too many fences are open at once")};
     Open& open = open_[key];
     const std::uint32_t room = open.passed ? 0 : ranks_ - open.ranks;
     if (fence.ranks == 0 || fence.ranks > room || fence.entries.size() > fence.ranks ||
@@ -51,9 +57,12 @@ FenceTable::Outcome FenceTable::arrive(PortId port, Fence fence) {
         return {Outcome::Kind::twice, {}, {}};
     }
     open.ranks += fence.ranks;
+    open.bytes += bytes;
+    open_bytes_ += bytes;
     open.parts.emplace(port, std::move(fence));
     if (open.ranks < ranks_) return {};
     open.passed = true;
+    open_bytes_ -= std::exchange(open.bytes, 0);
     return {Outcome::Kind::complete, sum_of(std::exchange(open.parts, {})), {}};
 }
 
@@ -61,7 +70,10 @@ void FenceTable::retract(PortId port) {
     for (auto at = open_.begin(); at != open_.end();) {
         Open& open = at->second;
         if (const auto part = open.parts.find(port); part != open.parts.end()) {
+            const std::size_t bytes = entry_bytes(part->second.entries);
             open.ranks -= part->second.ranks;
+            open.bytes -= bytes;
+            open_bytes_ -= bytes;
             open.parts.erase(part);
         }
         at = open.ranks == 0 ? open_.erase(at) : std::next(at);
@@ -74,11 +86,15 @@ std::vector<Fenced> FenceTable::end(const Fenced& fenced) {
         std::vector<Fenced> ended;
         for (const auto& [key, open] : open_) ended.push_back(failed(key, fenced.why));
         open_.clear();
+        open_bytes_ = 0;
         return ended;
     }
     const Key key{fenced.name, fenced.round};
     if (!fenced.complete) remember_failure(key, fenced.why);
-    if (open_.erase(key) == 0) return {};
+    const auto open = open_.find(key);
+    if (open == open_.end()) return {};
+    open_bytes_ -= open->second.bytes;
+    open_.erase(open);
     return {fenced};
 }
 
@@ -87,6 +103,7 @@ void FenceTable::remember_failure(const Key& key, const std::string& why) {
     failed_order_.push_back(key);
     if (failed_order_.size() <= kFailuresMax) return;
     failed_.erase(failed_order_.front());
+    forgotten_ = std::move(failed_order_.front());
     failed_order_.pop_front();
 }
 

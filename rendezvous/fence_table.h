@@ -31,6 +31,7 @@ public:
             complete,  ///< `sum` is everybody below
             failed,    ///< the fence had failed before: `fenced` says why
             twice,     ///< the port has arrived before, or for more ranks than there are: a mistake
+            too_much,  ///< open fences hold too much: `fenced` fails this one, which is to be ended
         };
         Kind kind = Kind::pending;
         Fence sum;
@@ -46,10 +47,14 @@ public:
     /// \return what ranks at the fences that were open are to be told
     std::vector<Fenced> end(const Fenced& fenced);
 
-private:
     using Key = std::pair<std::string, std::uint64_t>;  ///< name and round
+    /// The failure that the last end() has made it forget, for there were too many.
+    std::optional<Key> take_forgotten() { return std::exchange(forgotten_, std::nullopt); }
+
+private:
     struct Open {
         std::map<PortId, Fence> parts;
+        std::size_t bytes = 0;  ///< of the parts
         std::uint32_t ranks = 0;
         bool passed = false;  ///< complete here; the parts are gone
     };
@@ -59,8 +64,10 @@ private:
     std::uint64_t generation_ = 0;
     std::uint32_t ranks_ = 0;
     std::map<Key, Open> open_;
+    std::size_t open_bytes_ = 0;
     std::map<Key, std::string> failed_;
     std::deque<Key> failed_order_;  ///< oldest first; only so many are remembered
+    std::optional<Key> forgotten_;
     std::optional<std::string> all_failed_;
 };
 

@@ -11,7 +11,11 @@ constexpr std::size_t kAnswersMax = 64;  // of one client, remembered
 /// Results that are worth being kept once for all who get them.
 constexpr std::size_t kSharedBytesMin = 16u << 10;
 constexpr std::size_t kReasonBytesMax = 4'096;
-constexpr std::size_t kFenceNamesMax = 65'536;  // of one generation
+/// Ends of fences that are kept. A rank that is at a fence comes to no other of the same thread, so
+/// that nobody needs one that is older than so many.
+constexpr std::size_t kCompletedMax = 65'536;
+constexpr std::size_t kCompletedBytesMax = 64u << 20;
+constexpr std::size_t kCompletedKept = 16;  // whatever their bytes
 
 StoreReply text_reply(Status status, std::string_view text) {
     StoreReply reply{status, {}};
@@ -181,7 +185,7 @@ void Hub::stop_waiting(std::uint64_t client, std::uint64_t id) {
 
 bool Hub::completed(const std::string& name, std::uint64_t round) const {
     const auto last = completed_.find(name);
-    return last != completed_.end() && round <= last->second.round;
+    return last != completed_.end() && round <= last->second.fenced.round;
 }
 
 Result<void> Hub::on_fence(PortId port, std::string_view payload) {
@@ -197,7 +201,7 @@ Result<void> Hub::on_fence(PortId port, std::string_view payload) {
         return {};
     }
     if (completed(fence->name, fence->round)) {
-        const Fenced& last = completed_.find(fence->name)->second;
+        const Fenced& last = completed_.find(fence->name)->second.fenced;
         if (!options_.reconnects || last.round != fence->round)
             return fail(Errc::invalid_input, "came to a fence twice");
         tell(last);
@@ -212,17 +216,18 @@ Result<void> Hub::on_fence(PortId port, std::string_view payload) {
             return {};
         case FenceTable::Outcome::Kind::twice:
             return fail(Errc::invalid_input, "came to a fence twice");
+        case FenceTable::Outcome::Kind::too_much:
+            tell(outcome.fenced);
+            end_fence(outcome.fenced);
+            return {};
         case FenceTable::Outcome::Kind::complete:
             break;
     }
     Fence& sum = outcome.sum;
     std::ranges::sort(sum.entries, {}, &FenceEntry::rank);
     Fenced fenced{sum.generation, sum.name, sum.round, true, "", std::move(sum.entries)};
-    if (completed_.size() >= kFenceNamesMax && !completed_.contains(sum.name))
-        fenced.why = fmt::format("more than {} names of fences", kFenceNamesMax);
-    else if (entry_bytes(fenced.entries) > Fence::kBytesMax)
+    if (entry_bytes(fenced.entries) > Fence::kBytesMax) {
         fenced.why = kTooManyBytes;
-    if (!fenced.why.empty()) {
         fenced.complete = false;
         fenced.entries.clear();
     }
@@ -254,13 +259,12 @@ void Hub::end_fence(const Fenced& fenced) {
                           false,
                           "the ranks brought too many bytes; use the store",
                           {}});
-    if (fenced.complete) {
-        Fenced& last = completed_[fenced.name];
-        last = fenced;
-        if (!options_.reconnects) last.entries.clear();
-        if (journal_ != nullptr) journal_->fence_completed(fenced);
-    }
+    if (journal_ != nullptr)
+        fenced.complete ? journal_->fence_completed(fenced) : journal_->fence_failed(fenced);
+    if (fenced.complete) remember_completed(fenced);
     const auto ended = fences_.end(fenced);
+    if (const auto old = fences_.take_forgotten(); old && journal_ != nullptr)
+        journal_->failure_forgotten(old->first, old->second);
     SharedBytes shared;
     if (frame.size() >= kSharedBytesMin) shared = std::make_shared<const Bytes>(payload_of(frame));
     for (const auto& [id, port] : ports_) {
@@ -271,6 +275,25 @@ void Hub::end_fence(const Fenced& fenced) {
         else if (port.rank != kNoRank)
             for (const Fenced& one : ended)
                 outbox_.to_port(id, FrameType::fenced, payload_of(encode(one)));
+    }
+}
+
+/// Who comes back to this round is told again.
+void Hub::remember_completed(const Fenced& fenced) {
+    Completed& last = completed_[fenced.name];
+    completed_bytes_ -= entry_bytes(last.fenced.entries);
+    completed_order_.erase(last.number);
+    last = {fenced, ++completions_};
+    if (!options_.reconnects) last.fenced.entries.clear();
+    completed_bytes_ += entry_bytes(last.fenced.entries);
+    completed_order_[last.number] = fenced.name;
+    while (completed_.size() > kCompletedMax ||
+           (completed_bytes_ > kCompletedBytesMax && completed_.size() > kCompletedKept)) {
+        const auto oldest = completed_.find(completed_order_.begin()->second);
+        completed_bytes_ -= entry_bytes(oldest->second.fenced.entries);
+        if (journal_ != nullptr) journal_->completion_forgotten(oldest->first);
+        completed_order_.erase(completed_order_.begin());
+        completed_.erase(oldest);
     }
 }
 
@@ -286,6 +309,8 @@ void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     waiting_.clear();
     answers_.clear();
     completed_.clear();
+    completed_order_.clear();
+    completed_bytes_ = 0;
     fences_.begin(generation, ranks);
     fences_failed_ = false;
     for (auto& [id, port] : ports_) port.progress = {};
@@ -296,7 +321,9 @@ void Hub::restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply) {
 }
 
 void Hub::restore_fence(Fenced fenced) {
-    completed_[fenced.name] = std::move(fenced);
+    if (fenced.complete) return remember_completed(fenced);
+    fences_failed_ |= fenced.name.empty();
+    fences_.end(fenced);
 }
 
 void Hub::fail_fences(std::string why) {

@@ -133,6 +133,12 @@ Result<void> Relay::on_fence(PortId id, const Port& port, std::string_view paylo
             return {};
         case FenceTable::Outcome::Kind::twice:
             return fail(Errc::invalid_input, "came to a fence twice");
+        case FenceTable::Outcome::Kind::too_much: {
+            const Fenced& failed = outcome.fenced;
+            outbox_.to_port(id, FrameType::fenced, payload_of(encode(failed)));
+            give_up({failed.generation, failed.name, failed.round, failed.why});
+            return {};
+        }
     }
     return {};
 }

@@ -11,7 +11,7 @@
 namespace dtrun {
 namespace {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 constexpr const char* kSchema = R"(
 CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
@@ -23,6 +23,10 @@ CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
                   PRIMARY KEY(job, key, item));
 CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
 CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
+)";
+/// Of version 2.
+constexpr const char* kEndsOfFences = R"(
+CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
 )";
 
 void bind(sqlite3_stmt* statement, int at, std::uint64_t value) {
@@ -82,6 +86,17 @@ public:
         db_.run("INSERT OR REPLACE INTO fence VALUES(?,?,?)", job_, std::string_view(fenced.name),
                 payload_of(frame));
     }
+    void completion_forgotten(std::string_view name) override {
+        db_.run("DELETE FROM fence WHERE job=? AND name=?", job_, name);
+    }
+    void fence_failed(const Fenced& fenced) override {
+        const Bytes frame = encode(fenced);
+        db_.run("INSERT OR IGNORE INTO failure VALUES(?,?,?,?)", job_,
+                std::string_view(fenced.name), fenced.round, payload_of(frame));
+    }
+    void failure_forgotten(std::string_view name, std::uint64_t round) override {
+        db_.run("DELETE FROM failure WHERE job=? AND name=? AND round=?", job_, name, round);
+    }
     void began(std::uint64_t) override { db_.forget_generation(job_); }
 
 private:
@@ -127,12 +142,13 @@ Result<void> StateDb::prepare_schema() {
     int version = 0;
     query("PRAGMA user_version",
           [&](sqlite3_stmt* row) { version = static_cast<int>(number(row, 0)); });
-    if (version == kSchemaVersion) return {};
-    if (version != 0)
+    if (version > kSchemaVersion || version < 0)
         return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
                     kSchemaVersion);
+    if (version == kSchemaVersion) return {};
     const std::string make =
-        fmt::format("BEGIN; {} PRAGMA user_version={}; COMMIT;", kSchema, kSchemaVersion);
+        fmt::format("BEGIN; {} {} PRAGMA user_version={}; COMMIT;", version == 0 ? kSchema : "",
+                    kEndsOfFences, kSchemaVersion);
     if (!execute(make.c_str())) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
     return {};
 }
@@ -214,6 +230,7 @@ void StateDb::forget_generation(const JobId& job) {
     run("DELETE FROM item WHERE job=?", job);
     run("DELETE FROM answer WHERE job=?", job);
     run("DELETE FROM fence WHERE job=?", job);
+    run("DELETE FROM failure WHERE job=?", job);
 }
 
 void StateDb::drop_job(const JobId& job) {
@@ -279,12 +296,11 @@ void StateDb::restore(const JobId& job, Hub& hub) {
             hub.restore_answer(number(row, 0), number(row, 1), text(row, 2));
         },
         job);
-    query(
-        "SELECT frame FROM fence WHERE job=?",
-        [&](sqlite3_stmt* row) {
-            if (auto fenced = decode<Fenced>(text(row, 0))) hub.restore_fence(std::move(*fenced));
-        },
-        job);
+    const auto fence = [&](sqlite3_stmt* row) {
+        if (auto fenced = decode<Fenced>(text(row, 0))) hub.restore_fence(std::move(*fenced));
+    };
+    query("SELECT frame FROM fence WHERE job=? ORDER BY rowid", fence, job);
+    query("SELECT frame FROM failure WHERE job=? ORDER BY rowid", fence, job);
 }
 
 }  // namespace dtrun

@@ -10,6 +10,7 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kEntryBytes = 160;  // about what a key costs besides its bytes
+constexpr std::size_t kItemBytes = 48;    // the same of an item of a queue
 constexpr std::uint64_t kListMax = 100'000;
 
 Bytes no_results() {
@@ -290,7 +291,7 @@ StoreReply Store::erase(std::string_view key) {
     const auto found = entries_.find(key);
     if (found == entries_.end()) return ok_bool(false);
     bytes_ -= key.size() + found->second.value.size() + kEntryBytes;
-    for (const std::string& item : found->second.items) bytes_ -= item.size();
+    for (const std::string& item : found->second.items) bytes_ -= item.size() + kItemBytes;
     const std::string name = found->first;
     entries_.erase(found);
     ++revision_;
@@ -337,7 +338,7 @@ StoreReply Store::push(std::string_view key, std::string_view value) {
     const auto found = entries_.find(key);
     const bool exists = found != entries_.end();
     if (exists && !found->second.is_queue()) return reply(Status::wrong_type);
-    const std::size_t bytes = value.size() + (exists ? 0 : key.size() + kEntryBytes);
+    const std::size_t bytes = value.size() + kItemBytes + (exists ? 0 : key.size() + kEntryBytes);
     if (!has_room(bytes)) return full();
     const auto entry = exists ? found : entries_.emplace(key, Entry{}).first;
     bytes_ += bytes;
@@ -375,7 +376,7 @@ std::string Store::pop_item(Entries::iterator entry) {
     std::string value = std::move(queue.items.front());
     queue.items.pop_front();
     queue.revision = ++revision_;
-    bytes_ -= value.size();
+    bytes_ -= value.size() + kItemBytes;
     if (journal_ != nullptr) journal_->item_popped(entry->first, queue.first_item, revision_);
     ++queue.first_item;
     if (queue.items.empty()) {
@@ -520,7 +521,7 @@ void Store::restore_value(std::string key, std::string value, std::uint64_t revi
 void Store::restore_item(std::string key, std::uint64_t item, std::string value,
                          std::uint64_t revision) {
     const auto [entry, fresh] = entries_.try_emplace(std::move(key));
-    bytes_ += value.size() + (fresh ? entry->first.size() + kEntryBytes : 0);
+    bytes_ += value.size() + kItemBytes + (fresh ? entry->first.size() + kEntryBytes : 0);
     if (fresh) entry->second.first_item = item;
     entry->second.items.push_back(std::move(value));
     entry->second.revision = std::max(entry->second.revision, revision);

@@ -7,6 +7,7 @@
 #include "rendezvous/served_job.h"
 #include "tests/support/temp_dir.h"
 
+#include <sqlite3.h>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -102,6 +103,34 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     (*db)->drop_job(id);
     (*db)->commit();
     CHECK((*db)->jobs().empty());
+}
+
+TEST_CASE("a state of the version before is taken over", "[daemon]") {
+    const TempDir directory;
+    std::filesystem::create_directories(directory.path() + "/state");
+    sqlite3* old = nullptr;
+    REQUIRE(sqlite3_open((directory.path() + "/state/state.db").c_str(), &old) == SQLITE_OK);
+    const char* schema =
+        "CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms "
+        "INT,"
+        "last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);"
+        "CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT,"
+        "port INT, ord INT, accepted INT, assignment BLOB, PRIMARY KEY(job, member));"
+        "CREATE TABLE value(job BLOB, key BLOB, value BLOB, revision INT, PRIMARY KEY(job, key));"
+        "CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,"
+        "PRIMARY KEY(job, key, item));"
+        "CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB,"
+        "PRIMARY KEY(job, client, id));"
+        "CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));"
+        "INSERT INTO job VALUES(x'00112233445566778899aabbccddeeff','j',1,1,1,1,1,0,0,0);"
+        "PRAGMA user_version=1;";
+    REQUIRE(sqlite3_exec(old, schema, nullptr, nullptr, nullptr) == SQLITE_OK);
+    sqlite3_close(old);
+    auto db = StateDb::open(directory.path() + "/state");
+    REQUIRE(db.has_value());
+    REQUIRE((*db)->jobs().size() == 1);
+    (*db)->journal((*db)->jobs()[0].id)->fence_failed({0, "f", 0, false, "why", {}});
+    (*db)->commit();
 }
 
 TEST_CASE("a state directory serves one daemon at a time, and none of another format", "[daemon]") {

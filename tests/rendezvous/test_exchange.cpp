@@ -38,6 +38,7 @@ public:
         std::map<std::string, std::map<std::uint64_t, std::pair<std::string, std::uint64_t>>> items;
         std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers;
         std::map<std::string, Fenced> fences;
+        std::map<std::pair<std::string, std::uint64_t>, Fenced> failures;
     };
 
     void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
@@ -62,6 +63,15 @@ public:
         answers.erase(answers.begin(), answers.upper_bound(id));
     }
     void fence_completed(const Fenced& fenced) override { next_.fences[fenced.name] = fenced; }
+    void completion_forgotten(std::string_view name) override {
+        next_.fences.erase(std::string(name));
+    }
+    void fence_failed(const Fenced& fenced) override {
+        next_.failures.try_emplace({fenced.name, fenced.round}, fenced);
+    }
+    void failure_forgotten(std::string_view name, std::uint64_t round) override {
+        next_.failures.erase({std::string(name), round});
+    }
     void began(std::uint64_t generation) override {
         next_ = Kept{};
         next_.generation = generation;
@@ -200,6 +210,7 @@ private:
         for (const auto& [client, answers] : kept.answers)
             for (const auto& [id, reply] : answers) hub_->restore_answer(client, id, reply);
         for (const auto& [name, fenced] : kept.fences) hub_->restore_fence(fenced);
+        for (const auto& [key, fenced] : kept.failures) hub_->restore_fence(fenced);
     }
 
     void step() {
@@ -615,6 +626,101 @@ TEST_CASE("only answers of what changes something are kept for a client that may
     std::set<std::uint64_t> kept;
     for (const auto& [request, reply] : journal.kept().answers.at(7)) kept.insert(request);
     CHECK(kept == std::set<std::uint64_t>{2, 3, 4});
+}
+
+namespace {
+
+/// A hub whose clients may come back, and what it says.
+struct Returning {
+    explicit Returning(HubOptions options = {}) : hub(out, with_reconnects(std::move(options))) {
+        hub.begin(1, 1);
+    }
+    static HubOptions with_reconnects(HubOptions options) {
+        options.reconnects = true;
+        return options;
+    }
+    /// \param behind  as in the request
+    void ask(PortId port, std::uint64_t client, std::uint64_t id, std::uint32_t behind, Op op,
+             const Bytes& args) {
+        const Bytes frame = encode_request({client, id, behind, op}, args);
+        REQUIRE(hub.from_port(port, {FrameType::request, payload_of(frame)}, now));
+    }
+    /// The last reply: to whom, and its first result.
+    std::uint64_t last_number() const {
+        const auto reply = decode_reply(out.ports.back().second.second);
+        PackReader in(reply->results);
+        in.array();
+        return in.uint();
+    }
+    std::string last_bytes() const {
+        const auto reply = decode_reply(out.ports.back().second.second);
+        PackReader in(reply->results);
+        in.array();
+        return std::string(in.bytes());
+    }
+    Kept out;
+    Deadline now{};
+    Hub hub;
+};
+
+}  // namespace
+
+TEST_CASE("that a fence has failed is known after a restart", "[exchange]") {
+    Kept out;
+    MemoryJournal journal;
+    HubOptions options;
+    options.reconnects = true;
+    {
+        Hub hub(out, options, &journal);
+        hub.begin(1, 2);
+        hub.add_port(0, PortKind::subtree, kNoRank);
+        REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
+        REQUIRE(give(hub, 0, Unfence{1, "f", 0, "rank 0 waited 1 s"}));
+    }
+    journal.commit();
+    Hub hub(out, options, &journal);
+    hub.restore_generation(1, 2);
+    for (const auto& [key, fenced] : journal.kept().failures) hub.restore_fence(fenced);
+    hub.add_port(1, PortKind::subtree, kNoRank);
+    out.ports.clear();
+    REQUIRE(give(hub, 1, Fence{1, "f", 0, 1, {}}));
+    REQUIRE(out.ports.size() == 1);
+    CHECK(decode<Fenced>(out.ports[0].second.second)->why == "rank 0 waited 1 s");
+    // A fence of a new generation has nothing to do with it.
+    hub.begin(2, 1);
+    out.ports.clear();
+    REQUIRE(give(hub, 1, Fence{2, "f", 0, 1, {}}));
+    CHECK(decode<Fenced>(out.ports.back().second.second)->complete);
+    CHECK(journal.kept().failures.size() == 1);
+    journal.commit();
+    CHECK(journal.kept().failures.empty());
+}
+
+TEST_CASE("fences may have any number of names, of which the last are known", "[exchange]") {
+    Returning job;
+    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    int complete = 0;
+    for (int i = 0; i < 70'000; ++i) {
+        REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {}}));
+        complete += decode<Fenced>(job.out.ports.back().second.second)->complete ? 1 : 0;
+        job.out.ports.clear();
+    }
+    CHECK(complete == 70'000);
+    // Who comes back to one is told again.
+    REQUIRE(give(job.hub, 1, Fence{1, "69999", 0, 1, {}}));
+    CHECK(decode<Fenced>(job.out.ports.back().second.second)->complete);
+}
+
+TEST_CASE("ends of fences are kept as far as they fit, the last ones in any case", "[exchange]") {
+    Returning job;
+    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    const std::string large(4u << 20, 'x');
+    for (int i = 0; i < 20; ++i)
+        REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {{0, large}}}));
+    job.out.ports.clear();
+    REQUIRE(give(job.hub, 1, Fence{1, "19", 0, 1, {{0, large}}}));
+    REQUIRE(job.out.ports.size() == 1);
+    CHECK(decode<Fenced>(job.out.ports[0].second.second)->entries.size() == 1);
 }
 
 TEST_CASE("a relay sums the progress of its ranks and of relays behind it", "[exchange]") {
