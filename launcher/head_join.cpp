@@ -63,6 +63,7 @@ void Head::join_daemon() {
     enter.last_call_ms = to_ms(join.last_call);
     enter.free_port = local_join_.free_port;
     enter.addresses = local_join_.addresses;
+    enter.return_ms = to_ms(join.server_timeout);
     const UplinkOptions uplink{options.connect_timeout, options.heartbeat_timeout,
                                join.server_timeout};
     uplink_ = std::make_unique<Uplink>(io_.get_executor(), *spec_.daemon, uplink,

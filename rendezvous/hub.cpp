@@ -7,7 +7,11 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kAnswersMax = 64;  // of one client, remembered
+constexpr std::size_t kAnswersMax = 64;    // of one client, kept
+constexpr std::size_t kAnswerBytes = 128;  // about what one costs besides its bytes
+constexpr std::chrono::seconds kReturnLimit{60};
+/// A connection that was given up for another is noticed to be dead by then.
+constexpr std::chrono::seconds kLateCopies{30};
 /// Results that are worth being kept once for all who get them.
 constexpr std::size_t kSharedBytesMin = 16u << 10;
 constexpr std::size_t kReasonBytesMax = 4'096;
@@ -48,17 +52,26 @@ void Hub::make_store() {
 }
 
 void Hub::add_port(PortId port, PortKind kind, std::uint32_t rank) {
-    ports_[port] = Port{kind, rank, {}};
+    ports_[port] = Port{kind, rank, {}, kReturnLimit, {}};
 }
 
-void Hub::remove_port(PortId port) {
-    ports_.erase(port);
-    fences_.retract(port);
-    std::erase_if(waiting_, [&](const auto& entry) {
-        if (entry.second.port != port) return false;
-        for (const auto& [id, op] : entry.second.ids) store_->forget({entry.first, id});
-        return true;
-    });
+void Hub::set_return_limit(PortId port, std::chrono::milliseconds limit) {
+    ports_.at(port).return_limit = limit;
+}
+
+void Hub::remove_port(PortId id, Deadline now) {
+    const auto port = ports_.extract(id);
+    if (port.empty()) return;
+    fences_.retract(id);
+    for (const std::uint64_t name : port.mapped().clients) {
+        Client& client = clients_.at(name);
+        for (const auto& [request, op] : client.waiting) store_->forget({name, request});
+        client.waiting.clear();
+        if (client.answers.empty())
+            forget_client(name);
+        else
+            set_away(name, client, now + port.mapped().return_limit);
+    }
 }
 
 Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
@@ -71,16 +84,8 @@ Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
             return on_fence(id, frame.payload);
         case FrameType::unfence:
             return on_unfence(frame.payload);
-        case FrameType::gone: {
-            const auto gone = decode<Gone>(frame.payload);
-            if (!gone) return std::unexpected(gone.error());
-            if (const auto node = waiting_.extract(gone->client))
-                for (const auto& [request, op] : node.mapped().ids)
-                    store_->forget({gone->client, request});
-            if (answers_.erase(gone->client) > 0 && journal_ != nullptr)
-                journal_->answers_seen(gone->client, UINT64_MAX);
-            return {};
-        }
+        case FrameType::gone:
+            return on_gone(id, frame.payload, now);
         case FrameType::heartbeat: {
             const auto heartbeat = decode<Heartbeat>(frame.payload);
             if (!heartbeat) return std::unexpected(heartbeat.error());
@@ -99,19 +104,30 @@ Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
     }
 }
 
+Result<void> Hub::on_gone(PortId port, std::string_view payload, Deadline now) {
+    const auto gone = decode<Gone>(payload);
+    if (!gone) return std::unexpected(gone.error());
+    const auto found = clients_.find(gone->client);
+    if (found == clients_.end() || found->second.port != port) return {};
+    Client& client = found->second;
+    for (const auto& [request, op] : client.waiting) store_->forget({gone->client, request});
+    client.waiting.clear();
+    forget_answers(gone->client, client);
+    ports_.at(port).clients.erase(gone->client);
+    if (!client.moved) {
+        forget_client(gone->client);
+        return {};
+    }
+    client.gone = true;
+    set_away(gone->client, client, now + kLateCopies);
+    return {};
+}
+
 Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now) {
     const auto request = decode_request(payload);
     if (!request) return std::unexpected(request.error());
     const RequestHeader& header = request->header;
-    if (const Bytes* known = remembered(header)) {
-        outbox_.to_port(port, FrameType::reply, payload_of(*known));
-        return {};
-    }
-    const auto before = waiting_.find(header.client);
-    if (before != waiting_.end() && before->second.ids.contains(header.id)) {
-        before->second.port = port;  // it came back before its old connection was seen to end
-        return {};
-    }
+    if (has_asked(port, header)) return {};
     PackReader in(request->arguments);
     if (in.array() == 0) in.set_failed();
     const std::uint64_t generation = in.uint();
@@ -129,11 +145,80 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
         answer(port, header, *reply);
     } else {
-        Waiting& waiting = waiting_[header.client];
-        waiting.port = port;
-        waiting.ids[header.id] = header.op;
+        clients_.at(header.client).waiting[header.id] = header.op;
     }
     return {};
+}
+
+/// Whether this request has come before: then it is answered as it was, is still to be answered, or is
+/// a late copy whose answer the client has.
+bool Hub::has_asked(PortId port, const RequestHeader& header) {
+    Client& client = clients_[header.client];
+    if (client.gone || (options_.reconnects && client.port > port)) return true;
+    if (client.port != port) move_to(port, header.client, client);
+    if (!options_.reconnects) return client.waiting.contains(header.id);
+    const std::uint64_t lowest = header.id - header.behind;
+    if (!client.answers.empty() && client.answers.begin()->first < lowest) {
+        if (journal_ != nullptr) journal_->answers_forgotten(header.client, lowest - 1);
+        while (!client.answers.empty() && client.answers.begin()->first < lowest)
+            forget_answer(client, client.answers.begin()->first);
+    }
+    const auto known = client.answers.find(header.id);
+    if (known == client.answers.end()) return client.waiting.contains(header.id);
+    // From here on it is the newest of those that may have to be said again.
+    std::erase(client.answered, header.id);
+    client.answered.push_back(header.id);
+    send_kept(port, known->second);
+    return true;
+}
+
+/// Over this connection it asks from now on, and is answered.
+void Hub::move_to(PortId port, std::uint64_t id, Client& client) {
+    if (client.port) {
+        client.moved = true;
+        if (const auto old = ports_.find(*client.port); old != ports_.end())
+            old->second.clients.erase(id);
+    }
+    client.port = port;
+    ports_.at(port).clients.insert(id);
+    set_away(id, client, std::nullopt);
+}
+
+void Hub::set_away(std::uint64_t id, Client& client, std::optional<Deadline> until) {
+    if (client.away_until) away_.erase({*client.away_until, id});
+    client.away_until = until;
+    if (until) away_.emplace(*until, id);
+}
+
+void Hub::forget_client(std::uint64_t id) {
+    const auto client = clients_.find(id);
+    set_away(id, client->second, std::nullopt);
+    forget_answers(id, client->second);
+    clients_.erase(client);
+}
+
+void Hub::forget_answer(Client& client, std::uint64_t id) {
+    const auto answer = client.answers.find(id);
+    answer_bytes_ -= answer->second->size() + kAnswerBytes;
+    client.answers.erase(answer);
+    std::erase(client.answered, id);
+    store_->count_besides(answer_bytes_);
+}
+
+void Hub::forget_answers(std::uint64_t id, Client& client) {
+    if (client.answers.empty()) return;
+    if (journal_ != nullptr) journal_->answers_forgotten(id, UINT64_MAX);
+    while (!client.answers.empty()) forget_answer(client, client.answers.begin()->first);
+}
+
+void Hub::expire(Deadline now) {
+    store_->expire(now);
+    while (!away_.empty() && away_.begin()->first <= now) forget_client(away_.begin()->second);
+}
+
+Deadline Hub::next_deadline() const {
+    const Deadline store = store_->next_deadline();
+    return away_.empty() ? store : std::min(store, away_.begin()->first);
 }
 
 StoreReply Hub::status_reply() const {
@@ -141,46 +226,59 @@ StoreReply Hub::status_reply() const {
     return text_reply(Status::ok, options_.status());
 }
 
-/// The reply of a request that was done before, if it still may be asked for.
-const Bytes* Hub::remembered(const RequestHeader& header) {
-    if (!options_.reconnects) return nullptr;
-    const auto client = answers_.find(header.client);
-    if (client == answers_.end()) return nullptr;
-    auto& answers = client->second;
-    const std::uint64_t lowest = header.id - header.behind;
-    const auto keep = answers.lower_bound(lowest);
-    if (keep != answers.begin()) {
-        if (journal_ != nullptr) journal_->answers_seen(header.client, lowest - 1);
-        answers.erase(answers.begin(), keep);
-    }
-    const auto known = answers.find(header.id);
-    return known != answers.end() ? &known->second : nullptr;
+void Hub::answer(PortId port, const RequestHeader& header, const StoreReply& reply) {
+    const Bytes frame = encode_reply({header.client, header.id, reply.status}, {});
+    const std::string_view reply_header = payload_of(frame);
+    if (!options_.reconnects || !changes_something(header.op))
+        return send_results(port, reply_header, reply.results);
+    const auto payload = std::make_shared<const Bytes>(Bytes(reply_header) + reply.results);
+    if (journal_ != nullptr) journal_->answered(header.client, header.id, *payload);
+    keep_answer(header.client, header.id, payload);
+    send_kept(port, payload);
 }
 
-void Hub::answer(PortId port, const RequestHeader& header, const StoreReply& reply) {
-    const Bytes frame = encode_reply({header.client, header.id, reply.status}, reply.results);
-    if (options_.reconnects && changes_something(header.op)) {
-        auto& answers = answers_[header.client];
-        answers[header.id] = frame;
-        if (answers.size() > kAnswersMax) answers.erase(answers.begin());
-        if (journal_ != nullptr) journal_->answered(header.client, header.id, payload_of(frame));
+void Hub::send_kept(PortId port, const SharedBytes& payload) {
+    if (payload->size() < kSharedBytesMin)
+        outbox_.to_port(port, FrameType::reply, *payload);
+    else
+        outbox_.share_with_port(port, FrameType::reply, "", payload);
+}
+
+/// Many may have asked for the same value: it is kept once for all who have not got it yet.
+void Hub::send_results(PortId port, std::string_view reply_header, const Bytes& results) {
+    if (results.size() < kSharedBytesMin)
+        return outbox_.to_port(port, FrameType::reply, Bytes(reply_header) + results);
+    SharedBytes shared = last_results_.lock();
+    if (!shared || *shared != results) {
+        shared = std::make_shared<const Bytes>(results);
+        last_results_ = shared;
     }
-    outbox_.to_port(port, FrameType::reply, payload_of(frame));
+    outbox_.share_with_port(port, FrameType::reply, reply_header, shared);
+}
+
+void Hub::keep_answer(std::uint64_t name, std::uint64_t id, SharedBytes payload) {
+    Client& client = clients_[name];
+    answer_bytes_ += payload->size() + kAnswerBytes;
+    client.answers[id] = std::move(payload);
+    client.answered.push_back(id);
+    if (client.answered.size() > kAnswersMax) {
+        const std::uint64_t oldest = client.answered.front();
+        if (journal_ != nullptr) journal_->answer_forgotten(name, oldest);
+        forget_answer(client, oldest);
+    }
+    store_->count_besides(answer_bytes_);
 }
 
 void Hub::answer_late(Store::Token token, const StoreReply& reply) {
-    const auto waiting = waiting_.find(token.first);
-    if (waiting == waiting_.end()) return;
-    const PortId port = waiting->second.port;
-    const Op op = waiting->second.ids.at(token.second);
-    stop_waiting(token.first, token.second);
-    answer(port, {token.first, token.second, 0, op}, reply);
+    const auto [name, id] = token;
+    const auto found = clients_.find(name);
+    if (found == clients_.end()) return;
+    const auto waiting = found->second.waiting.extract(id);
+    if (!waiting.empty()) answer(*found->second.port, {name, id, 0, waiting.mapped()}, reply);
 }
 
-void Hub::stop_waiting(std::uint64_t client, std::uint64_t id) {
-    const auto waiting = waiting_.find(client);
-    waiting->second.ids.erase(id);
-    if (waiting->second.ids.empty()) waiting_.erase(waiting);
+void Hub::end_waits() {
+    store_->answer_all(stale_reply(generation()));
 }
 
 bool Hub::completed(const std::string& name, std::uint64_t round) const {
@@ -306,8 +404,17 @@ void Hub::begin(std::uint64_t generation, std::uint32_t ranks) {
 
 void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     make_store();
-    waiting_.clear();
-    answers_.clear();
+    // Those who are away have nothing to come back for; late copies of the others' may still come.
+    std::erase_if(clients_, [](const auto& client) {
+        return client.second.away_until && !client.second.gone;
+    });
+    std::erase_if(away_, [this](const auto& away) { return !clients_.contains(away.second); });
+    for (auto& [id, client] : clients_) {
+        client.waiting.clear();
+        client.answers.clear();
+        client.answered.clear();
+    }
+    answer_bytes_ = 0;
     completed_.clear();
     completed_order_.clear();
     completed_bytes_ = 0;
@@ -316,8 +423,9 @@ void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     for (auto& [id, port] : ports_) port.progress = {};
 }
 
-void Hub::restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply) {
-    answers_[client][id] = encode_frame(FrameType::reply, reply);
+void Hub::restore_answer(std::uint64_t name, std::uint64_t id, Bytes reply, Deadline now) {
+    keep_answer(name, id, std::make_shared<const Bytes>(std::move(reply)));
+    set_away(name, clients_.at(name), now + kReturnLimit);
 }
 
 void Hub::restore_fence(Fenced fenced) {

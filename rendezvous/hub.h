@@ -4,11 +4,17 @@
 #include "rendezvous/fence_table.h"
 #include "rendezvous/store.h"
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 namespace dtrun {
 
@@ -18,8 +24,9 @@ class HubJournal : public StoreJournal {
 public:
     /// The answer of a request that changed something.
     virtual void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) = 0;
-    /// Answers up to and including `id` reached the client.
-    virtual void answers_seen(std::uint64_t client, std::uint64_t id) = 0;
+    /// This answer, or with answers_forgotten() all up to and including `id`, will not be asked for.
+    virtual void answer_forgotten(std::uint64_t client, std::uint64_t id) = 0;
+    virtual void answers_forgotten(std::uint64_t client, std::uint64_t id) = 0;
     /// The last round of a fence of this name has been completed.
     virtual void fence_completed(const Fenced& fenced) = 0;
     virtual void completion_forgotten(std::string_view name) = 0;
@@ -40,29 +47,44 @@ struct HubOptions {
 };
 
 /// The Exchange at the root: the job's store, and where fences are complete.
+///
+/// An operation that was answered has been done, once. Where connections may be made anew, a client
+/// may ask again: its answers are kept until `behind` passes them, or it has had 64 newer ones, of
+/// which it never has more under way. They are dropped when the client says that it has gone, or when
+/// its connection has been broken for so long that it will not come back. What arrives over a
+/// connection that the client has given up for another is nobody's question any more.
 class Hub final : public Exchange {
 public:
     /// \param journal  nullptr: nothing is kept
     Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
 
     void add_port(PortId port, PortKind kind, std::uint32_t rank) override;
-    void remove_port(PortId port) override;
+    /// How long after its end clients of this port may ask again over another; 60 s if not told.
+    void set_return_limit(PortId port, std::chrono::milliseconds limit);
+    /// Where connections are made anew, the time is needed as well.
+    void remove_port(PortId port) override { remove_port(port, Deadline{}); }
+    void remove_port(PortId port, Deadline now);
     Result<void> from_port(PortId port, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
 
-    /// Answers requests whose time has passed; to be called at next_deadline().
-    void expire(Deadline now) { store_->expire(now); }
-    Deadline next_deadline() const { return store_->next_deadline(); }
+    /// Answers requests whose time has passed, and forgets clients that have not come back; to be
+    /// called at next_deadline().
+    void expire(Deadline now);
+    Deadline next_deadline() const;
+    /// Whoever waits is told that there is nothing to wait for.
+    void end_waits();
 
     std::uint64_t generation() const { return fences_.generation(); }
     const Store& store() const { return *store_; }
+    /// Of answers that are kept; they count as the store's.
+    std::size_t answer_bytes() const { return answer_bytes_; }
     Heartbeat progress() const;
 
     // What a journal had kept, before the first port is added; in the order in which it was told.
     void restore_generation(std::uint64_t generation, std::uint32_t ranks);
     Store& restore_store() { return *store_; }
-    void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply);
+    void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
     void restore_fence(Fenced fenced);
 
 private:
@@ -70,11 +92,19 @@ private:
         PortKind kind{};
         std::uint32_t rank = kNoRank;
         Heartbeat progress;
+        std::chrono::milliseconds return_limit;
+        std::unordered_set<std::uint64_t> clients;
     };
-    struct Waiting {
-        PortId port = 0;
-        std::map<std::uint64_t, Op> ids;
+    struct Client {
+        std::optional<PortId> port;  ///< the last over which it has asked
+        bool moved = false;          ///< it has asked over another before
+        bool gone = false;           ///< it said so; only late copies of its requests can come
+        std::optional<Deadline> away_until;            ///< then it is forgotten
+        std::map<std::uint64_t, Op> waiting;           ///< by id
+        std::map<std::uint64_t, SharedBytes> answers;  ///< by id; payloads of replies
+        std::deque<std::uint64_t> answered;            ///< ids of `answers`, oldest answer first
     };
+    using Clients = std::unordered_map<std::uint64_t, Client>;
     struct Completed {
         Fenced fenced;
         std::uint64_t number = 0;  ///< of completions
@@ -82,11 +112,19 @@ private:
 
     void make_store();
     Result<void> on_request(PortId port, std::string_view payload, Deadline now);
+    Result<void> on_gone(PortId port, std::string_view payload, Deadline now);
+    bool has_asked(PortId port, const RequestHeader& header);
+    void move_to(PortId port, std::uint64_t id, Client& client);
     StoreReply status_reply() const;
     void answer(PortId port, const RequestHeader& header, const StoreReply& reply);
+    void send_results(PortId port, std::string_view reply_header, const Bytes& results);
+    void send_kept(PortId port, const SharedBytes& payload);
+    void keep_answer(std::uint64_t client, std::uint64_t id, SharedBytes payload);
     void answer_late(Store::Token token, const StoreReply& reply);
-    const Bytes* remembered(const RequestHeader& header);
-    void stop_waiting(std::uint64_t client, std::uint64_t id);
+    void forget_answer(Client& client, std::uint64_t id);
+    void forget_answers(std::uint64_t id, Client& client);
+    void set_away(std::uint64_t id, Client& client, std::optional<Deadline> until);
+    void forget_client(std::uint64_t id);
     Result<void> on_fence(PortId port, std::string_view payload);
     Result<void> on_unfence(std::string_view payload);
     void end_fence(const Fenced& fenced);
@@ -98,8 +136,10 @@ private:
     HubJournal* journal_;
     std::map<PortId, Port> ports_;
     std::unique_ptr<Store> store_;
-    std::unordered_map<std::uint64_t, Waiting> waiting_;                         ///< by client
-    std::unordered_map<std::uint64_t, std::map<std::uint64_t, Bytes>> answers_;  ///< client, id
+    Clients clients_;
+    std::set<std::pair<Deadline, std::uint64_t>> away_;  ///< clients by away_until
+    std::size_t answer_bytes_ = 0;
+    std::weak_ptr<const Bytes> last_results_;  ///< large ones, while somebody is still to get them
     FenceTable fences_;
     bool fences_failed_ = false;  ///< all of this generation
     /// By name, the last round; without entries unless connections may be made anew. As many as fit.

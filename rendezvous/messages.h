@@ -583,6 +583,11 @@ struct Enter {
     std::string address;                      ///< as Join's
     std::uint16_t free_port = 0;              ///< for MASTER_PORT, should it get rank 0
     std::vector<std::string> addresses;       ///< as Join's
+    /// For so long it tries to come back when its connection has broken; what it was answered last is
+    /// kept until then. At most kReturnMsMax.
+    std::uint32_t return_ms = 60'000;
+
+    static constexpr std::uint32_t kReturnMsMax = 86'400'000;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -591,6 +596,7 @@ struct Enter {
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("join_timeout_ms", m.join_timeout_ms), f("last_call_ms", m.last_call_ms);
         f("address", m.address), f("free_port", m.free_port), f("addresses", m.addresses);
+        f("return_ms", m.return_ms);
     }
     static constexpr FrameType kType = FrameType::enter;
 };

@@ -13,6 +13,8 @@ constexpr std::uint32_t kSlotsMax = 65'536;  // of one member
 constexpr std::uint32_t kGraceMs = 5'000;
 constexpr std::size_t kAddressesMax = 1'024;  // of one member
 constexpr std::size_t kTextBytesMax = 4'096;  // of names and reasons, which go to others
+/// A connection's end may be known here sooner than where it comes from.
+constexpr std::chrono::seconds kReturnMargin{10};
 
 const char* phase_name(Membership::Phase phase) {
     switch (phase) {
@@ -58,7 +60,7 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
         if (record.phase == Membership::Phase::ended) ended_.emplace();
     }
     hub_.restore_generation(record.generation, world_size);
-    db.restore(record.id, hub_);
+    db.restore(record.id, hub_, now);
     if (record.phase == Membership::Phase::finishing) hub_.fail_fences("a rank has finished");
     // Microseconds since 1970 are more than a store makes changes.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -78,6 +80,8 @@ Result<void> ServedJob::enter(PortId port, const Enter& enter, std::string peer,
         ports_[port] = Port{};
         hub_.add_port(port, PortKind::subtree, kNoRank);
     }
+    const std::uint32_t return_ms = std::min(enter.return_ms, Enter::kReturnMsMax);
+    hub_.set_return_limit(port, std::chrono::milliseconds(return_ms) + kReturnMargin);
     carry_out();
     return {};
 }
@@ -98,7 +102,7 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
     if (membership_->has(enter.member)) {
         // The same member again: whatever it had before is dead.
         if (const auto old = member_ports_.find(enter.member); old != member_ports_.end()) {
-            hub_.remove_port(old->second);
+            hub_.remove_port(old->second, now);
             ports_.erase(old->second);
         }
     } else if (enter.generation != 0) {
@@ -154,7 +158,7 @@ void ServedJob::closed(PortId id, Deadline now) {
     const auto port = ports_.find(id);
     if (port == ports_.end()) return;
     const MemberId member = port->second.member;
-    hub_.remove_port(id);
+    hub_.remove_port(id, now);
     ports_.erase(port);
     if (member == 0) return;
     member_ports_.erase(member);
@@ -238,7 +242,8 @@ void ServedJob::save() {
 bool ServedJob::idle() const {
     if (!ports_.empty()) return false;
     if (membership_) return ended_.has_value() || membership_->seats().empty();
-    return hub_.store().size() == 0;
+    // A client whose connection broke may ask for its answer again.
+    return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
 }
 
 boost::json::object ServedJob::describe() const {
@@ -248,6 +253,7 @@ boost::json::object ServedJob::describe() const {
     job["generation"] = hub_.generation();
     job["keys"] = hub_.store().size();
     job["store_bytes"] = hub_.store().bytes();
+    job["answer_bytes"] = hub_.answer_bytes();
     job["waiting"] = hub_.store().waiting();
     const Heartbeat progress = hub_.progress();
     if (progress.reporting > 0) {

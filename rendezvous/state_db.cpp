@@ -77,7 +77,10 @@ public:
     void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
         db_.run("INSERT OR REPLACE INTO answer VALUES(?,?,?,?)", job_, client, id, reply);
     }
-    void answers_seen(std::uint64_t client, std::uint64_t id) override {
+    void answer_forgotten(std::uint64_t client, std::uint64_t id) override {
+        db_.run("DELETE FROM answer WHERE job=? AND client=? AND id=?", job_, client, id);
+    }
+    void answers_forgotten(std::uint64_t client, std::uint64_t id) override {
         const std::uint64_t last = std::min<std::uint64_t>(id, INT64_MAX);
         db_.run("DELETE FROM answer WHERE job=? AND client=? AND id<=?", job_, client, last);
     }
@@ -276,7 +279,7 @@ std::vector<JobRecord> StateDb::jobs() {
     return records;
 }
 
-void StateDb::restore(const JobId& job, Hub& hub) {
+void StateDb::restore(const JobId& job, Hub& hub, Deadline now) {
     query(
         "SELECT key,value,revision FROM value WHERE job=?",
         [&](sqlite3_stmt* row) {
@@ -291,9 +294,9 @@ void StateDb::restore(const JobId& job, Hub& hub) {
         },
         job);
     query(
-        "SELECT client,id,reply FROM answer WHERE job=?",
+        "SELECT client,id,reply FROM answer WHERE job=? ORDER BY rowid",
         [&](sqlite3_stmt* row) {
-            hub.restore_answer(number(row, 0), number(row, 1), text(row, 2));
+            hub.restore_answer(number(row, 0), number(row, 1), text(row, 2), now);
         },
         job);
     const auto fence = [&](sqlite3_stmt* row) {

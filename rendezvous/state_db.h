@@ -41,7 +41,7 @@ public:
 
     std::vector<JobRecord> jobs();
     /// Gives a hub back its store, answers and fences.
-    void restore(const JobId& job, Hub& hub);
+    void restore(const JobId& job, Hub& hub, Deadline now);
 
     void save_job(const JobRecord& record);
     void drop_job(const JobId& job);

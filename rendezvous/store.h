@@ -83,6 +83,8 @@ public:
     void answer_all(const StoreReply& reply);
 
     std::size_t bytes() const { return bytes_; }
+    /// So much is kept besides, and counts against bytes_max as well.
+    void count_besides(std::size_t bytes) { besides_ = bytes; }
     std::size_t size() const { return entries_.size(); }
     std::size_t waiting() const { return waiters_.size(); }
 
@@ -129,7 +131,9 @@ private:
     std::optional<StoreReply> wait_for(Token token, const StoreRequest& request, Deadline now);
     void put(std::string_view key, std::string value);
     std::string pop_item(Entries::iterator entry);
-    bool has_room(std::size_t bytes) const { return bytes_ + bytes <= limits_.bytes_max; }
+    bool has_room(std::size_t bytes) const {
+        return bytes_ + besides_ + bytes <= limits_.bytes_max;
+    }
     void changed(std::string_view key);
     Waiters::iterator remove(Waiters::iterator waiter);
 
@@ -138,6 +142,7 @@ private:
     Limits limits_;
     Entries entries_;
     std::size_t bytes_ = 0;
+    std::size_t besides_ = 0;
     std::uint64_t revision_ = 0;  ///< of the last change
     Waiters waiters_;
     std::unordered_map<std::string, std::vector<Token>> waiting_for_;  ///< by key, oldest first

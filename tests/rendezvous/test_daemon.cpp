@@ -87,7 +87,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
 
     Sink out;
     Hub hub(out, options, nullptr);
-    (*db)->restore(id, hub);
+    (*db)->restore(id, hub, {});
     CHECK(hub.store().size() == 3);
     hub.add_port(1, PortKind::subtree, kNoRank);
     // Sent again: answered again, and not done again.
@@ -103,6 +103,62 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     (*db)->drop_job(id);
     (*db)->commit();
     CHECK((*db)->jobs().empty());
+}
+
+namespace {
+
+/// A job of which a daemon keeps nothing, and what it says.
+struct Job {
+    Job() : job(job_id_of("job"), options(), out, nullptr) {}
+    static ServedJob::Options options() {
+        ServedJob::Options options;
+        options.name = "job";
+        return options;
+    }
+    void enter(PortId port, MemberId member, std::uint32_t slots = 0) {
+        Enter enter;
+        enter.member = member;
+        enter.job_name = "job";
+        enter.slots = slots;
+        REQUIRE(job.enter(port, enter, "", "", now));
+    }
+    void ask(PortId port, std::uint64_t client, std::uint64_t id, Op op, const Bytes& arguments) {
+        const Bytes frame = encode_request({client, id, 0, op}, arguments);
+        REQUIRE(job.frame(port, {FrameType::request, payload_of(frame)}, now));
+    }
+    Bytes pop_arguments() const {
+        Bytes bytes;
+        PackWriter writer(bytes);
+        writer.array(3), writer.uint(0), writer.bin("queue"), writer.uint(0);
+        return bytes;
+    }
+    Status last_status() const { return decode_reply(out.sent.back().second)->header.status; }
+
+    Sink out;
+    Deadline now = Clock::now();
+    ServedJob job;
+};
+
+}  // namespace
+
+TEST_CASE("an item whose taker has lost its connection is not lost with the job", "[daemon]") {
+    Job it;
+    it.enter(1, 11);
+    it.ask(1, 5, 1, Op::push, set_arguments("queue", "item"));
+    it.enter(2, 12);
+    it.ask(2, 6, 1, Op::pop, it.pop_arguments());
+    CHECK(it.last_status() == Status::ok);
+    it.job.closed(1, it.now);
+    it.job.closed(2, it.now);  // before the answer was read
+    CHECK_FALSE(it.job.idle());
+    it.enter(3, 12);
+    it.ask(3, 6, 1, Op::pop, it.pop_arguments());
+    CHECK(it.last_status() == Status::ok);
+    const Bytes gone = encode(Gone{6});
+    REQUIRE(it.job.frame(3, {FrameType::gone, payload_of(gone)}, it.now));
+    it.job.closed(3, it.now);
+    it.job.tick(it.now + std::chrono::seconds(100));  // those that had been answered over others
+    CHECK(it.job.idle());
 }
 
 TEST_CASE("a state of the version before is taken over", "[daemon]") {

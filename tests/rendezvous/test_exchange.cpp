@@ -36,7 +36,8 @@ public:
         std::uint64_t generation = 0;
         std::map<std::string, std::pair<std::string, std::uint64_t>> values;
         std::map<std::string, std::map<std::uint64_t, std::pair<std::string, std::uint64_t>>> items;
-        std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers;
+        /// By client; ids and replies, oldest first.
+        std::map<std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>> answers;
         std::map<std::string, Fenced> fences;
         std::map<std::pair<std::string, std::uint64_t>, Fenced> failures;
     };
@@ -56,11 +57,13 @@ public:
         next_.items.erase(std::string(key));
     }
     void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
-        next_.answers[client][id] = std::string(reply);
+        next_.answers[client].emplace_back(id, reply);
     }
-    void answers_seen(std::uint64_t client, std::uint64_t id) override {
-        auto& answers = next_.answers[client];
-        answers.erase(answers.begin(), answers.upper_bound(id));
+    void answer_forgotten(std::uint64_t client, std::uint64_t id) override {
+        std::erase_if(next_.answers[client], [id](const auto& one) { return one.first == id; });
+    }
+    void answers_forgotten(std::uint64_t client, std::uint64_t id) override {
+        std::erase_if(next_.answers[client], [id](const auto& one) { return one.first <= id; });
     }
     void fence_completed(const Fenced& fenced) override { next_.fences[fenced.name] = fenced; }
     void completion_forgotten(std::string_view name) override {
@@ -208,7 +211,7 @@ private:
             for (const auto& [item, value] : items)
                 hub_->restore_store().restore_item(key, item, value.first, value.second);
         for (const auto& [client, answers] : kept.answers)
-            for (const auto& [id, reply] : answers) hub_->restore_answer(client, id, reply);
+            for (const auto& [id, reply] : answers) hub_->restore_answer(client, id, reply, {});
         for (const auto& [name, fenced] : kept.fences) hub_->restore_fence(fenced);
         for (const auto& [key, fenced] : kept.failures) hub_->restore_fence(fenced);
     }
@@ -664,6 +667,89 @@ struct Returning {
 };
 
 }  // namespace
+
+TEST_CASE("the answer of a request that has waited long is kept, whatever was answered meanwhile",
+          "[exchange]") {
+    Returning job;
+    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.hub.add_port(2, PortKind::subtree, kNoRank);
+    job.ask(1, 7, 1, 0, Op::pop, arguments(1, {"q"}, {}, kForeverMs));
+    for (std::uint64_t id = 2; id <= 200; ++id)
+        job.ask(1, 7, id, static_cast<std::uint32_t>(id - 1), Op::set, arguments(1, {"k", "v"}));
+    job.ask(2, 8, 1, 0, Op::push, arguments(1, {"q", "first"}));
+    job.ask(2, 8, 2, 0, Op::push, arguments(1, {"q", "second"}));
+    job.hub.remove_port(1, job.now);
+    job.hub.add_port(3, PortKind::subtree, kNoRank);
+    job.ask(3, 7, 1, 0, Op::pop, arguments(1, {"q"}, {}, kForeverMs));
+    CHECK(job.last_bytes() == "first");
+    job.ask(3, 7, 201, 0, Op::pop, arguments(1, {"q"}, {}, 0));
+    CHECK(job.last_bytes() == "second");
+}
+
+TEST_CASE("what arrives late over a connection that was given up for another is not done again",
+          "[exchange]") {
+    Returning job;
+    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.ask(1, 7, 4, 0, Op::add, arguments(1, {"sum"}, 1));
+    job.hub.add_port(2, PortKind::subtree, kNoRank);  // the first one is not known to be dead
+    job.ask(2, 7, 5, 0, Op::add, arguments(1, {"sum"}, 1));
+    job.ask(2, 7, 6, 0, Op::add, arguments(1, {"sum"}, 1));
+    const std::size_t said = job.out.ports.size();
+    job.ask(1, 7, 5, 0, Op::add, arguments(1, {"sum"}, 1));
+    CHECK(job.out.ports.size() == said);
+    // Nor when the client has said goodbye meanwhile.
+    REQUIRE(give(job.hub, 2, Gone{7}));
+    job.hub.remove_port(2, job.now);
+    job.ask(1, 7, 6, 0, Op::add, arguments(1, {"sum"}, 1));
+    CHECK(job.out.ports.size() == said);
+    job.hub.add_port(3, PortKind::subtree, kNoRank);
+    job.ask(3, 9, 1, 0, Op::add, arguments(1, {"sum"}, 0));
+    CHECK(job.last_number() == 3);
+}
+
+TEST_CASE("answers are kept as long as their client may come back, and counted", "[exchange]") {
+    Returning job;
+    const std::string large(1'000'000, 'x');
+    const auto take_one = [&](PortId port, std::uint64_t client) {
+        job.hub.add_port(port, PortKind::subtree, kNoRank);
+        job.ask(port, client, 1, 0, Op::push, arguments(1, {"q", large}));
+        job.ask(port, client, 2, 0, Op::pop, arguments(1, {"q"}, {}, 0));
+    };
+    take_one(1, 7);
+    CHECK(job.hub.store().size() == 0);
+    CHECK(job.hub.answer_bytes() > large.size());
+    REQUIRE(give(job.hub, 1, Gone{7}));
+    CHECK(job.hub.answer_bytes() == 0);
+
+    take_one(2, 8);
+    job.hub.set_return_limit(2, std::chrono::seconds(5));
+    job.hub.remove_port(2, job.now);
+    CHECK(job.hub.next_deadline() == job.now + std::chrono::seconds(5));
+    job.hub.expire(job.now + std::chrono::seconds(4));
+    CHECK(job.hub.answer_bytes() > large.size());
+    job.hub.expire(job.now + std::chrono::seconds(5));
+    CHECK(job.hub.answer_bytes() == 0);
+    CHECK(job.hub.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("answers count as the store's bytes do", "[exchange]") {
+    HubOptions options;
+    options.limits.bytes_max = 100'000;
+    Returning job(options);
+    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    const std::string value(30'000, 'x');
+    std::uint64_t id = 0;
+    const auto status = [&](Op op, const Bytes& args) {
+        ++id;
+        job.ask(1, 7, id, static_cast<std::uint32_t>(id - 1), op, args);
+        return decode_reply(job.out.ports.back().second.second)->header.status;
+    };
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(status(Op::push, arguments(1, {"q", value})) == Status::ok);
+        REQUIRE(status(Op::pop, arguments(1, {"q"}, {}, 0)) == Status::ok);
+    }
+    CHECK(status(Op::push, arguments(1, {"q", value})) == Status::refused);
+}
 
 TEST_CASE("that a fence has failed is known after a restart", "[exchange]") {
     Kept out;

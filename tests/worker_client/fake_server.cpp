@@ -107,7 +107,7 @@ public:
     void drop() {
         const std::lock_guard lock(mutex_);
         for (auto& [port, connection] : connections_) {
-            hub_->remove_port(port);
+            hub_->remove_port(port, Clock::now());
             // A reset, as from a host that has restarted.
             const linger hard{1, 0};
             ::setsockopt(connection.fd.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
@@ -202,7 +202,7 @@ private:
         buffer.erase(0, buffer.size() - rest.size());
     }
     void end(PortId port) {
-        hub_->remove_port(port);
+        hub_->remove_port(port, Clock::now());
         connections_.erase(port);
         note("end");
     }

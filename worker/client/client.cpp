@@ -108,6 +108,7 @@ Bytes Client::opening_frame() const {
     enter.job_name = daemon.job_name;
     enter.name = surroundings_.place.host_name;
     enter.address = local_address(socket_);
+    enter.return_ms = static_cast<std::uint32_t>(daemon.timeout_ms);
     if (is_member()) {
         enter.generation = generation_;
         enter.paused = accepted_ > generation_ ? accepted_ : 0;
@@ -203,7 +204,7 @@ Client::InCall::~InCall() {
 }
 
 void Client::leave(std::string_view failure, std::function<bool()> give_up) {
-    if (is_member() || (in_step() && role_ == Role::rank)) send_leave(failure);
+    if (has_daemon() || (in_step() && role_ == Role::rank)) send_leave(failure);
     Lock lock(mutex_);
     close({DTRUN_CLOSED, "the worker is finalized"});
     no_calls_.wait(lock, [this] { return in_calls_ == 0; });
@@ -218,7 +219,11 @@ void Client::send_leave(std::string_view failure) {
         if (!connected_) return;
         ending_ = true;
     }
-    if (!socket_.send(encode(Leave{failure.empty(), std::string(failure)}))) return;
+    // A daemon need not keep what it has answered us any longer.
+    if (has_daemon() && !socket_.send(encode(Gone{client_id_}))) return;
+    if ((is_member() || in_step()) &&
+        !socket_.send(encode(Leave{failure.empty(), std::string(failure)})))
+        return;
     // Closed with bytes unread, TCP would take back what the daemon has not read yet.
     Lock lock(mutex_);
     if (reading_) return;
