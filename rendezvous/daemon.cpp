@@ -23,6 +23,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
       pulse_(executor, options_.heartbeat_timeout),
       timer_(executor),
       settle_timer_(executor),
+      released_(executor, asio::steady_timer::time_point::max()),
       heart_(executor),
       tasks_(executor) {
     const auto secret_of = [this](const JobId& job) {
@@ -42,6 +43,7 @@ Result<void> Daemon::restore() {
     auto db = StateDb::open(options_.state_directory);
     if (!db) return fail(db.error(), "--state");
     db_ = std::move(*db);
+    db_->notify([this] { asio::post(executor_, [this] { release(); }); });
     const Deadline now = Clock::now();
     for (const JobRecord& record : db_->jobs()) {
         jobs_[record.id] = std::make_unique<ServedJob>(
@@ -54,7 +56,7 @@ Result<void> Daemon::restore() {
         log::info("job {}: goes on in generation {} with {} members", record.name,
                   record.generation, record.seats.size());
     }
-    db_->commit();
+    flush();
     arm_timer();
     return {};
 }
@@ -73,7 +75,7 @@ void Daemon::admit(const JobId& job, Connection connection) {
     const PortId id = ++last_port_;
     const std::string peer = remote_address(connection.socket);
     const std::string local = local_address(connection.socket);
-    auto port = std::make_shared<Port>(std::move(connection), job);
+    auto port = std::make_shared<Port>(std::move(connection), job, *this);
     port->peer = peer;
     port->local = local;
     ports_[id] = std::move(port);
@@ -86,7 +88,7 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
     writer.spawn(port.link.run_writer());
     const std::function<Result<void>(const FrameView&)> handle =
         [this, id, &port](const FrameView& frame) { return on_frame(id, port, frame); };
-    const auto served = co_await port.link.serve(handle);
+    const auto served = co_await port.link.serve(handle, &port);
     const Error& why = served.error();
     log::info("connection from {}: {}", port.peer, why.message);
     if (why.code == Errc::invalid_input || why.code == Errc::denied)
@@ -96,6 +98,7 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
     port.link.close();
     co_await writer.join();
     const JobId job = port.job;
+    holding_.erase(id);
     ports_.erase(id);
     if (!stopping_) changed(job);
 }
@@ -104,6 +107,14 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
 asio::awaitable<void> Daemon::refuse(Port& port, std::string why) {
     port.link.send(encode(Refuse{std::move(why), false}));
     co_await port.link.finish(after(kRefusalLimit));
+}
+
+bool Daemon::Port::is_full() const {
+    return held_bytes > Link::kFullBytes || (daemon.db_ && daemon.db_->is_behind());
+}
+
+asio::awaitable<void> Daemon::Port::room() {
+    while (link.is_open() && is_full()) co_await daemon.released_.async_wait(use_tuple);
 }
 
 Result<void> Daemon::on_frame(PortId id, Port& port, const FrameView& frame) {
@@ -120,6 +131,7 @@ Result<void> Daemon::first_frame(PortId id, Port& port, const FrameView& frame) 
         return fail(Errc::invalid_input, "a connection's first frame is enter");
     if (job_id_of(enter->job_name) != port.job)
         return fail(Errc::denied, "the job's name is not the one that was authenticated");
+    if (enter->slots > 0) retire(port.job);
     ServedJob& job = job_for(port.job, enter->job_name);
     port.entered = true;
     return job.enter(id, *enter, port.peer, port.local, Clock::now());
@@ -135,14 +147,30 @@ ServedJob::Options Daemon::job_options(const std::string& name) {
     options.name = name;
     options.return_limit = options_.heartbeat_timeout;
     options.status = [this, name] { return status(name); };
+    if (db_) options.fits = [this](std::size_t bytes) { return db_->fits(bytes); };
     return options;
+}
+
+/// A job that is over gives its name free; whoever still looks into its store finds the next one's
+/// when it has connected again.
+void Daemon::retire(const JobId& id) {
+    const auto job = jobs_.find(id);
+    if (job == jobs_.end() || !job->second->is_over()) return;
+    job->second->retire();
+    flush();
+    for (const auto& [number, port] : ports_) {
+        if (port->job != id || !port->entered) continue;
+        job->second->closed(number, Clock::now());
+        port->entered = false;
+        tasks_.spawn(let_go(port));
+    }
+    if (db_) db_->drop_job(id);
+    jobs_.erase(job);
 }
 
 ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
     auto& job = jobs_[id];
-    // A job that has ended gives its name free.
-    if (job && job->idle() && db_) db_->drop_job(id);
-    if (!job || job->idle())
+    if (!job)
         job = std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
                                           db_.get());
     return *job;
@@ -162,7 +190,9 @@ void Daemon::settle() {
     settle_soon_ = false;
     for (const JobId& id : std::exchange(touched_, {})) {
         const auto job = jobs_.find(id);
-        if (job == jobs_.end() || !job->second->idle()) continue;
+        if (job == jobs_.end()) continue;
+        job->second->save();
+        if (!job->second->idle()) continue;
         if (db_) db_->drop_job(id);
         jobs_.erase(job);
     }
@@ -170,22 +200,52 @@ void Daemon::settle() {
     arm_timer();
 }
 
-/// Everything that was decided is on disk; now it may be said.
+/// What was decided goes to disk, and then what tells of it to whom it is for.
 void Daemon::flush() {
-    if (db_) db_->commit();
-    for (const Held& held : std::exchange(held_, {})) {
-        const auto port = ports_.find(held.port);
-        if (port != ports_.end()) port->second->link.send_soon(held.type, held.payload);
+    if (!db_) return;
+    db_->submit();
+    release();
+}
+
+/// Sends what waited for the disk.
+void Daemon::release() {
+    for (auto at = holding_.begin(); at != holding_.end();) {
+        Port& port = *ports_.at(*at);
+        while (!port.held.empty() && port.held.front().number <= db_->durable()) {
+            Held frame = std::move(port.held.front());
+            port.held.pop_front();
+            port.held_bytes -= frame.bytes();
+            if (frame.rest)
+                port.link.send_soon(frame.type, frame.payload, std::move(frame.rest));
+            else
+                port.link.send_soon(frame.type, frame.payload);
+        }
+        at = port.held.empty() ? holding_.erase(at) : std::next(at);
     }
+    released_.cancel();
+}
+
+void Daemon::hold(PortId id, Held frame) {
+    Port& port = *ports_.at(id);
+    frame.number = db_->submitted() + 1;  // what is being recorded just now
+    port.held_bytes += frame.bytes();
+    port.held.push_back(std::move(frame));
+    holding_.insert(id);
 }
 
 void Daemon::to_port(PortId id, FrameType type, std::string_view payload) {
-    if (db_) {
-        held_.push_back({id, type, Bytes(payload)});
-        return;
-    }
     const auto port = ports_.find(id);
-    if (port != ports_.end()) port->second->link.send_soon(type, payload);
+    if (port == ports_.end()) return;
+    if (db_) return hold(id, {0, type, Bytes(payload), nullptr});
+    port->second->link.send_soon(type, payload);
+}
+
+void Daemon::share_with_port(PortId id, FrameType type, std::string_view payload,
+                             const SharedBytes& rest) {
+    const auto port = ports_.find(id);
+    if (port == ports_.end()) return;
+    if (db_) return hold(id, {0, type, Bytes(payload), rest});
+    port->second->link.send_soon(type, payload, rest);
 }
 
 void Daemon::to_root(FrameType, std::string_view) {}  // it is here
@@ -245,21 +305,29 @@ std::string Daemon::status(const std::string& job_name) const {
 }
 
 asio::awaitable<void> Daemon::flush_port(std::shared_ptr<Port> port) {
+    while (port->link.is_open() && !port->held.empty())
+        co_await port->daemon.released_.async_wait(use_tuple);
     co_await port->link.flush();
+}
+
+/// It reads to the end of what there was to tell it, and may connect again.
+asio::awaitable<void> Daemon::let_go(std::shared_ptr<Port> port) {
+    co_await flush_port(port);
+    port->link.shut_down_sending();
 }
 
 asio::awaitable<void> Daemon::stop() {
     server_->stop();
     if (!db_)
         for (const auto& [id, job] : jobs_) job->end("dtrun serve was stopped");
-    flush();
     const Refuse kept{"dtrun serve was stopped; its jobs are kept", true};
     const Bytes goodbye = encode(kept);
     TaskGroup flushes(executor_);
-    for (const auto& [id, port] : ports_) {
-        if (db_) port->link.send(goodbye);
-        flushes.spawn(flush_port(port));
-    }
+    for (const auto& [id, port] : ports_)
+        if (db_) to_port(id, FrameType::refuse, payload_of(goodbye));
+    for (const auto& [id, job] : jobs_) job->save();
+    flush();
+    for (const auto& [id, port] : ports_) flushes.spawn(flush_port(port));
     {
         asio::steady_timer limit(executor_, kGoodbyeLimit);
         limit.async_wait([&flushes](boost::system::error_code error) {
@@ -275,9 +343,11 @@ asio::awaitable<void> Daemon::stop() {
     heart_.stop();
     timer_.cancel();
     settle_timer_.cancel();
+    released_.cancel();
     co_await heart_.join();
     co_await server_->join();
     co_await tasks_.join();  // connections end because they were closed
+    db_.reset();             // from here on nobody is told that the disk has something
 }
 
 }  // namespace dtrun

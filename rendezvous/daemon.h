@@ -8,8 +8,10 @@
 #include "rendezvous/server.h"
 #include "rendezvous/state_db.h"
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,8 @@ struct DaemonOptions {
 /// The rendezvous server for many jobs, alone: `dtrun serve`.
 ///
 /// With a state directory, frames wait until what they tell of is on disk: one commit for everything
-/// that came in one turn of the loop.
+/// that came in one turn of the loop, or while the disk was busy. Heartbeats wait for nothing. Who has
+/// much to read, or to be kept, is not heard meanwhile.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
 class Daemon final : private Outbox {
@@ -42,21 +45,37 @@ public:
     asio::awaitable<void> stop();
 
 private:
-    struct Port {
-        Port(Connection connection, const JobId& job_) : link(std::move(connection)), job(job_) {}
+    /// A frame that is sent when what was recorded up to `number` is on disk.
+    struct Held {
+        std::uint64_t number = 0;
+        FrameType type{};
+        Bytes payload;
+        SharedBytes rest;  ///< after the payload; may be none
+
+        std::size_t bytes() const { return payload.size() + (rest ? rest->size() : 0); }
+    };
+    struct Port final : Backpressure {
+        Port(Connection connection, const JobId& job_, Daemon& daemon_)
+            : daemon(daemon_), link(std::move(connection)), job(job_) {}
+        /// What frames of this port lead to besides what its link has to send.
+        bool is_full() const override;
+        asio::awaitable<void> room() override;
+
+        Daemon& daemon;
         std::string peer, local;
         Link link;
         JobId job;
         bool entered = false;
-    };
-    struct Held {
-        PortId port = 0;
-        FrameType type{};
-        Bytes payload;
+        std::deque<Held> held;
+        std::size_t held_bytes = 0;
     };
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void share_with_port(PortId port, FrameType type, std::string_view payload,
+                         const SharedBytes& rest) override;
     void to_root(FrameType type, std::string_view payload) override;
+    void hold(PortId port, Held frame);
+    void release();
 
     void admit(const JobId& job, Connection connection);
     asio::awaitable<void> run_port(PortId id);
@@ -68,8 +87,10 @@ private:
     ServedJob::Options job_options(const std::string& name);
     void changed(const JobId& job);
     static asio::awaitable<void> flush_port(std::shared_ptr<Port> port);
+    static asio::awaitable<void> let_go(std::shared_ptr<Port> port);
     void settle();
     void flush();
+    void retire(const JobId& job);
     void arm_timer();
     void beat();
     std::string status(const std::string& job_name) const;
@@ -81,7 +102,7 @@ private:
     std::map<JobId, std::unique_ptr<ServedJob>> jobs_;
     std::map<PortId, std::shared_ptr<Port>> ports_;  ///< shared with flush_port()
     PortId last_port_ = 0;
-    std::vector<Held> held_;
+    std::set<PortId> holding_;  ///< ports with frames that are held
     bool settle_soon_ = false;
     std::vector<JobId> touched_;  ///< that settle() will look at
     bool stopping_ = false;
@@ -89,6 +110,7 @@ private:
     Pulse pulse_;
     asio::steady_timer timer_;  ///< of the jobs' deadlines
     asio::steady_timer settle_timer_;
+    asio::steady_timer released_;  ///< cancelled when frames were let go
     TaskGroup heart_;
     TaskGroup tasks_;  ///< one for each connection
 };

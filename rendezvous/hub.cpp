@@ -142,6 +142,11 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
         answer(port, header, {Status::ok, Bytes(1, '\x90')});
     } else if (const auto asked = StoreRequest::decode(header.op, in); !asked) {
         answer(port, header, text_reply(Status::refused, asked.error().message));
+    } else if (options_.fits && adds_something(header.op) && !options_.fits(payload.size())) {
+        const Bytes frame = encode_reply({header.client, header.id, Status::refused}, {});
+        const StoreReply full = text_reply(Status::refused, "the daemon's disk is full");
+        send_results(port, payload_of(frame),
+                     full.results);  // which is not kept, for the same reason
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
         answer(port, header, *reply);
     } else {

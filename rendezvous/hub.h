@@ -44,6 +44,8 @@ struct HubOptions {
     Store::Limits limits;
     /// Answers `status`; nullptr: refused.
     std::function<std::string()> status;
+    /// Whether the journal has room for so many bytes; nullptr: always.
+    std::function<bool(std::size_t bytes)> fits;
 };
 
 /// The Exchange at the root: the job's store, and where fences are complete.

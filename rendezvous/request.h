@@ -48,6 +48,11 @@ constexpr bool changes_something(Op op) {
     }
 }
 
+/// Whether an operation may make the store larger.
+constexpr bool adds_something(Op op) {
+    return changes_something(op) && op != Op::erase && op != Op::pop;
+}
+
 /// How a request ended.
 enum class Status : std::uint8_t {
     ok = 0,

@@ -40,9 +40,7 @@ ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db)
       outbox_(outbox),
       db_(db),
       journal_(db != nullptr ? db->journal(id) : nullptr),
-      hub_(outbox, HubOptions{true, {}, options_.status}, journal_.get()) {
-    save();
-}
+      hub_(outbox, HubOptions{true, {}, options_.status, options_.fits}, journal_.get()) {}
 
 ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db,
                      Deadline now, std::chrono::milliseconds limit)
@@ -51,7 +49,7 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
       outbox_(outbox),
       db_(&db),
       journal_(db.journal(record.id)),
-      hub_(outbox, HubOptions{true, {}, options_.status}, journal_.get()) {
+      hub_(outbox, HubOptions{true, {}, options_.status, options_.fits}, journal_.get()) {
     std::uint32_t world_size = 0;
     if (record.has_members) {
         membership_.emplace(record.options);
@@ -210,7 +208,7 @@ void ServedJob::carry_out() {
         for (const auto& [member, port] : member_ports_)
             send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));
     }
-    save();
+    unsaved_ = true;
 }
 
 void ServedJob::end(const std::string& why) {
@@ -225,7 +223,7 @@ void ServedJob::send(MemberId member, const Bytes& frame) {
 }
 
 void ServedJob::save() {
-    if (db_ == nullptr) return;
+    if (!std::exchange(unsaved_, false) || db_ == nullptr) return;
     JobRecord record;
     record.id = id_;
     record.name = options_.name;
@@ -244,6 +242,14 @@ bool ServedJob::idle() const {
     if (membership_) return ended_.has_value() || membership_->seats().empty();
     // A client whose connection broke may ask for its answer again.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
+}
+
+bool ServedJob::is_over() const {
+    return membership_ && (ended_ || membership_->seats().empty()) && member_ports_.empty();
+}
+
+void ServedJob::retire() {
+    hub_.end_waits();
 }
 
 boost::json::object ServedJob::describe() const {

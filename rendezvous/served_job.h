@@ -24,6 +24,7 @@ public:
         std::string name;
         std::chrono::milliseconds return_limit{3'000};  ///< for a connection that broke
         std::function<std::string()> status;            ///< answers `status`
+        std::function<bool(std::size_t)> fits;          ///< whether so many bytes can be kept
     };
     /// \param db  nullptr: nothing is kept
     ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db);
@@ -47,6 +48,13 @@ public:
 
     /// Nobody is connected and nothing is kept for anybody.
     bool idle() const;
+    /// It had members, and they have gone: its name is free, though others may still look into its
+    /// store.
+    bool is_over() const;
+    /// Another job takes its name: whoever looks into its store is told that it is stale.
+    void retire();
+    /// Records what has changed of the members; before anything is let go that was sent.
+    void save();
     const std::string& name() const { return options_.name; }
     boost::json::object describe() const;
 
@@ -59,7 +67,6 @@ private:
                               Deadline now);
     void carry_out();
     void send(MemberId member, const Bytes& frame);
-    void save();
 
     JobId id_;
     Options options_;
@@ -71,6 +78,7 @@ private:
     std::map<PortId, Port> ports_;
     std::map<MemberId, PortId> member_ports_;
     std::optional<Membership::Ended> ended_;
+    bool unsaved_ = true;
 };
 
 }  // namespace dtrun

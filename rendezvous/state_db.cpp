@@ -1,17 +1,29 @@
 #include "rendezvous/state_db.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 namespace dtrun {
 namespace {
 
 constexpr int kSchemaVersion = 2;
+/// What is written passes through the log, and then into the file itself.
+constexpr std::size_t kCopies = 2;
+/// Kept free for what must not fail: membership, and what makes the store smaller.
+constexpr std::size_t kReserveBytes = 2u << 20;
+constexpr std::size_t kUnwrittenBytesMax = 64u << 20;
+constexpr std::chrono::milliseconds kDiskFullPause{500};
 
 constexpr const char* kSchema = R"(
 CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
@@ -29,16 +41,23 @@ constexpr const char* kEndsOfFences = R"(
 CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
 )";
 
-void bind(sqlite3_stmt* statement, int at, std::uint64_t value) {
+void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value) {
     sqlite3_bind_int64(statement, at, static_cast<sqlite3_int64>(value));
 }
-void bind(sqlite3_stmt* statement, int at, std::string_view value) {
+void bind_value(sqlite3_stmt* statement, int at, std::string_view value) {
     // An empty blob is not NULL.
     sqlite3_bind_blob64(statement, at, value.data() != nullptr ? value.data() : "", value.size(),
                         SQLITE_STATIC);
 }
-void bind(sqlite3_stmt* statement, int at, const JobId& value) {
-    sqlite3_bind_blob(statement, at, value.data(), static_cast<int>(value.size()), SQLITE_STATIC);
+
+std::uint64_t to_value(std::uint64_t value) {
+    return value;
+}
+std::string to_value(std::string_view value) {
+    return std::string(value);
+}
+std::string to_value(const JobId& id) {
+    return std::string(id.begin(), id.end());
 }
 
 std::uint64_t number(sqlite3_stmt* row, int column) {
@@ -49,6 +68,14 @@ std::string text(sqlite3_stmt* row, int column) {
     const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, column));
     return bytes != nullptr ? std::string(static_cast<const char*>(bytes), size) : std::string();
 }
+/// The name of a directory that was made is in the one above it.
+void sync_parent(const std::string& directory) {
+    const std::size_t slash = directory.find_last_of('/');
+    const std::string parent = slash == std::string::npos ? "." : directory.substr(0, slash + 1);
+    const Fd opened(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (opened) ::fsync(opened.get());
+}
+
 std::chrono::milliseconds milliseconds(sqlite3_stmt* row, int column) {
     return std::chrono::milliseconds(sqlite3_column_int64(row, column));
 }
@@ -108,7 +135,9 @@ private:
 };
 
 Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
-    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    if (::mkdir(directory.c_str(), 0700) == 0)
+        sync_parent(directory);
+    else if (errno != EEXIST)
         return fail(Errc::denied, "{}: {}", directory, strerror(errno));
     const std::string path = directory + "/state.db";
     sqlite3* db = nullptr;
@@ -118,15 +147,21 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
         nullptr);
     ::umask(before);
-    std::unique_ptr<StateDb> state(new StateDb(db));
+    std::unique_ptr<StateDb> state(new StateDb(db, directory));
     if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
     if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
     return state;
 }
 
-StateDb::StateDb(sqlite3* db) : db_(db) {}
+StateDb::StateDb(sqlite3* db, std::string directory) : db_(db), directory_(std::move(directory)) {}
 
 StateDb::~StateDb() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
     for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
     sqlite3_close(db_);
 }
@@ -138,7 +173,7 @@ Result<void> StateDb::prepare_schema() {
     // The lock is taken by the first read and kept: a second daemon must not write here.
     const bool ours = execute(
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-        "PRAGMA synchronous=FULL; BEGIN IMMEDIATE; COMMIT;");
+        "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; BEGIN IMMEDIATE; COMMIT;");
     if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
         return fail(Errc::denied, "another dtrun serve uses it");
     if (!ours) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
@@ -175,7 +210,7 @@ template <class Row, class... Values>
 void StateDb::query(const char* sql, Row row, const Values&... values) {
     sqlite3_stmt* prepared = statement(sql);
     [[maybe_unused]] int at = 0;
-    (bind(prepared, ++at, values), ...);
+    (bind_value(prepared, ++at, values), ...);
     int result = 0;
     while ((result = sqlite3_step(prepared)) == SQLITE_ROW) row(prepared);
     if (result != SQLITE_DONE) die(sql);
@@ -185,19 +220,128 @@ void StateDb::query(const char* sql, Row row, const Values&... values) {
 
 template <class... Values>
 void StateDb::run(const char* sql, const Values&... values) {
-    begin();
-    query(
-        sql, [](sqlite3_stmt*) {}, values...);
+    const auto size_of = [](const auto& value) {
+        if constexpr (requires { value.size(); })
+            return value.size();
+        else
+            return sizeof value;
+    };
+    const std::size_t bytes = sizeof(Statement) + (std::size_t{0} + ... + size_of(values));
+    batch_.statements.push_back({sql, {Value(to_value(values))...}});
+    batch_.bytes += bytes;
+    unwritten_bytes_ += bytes;
 }
 
-void StateDb::begin() {
-    if (std::exchange(dirty_, true)) return;
-    query("BEGIN", [](sqlite3_stmt*) {});
+std::uint64_t StateDb::submit() {
+    ++submitted_;
+    const std::lock_guard lock(mutex_);
+    if (batch_.statements.empty() && queue_.empty() && durable_ == submitted_ - 1) {
+        durable_ = submitted_;  // there is nothing to be written
+        return submitted_;
+    }
+    if (queue_.empty()) queue_.emplace_back();
+    // What waits for the disk is written together anyway: turns without a change must not pile up.
+    Batch& waiting = queue_.back();
+    waiting.number = submitted_;
+    waiting.bytes += batch_.bytes;
+    std::ranges::move(batch_.statements, std::back_inserter(waiting.statements));
+    batch_ = Batch{};
+    changed_.notify_all();
+    if (thread_.joinable()) return submitted_;
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the loop
+    thread_ = std::thread(&StateDb::write_batches, this);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return submitted_;
+}
+
+void StateDb::notify(std::function<void()> on_durable) {
+    const std::lock_guard lock(mutex_);
+    on_durable_ = std::move(on_durable);
 }
 
 void StateDb::commit() {
-    if (!std::exchange(dirty_, false)) return;
-    query("COMMIT", [](sqlite3_stmt*) {});
+    const std::uint64_t number = submit();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return durable_ >= number; });
+}
+
+/// The thread: writes whatever has come meanwhile as one transaction.
+void StateDb::write_batches() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        const std::deque<Batch> batches = std::exchange(queue_, {});
+        lock.unlock();
+        const bool written = write(batches);
+        lock.lock();
+        if (!written) return;  // the disk is full, and we are to end
+        for (const Batch& batch : batches) unwritten_bytes_ -= batch.bytes;
+        durable_ = batches.back().number;
+        changed_.notify_all();
+        if (on_durable_) on_durable_();
+    }
+}
+
+/// \return false if the disk is full, and it is to end
+bool StateDb::write(const std::deque<Batch>& batches) {
+    while (!try_write(batches)) {
+        if (!disk_full_.exchange(true))
+            log::error("--state: {}: the disk is full: answers wait until it has room", directory_);
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, kDiskFullPause, [this] { return stopping_; })) return false;
+    }
+    if (disk_full_.exchange(false)) log::warn("--state: {}: the disk has room again", directory_);
+    return true;
+}
+
+/// \return whether it is on disk; if not, nothing of it is, because the disk is full
+bool StateDb::try_write(const std::deque<Batch>& batches) {
+    const auto done = [this](const Statement& statement) {
+        const int result = step(statement);
+        if (result != SQLITE_DONE && (result & 0xff) != SQLITE_FULL) die(statement.sql);
+        return result == SQLITE_DONE;
+    };
+    const auto write_all = [&] {
+        if (!done({"BEGIN", {}})) return false;
+        for (const Batch& batch : batches)
+            if (!std::ranges::all_of(batch.statements, done)) return false;
+        return done({"COMMIT", {}});
+    };
+    if (!write_all()) {
+        if (sqlite3_get_autocommit(db_) == 0) (void)step({"ROLLBACK", {}});
+        return false;
+    }
+    query("PRAGMA freelist_count", [this](sqlite3_stmt* row) {
+        constexpr std::uint64_t kPageBytes = 4'096;
+        free_bytes_ = number(row, 0) * kPageBytes;
+    });
+    return true;
+}
+
+/// \return SQLite's code: SQLITE_DONE, or why it failed
+int StateDb::step(const Statement& statement) {
+    sqlite3_stmt* prepared = this->statement(statement.sql);
+    int at = 0;
+    for (const Value& value : statement.values)
+        std::visit([&](const auto& one) { bind_value(prepared, ++at, one); }, value);
+    const int result = sqlite3_step(prepared);
+    sqlite3_reset(prepared);
+    sqlite3_clear_bindings(prepared);
+    return result;
+}
+
+bool StateDb::fits(std::size_t bytes) const {
+    struct statvfs disk {};
+    if (disk_full_ || ::statvfs(directory_.c_str(), &disk) != 0) return false;
+    const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize + free_bytes_;
+    return room >= kCopies * (bytes + unwritten_bytes_) + kReserveBytes;
+}
+
+bool StateDb::is_behind() const {
+    return unwritten_bytes_ > kUnwrittenBytesMax;
 }
 
 std::unique_ptr<HubJournal> StateDb::journal(const JobId& job) {
@@ -214,14 +358,25 @@ void StateDb::save_job(const JobRecord& record) {
         std::uint64_t(options.ranks_max), ms(options.join_timeout), ms(options.last_call),
         ms(options.return_limit), std::uint64_t(record.has_members),
         static_cast<std::uint64_t>(record.phase), record.generation);
-    run("DELETE FROM member WHERE job=?", record.id);
+    auto& rows = member_rows_[record.id];
+    std::erase_if(rows, [&](const auto& row) {
+        if (record.seats.contains(row.first)) return false;
+        run("DELETE FROM member WHERE job=? AND member=?", record.id, row.first);
+        return true;
+    });
     for (const auto& [id, seat] : record.seats) {
+        const Member& member = seat.member;
         Assign assignment;
         assignment.ranks = seat.ranks;
-        assignment.peers = seat.member.addresses;
+        assignment.peers = member.addresses;
         const Bytes ranks = encode(assignment);
-        const Member& member = seat.member;
-        run("INSERT INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id, id,
+        std::string row =
+            fmt::format("{} {} {} {} {} {} {} {}", member.name, member.slots, member.peer_address,
+                        member.server_address, member.free_port, seat.order, seat.accepted, ranks);
+        std::string& recorded = rows[id];
+        if (recorded == row) continue;
+        recorded = std::move(row);
+        run("INSERT OR REPLACE INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id, id,
             std::string_view(member.name), std::uint64_t(member.slots),
             std::string_view(member.peer_address), std::string_view(member.server_address),
             std::uint64_t(member.free_port), seat.order, seat.accepted, payload_of(ranks));
@@ -240,6 +395,7 @@ void StateDb::drop_job(const JobId& job) {
     forget_generation(job);
     run("DELETE FROM member WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
+    member_rows_.erase(job);
 }
 
 std::vector<JobRecord> StateDb::jobs() {
@@ -274,12 +430,15 @@ std::vector<JobRecord> StateDb::jobs() {
                     seat.member.addresses = std::move(assignment->peers);
                 }
             },
-            record.id);
+            to_value(record.id));
+        // What they are like is known, what is on disk is not compared with: all are written again.
+        for (const auto& [member, seat] : record.seats) member_rows_[record.id][member];
     }
     return records;
 }
 
-void StateDb::restore(const JobId& job, Hub& hub, Deadline now) {
+void StateDb::restore(const JobId& id, Hub& hub, Deadline now) {
+    const std::string job = to_value(id);
     query(
         "SELECT key,value,revision FROM value WHERE job=?",
         [&](sqlite3_stmt* row) {

@@ -5,9 +5,16 @@
 #include "rendezvous/hub.h"
 #include "rendezvous/membership.h"
 
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <variant>
 #include <vector>
 
 struct sqlite3;
@@ -26,10 +33,15 @@ struct JobRecord {
     std::map<MemberId, Membership::Seat> seats;
 };
 
-/// A daemon's state on disk, in SQLite's write-ahead log: what is not committed has not happened, a
-/// torn end is dropped, and commit() returns when the disk has it.
+/// A daemon's state on disk, in SQLite's write-ahead log: what is not committed has not happened, and a
+/// torn end is dropped.
 ///
-/// Thread: one. A disk that fails ends the process: nothing could be promised any more.
+/// Changes are recorded, and a thread writes them: a disk that is slow for seconds stops nobody but
+/// those who wait for it. What one turn of the loop has recorded becomes durable as a whole; so does
+/// everything that has been submitted while the disk was busy. While a disk is full what was recorded
+/// waits; any other failure ends the process: nothing could be promised any more.
+///
+/// Thread: one, besides its own. Lifetime: who is told by `on_durable` outlives it.
 class StateDb {
 public:
     /// Opens or makes DIR/state.db; only one process can have it.
@@ -39,35 +51,80 @@ public:
     StateDb(const StateDb&) = delete;
     StateDb& operator=(const StateDb&) = delete;
 
+    // What is on disk; while nothing is being written.
     std::vector<JobRecord> jobs();
     /// Gives a hub back its store, answers and fences.
     void restore(const JobId& job, Hub& hub, Deadline now);
 
-    void save_job(const JobRecord& record);
+    // Recording.
+    void save_job(const JobRecord& record);  ///< of members, only those that have changed
     void drop_job(const JobId& job);
     /// Where the hub of a job keeps what it must.
     std::unique_ptr<HubJournal> journal(const JobId& job);
 
-    bool dirty() const { return dirty_; }
-    void commit();
+    /// Hands what was recorded to the thread. \return its number, which counts from 1
+    std::uint64_t submit();
+    std::uint64_t submitted() const { return submitted_; }
+    /// Everything up to this number is on disk.
+    std::uint64_t durable() const { return durable_; }
+    /// \param on_durable  called by the thread whenever durable() has grown
+    void notify(std::function<void()> on_durable);
+    void commit();  ///< submits, and waits until it is durable
+
+    /// Whether the disk has room for so many bytes more, with all that they take on their way.
+    bool fits(std::size_t bytes) const;
+    /// So much is not written yet that no more should come.
+    bool is_behind() const;
 
 private:
     friend class StateJournal;
-    explicit StateDb(sqlite3* db);
+    using Value = std::variant<std::uint64_t, std::string>;
+    struct Statement {
+        const char* sql;
+        std::vector<Value> values;
+    };
+    struct Batch {
+        std::uint64_t number = 0;
+        std::size_t bytes = 0;
+        std::vector<Statement> statements;
+    };
+
+    StateDb(sqlite3* db, std::string directory);
     Result<void> prepare_schema();
-    /// Runs a statement with values bound in order; the others take none.
+    /// Records a statement.
     template <class... Values>
     void run(const char* sql, const Values&... values);
     template <class Row, class... Values>
     void query(const char* sql, Row row, const Values&... values);
+    int step(const Statement& statement);
     sqlite3_stmt* statement(const char* sql);
     void forget_generation(const JobId& job);
-    void begin();
+    void write_batches();
+    bool write(const std::deque<Batch>& batches);
+    bool try_write(const std::deque<Batch>& batches);
     [[noreturn]] void die(const char* what);
 
+    // Of whoever writes or reads: the thread, once it runs.
     sqlite3* db_;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
-    bool dirty_ = false;
+
+    // Of the recording thread.
+    std::string directory_;
+    Batch batch_;
+    std::uint64_t submitted_ = 0;
+    /// Rows of members as they are recorded, to see what has changed.
+    std::map<JobId, std::map<MemberId, std::string>> member_rows_;
+
+    std::atomic<std::uint64_t> durable_{0};
+    std::atomic<std::size_t> unwritten_bytes_{0};
+    std::atomic<std::uint64_t> free_bytes_{0};  ///< within the file
+    std::atomic<bool> disk_full_{false};
+    std::mutex mutex_;  ///< of what follows
+    std::condition_variable changed_;
+    std::deque<Batch> queue_;
+    std::function<void()> on_durable_;
+    bool stopping_ = false;
+    std::thread thread_;  ///< started with the first batch
 };
 
 }  // namespace dtrun

@@ -8,8 +8,11 @@
 #include "tests/support/temp_dir.h"
 
 #include <sqlite3.h>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 namespace dtrun {
 namespace {
@@ -67,7 +70,6 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         record.seats[77].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
         record.seats[77].ranks = {{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
         (*db)->save_job(record);
-        CHECK((*db)->dirty());
         (*db)->commit();
         ask(hub, 5, Op::set, set_arguments("late", "lost"));
         // No commit: as if it were killed here.
@@ -106,6 +108,48 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
 }
 
 namespace {
+
+/// SQLite's own file system, but that syncs wait while `busy`, and nothing can be written while `full`.
+class SlowDisk {
+public:
+    SlowDisk() : vfs_(*sqlite3_vfs_find(nullptr)) {
+        real_ = sqlite3_vfs_find(nullptr);
+        vfs_.zName = "slow";
+        vfs_.xOpen = open;
+        sqlite3_vfs_register(&vfs_, 1);
+    }
+    ~SlowDisk() {
+        sqlite3_vfs_register(real_, 1);
+        sqlite3_vfs_unregister(&vfs_);
+    }
+    static inline std::atomic<bool> busy = false;
+    static inline std::atomic<bool> full = false;
+
+private:
+    static int open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out) {
+        const int result = real_->xOpen(real_, name, file, flags, out);
+        // Others have other methods, and the log is what a commit writes and syncs.
+        if (result != SQLITE_OK || (flags & SQLITE_OPEN_WAL) == 0) return result;
+        methods_ = *file->pMethods;
+        sync_ = methods_.xSync;
+        write_ = methods_.xWrite;
+        methods_.xSync = [](sqlite3_file* f, int how) {
+            while (busy) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return sync_(f, how);
+        };
+        methods_.xWrite = [](sqlite3_file* f, const void* bytes, int count, sqlite3_int64 at) {
+            return full ? SQLITE_FULL : write_(f, bytes, count, at);
+        };
+        file->pMethods = &methods_;
+        return result;
+    }
+
+    sqlite3_vfs vfs_;
+    static inline sqlite3_vfs* real_ = nullptr;
+    static inline sqlite3_io_methods methods_{};
+    static inline int (*sync_)(sqlite3_file*, int) = nullptr;
+    static inline int (*write_)(sqlite3_file*, const void*, int, sqlite3_int64) = nullptr;
+};
 
 /// A job of which a daemon keeps nothing, and what it says.
 struct Job {
@@ -159,6 +203,73 @@ TEST_CASE("an item whose taker has lost its connection is not lost with the job"
     it.job.closed(3, it.now);
     it.job.tick(it.now + std::chrono::seconds(100));  // those that had been answered over others
     CHECK(it.job.idle());
+}
+
+TEST_CASE("a job that has ended gives its name free although others look into its store",
+          "[daemon]") {
+    Job it;
+    it.enter(1, 11, 1);
+    it.enter(2, 12);
+    CHECK_FALSE(it.job.is_over());
+    const Bytes leave = encode(Leave{true, ""});
+    CHECK_FALSE(it.job.frame(1, {FrameType::leave, payload_of(leave)}, it.now));
+    it.job.closed(1, it.now);
+    CHECK_FALSE(it.job.idle());
+    CHECK(it.job.is_over());
+    Bytes watch;
+    PackWriter writer(watch);
+    writer.array(3), writer.uint(0), writer.bin("key"), writer.uint(kForeverMs);
+    it.ask(2, 6, 1, Op::get, watch);
+    it.job.retire();
+    CHECK(it.last_status() == Status::stale);
+}
+
+TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses nothing",
+          "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    const JobId id = job_id_of("job");
+    JobRecord record;
+    record.id = id;
+    record.name = "job";
+    HubOptions options;
+    options.reconnects = true;
+    {
+        auto db = StateDb::open(directory.path() + "/state");
+        if (!db) FAIL(db.error().message);
+        const auto journal = (*db)->journal(id);
+        Sink out;
+        Hub hub(out, options, journal.get());
+        hub.add_port(1, PortKind::subtree, kNoRank);
+        (*db)->save_job(record);
+        (*db)->commit();
+
+        SlowDisk::busy = true;
+        ask(hub, 1, Op::set, set_arguments("slow", "1"));
+        const std::uint64_t first = (*db)->submit();
+        ask(hub, 2, Op::set, set_arguments("later", "2"));
+        const std::uint64_t second = (*db)->submit();
+        CHECK((*db)->durable() < first);
+        SlowDisk::busy = false;
+        (*db)->commit();
+        CHECK((*db)->durable() > second);
+
+        CHECK((*db)->fits(1'000));
+        SlowDisk::full = true;
+        ask(hub, 3, Op::set, set_arguments("full", "3"));
+        const std::uint64_t third = (*db)->submit();
+        while ((*db)->fits(1'000)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK((*db)->durable() < third);
+        SlowDisk::full = false;
+        (*db)->commit();
+        CHECK((*db)->fits(1'000));
+    }
+    auto db = StateDb::open(directory.path() + "/state");
+    if (!db) FAIL(db.error().message);
+    Sink out;
+    Hub hub(out, options, nullptr);
+    (*db)->restore(id, hub, {});
+    CHECK(hub.store().size() == 3);
 }
 
 TEST_CASE("a state of the version before is taken over", "[daemon]") {

@@ -751,6 +751,23 @@ TEST_CASE("answers count as the store's bytes do", "[exchange]") {
     CHECK(status(Op::push, arguments(1, {"q", value})) == Status::refused);
 }
 
+TEST_CASE("what does not fit the disk is refused, and not done", "[exchange]") {
+    HubOptions options;
+    bool has_room = false;
+    options.fits = [&has_room](std::size_t) { return has_room; };
+    Returning job(options);
+    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.ask(1, 7, 1, 0, Op::set, arguments(1, {"k", "v"}));
+    CHECK(decode_reply(job.out.ports.back().second.second)->header.status == Status::refused);
+    CHECK(job.last_bytes() == "the daemon's disk is full");
+    CHECK(job.hub.store().size() == 0);
+    job.ask(1, 7, 2, 1, Op::erase, arguments(1, {"k"}));  // what needs no room is done
+    CHECK(decode_reply(job.out.ports.back().second.second)->header.status == Status::ok);
+    has_room = true;
+    job.ask(1, 7, 3, 0, Op::set, arguments(1, {"k", "v"}));
+    CHECK(job.hub.store().size() == 1);
+}
+
 TEST_CASE("that a fence has failed is known after a restart", "[exchange]") {
     Kept out;
     MemoryJournal journal;
