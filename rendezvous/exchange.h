@@ -61,6 +61,7 @@ constexpr bool is_exchanged(FrameType type) {
         case FrameType::fence:
         case FrameType::unfence:
         case FrameType::fenced:
+        case FrameType::group_fence:
         case FrameType::progress:
         case FrameType::heartbeat:
             return true;

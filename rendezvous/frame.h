@@ -55,6 +55,8 @@ enum class FrameType : std::uint8_t {
     reached = 36,  ///< agent -> head: these
     waits = 37,    ///< agent -> head: who waits for whom, in the stores that it serves
     mpi = 38,      ///< agent -> head: a rank has begun to use MPI, or cannot have it
+    group_fence =
+        39,  ///< rank of another launcher -> daemon: it has come to a fence, or gives it up
 };
 
 /// Every frame: u32 payload bytes, u8 type, three zero bytes; big-endian; then the payload.

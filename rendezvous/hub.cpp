@@ -40,7 +40,10 @@ StoreReply stale_reply(std::uint64_t generation) {
 }  // namespace
 
 Hub::Hub(Outbox& outbox, HubOptions options, HubJournal* journal)
-    : outbox_(outbox), options_(std::move(options)), journal_(journal) {
+    : outbox_(outbox),
+      options_(std::move(options)),
+      journal_(journal),
+      group_fences_(static_cast<GroupFences::Events&>(*this)) {
     make_store();
 }
 
@@ -63,6 +66,7 @@ void Hub::remove_port(PortId id, Deadline now) {
     const auto port = ports_.extract(id);
     if (port.empty()) return;
     fences_.retract(id);
+    group_fences_.remove_port(id);
     for (const std::uint64_t name : port.mapped().clients) {
         Client& client = clients_.at(name);
         for (const auto& [request, op] : client.waiting) store_->forget({name, request});
@@ -84,6 +88,10 @@ Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
             return on_fence(id, frame.payload);
         case FrameType::unfence:
             return on_unfence(frame.payload);
+        case FrameType::group_fence: {
+            const auto fence = decode<GroupFence>(frame.payload);
+            return fence ? group_fences_.from_port(id, *fence) : std::unexpected(fence.error());
+        }
         case FrameType::gone:
             return on_gone(id, frame.payload, now);
         case FrameType::heartbeat: {
@@ -437,6 +445,22 @@ void Hub::restore_fence(Fenced fenced) {
     if (fenced.complete) return remember_completed(fenced);
     fences_failed_ |= fenced.name.empty();
     fences_.end(fenced);
+}
+
+void Hub::restore_group(const GroupFences::Key& key, GroupFences::End end) {
+    group_fences_.restore(key, std::move(end));
+}
+
+void Hub::group_told(PortId port, const Fenced& fenced) {
+    outbox_.to_port(port, FrameType::fenced, payload_of(encode(fenced)));
+}
+
+void Hub::group_ended(const GroupFences::Key& key, const GroupFences::End& end) {
+    if (journal_ != nullptr) journal_->group_ended(key, end);
+}
+
+void Hub::group_forgotten(const GroupFences::Key& key) {
+    if (journal_ != nullptr) journal_->group_forgotten(key);
 }
 
 void Hub::fail_fences(std::string why) {

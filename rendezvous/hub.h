@@ -2,6 +2,7 @@
 
 #include "rendezvous/exchange.h"
 #include "rendezvous/fence_table.h"
+#include "rendezvous/group_fences.h"
 #include "rendezvous/store.h"
 
 #include <chrono>
@@ -33,6 +34,8 @@ public:
     /// A fence has failed; without a name: all of the generation have.
     virtual void fence_failed(const Fenced& fenced) = 0;
     virtual void failure_forgotten(std::string_view name, std::uint64_t round) = 0;
+    virtual void group_ended(const GroupFences::Key& key, const GroupFences::End& end) = 0;
+    virtual void group_forgotten(const GroupFences::Key& key) = 0;
     /// A generation has begun; keys, answers and fences of the one before are gone.
     virtual void began(std::uint64_t generation) = 0;
 };
@@ -55,7 +58,7 @@ struct HubOptions {
 /// which it never has more under way. They are dropped when the client says that it has gone, or when
 /// its connection has been broken for so long that it will not come back. What arrives over a
 /// connection that the client has given up for another is nobody's question any more.
-class Hub final : public Exchange {
+class Hub final : public Exchange, private GroupFences::Events {
 public:
     /// \param journal  nullptr: nothing is kept
     Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
@@ -88,6 +91,7 @@ public:
     Store& restore_store() { return *store_; }
     void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
     void restore_fence(Fenced fenced);
+    void restore_group(const GroupFences::Key& key, GroupFences::End end);
 
 private:
     struct Port {
@@ -132,6 +136,9 @@ private:
     void end_fence(const Fenced& fenced);
     void remember_completed(const Fenced& fenced);
     bool completed(const std::string& name, std::uint64_t round) const;
+    void group_told(PortId port, const Fenced& fenced) override;
+    void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override;
+    void group_forgotten(const GroupFences::Key& key) override;
 
     Outbox& outbox_;
     HubOptions options_;
@@ -149,6 +156,7 @@ private:
     std::map<std::uint64_t, std::string> completed_order_;  ///< names by number, oldest first
     std::size_t completed_bytes_ = 0;
     std::uint64_t completions_ = 0;
+    GroupFences group_fences_;
 };
 
 }  // namespace dtrun

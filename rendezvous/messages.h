@@ -488,6 +488,26 @@ struct Fenced {
     static constexpr FrameType kType = FrameType::fenced;
 };
 
+/// A rank that another launcher has numbered has come to a fence of its kind, or gives it up; `fenced`
+/// of generation 0 says how it has ended.
+struct GroupFence {
+    std::uint64_t client = 0;  ///< as in requests: who it is after a reconnect
+    std::string group;         ///< what the launcher calls the run; may be empty
+    std::string name;          ///< at most Fence::kNameBytesMax
+    std::uint64_t round = 0;   ///< how often it has been at a fence of this name before
+    std::uint32_t rank = 0;
+    std::uint32_t ranks = 0;          ///< of the group
+    std::vector<FenceEntry> entries;  ///< what it brings; one, or none
+    std::string why;                  ///< not empty: it has waited long enough, and the fence fails
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("client", m.client), f("group", m.group), f("name", m.name), f("round", m.round);
+        f("rank", m.rank), f("ranks", m.ranks), f("entries", m.entries), f("why", m.why);
+    }
+    static constexpr FrameType kType = FrameType::group_fence;
+};
+
 struct RankProgress {
     std::uint32_t rank = kNoRank;
     std::uint64_t step = 0;  ///< whatever the program counts; grows

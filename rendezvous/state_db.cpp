@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "rendezvous/msgpack.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -39,6 +40,8 @@ CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
 /// Of version 2.
 constexpr const char* kEndsOfFences = R"(
 CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
+CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
+                         PRIMARY KEY(job, name, fence, round));
 )";
 
 void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value) {
@@ -126,6 +129,22 @@ public:
     }
     void failure_forgotten(std::string_view name, std::uint64_t round) override {
         db_.run("DELETE FROM failure WHERE job=? AND name=? AND round=?", job_, name, round);
+    }
+    void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override {
+        const auto& [group, name, round] = key;
+        const Bytes frame = encode(end.fenced);
+        Bytes clients;
+        PackWriter out(clients);
+        out.array(static_cast<std::uint32_t>(end.clients.size()));
+        for (const std::uint64_t client : end.clients) out.uint(client);
+        db_.run("INSERT OR REPLACE INTO group_fence VALUES(?,?,?,?,?,?)", job_,
+                std::string_view(group), std::string_view(name), round, payload_of(frame),
+                std::string_view(clients));
+    }
+    void group_forgotten(const GroupFences::Key& key) override {
+        const auto& [group, name, round] = key;
+        db_.run("DELETE FROM group_fence WHERE job=? AND name=? AND fence=? AND round=?", job_,
+                std::string_view(group), std::string_view(name), round);
     }
     void began(std::uint64_t) override { db_.forget_generation(job_); }
 
@@ -394,6 +413,7 @@ void StateDb::forget_generation(const JobId& job) {
 void StateDb::drop_job(const JobId& job) {
     forget_generation(job);
     run("DELETE FROM member WHERE job=?", job);
+    run("DELETE FROM group_fence WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
     member_rows_.erase(job);
 }
@@ -463,6 +483,18 @@ void StateDb::restore(const JobId& id, Hub& hub, Deadline now) {
     };
     query("SELECT frame FROM fence WHERE job=? ORDER BY rowid", fence, job);
     query("SELECT frame FROM failure WHERE job=? ORDER BY rowid", fence, job);
+    const auto group = [&](sqlite3_stmt* row) {
+        auto fenced = decode<Fenced>(text(row, 3));
+        if (!fenced) return;
+        GroupFences::End end{std::move(*fenced), {}};
+        const std::string clients = text(row, 4);
+        PackReader in(clients);
+        for (std::uint32_t left = in.array(); in.ok() && left > 0; --left)
+            end.clients.insert(in.uint());
+        hub.restore_group({text(row, 0), text(row, 1), number(row, 2)}, std::move(end));
+    };
+    query("SELECT name,fence,round,frame,clients FROM group_fence WHERE job=? ORDER BY rowid",
+          group, job);
 }
 
 }  // namespace dtrun

@@ -40,6 +40,7 @@ public:
         std::map<std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>> answers;
         std::map<std::string, Fenced> fences;
         std::map<std::pair<std::string, std::uint64_t>, Fenced> failures;
+        std::map<GroupFences::Key, GroupFences::End> groups;
     };
 
     void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
@@ -75,6 +76,10 @@ public:
     void failure_forgotten(std::string_view name, std::uint64_t round) override {
         next_.failures.erase({std::string(name), round});
     }
+    void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override {
+        next_.groups[key] = end;
+    }
+    void group_forgotten(const GroupFences::Key& key) override { next_.groups.erase(key); }
     void began(std::uint64_t generation) override {
         next_ = Kept{};
         next_.generation = generation;

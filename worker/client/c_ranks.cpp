@@ -1,14 +1,13 @@
 #include "worker/client/c_worker.h"
-#include "worker/client/store_fence.h"
 
 namespace dtrun::embedded {
 namespace {
 
 /// What every rank brought, at its rank.
-Outcome<std::vector<FenceEntry>> fence_by_any_means(Client& client, std::string_view name,
-                                                    std::optional<std::string_view> bytes,
-                                                    std::int64_t timeout_ms,
-                                                    const std::function<bool()>& give_up) {
+Outcome<std::vector<FenceEntry>> fence_with_all(Client& client, std::string_view name,
+                                                std::optional<std::string_view> bytes,
+                                                std::int64_t timeout_ms,
+                                                const std::function<bool()>& give_up) {
     if (client.role() == Client::Role::helper)
         return failure(DTRUN_FORKED, "fence '{}': only the rank's own process can take part", name);
     if (name.empty() || name.size() > Fence::kNameBytesMax)
@@ -17,14 +16,11 @@ Outcome<std::vector<FenceEntry>> fence_by_any_means(Client& client, std::string_
     if (bytes && bytes->size() > Fence::kBytesMax)
         return failure(DTRUN_INVALID, "{} bytes for a fence, more than {}", bytes->size(),
                        Fence::kBytesMax);
-    if (client.has_fences()) return client.fence(name, bytes, timeout_ms, give_up);
+    if (client.is_served()) return client.fence(name, bytes, timeout_ms, give_up);
     if (client.place().world_size == 1)
         return std::vector<FenceEntry>{{0, Bytes(bytes.value_or(""))}};
-    if (!client.is_served()) {
-        const Failure why = client.unserved();
-        return failure(why.code, "fence '{}': {}", name, why.text);
-    }
-    return store_fence(client, name, client.next_round(name), bytes, timeout_ms, give_up);
+    const Failure why = client.unserved();
+    return failure(why.code, "fence '{}': {}", name, why.text);
 }
 
 Outcome<dtrun_list> list_by_rank(const std::vector<FenceEntry>& entries, std::uint32_t ranks) {
@@ -46,7 +42,7 @@ extern "C" {
 
 int dtrun_barrier(dtrun_worker* worker, dtrun_view name, int64_t timeout_ms) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
-        const auto met = fence_by_any_means(client, text_of(name), {}, timeout_ms, give_up);
+        const auto met = fence_with_all(client, text_of(name), {}, timeout_ms, give_up);
         if (!met) return std::unexpected(met.error());
         return {};
     });
@@ -57,8 +53,7 @@ int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes, int64_t
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
         if (all == nullptr) return failure(DTRUN_INVALID, "all is NULL");
         const std::uint32_t ranks = client.place().world_size;
-        const auto met =
-            fence_by_any_means(client, text_of(name), text_of(bytes), timeout_ms, give_up);
+        const auto met = fence_with_all(client, text_of(name), text_of(bytes), timeout_ms, give_up);
         if (!met) return std::unexpected(met.error());
         const auto list = list_by_rank(*met, ranks);
         if (!list) return std::unexpected(list.error());

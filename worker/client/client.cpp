@@ -57,10 +57,6 @@ bool Client::is_served() const {
     return has_daemon() || launcher() == Launcher::agent || (in_step() && !unmet_);
 }
 
-bool Client::has_fences() const {
-    return launcher() == Launcher::agent || is_member() || (in_step() && !unmet_);
-}
-
 Failure Client::unserved() const {
     if (unmet_)
         return {unmet_->code, fmt::format("the ranks of step {} cannot meet: {}",

@@ -74,9 +74,8 @@ public:
 
     Role role() const { return role_; }
     Launcher launcher() const { return surroundings_.launcher; }
-    bool is_served() const;   ///< there is somebody to connect to
-    bool is_member() const;   ///< a daemon hands out our rank
-    bool has_fences() const;  ///< by frames
+    bool is_served() const;  ///< there is somebody to connect to
+    bool is_member() const;  ///< a daemon hands out our rank
     /// Why nobody serves us: a call that needs that can say so.
     Failure unserved() const;
     /// These do not change once start() has succeeded.
@@ -94,9 +93,7 @@ public:
     Outcome<Bytes> request(Op op, Bytes arguments, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
 
-    /// How often this rank has been at a fence of this name before; counts.
-    std::uint64_t next_round(std::string_view name);
-    /// By frames: has_fences().
+    /// Where is_served().
     /// \param bytes  nothing for a barrier
     /// \return what ranks brought, by rank; those that brought nothing are missing
     Outcome<std::vector<FenceEntry>> fence(std::string_view name,
@@ -124,6 +121,7 @@ private:
     };
     struct FenceCall : Waiter {
         Fence fence;
+        std::optional<GroupFence> of_group;  ///< the same, for a daemon that has not numbered us
         Bytes frame;
         Fenced result;
     };
@@ -169,7 +167,7 @@ private:
     void give_turn();
     Outcome<Bytes> results_of(Call& call) const;
     Outcome<std::vector<FenceEntry>> result_of(FenceCall& call);
-    void send_unfence(const Fence& fence, std::string why);
+    void send_unfence(FenceCall& call, std::string why);
     void send_cancel(std::uint64_t id);
 
     // client_alive.cpp: the daemon's thread

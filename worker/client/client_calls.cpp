@@ -134,15 +134,17 @@ Outcome<std::vector<FenceEntry>> Client::result_of(FenceCall& call) {
     return failure(DTRUN_CANCELLED, "fence '{}': {}", call.fence.name, call.result.why);
 }
 
-void Client::send_unfence(const Fence& fence, std::string why) {
-    const Bytes frame = encode(Unfence{fence.generation, fence.name, fence.round, std::move(why)});
+void Client::send_unfence(FenceCall& call, std::string why) {
+    const Fence& fence = call.fence;
+    Bytes frame;
+    if (call.of_group) {
+        call.of_group->why = std::move(why);
+        frame = encode(*call.of_group);
+    } else {
+        frame = encode(Unfence{fence.generation, fence.name, fence.round, std::move(why)});
+    }
     const std::lock_guard sending(send_mutex_);
     send_if_connected(frame);
-}
-
-std::uint64_t Client::next_round(std::string_view name) {
-    const Lock lock(mutex_);
-    return rounds_[std::string(name)]++;
 }
 
 Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
@@ -157,8 +159,12 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
     call.fence.name = name;
     call.fence.round = rounds_[call.fence.name]++;
     if (bytes) call.fence.entries.push_back({rank, Bytes(*bytes)});
+    if (has_daemon() && !is_member())
+        call.of_group =
+            GroupFence{client_id_, place_.job,        call.fence.name,    call.fence.round,
+                       rank,       place_.world_size, call.fence.entries, {}};
     lock.unlock();
-    call.frame = encode(call.fence);
+    call.frame = call.of_group ? encode(*call.of_group) : encode(call.fence);
     {
         const std::lock_guard sending(send_mutex_);
         lock.lock();
@@ -174,7 +180,7 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
         const std::string why = timed_out ? fmt::format("rank {} waited {} ms", rank, timeout_ms)
                                           : fmt::format("rank {} was interrupted", rank);
         lock.unlock();
-        send_unfence(call.fence, why);
+        send_unfence(call, why);
         lock.lock();
     }
     if (timed_out) {

@@ -39,6 +39,7 @@ void try_all(const FrameView& frame) {
     round_trip<Gone>(frame.payload);
     round_trip<Fence>(frame.payload);
     round_trip<Unfence>(frame.payload);
+    round_trip<GroupFence>(frame.payload);
     round_trip<Fenced>(frame.payload);
     round_trip<RankProgress>(frame.payload);
     round_trip<Event>(frame.payload);

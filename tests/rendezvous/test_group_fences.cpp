@@ -1,0 +1,132 @@
+#include "rendezvous/group_fences.h"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+namespace {
+
+struct Told final : GroupFences::Events {
+    void group_told(PortId port, const Fenced& fenced) override { told.emplace_back(port, fenced); }
+    void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override {
+        kept[key] = end;
+    }
+    void group_forgotten(const GroupFences::Key& key) override { kept.erase(key); }
+
+    /// What this port was told last, and nothing if it was told nothing.
+    std::optional<Fenced> last_of(PortId port) const {
+        std::optional<Fenced> last;
+        for (const auto& [to, fenced] : told)
+            if (to == port) last = fenced;
+        return last;
+    }
+    std::vector<std::pair<PortId, Fenced>> told;
+    std::map<GroupFences::Key, GroupFences::End> kept;
+};
+
+struct Group {
+    Told out;
+    GroupFences fences{out};
+
+    /// A process comes over a connection, as a rank of `ranks`.
+    Result<void> come(PortId port, std::uint64_t client, std::uint32_t rank, std::string why = {},
+                      std::uint32_t ranks = 2) {
+        return fences.from_port(port, {client,
+                                       "run",
+                                       "f",
+                                       0,
+                                       rank,
+                                       ranks,
+                                       {{rank, "of " + std::to_string(client)}},
+                                       std::move(why)});
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a fence of another launcher's ranks ends when all have come", "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 1));
+    CHECK(group.out.told.empty());
+    REQUIRE(group.come(2, 200, 0));
+    for (const PortId port : {1, 2}) {
+        const auto fenced = group.out.last_of(port);
+        REQUIRE(fenced);
+        CHECK(fenced->complete);
+        REQUIRE(fenced->entries.size() == 2);
+        CHECK(fenced->entries[0].bytes == "of 200");
+        CHECK(fenced->entries[1].bytes == "of 100");
+    }
+}
+
+TEST_CASE("who died at a fence has not come to it when the program is run again", "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 0));
+    group.fences.remove_port(1);
+    REQUIRE(group.come(2, 200, 1));
+    CHECK(group.out.told.empty());
+    REQUIRE(group.come(3, 300, 0));
+    CHECK(group.out.last_of(2)->complete);
+    CHECK(group.out.last_of(3)->complete);
+}
+
+TEST_CASE("whose end nobody has noticed gives place to the process that comes as the same rank",
+          "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 0));
+    REQUIRE(group.come(2, 200, 0));
+    CHECK(group.out.last_of(1)->why == "another process has come as rank 0");
+    CHECK_FALSE(group.out.last_of(2));
+    REQUIRE(group.come(3, 300, 1));
+    CHECK(group.out.last_of(2)->complete);
+}
+
+TEST_CASE("an end is told again to those who were there, and to no later run", "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 0));
+    REQUIRE(group.come(2, 200, 1));
+    group.fences.remove_port(1);
+    REQUIRE(group.come(3, 100, 0));  // its connection broke before it was told
+    CHECK(group.out.last_of(3)->complete);
+    group.fences.remove_port(2);
+    group.fences.remove_port(3);
+    REQUIRE(group.come(4, 400, 0));
+    CHECK_FALSE(group.out.last_of(4));
+}
+
+TEST_CASE("a fence that is given up fails for who comes late, but not for a later run", "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 0, "rank 0 waited 50 ms"));
+    CHECK(group.out.last_of(1)->why == "rank 0 waited 50 ms");
+    REQUIRE(group.come(2, 200, 1));
+    CHECK(group.out.last_of(2)->why == "rank 0 waited 50 ms");
+    group.fences.remove_port(1);
+    group.fences.remove_port(2);
+    REQUIRE(group.come(3, 300, 1));
+    CHECK_FALSE(group.out.last_of(3));
+}
+
+TEST_CASE("ends that were kept are told to who comes back after a restart", "[group]") {
+    Group before;
+    REQUIRE(before.come(1, 100, 0));
+    REQUIRE(before.come(2, 200, 1));
+    Group after;
+    for (const auto& [key, end] : before.out.kept) after.fences.restore(key, end);
+    REQUIRE(after.come(1, 200, 1));
+    CHECK(after.out.last_of(1)->complete);
+}
+
+TEST_CASE("ranks that disagree how many they are, or bring nonsense, are turned away", "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 0));
+    const auto other = group.come(2, 200, 1, "", 3);
+    REQUIRE_FALSE(other);
+    CHECK(other.error().message == "fence 'f': rank 1 says that there are 3 ranks, not 2");
+    CHECK_FALSE(group.come(3, 300, 2));
+    CHECK_FALSE(group.come(3, 0, 1));
+    CHECK_FALSE(group.fences.from_port(3, {300, "run", "", 0, 1, 2, {}, ""}));
+}
+
+}  // namespace dtrun
