@@ -22,6 +22,7 @@ public:
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
 
+    std::uint64_t generation() const { return fences_.generation(); }
     /// To the ranks at this node.
     void announce(const Event& event);
     /// A frame from above, of a kind for which is_exchanged() holds. Errc: invalid_input

@@ -5,10 +5,37 @@
 #include "base/log.h"
 #include "rendezvous/relayed.h"
 
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#include <algorithm>
 
 namespace dtrun {
+namespace {
+
+/// For the process that a rank's next connection comes from, or for this one to end.
+constexpr std::chrono::seconds kFinalizeGrace{1};
+
+/// The process at the other end.
+pid_t peer_pid(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return peer.pid;
+}
+
+/// A descriptor that becomes readable when the process ends; empty if it has.
+Fd open_process(pid_t pid) {
+    return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+bool has_ended(const Fd& process) {
+    pollfd watched{process.get(), POLLIN, 0};
+    return ::poll(&watched, 1, 0) > 0;
+}
+
+}  // namespace
 
 Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
              std::function<void()> agents_gone)
@@ -18,7 +45,8 @@ Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
       agents_gone_(std::move(agents_gone)),
       relay_(*this),
       rank_acceptor_(executor),
-      tasks_(executor) {}
+      tasks_(executor),
+      watches_(executor) {}
 
 Result<std::string> Ports::open_for_ranks() {
     // An abstract name is gone with us, whatever happens; who may connect is checked by user.
@@ -75,6 +103,7 @@ asio::awaitable<void> Ports::accept_ranks() {
             continue;
         }
         auto port = std::make_unique<Port>(std::move(*socket), ++last_port_);
+        port->pid = peer_pid(fd);
         start(std::move(port));
     }
 }
@@ -99,7 +128,7 @@ asio::awaitable<void> Ports::run_port(PortId id) {
         return on_frame(port, f);
     };
     const auto served = co_await port.link.serve(handle, &head_);
-    const Error& why = served.error();
+    const Error why = served.error();
     if (!port.is_agent && why.code == Errc::invalid_input)
         turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));
     if (why.code != Errc::cancelled) {
@@ -109,7 +138,27 @@ asio::awaitable<void> Ports::run_port(PortId id) {
     relay_.remove_port(id);
     port.link.close();
     co_await writer.join();
+    const auto [rank, pid] = std::pair(port.rank, port.pid);
     ports_.erase(id);
+    if (rank != kNoRank && why.code == Errc::closed) watches_.spawn(watch_finalized(rank, pid));
+}
+
+/// A rank that has finalized its worker and lives on comes to no fence any more: those who wait for it
+/// are to know. One whose process ends may have another, and if it has none its end is told of.
+asio::awaitable<void> Ports::watch_finalized(std::uint32_t rank, pid_t pid) {
+    const Fd process = open_process(pid);
+    if (!process) co_return;
+    const std::uint64_t generation = relay_.generation();
+    asio::steady_timer grace(executor_, kFinalizeGrace);
+    const auto [error] = co_await grace.async_wait(use_tuple);
+    if (error || has_ended(process) || is_connected(rank) || generation != relay_.generation())
+        co_return;
+    relay_.fail_fences(fmt::format("rank {} has finalized its worker", rank));
+}
+
+bool Ports::is_connected(std::uint32_t rank) const {
+    return std::ranges::any_of(ports_,
+                               [rank](const auto& port) { return port.second->rank == rank; });
 }
 
 Result<void> Ports::on_frame(Port& port, const FrameView& frame) {
@@ -139,6 +188,7 @@ Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
         port.link.send(encode(Refuse{welcome.error().message, false}));
         return std::unexpected(welcome.error());
     }
+    port.rank = hello->rank;
     relay_.add_port(port.id, PortKind::rank, hello->rank);
     port.link.send(encode(*welcome));
     return {};
@@ -218,11 +268,14 @@ void Ports::stop() noexcept {
     rank_acceptor_.close(ignored);
     if (agent_server_) agent_server_->stop();
     for (const auto& [id, port] : ports_) port->link.close();
+    watches_.stop();
 }
 
 asio::awaitable<void> Ports::join() {
     if (agent_server_) co_await agent_server_->join();
     co_await tasks_.join();
+    watches_.stop();
+    co_await watches_.join();
 }
 
 }  // namespace dtrun

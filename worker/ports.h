@@ -8,6 +8,7 @@
 #include "rendezvous/relay.h"
 #include "rendezvous/server.h"
 
+#include <sys/types.h>
 #include <functional>
 #include <map>
 #include <memory>
@@ -56,6 +57,8 @@ private:
         Port(Connection connection, PortId number) : link(std::move(connection)), id(number) {}
         Link link;
         PortId id = 0;
+        std::uint32_t rank = kNoRank;       ///< once it has been welcomed as one
+        pid_t pid = 0;                      ///< of a rank's process
         std::optional<std::uint32_t> host;  ///< of an agent that has joined
         bool is_agent = false;
         bool greeted = false;  ///< its first frame has come
@@ -67,6 +70,8 @@ private:
 
     asio::awaitable<void> accept_ranks();
     void turned_away(const std::string& text);
+    asio::awaitable<void> watch_finalized(std::uint32_t rank, pid_t pid);
+    bool is_connected(std::uint32_t rank) const;
     void start(std::unique_ptr<Port> port);
     asio::awaitable<void> run_port(PortId id);
     Result<void> on_frame(Port& port, const FrameView& frame);
@@ -88,6 +93,7 @@ private:
     Throttle turned_away_;  ///< processes that were refused
     std::map<PortId, std::function<Result<void>(const FrameView&)>> own_ports_;  ///< the agent's
     TaskGroup tasks_;
+    TaskGroup watches_;  ///< of ranks that have finalized their workers
 };
 
 }  // namespace dtrun

@@ -124,6 +124,34 @@ TEST_CASE("a process that speaks no or another protocol is cut off", "[ports]") 
           fmt::format("it speaks protocol 1, this is {}", kProtocolVersion));
 }
 
+TEST_CASE("a rank that has finalized its worker and lives on fails the fences of the others",
+          "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& waits = agent.connect_rank(0);
+    Link& finalizes = agent.connect_rank(1);
+    waits.send(encode(Fence{1, "f", 0, 1, {}}));
+    finalizes.close();  // its process, ours, lives on
+    const auto [type, payload] = agent.next(agent.head());
+    REQUIRE(type == FrameType::unfence);
+    CHECK(decode<Unfence>(payload)->name.empty());
+    CHECK(decode<Unfence>(payload)->why == "rank 1 has finalized its worker");
+}
+
+TEST_CASE("a rank that connects again after it has closed its connection fails nothing",
+          "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& waits = agent.connect_rank(0);
+    agent.connect_rank(1).close();
+    Link& again = agent.connect_rank(1);
+    waits.send(encode(Fence{1, "f", 0, 1, {}}));
+    io.restart();
+    io.run_for(std::chrono::milliseconds(1'500));  // longer than it is waited for
+    again.send(encode(Fence{1, "f", 0, 1, {}}));
+    CHECK(agent.next(agent.head()).first == FrameType::fence);
+}
+
 TEST_CASE("requests of many ranks go up one connection, and each reply to who asked", "[ports]") {
     asio::io_context io;
     Agent agent(io);
