@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <utility>
 
 namespace dtrun {
 namespace {
@@ -65,6 +66,8 @@ void Membership::come_back(MemberId id, std::uint64_t generation, std::uint64_t 
     if (phase_ == Phase::proposing && !seat.ranks.empty()) {
         if (seat.accepted < proposed_)
             orders_.proposals.emplace_back(id, Propose{proposed_, "a new generation is coming"});
+    } else if (phase_ == Phase::finishing && accepted > generation_) {
+        ended_ranks(seat);
     } else if (phase_ == Phase::running || phase_ == Phase::finishing) {
         if (!seat.ranks.empty() && generation != generation_)
             orders_.assignments.emplace_back(id, assignment(id));
@@ -73,7 +76,9 @@ void Membership::come_back(MemberId id, std::uint64_t generation, std::uint64_t 
 
 void Membership::accept(MemberId id, std::uint64_t generation, Deadline now) {
     const auto at = seats_.find(id);
-    if (at == seats_.end() || phase_ != Phase::proposing || generation != proposed_) return;
+    if (at == seats_.end()) return;
+    if (phase_ == Phase::finishing && generation > generation_) return ended_ranks(at->second);
+    if (phase_ != Phase::proposing || generation != proposed_) return;
     at->second.accepted = generation;
     if (all_accepted()) gather(now);
 }
@@ -81,15 +86,27 @@ void Membership::accept(MemberId id, std::uint64_t generation, Deadline now) {
 void Membership::leave(MemberId id, bool finished, const std::string& why, Deadline now) {
     const auto at = seats_.find(id);
     if (at == seats_.end()) return;
-    const bool running = phase_ == Phase::running || phase_ == Phase::finishing;
-    if (!finished || !running || at->second.ranks.empty()) return remove(id, why, !finished, now);
-    phase_ = Phase::finishing;
+    const bool begun = phase_ != Phase::gathering && phase_ != Phase::ended;
+    if (!finished || !begun || at->second.ranks.empty()) return remove(id, why, !finished, now);
+    const bool was_proposing = std::exchange(phase_, Phase::finishing) == Phase::proposing;
     last_call_until_.reset();
     orders_.fences_failed = at->second.member.name + " has finished";
     seats_.erase(at);
-    const bool others =
-        std::ranges::any_of(seats_, [](const auto& seat) { return !seat.second.ranks.empty(); });
-    if (!others) end(true, "");
+    if (was_proposing && !failure_.empty()) return end(false, failure_);
+    const auto others =
+        std::ranges::find_if(seats_, [](const auto& seat) { return !seat.second.ranks.empty(); });
+    if (others == seats_.end()) return end(true, "");
+    if (!was_proposing) return;
+    for (const auto& [other, seat] : seats_)
+        if (seat.accepted == proposed_) return ended_ranks(seat);
+}
+
+/// A member has ended its ranks for a generation that was withdrawn, because another had finished its
+/// part of this one.
+void Membership::ended_ranks(const Seat& seat) {
+    if (seat.ranks.empty()) return;
+    end(false, fmt::format("{} had ended its ranks for another generation when others finished",
+                           seat.member.name));
 }
 
 void Membership::lost(MemberId id, const std::string& why, Deadline now) {
@@ -97,7 +114,9 @@ void Membership::lost(MemberId id, const std::string& why, Deadline now) {
 }
 
 void Membership::restart(const std::string& why, Deadline now) {
-    if (phase_ == Phase::running) propose(why, now);
+    if (phase_ != Phase::running) return;
+    failure_ = why;
+    propose(why, now);
 }
 
 void Membership::away(MemberId id, Deadline now) {
@@ -122,9 +141,11 @@ void Membership::remove(MemberId id, const std::string& why, bool failed, Deadli
                 return;
             }
             if (failed && options_.ranks_min == options_.ranks_max) return end(false, cause);
+            failure_ = cause;
             return propose(cause, now);
         case Phase::proposing:
             if (seats_.empty()) return end(false, cause);
+            if (failed && had_ranks) failure_ = cause;
             if (all_accepted()) gather(now);
             return;
         case Phase::finishing:
@@ -201,6 +222,7 @@ Deadline Membership::next_deadline() const {
 void Membership::begin() {
     ++generation_;
     phase_ = Phase::running;
+    failure_.clear();
     join_until_.reset();
     last_call_until_.reset();
     seat_ranks(in_order());

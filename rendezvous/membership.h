@@ -108,6 +108,7 @@ private:
     std::uint32_t slots() const;
     std::vector<MemberId> in_order() const;
     void remove(MemberId id, const std::string& why, bool failed, Deadline now);
+    void ended_ranks(const Seat& seat);
     void propose(const std::string& why, Deadline now);
     void gather(Deadline now);
     void look(Deadline now);
@@ -128,7 +129,8 @@ private:
     std::uint32_t world_size_ = 0;
     std::uint64_t arrivals_ = 0;
     std::uint64_t proposed_ = 0;
-    Assign common_;  ///< what all members are told of the generation
+    std::string failure_;  ///< because of which a generation is proposed; empty: there is none
+    Assign common_;        ///< what all members are told of the generation
     std::optional<Deadline> join_until_;
     std::optional<Deadline> last_call_until_;
     Orders orders_;

@@ -293,6 +293,47 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a job that finishes while a newcomer is let in is not run again", "[membership]") {
+    enum class Other { finishes, had_ended_its_ranks, ends_its_ranks, was_away };
+    for (const Other other :
+         {Other::finishes, Other::had_ended_its_ranks, Other::ends_its_ranks, Other::was_away}) {
+        Membership membership(sizes(1, 6));
+        membership.enter(1, host(1, 2), kStart);
+        membership.enter(2, host(2, 2), kStart);
+        membership.tick(membership.next_deadline());
+        membership.enter(3, host(3, 2), kStart);
+        membership.tick(membership.next_deadline());
+        REQUIRE(membership.phase() == Phase::proposing);
+        REQUIRE(membership.take_orders().proposals.size() == 2);
+        if (other == Other::had_ended_its_ranks) membership.accept(2, 2, kStart);
+        membership.leave(1, true, "", kStart);  // it crosses the proposal
+        if (other == Other::finishes) membership.leave(2, true, "", kStart);
+        if (other == Other::ends_its_ranks) membership.accept(2, 2, kStart);
+        if (other == Other::was_away) membership.come_back(2, 1, 2);
+        const auto orders = membership.take_orders();
+        CHECK(orders.assignments.empty());
+        REQUIRE(orders.ended.has_value());
+        CHECK(orders.ended->finished == (other == Other::finishes));
+        if (!orders.ended->finished)
+            CHECK(orders.ended->why ==
+                  "s2 had ended its ranks for another generation when others finished");
+    }
+}
+
+TEST_CASE("a job has not ended well when a member was lost before another finished",
+          "[membership]") {
+    Membership membership(sizes(1, 4));
+    membership.enter(1, host(1, 2), kStart);
+    membership.enter(2, host(2, 2), kStart);
+    membership.take_orders();
+    membership.lost(2, "last heard 3.0 s ago", kStart);
+    REQUIRE(membership.phase() == Phase::proposing);
+    membership.leave(1, true, "", kStart);
+    const auto orders = membership.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK(orders.ended->why == "s2: last heard 3.0 s ago");
+}
+
 // Members that come, are lost, break off, come back and finish at random, with every message late by
 // a random time and those of broken connections lost.
 namespace {
