@@ -184,13 +184,18 @@ asio::awaitable<void> Agent::report_later(Exited exited) {
 }
 
 void Agent::report(const Exited& exited) {
-    link_->send(encode(exited));
-    ports_->relay().fail_fences(
-        fmt::format("rank {} on {} has ended", exited.rank, bootstrap_.host_name));
+    tell_end(exited, "has ended");
     pump_->hurry();
     --unreported_;
     say_paused();
     finish_if_done();
+}
+
+/// Who waits for it at a fence does so in vain.
+void Agent::tell_end(const Exited& exited, std::string_view how) {
+    link_->send(encode(exited));
+    ports_->relay().fail_fences(
+        fmt::format("rank {} on {} {}", exited.rank, bootstrap_.host_name, how));
 }
 
 /// It may say more, but not for long.
@@ -336,14 +341,17 @@ asio::awaitable<void> Agent::start_when_ready() {
     const std::uint64_t generation = assign_.generation;
     co_await mpi_->ready();
     if (starting_ != generation) co_return;  // they are not wanted any more
+    const auto done = co_await start_ranks(generation);
+    if (!done) leave(done.error().message);
+}
+
+/// All have executed their programs, or could not.
+void Agent::all_started() {
     starting_.reset();
-    Started started{generation, {}};
-    if (const auto done = start_ranks(assign_, started); !done)
-        co_return leave(done.error().message);
-    link_->send(encode(started));
+    link_->send(encode(started_));
     for (const auto& [type, payload] : std::exchange(deferred_, {})) {
         const auto handled = handle({type, payload});
-        if (!handled) co_return leave(handled.error().message);
+        if (!handled) return leave(handled.error().message);
     }
 }
 
@@ -357,18 +365,33 @@ void Agent::forget_start() {
     }
 }
 
-Result<void> Agent::start_ranks(const Assign& assign, Started& started) {
+/// What ranks find is settled before the first of them runs, and may change it. Between two forks
+/// everybody else has a turn: on a busy machine many of them take longer than the head waits for a
+/// heartbeat.
+asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
+    started_ = {generation, {}};
+    not_started_ = assign_.ranks.size();
     std::vector<MpiService::Offer> offers;  // with what ranks inherit
     std::vector<Supervisor::Request> requests;
-    for (const RankSlot& slot : assign.ranks) {
+    for (const RankSlot& slot : assign_.ranks) {
         auto offer = mpi_->offer(slot.rank);
-        if (!offer) return std::unexpected(offer.error());
-        requests.push_back({assign.generation, slot.rank, command_for(assign, slot, offer->facts)});
+        if (!offer) co_return std::unexpected(offer.error());
+        requests.push_back({generation, slot.rank, command_for(assign_, slot, offer->facts)});
         offers.push_back(std::move(*offer));
     }
-    for (Supervisor::Start& start : supervisor_.start(std::move(requests)))
-        rank_started(std::move(start), assign.generation, started);
-    return {};
+    for (Supervisor::Request& request : requests) {
+        start_rank(std::move(request));
+        co_await asio::post(io_, asio::use_awaitable);
+        if (starting_ != generation) break;
+    }
+    co_return Result<void>{};
+}
+
+void Agent::start_rank(Supervisor::Request request) {
+    const std::uint64_t generation = request.generation;
+    supervisor_.start(std::move(request), [this, generation](Supervisor::Start start) {
+        rank_started(std::move(start), generation);
+    });
 }
 
 /// For ranks to talk to each other. Where we came over loopback, to a head on this machine, the others
@@ -385,21 +408,23 @@ void Agent::choose_interface(const Assign& assign) {
     if (found != interfaces.end() && !found->loopback) facts_.interface = found->interface;
 }
 
-void Agent::rank_started(Supervisor::Start start, std::uint64_t generation, Started& started) {
-    if (!start.executed) {
+void Agent::rank_started(Supervisor::Start start, std::uint64_t generation) {
+    if (start.executed) {
+        started_.ranks.push_back({start.rank, start.pid});
+        pump_->add(start.rank, Stream::out, std::move(start.out));
+        pump_->add(start.rank, Stream::err, std::move(start.err));
+        if (start.in)
+            feeds_[start.rank] =
+                std::make_unique<InputFeed>(io_.get_executor(), std::move(start.in));
+    } else {
         Exited exited;
         exited.generation = generation;
         exited.rank = start.rank;
         exited.code = start.executed.error().code == Errc::not_found ? 127 : 126;
         exited.error = start.executed.error().message;
-        link_->send(encode(exited));
-        return;
+        tell_end(exited, "could not be started");
     }
-    started.ranks.push_back({start.rank, start.pid});
-    pump_->add(start.rank, Stream::out, std::move(start.out));
-    pump_->add(start.rank, Stream::err, std::move(start.err));
-    if (start.in)
-        feeds_[start.rank] = std::make_unique<InputFeed>(io_.get_executor(), std::move(start.in));
+    if (starting_ == generation && --not_started_ == 0) all_started();
 }
 
 bool Agent::wants_input(std::uint32_t rank) const {

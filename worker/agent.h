@@ -61,6 +61,7 @@ private:
     asio::awaitable<void> stop_after(Stop stop);
     asio::awaitable<void> report_later(Exited exited);
     void report(const Exited& exited);
+    void tell_end(const Exited& exited, std::string_view how);
     asio::awaitable<void> end_aborted(std::uint64_t generation, std::uint32_t rank);
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);
@@ -81,8 +82,10 @@ private:
     RankCommand command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi);
     asio::awaitable<void> start_when_ready();
     void forget_start();
-    Result<void> start_ranks(const Assign& assign, Started& started);
-    void rank_started(Supervisor::Start start, std::uint64_t generation, Started& started);
+    asio::awaitable<Result<void>> start_ranks(std::uint64_t generation);
+    void start_rank(Supervisor::Request request);
+    void rank_started(Supervisor::Start start, std::uint64_t generation);
+    void all_started();
     bool wants_input(std::uint32_t rank) const;
     void leave(std::string_view why);
     void end_job(int signal, std::chrono::milliseconds grace);
@@ -109,7 +112,9 @@ private:
     unsigned probes_ = 0;
     std::unique_ptr<Pulse> pulse_;
     Assign assign_;                          ///< of the current generation
-    std::optional<std::uint64_t> starting_;  ///< this generation, whose ranks do not run yet
+    std::optional<std::uint64_t> starting_;  ///< this generation, whose ranks do not all run yet
+    std::size_t not_started_ = 0;            ///< of them
+    Started started_;                        ///< of them
     std::vector<std::pair<FrameType, std::string>> deferred_;  ///< what came for them meanwhile
     std::unique_ptr<OutputPump> pump_;
     std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank

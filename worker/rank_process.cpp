@@ -109,28 +109,34 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
         ::getpid(),           in.read.get(),     out->write.get(),    err->write.get(),
         status->write.get(),  command.inherited, command.own_session, command.directory.c_str(),
         command.path.c_str(), argv.data(),       env.data(),          shell_argv.data()};
+    // What the child is sent before it has made signals its own must not run our handlers there.
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
     const pid_t pid = ::fork();
-    if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
+    const int fork_error = errno;
     if (pid == 0) run_child(plan);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(fork_error));
     // As the child does: whoever is first, the group exists when we go on.
     if (!command.own_session) ::setpgid(pid, pid);
 
     RankProcess process{pid, std::move(in.write), std::move(out->read), std::move(err->read),
                         std::move(status->read)};
-    for (const Fd* fd : {&process.in, &process.out, &process.err})
+    for (const Fd* fd : {&process.in, &process.out, &process.err, &process.exec_status})
         if (*fd)
             if (auto done = set_non_blocking(*fd); !done) return std::unexpected(done.error());
     return process;
 }
 
-Result<void> exec_result(RankProcess& process) {
+std::optional<Result<void>> exec_result(int exec_status) {
     std::array<int, 2> report{};
     ssize_t n = 0;
     do {
-        n = ::read(process.exec_status.get(), report.data(), sizeof report);
+        n = ::read(exec_status, report.data(), sizeof report);
     } while (n < 0 && errno == EINTR);
-    process.exec_status.reset();
-    if (n < static_cast<ssize_t>(sizeof report)) return {};
+    if (n < 0 && errno == EAGAIN) return std::nullopt;
+    if (n < static_cast<ssize_t>(sizeof report)) return Result<void>{};
     const int cause = report[1];
     const Errc code = cause == ENOENT   ? Errc::not_found
                       : cause == EACCES ? Errc::denied

@@ -4,6 +4,7 @@
 #include "base/result.h"
 
 #include <sys/types.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,15 +28,16 @@ struct RankProcess {
     Fd in;           ///< write end; empty unless it wants input
     Fd out;          ///< read end
     Fd err;          ///< read end
-    Fd exec_status;  ///< see exec_result()
+    Fd exec_status;  ///< for exec_result(); readable once that is known
 };
 
 /// Forks a rank: own process group, SIGKILL when we die, all signals at default.
 /// Returns before it has executed anything. Errc: internal (no processes, no descriptors)
 Result<RankProcess> spawn_rank(const RankCommand& command);
 
-/// Waits until the rank has executed its program. Errc: not_found, denied, internal
-Result<void> exec_result(RankProcess& process);
+/// Whether the rank has executed its program; nothing while it is not known yet, which may take as long
+/// as a file system likes. Errc: not_found, denied, internal
+std::optional<Result<void>> exec_result(int exec_status);
 
 /// Finds `program` as execvp would: as a path from `directory` if it has a slash, else along `path`
 /// (the value of PATH). Errc: not_found, denied (found, but not executable); the message is for the

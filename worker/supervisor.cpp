@@ -30,10 +30,16 @@ std::uint64_t oom_kills() {
             .value_or(0));
 }
 
+/// To a rank's process group, or to a process that is about to make one.
+void send_signal(pid_t rank, int signal) {
+    if (::kill(-rank, signal) != 0 && errno == ESRCH) ::kill(rank, signal);
+}
+
 }  // namespace
 
 Supervisor::Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited)
-    : exited_(std::move(exited)),
+    : executor_(executor),
+      exited_(std::move(exited)),
       child_signals_(executor, SIGCHLD),
       grace_timer_(executor),
       stray_timer_(executor),
@@ -49,32 +55,51 @@ void Supervisor::watch_children() {
     });
 }
 
-std::vector<Supervisor::Start> Supervisor::start(std::vector<Request> requests) {
-    std::vector<RankProcess> processes;
-    std::vector<Start> starts;
-    for (const Request& request : requests) {
-        Start& start = starts.emplace_back();
-        start.rank = request.rank;
-        auto spawned = spawn_rank(request.command);
-        if (!spawned)
-            start.executed = std::unexpected(spawned.error());
-        else
-            start.pid = spawned->pid;
-        processes.push_back(spawned ? std::move(*spawned) : RankProcess{});
+void Supervisor::start(const Request& request, std::function<void(Start)> started) {
+    auto spawned = spawn_rank(request.command);
+    if (!spawned) {
+        Start failed;
+        failed.rank = request.rank;
+        failed.executed = std::unexpected(spawned.error());
+        return started(std::move(failed));
     }
-    const auto now = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < starts.size(); ++i) {
-        Start& start = starts[i];
-        if (start.pid == 0) continue;
-        start.executed = exec_result(processes[i]);
-        if (!start.executed) continue;  // its exit is reaped like a stray's
-        start.in = std::move(processes[i].in);
-        start.out = std::move(processes[i].out);
-        start.err = std::move(processes[i].err);
-        ranks_[start.pid] = Rank{requests[i].generation, start.rank, now, 0, 0};
+    const pid_t pid = spawned->pid;
+    asio::posix::stream_descriptor status(executor_, spawned->exec_status.release());
+    Rank& rank = ranks_[pid];
+    rank.generation = request.generation;
+    rank.rank = request.rank;
+    rank.started = std::chrono::steady_clock::now();
+    rank.executing = std::make_shared<Executing>(
+        Executing{std::move(*spawned), std::move(status), std::move(started)});
+    watch_exec(pid, rank.executing);
+}
+
+void Supervisor::watch_exec(pid_t pid, const std::shared_ptr<Executing>& executing) {
+    executing->status.async_wait(
+        asio::posix::descriptor_base::wait_read,
+        [this, pid, weak = std::weak_ptr(executing)](boost::system::error_code error) {
+            const auto current = weak.lock();
+            if (error || !current) return;
+            const auto result = exec_result(current->status.native_handle());
+            if (!result) return watch_exec(pid, current);
+            executed(ranks_.find(pid), *result);
+        });
+}
+
+/// \return whether it is a rank now
+bool Supervisor::executed(Ranks::iterator rank, const Result<void>& result) {
+    const auto executing = std::exchange(rank->second.executing, nullptr);
+    RankProcess& process = executing->process;
+    Start start{rank->second.rank, rank->first, {}, {}, {}, result};
+    if (result) {
+        start.in = std::move(process.in);
+        start.out = std::move(process.out);
+        start.err = std::move(process.err);
+    } else {
+        ranks_.erase(rank);  // its exit is reaped like a stray's
     }
-    reap();
-    return starts;
+    executing->started(std::move(start));
+    return result.has_value();
 }
 
 void Supervisor::signal(int signal) {
@@ -83,7 +108,7 @@ void Supervisor::signal(int signal) {
 
 void Supervisor::kill(std::uint64_t generation, std::uint32_t rank) {
     for (const auto& [pid, running] : ranks_)
-        if (running.generation == generation && running.rank == rank) ::kill(-pid, SIGKILL);
+        if (running.generation == generation && running.rank == rank) send_signal(pid, SIGKILL);
 }
 
 void Supervisor::signalled(int signal) {
@@ -93,8 +118,8 @@ void Supervisor::signalled(int signal) {
 void Supervisor::end_ranks(int signal) {
     for (auto& [pid, rank] : ranks_) {
         rank.sent_signal = signal;
-        if (rank.had_signal != signal) ::kill(-pid, signal);
-        ::kill(-pid, SIGCONT);  // a stopped process would not see it
+        if (rank.had_signal != signal) send_signal(pid, signal);
+        send_signal(pid, SIGCONT);  // a stopped process would not see it
     }
 }
 
@@ -107,6 +132,10 @@ void Supervisor::reap() {
         if (pid == spared_) spared_ = 0;
         const auto found = ranks_.find(pid);
         if (found == ranks_.end()) continue;
+        if (const auto& executing = found->second.executing) {
+            const auto result = exec_result(executing->status.native_handle());
+            if (!executed(found, result.value_or(Result<void>{}))) continue;
+        }
         const Rank rank = found->second;
         ranks_.erase(found);
         report(pid, rank, status);
@@ -141,6 +170,7 @@ void Supervisor::report(pid_t pid, const Rank& rank, int status) {
 void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
                           std::function<void(int)> gone) {
     if (!stopping_) {
+        reap();  // who has ended by itself until now was not ended by us
         stopping_ = Stopping{signal, {}};
         grace_timer_.expires_at(asio::steady_timer::time_point::max());
     }

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
-#include <vector>
 
 namespace dtrun {
 
@@ -35,8 +35,10 @@ public:
         Fd in, out, err;
         Result<void> executed;  ///< an error: the program could not be executed
     };
-    /// Forks all, then waits for all to have executed their programs, so that they do it side by side.
-    std::vector<Start> start(std::vector<Request> requests);
+    /// Forks a rank, which executes its program while we go on: that may take long, for instance where
+    /// programs are on a file system that many hosts ask at once.
+    /// \param started  called once, before the rank's end is told; at once if it cannot be forked
+    void start(const Request& request, std::function<void(Start)> started);
 
     /// Passes a signal on to the process group of every rank that runs.
     void signal(int signal);
@@ -61,24 +63,35 @@ public:
     void spare(pid_t child) { spared_ = child; }
 
 private:
+    /// A rank that was forked and has not executed its program yet, as far as we know.
+    struct Executing {
+        RankProcess process;
+        asio::posix::stream_descriptor status;
+        std::function<void(Start)> started;
+    };
     struct Rank {
         std::uint64_t generation = 0;
         std::uint32_t rank = 0;
         std::chrono::steady_clock::time_point started;
         int sent_signal = 0;  ///< the last that was to end it
         int had_signal = 0;   ///< of a scheduler
+        std::shared_ptr<Executing> executing;
     };
+    using Ranks = std::map<pid_t, Rank>;
 
     void watch_children();
     void reap();
+    void watch_exec(pid_t pid, const std::shared_ptr<Executing>& executing);
+    bool executed(Ranks::iterator rank, const Result<void>& result);
     void report(pid_t pid, const Rank& rank, int status);
     bool out_of_memory();
     void end_ranks(int signal);
     void strays_or_done();
     void all_gone(int strays);
 
+    asio::any_io_executor executor_;
     std::function<void(const Exited&)> exited_;
-    std::map<pid_t, Rank> ranks_;
+    Ranks ranks_;
     pid_t spared_ = 0;
     asio::signal_set child_signals_;
     asio::steady_timer grace_timer_;

@@ -25,6 +25,13 @@ std::string read_all(int fd) {
     }
 }
 
+/// Until it is known.
+Result<void> exec_result(const RankProcess& rank) {
+    pollfd wait{rank.exec_status.get(), POLLIN, 0};
+    REQUIRE(::poll(&wait, 1, 10'000) == 1);
+    return dtrun::exec_result(rank.exec_status.get()).value();
+}
+
 int wait_for(pid_t pid) {
     int status = 0;
     REQUIRE(::waitpid(pid, &status, 0) == pid);

@@ -1,11 +1,17 @@
+#include "base/fd.h"
 #include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
 #include "worker/process_tree.h"
 #include "worker/supervisor.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <optional>
 
 namespace dtrun {
 namespace {
@@ -15,14 +21,18 @@ struct Bench {
     Bench() : supervisor(io.get_executor(), [this](const Exited& e) { exits.push_back(e); }) {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
+    void start(std::uint32_t rank, RankCommand command) {
+        supervisor.start({1, rank, std::move(command)},
+                         [this](Supervisor::Start start) { starts.push_back(std::move(start)); });
+    }
+    /// Starts them all, and waits for them to have executed the shell.
     std::vector<Supervisor::Start> start(const std::vector<std::string>& scripts) {
-        std::vector<Supervisor::Request> requests;
         for (std::uint32_t rank = 0; rank < scripts.size(); ++rank)
-            requests.push_back(
-                {1,
-                 rank,
-                 {"/bin/sh", {"sh", "-c", scripts[rank]}, {"PATH=/bin:/usr/bin"}, "/", false}});
-        return supervisor.start(std::move(requests));
+            start(rank,
+                  {"/bin/sh", {"sh", "-c", scripts[rank]}, {"PATH=/bin:/usr/bin"}, "/", false});
+        run_until([&] { return starts.size() == scripts.size(); });
+        std::ranges::sort(starts, {}, &Supervisor::Start::rank);
+        return std::move(starts);
     }
     /// Runs the loop until `done` holds, at most ten seconds.
     void run_until(auto done) {
@@ -39,7 +49,24 @@ struct Bench {
     }
     asio::io_context io;
     std::vector<Exited> exits;
+    std::vector<Supervisor::Start> starts;
     Supervisor supervisor;
+};
+
+/// A program that cannot be opened, nor executed, for as long as this lives.
+class HeldProgram {
+public:
+    explicit HeldProgram(const TempDir& dir)
+        : path(dir.write("held", read_file("/bin/true").value(), 0755)),
+          file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+        ::signal(SIGIO, SIG_IGN);  // which asks us to let go
+        REQUIRE(::fcntl(file_.get(), F_SETLEASE, F_WRLCK) == 0);
+    }
+    ~HeldProgram() { ::fcntl(file_.get(), F_SETLEASE, F_UNLCK); }
+    const std::string path;
+
+private:
+    Fd file_;
 };
 
 }  // namespace
@@ -57,6 +84,49 @@ TEST_CASE("each rank's end is reported once, with its code or signal", "[supervi
     }
     CHECK_FALSE(bench.supervisor.running());
     CHECK(bench.stop(SIGTERM, std::chrono::seconds(5)) == 0);
+}
+
+TEST_CASE("a rank whose program takes long to be executed holds up nobody", "[supervisor]") {
+    const TempDir dir;
+    Bench bench;
+    std::optional<HeldProgram> held(dir);
+    bench.start(0, {held->path, {"held"}, {}, "/", false});
+    bench.start(1, {"/bin/true", {"true"}, {}, "/", false});
+    bench.run_until([&] { return bench.exits.size() == 1; });
+    REQUIRE(bench.starts.size() == 1);
+    CHECK(bench.starts.front().rank == 1);
+    CHECK(bench.exits.front().rank == 1);
+    held.reset();
+    bench.run_until([&] { return bench.exits.size() == 2; });
+    REQUIRE(bench.starts.size() == 2);
+    CHECK(bench.starts.back().executed.has_value());
+    CHECK(bench.exits.back().code == 0);
+}
+
+TEST_CASE("a rank that has not executed its program yet ends with the others", "[supervisor]") {
+    const TempDir dir;
+    Bench bench;
+    const HeldProgram held(dir);
+    for (const bool own_session : {false, true})
+        bench.start(own_session, {held.path, {"held"}, {}, "/", false, -1, own_session});
+    bench.stop(SIGTERM, std::chrono::milliseconds(100));
+    CHECK(bench.starts.size() == 2);
+    REQUIRE(bench.exits.size() == 2);
+    for (const Exited& exited : bench.exits) {
+        CHECK(exited.signal == exited.sent_signal);
+        CHECK(exited.sent_signal != 0);
+    }
+}
+
+TEST_CASE("what cannot be executed is told before it is over, and has no end of its own",
+          "[supervisor]") {
+    Bench bench;
+    bench.start(0, {"/no/such/program", {"x"}, {}, "/", false});
+    bench.run_until([&] { return bench.starts.size() == 1; });
+    CHECK(bench.starts.front().executed.error().code == Errc::not_found);
+    bench.run_until([] { return descendants(::getpid()).empty(); });
+    CHECK(bench.stop(SIGTERM, std::chrono::seconds(5)) == 0);
+    CHECK(bench.exits.empty());
 }
 
 TEST_CASE("a rank that ends on TERM is a victim, one that ignores it is killed after the grace",
@@ -81,6 +151,29 @@ TEST_CASE("what a rank left behind ends with the job, a stopped process included
     bench.run_until([&] { return bench.exits.size() == 1; });
     CHECK(bench.stop(SIGTERM, std::chrono::seconds(5)).value() >= 1);
     CHECK(descendants(::getpid()).empty());
+}
+
+TEST_CASE(
+    "a rank that has ended by itself was not ended by an order that came before that was seen",
+    "[supervisor]") {
+    Bench bench;
+    for (const std::uint32_t rank : {0u, 1u})
+        bench.start(rank, {"/bin/sh", {"sh", "-c", "read x; exit 3"}, {}, "/", true});
+    bench.run_until([&] { return bench.starts.size() == 2; });
+    std::ranges::sort(bench.starts, {}, &Supervisor::Start::rank);
+    bench.starts[0].in.reset();
+    siginfo_t ended{};
+    const auto pid = static_cast<id_t>(bench.starts[0].pid);
+    int waited = 0;
+    do {
+        waited = ::waitid(P_PID, pid, &ended, WEXITED | WNOWAIT);
+    } while (waited != 0 && errno == EINTR);
+    REQUIRE(waited == 0);
+    bench.stop(SIGTERM, std::chrono::seconds(5));
+    REQUIRE(bench.exits.size() == 2);
+    CHECK(bench.exits[0].code == 3);
+    CHECK(bench.exits[0].sent_signal == 0);
+    CHECK(bench.exits[1].sent_signal == SIGTERM);
 }
 
 TEST_CASE("a second order to end shortens the grace", "[supervisor]") {
