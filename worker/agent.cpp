@@ -47,7 +47,9 @@ Agent::Agent(asio::io_context& io, char** host_env, std::string node)
       host_env_(host_env),
       node_(std::move(node)),
       lifeline_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
-      supervisor_(io.get_executor(), [this](const Exited& exited) { rank_exited(exited); }),
+      supervisor_(
+          io.get_executor(), [this](const Exited& exited) { rank_exited(exited); },
+          [this](const std::string& text) { tell_user(text); }),
       tasks_(io.get_executor()),
       finished_(io, asio::steady_timer::time_point::max()),
       head_gone_(io, asio::steady_timer::time_point::max()),
@@ -196,6 +198,14 @@ void Agent::tell_end(const Exited& exited, std::string_view how) {
     link_->send(encode(exited));
     ports_->relay().fail_fences(
         fmt::format("rank {} on {} {}", exited.rank, bootstrap_.host_name, how));
+}
+
+/// At once: what is written to standard error is shown with the host's end.
+void Agent::tell_user(const std::string& text) {
+    MpiNews news;
+    news.generation = assign_.generation;
+    news.note = fmt::format("{}: {}", bootstrap_.host_name, text);
+    link_->send(encode(news));
 }
 
 /// It may say more, but not for long.

@@ -62,6 +62,7 @@ private:
     asio::awaitable<void> report_later(Exited exited);
     void report(const Exited& exited);
     void tell_end(const Exited& exited, std::string_view how);
+    void tell_user(const std::string& text);
     asio::awaitable<void> end_aborted(std::uint64_t generation, std::uint32_t rank);
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);

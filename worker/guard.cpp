@@ -42,7 +42,7 @@ void close_standard_streams() {
         const pid_t pid = ::waitpid(-1, &status, 0);
         if (pid < 0 && errno == EINTR) continue;
         if (pid == agent || pid < 0) {
-            kill_descendants(kKillLimit);
+            end_descendants(kKillLimit);
             left_behind().clean();
             ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         }

@@ -131,8 +131,14 @@ std::vector<pid_t> processes_of_job(const std::string& job) {
     return found;
 }
 
-int kill_descendants(std::chrono::milliseconds limit, pid_t except) {
-    const pid_t self = ::getpid();
+std::vector<pid_t> kill_descendants(pid_t except) {
+    stop_descendants(::getpid(), except);
+    const std::vector<pid_t> left = descendants(::getpid(), except);
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    return left;
+}
+
+int end_descendants(std::chrono::milliseconds limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     sigset_t child;
     sigemptyset(&child);
@@ -140,16 +146,9 @@ int kill_descendants(std::chrono::milliseconds limit, pid_t except) {
     sigset_t before;
     sigprocmask(SIG_BLOCK, &child, &before);
     std::unordered_set<pid_t> killed;
-    for (;;) {
-        const bool have_children = reap();
-        if (!have_children) break;
-        stop_descendants(self, except);
-        const std::vector<pid_t> left = descendants(self, except);
-        if (left.empty() && except != 0) break;
-        for (const pid_t pid : left) {
-            ::kill(pid, SIGKILL);
-            killed.insert(pid);
-        }
+    while (reap()) {
+        const std::vector<pid_t> left = kill_descendants();
+        killed.insert(left.begin(), left.end());
         if (std::chrono::steady_clock::now() >= deadline) break;
         // An orphan becomes our child without a signal to us; look again soon.
         const timespec soon{0, 10'000'000};

@@ -17,11 +17,15 @@ std::vector<pid_t> descendants(pid_t root, pid_t except = 0);
 /// caller and its ancestors: what is left of a job whose agent and guard are both gone.
 std::vector<pid_t> processes_of_job(const std::string& job);
 
-/// Ends every descendant of the calling process with SIGKILL and reaps what is ours to reap; stops
-/// them first, so that none can fork meanwhile. Returns when none is left, or at the deadline (a
-/// process in uninterruptible sleep cannot be helped).
+/// Sends SIGKILL to every descendant of the calling process; stops them first, so that none can fork
+/// meanwhile. An orphan on its way to us may be missed: to be repeated until no child is left.
 /// \param except  is spared; a child of the calling process
+/// \return who it was
+std::vector<pid_t> kill_descendants(pid_t except = 0);
+
+/// The same until none is left, reaping what is ours to reap, or until the time is over: a process in
+/// uninterruptible sleep cannot be helped. Blocks.
 /// \return how many processes were killed
-int kill_descendants(std::chrono::milliseconds limit, pid_t except = 0);
+int end_descendants(std::chrono::milliseconds limit);
 
 }  // namespace dtrun

@@ -13,7 +13,8 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::seconds kKillLimit{5};
+constexpr std::chrono::seconds kKillLimit{5};  // of strays that KILL does not end
+constexpr std::chrono::seconds kKillWorthTelling{3};
 /// How often a stray that was asked to end is looked for; it need not be our child, so that no
 /// signal tells of its end.
 constexpr std::chrono::milliseconds kStrayInterval{20};
@@ -37,9 +38,11 @@ void send_signal(pid_t rank, int signal) {
 
 }  // namespace
 
-Supervisor::Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited)
+Supervisor::Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited,
+                       std::function<void(std::string)> stays)
     : executor_(executor),
       exited_(std::move(exited)),
+      stays_(std::move(stays)),
       child_signals_(executor, SIGCHLD),
       grace_timer_(executor),
       stray_timer_(executor),
@@ -124,10 +127,12 @@ void Supervisor::end_ranks(int signal) {
 }
 
 void Supervisor::reap() {
+    bool childless = false;
     for (;;) {
         int status = 0;
         const pid_t pid = ::waitpid(-1, &status, WNOHANG);
         if (pid < 0 && errno == EINTR) continue;
+        childless = pid < 0;
         if (pid <= 0) break;
         if (pid == spared_) spared_ = 0;
         const auto found = ranks_.find(pid);
@@ -140,7 +145,7 @@ void Supervisor::reap() {
         ranks_.erase(found);
         report(pid, rank, status);
     }
-    if (stopping_ && ranks_.empty()) strays_or_done();
+    if (stopping_ && ranks_.empty()) strays_or_done(childless);
 }
 
 bool Supervisor::out_of_memory() {
@@ -179,9 +184,10 @@ void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
     if (until < grace_timer_.expiry()) {
         grace_timer_.expires_at(until);
         grace_timer_.async_wait([this](boost::system::error_code error) {
-            if (error || !stopping_) return;
+            if (error || !stopping_ || Clock::now() < grace_timer_.expiry()) return;
             stopping_->killing = true;
             end_ranks(SIGKILL);
+            killed_in_vain();
             reap();
         });
     }
@@ -189,17 +195,35 @@ void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
     reap();
 }
 
-/// The ranks are gone: what they left behind is asked to end as well, and waited for.
-void Supervisor::strays_or_done() {
-    if (stopping_->killing)
-        return all_gone(std::max(stopping_->strays, kill_descendants(kKillLimit, spared_)));
-    const std::vector<pid_t> left = descendants(::getpid(), spared_);
-    if (left.empty()) return all_gone(stopping_->strays);
-    if (!stopping_->strays_signalled) {
-        stopping_->strays_signalled = true;
-        stopping_->strays = static_cast<int>(left.size());
+/// Who ends the job or starts it again would wait without knowing for whom.
+void Supervisor::killed_in_vain() {
+    grace_timer_.expires_after(kKillWorthTelling);
+    grace_timer_.async_wait([this](boost::system::error_code error) {
+        if (error || !stopping_ || ranks_.empty()) return;
+        std::vector<std::string> names;
+        for (const auto& [pid, rank] : ranks_)
+            names.push_back(fmt::format("rank {} (pid {})", rank.rank, pid));
+        stays_(
+            fmt::format("killed {} s ago and still there, in the hands of the kernel or of a "
+                        "debugger: {}",
+                        kKillWorthTelling.count(), join_names(names)));
+    });
+}
+
+/// The ranks are gone: what they left behind is asked to end as well, and waited for; or killed, and
+/// given up after a while.
+void Supervisor::strays_or_done(bool childless) {
+    Stopping& stopping = *stopping_;
+    const std::vector<pid_t> left =
+        stopping.killing ? kill_descendants(spared_) : descendants(::getpid(), spared_);
+    const bool none = left.empty() && (childless || !stopping.killing || spared_ != 0);
+    if (stopping.killing && !stopping.strays_until) stopping.strays_until = after(kKillLimit);
+    if (none || (stopping.killing && Clock::now() >= *stopping.strays_until)) return all_gone();
+    const bool first = !std::exchange(stopping.strays_found, true);
+    if (first || stopping.killing) stopping.strays.insert(left.begin(), left.end());
+    if (first && !stopping.killing) {
         for (const pid_t pid : left) {
-            ::kill(pid, stopping_->signal);
+            ::kill(pid, stopping.signal);
             ::kill(pid, SIGCONT);
         }
     }
@@ -209,12 +233,12 @@ void Supervisor::strays_or_done() {
     });
 }
 
-void Supervisor::all_gone(int strays) {
+void Supervisor::all_gone() {
     grace_timer_.cancel();
     stray_timer_.cancel();
     const Stopping stopped = std::move(*stopping_);
     stopping_.reset();
-    stopped.gone(strays);
+    stopped.gone(static_cast<int>(stopped.strays.size()));
 }
 
 }  // namespace dtrun

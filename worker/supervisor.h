@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/asio.h"
+#include "base/clock.h"
 #include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/rank_process.h"
@@ -10,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 namespace dtrun {
 
@@ -22,7 +25,9 @@ namespace dtrun {
 class Supervisor {
 public:
     /// \param exited  called once for each rank that was started
-    Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited);
+    /// \param stays   called with a text for the user, when ranks were killed and do not end
+    Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited,
+               std::function<void(std::string)> stays);
 
     struct Request {
         std::uint64_t generation = 0;
@@ -86,11 +91,13 @@ private:
     void report(pid_t pid, const Rank& rank, int status);
     bool out_of_memory();
     void end_ranks(int signal);
-    void strays_or_done();
-    void all_gone(int strays);
+    void killed_in_vain();
+    void strays_or_done(bool childless);
+    void all_gone();
 
     asio::any_io_executor executor_;
     std::function<void(const Exited&)> exited_;
+    std::function<void(std::string)> stays_;
     Ranks ranks_;
     pid_t spared_ = 0;
     asio::signal_set child_signals_;
@@ -101,8 +108,9 @@ private:
         int signal = 0;
         std::function<void(int)> gone;
         bool killing = false;  ///< the grace is over
-        bool strays_signalled = false;
-        int strays = 0;
+        bool strays_found = false;
+        std::set<pid_t> strays{};
+        std::optional<Deadline> strays_until{};  ///< once they are killed
     };
     std::optional<Stopping> stopping_;
 };

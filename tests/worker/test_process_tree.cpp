@@ -48,7 +48,7 @@ TEST_CASE("a process that daemonized is found below the subreaper, and killed", 
         start(kTree);
         const auto found = descendants(::getpid());
         if (found.size() < 4) return 100 + static_cast<int>(found.size());
-        const int count = kill_descendants(std::chrono::seconds(5));
+        const int count = end_descendants(std::chrono::seconds(5));
         return descendants(::getpid()).empty() ? count : 90;
     });
     CHECK(killed >= 4);
@@ -59,7 +59,7 @@ TEST_CASE("processes that keep forking are all killed", "[process_tree]") {
     const int left = in_subreaper([] {
         start("echo x >&9; while :; do (sleep 0.01; sleep 5) & sleep 0.002; done");
         ::usleep(100'000);
-        kill_descendants(std::chrono::seconds(5));
+        end_descendants(std::chrono::seconds(5));
         return static_cast<int>(descendants(::getpid()).size());
     });
     CHECK(left == 0);

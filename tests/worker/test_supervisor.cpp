@@ -6,11 +6,13 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <functional>
 #include <optional>
 
 namespace dtrun {
@@ -18,7 +20,10 @@ namespace {
 
 /// A supervisor and what it reported.
 struct Bench {
-    Bench() : supervisor(io.get_executor(), [this](const Exited& e) { exits.push_back(e); }) {
+    Bench()
+        : supervisor(
+              io.get_executor(), [this](const Exited& e) { exits.push_back(e); },
+              [this](const std::string& text) { said += text; }) {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
     void start(std::uint32_t rank, RankCommand command) {
@@ -49,6 +54,7 @@ struct Bench {
     }
     asio::io_context io;
     std::vector<Exited> exits;
+    std::string said;
     std::vector<Supervisor::Start> starts;
     Supervisor supervisor;
 };
@@ -67,6 +73,38 @@ public:
 
 private:
     Fd file_;
+};
+
+/// A process that does not end before let_go(), whatever it is sent: another one holds it.
+class Unkillable {
+public:
+    explicit Unkillable(pid_t pid) {
+        Pipe held = make_pipe().value();
+        Pipe hold = make_pipe().value();
+        holder_ = ::fork();
+        if (holder_ == 0) {
+            hold.write.reset();
+            sigset_t all;
+            sigfillset(&all);
+            sigprocmask(SIG_SETMASK, &all, nullptr);
+            const bool done = ::ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACEEXIT) == 0;
+            const ssize_t told = ::write(held.write.get(), &done, 1);
+            char byte;
+            ::_exit(told == 1 && ::read(hold.read.get(), &byte, 1) == 0 ? 0 : 1);
+        }
+        held.write.reset();
+        hold_ = std::move(hold.write);
+        bool done = false;
+        held_ = ::read(held.read.get(), &done, 1) == 1 && done;
+    }
+    explicit operator bool() const { return held_; }
+    pid_t holder() const { return holder_; }
+    void let_go() { hold_.reset(); }
+
+private:
+    pid_t holder_ = 0;
+    Fd hold_;
+    bool held_ = false;
 };
 
 }  // namespace
@@ -174,6 +212,53 @@ TEST_CASE(
     CHECK(bench.exits[0].code == 3);
     CHECK(bench.exits[0].sent_signal == 0);
     CHECK(bench.exits[1].sent_signal == SIGTERM);
+}
+
+TEST_CASE("a process that KILL does not end keeps nobody else waiting", "[supervisor]") {
+    Bench bench;
+    bench.start({"sleep 60 & exit 0"});
+    bench.run_until([&] { return bench.exits.size() == 1; });
+    const std::vector<pid_t> left = descendants(::getpid());
+    REQUIRE(left.size() == 1);
+    Unkillable held(left.front());
+    if (!held) {
+        WARN("SKIPPED: ptrace is not permitted");
+        return;
+    }
+    bench.supervisor.spare(held.holder());
+    int turns = 0;
+    asio::steady_timer turn(bench.io);
+    std::function<void(boost::system::error_code)> next = [&](boost::system::error_code error) {
+        if (error) return;
+        if (++turns >= 20) held.let_go();
+        turn.expires_after(std::chrono::milliseconds(5));
+        turn.async_wait(next);
+    };
+    next({});
+    CHECK(bench.stop(SIGTERM, std::chrono::milliseconds(0)) == 1);
+    CHECK(turns >= 20);
+    turn.cancel();
+    bench.io.poll();
+}
+
+TEST_CASE("a rank that KILL does not end is named", "[supervisor]") {
+    Bench bench;
+    const auto starts = bench.start({"sleep 60"});
+    Unkillable held(starts.front().pid);
+    if (!held) {
+        WARN("SKIPPED: ptrace is not permitted");
+        return;
+    }
+    bench.supervisor.spare(held.holder());
+    std::optional<int> strays;
+    bench.supervisor.stop_all(SIGTERM, std::chrono::milliseconds(10),
+                              [&](int count) { strays = count; });
+    bench.run_until([&] { return !bench.said.empty(); });
+    CHECK(bench.said.ends_with(fmt::format(": rank 0 (pid {})", starts.front().pid)));
+    CHECK_FALSE(strays.has_value());
+    held.let_go();
+    bench.run_until([&] { return strays.has_value(); });
+    CHECK(bench.exits.front().signal == SIGKILL);
 }
 
 TEST_CASE("a second order to end shortens the grace", "[supervisor]") {
