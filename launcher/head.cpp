@@ -214,9 +214,14 @@ void Head::start_ranks() {
         assign.ranks_below = ranks_below[host];
         assign.master_address = master_address_;
         if (!assign.nodes.empty()) assign.nodes.front().address = master_address_;
-        send(host, encode(assign));
+        this->assign(host, assign);
     }
     stdin_->start();
+}
+
+void Head::assign(std::uint32_t host, const Assign& assign) {
+    hosts_[host].starts_ranks = true;
+    send(host, encode(assign));
 }
 
 /// Through its relay, if it has one; to nobody, if it has not joined or is done.
@@ -257,8 +262,11 @@ void Head::beat() {
     for (const auto& [port, session] : ports_) {
         session->link().send(frame);
         if (!session->host()) continue;
-        if (const auto silence = pulse_.lost(session->link()))
-            silent.emplace_back(session, *silence);
+        // Its new ranks take all processors at once: while its machine answers it is only busy.
+        const bool busy = hosts_[*session->host()].starts_ranks;
+        const auto silence =
+            busy ? pulse_.lost_with_machine(session->link()) : pulse_.lost(session->link());
+        if (silence) silent.emplace_back(session, *silence);
     }
     for (const auto& [session, silence] : silent) {
         session->link().close();
@@ -267,6 +275,7 @@ void Head::beat() {
 }
 
 void Head::agent_started(std::uint32_t host, const Started& started) {
+    hosts_[host].starts_ranks = false;
     for (const RankPid& rank : started.ranks) hosts_[host].ranks[rank.pid] = rank.rank;
     for (const RankPid& rank : started.ranks)
         log::info("rank {} runs on {} as pid {}", rank.rank, spec_.hosts[host].host.name, rank.pid);

@@ -60,6 +60,7 @@ private:
         const char* phase = "waiting for its turn";
         bool done = false;
         std::uint64_t credit_bytes = 0;  ///< not yet sent
+        bool starts_ranks = false;  ///< it was told to, and has not said that they run
     };
 
     /// How far a node of a step has come, until its agent has joined.
@@ -177,6 +178,7 @@ private:
     // What follows.
     void step();
     void start_ranks();
+    void assign(std::uint32_t host, const Assign& assign);
     void send(std::uint32_t host, Bytes frame);
     void send_to_all(const Bytes& frame);
     asio::awaitable<void> watch_signals();

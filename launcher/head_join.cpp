@@ -82,7 +82,7 @@ void Head::daemon_assigned(const Assign& assign) {
     output_->set_first_rank(static_cast<int>(first_rank_));
     job_.generation_began(ranks, first_rank_);
     relay_->begin(assign.generation, ranks);
-    send(0, encode(assign));
+    this->assign(0, assign);
     stdin_->start();
 }
 

@@ -61,7 +61,8 @@ private:
         pid_t pid = 0;                      ///< of a rank's process
         std::optional<std::uint32_t> host;  ///< of an agent that has joined
         bool is_agent = false;
-        bool greeted = false;  ///< its first frame has come
+        bool starts_ranks = false;  ///< the agent was told to, and has not said that they run
+        bool greeted = false;       ///< its first frame has come
     };
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;
