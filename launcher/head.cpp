@@ -18,6 +18,8 @@ namespace {
 constexpr std::chrono::seconds kEndLimit{8};
 /// From the second Ctrl-C to the end, whoever does not answer or read by then.
 constexpr std::chrono::milliseconds kImpatience{1'500};
+/// From Ctrl-Z until we stop: for the news of it to leave.
+constexpr std::chrono::milliseconds kSuspendDelay{50};
 
 /// A host is the member whose id is its index and one.
 MembershipOptions membership_options(const JobSpec& spec) {
@@ -408,11 +410,14 @@ void Head::on_signal(int signal) {
         case SIGUSR2:
             return send_to_all(encode(SignalRanks{signal}));
         case SIGCONT:
+            suspending_ = false;
             send_to_all(encode(SignalRanks{signal}));
+            to_root(FrameType::signal, payload_of(encode(SignalRanks{signal})));
             return stdin_->resume();
         case SIGTSTP:
             send_to_all(encode(SignalRanks{signal}));
-            ::raise(SIGSTOP);  // and we ourselves, as the shell expects
+            to_root(FrameType::signal, payload_of(encode(SignalRanks{signal})));
+            if (!std::exchange(suspending_, true)) tasks_.spawn(stop_ourselves());
             return;
         default:
             break;
@@ -425,6 +430,13 @@ void Head::on_signal(int signal) {
     step();
     over_.cancel();
     output_idle_.cancel();
+}
+
+/// As the shell expects, once everybody has been told.
+asio::awaitable<void> Head::stop_ourselves() {
+    asio::steady_timer timer(io_, kSuspendDelay);
+    co_await timer.async_wait(use_tuple);
+    if (std::exchange(suspending_, false)) ::raise(SIGSTOP);
 }
 
 /// The user wants it over: agents get a moment to kill what they have, output none.

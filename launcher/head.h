@@ -185,6 +185,7 @@ private:
     asio::awaitable<void> watch_end(Deadline deadline);
     asio::awaitable<void> hurry_after(std::chrono::milliseconds span);
     void on_signal(int signal);
+    asio::awaitable<void> stop_ourselves();
     void return_credits();
     void output_failed(Error failure);
     asio::awaitable<void> drain_output();
@@ -242,6 +243,7 @@ private:
     unsigned logins_ = 0;
     unsigned sweeps_ = 0;
     bool starting_ = true;               ///< hosts may still be connecting
+    bool suspending_ = false;            ///< we stop in a moment
     bool hurry_ = false;                 ///< interrupted twice: nothing is waited for
     int exit_code_ = 0;                  ///< of ours, if the job itself succeeds
     std::vector<std::string> failures_;  ///< of output, for the end

@@ -138,7 +138,10 @@ void Uplink::beat() {
     if (!link_ || !link_->is_open()) return;
     send(FrameType::heartbeat, payload_of(encode(events_.progress())));
     if (!pulse_.lost(*link_)) return;
-    silent_ = true;
+    // A daemon that says nothing while its machine answers may be back soon: a network that is cut
+    // is another matter, for the other hosts go on without us.
+    silent_ = !link_->machine_answers();
+    if (!silent_) log::info("dtrun serve at {} says nothing", target_.text);
     link_->close();
 }
 

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 #include <boost/json.hpp>
+#include <csignal>
 
 namespace dtrun {
 namespace {
@@ -120,6 +121,7 @@ asio::awaitable<void> Daemon::Port::room() {
 Result<void> Daemon::on_frame(PortId id, Port& port, const FrameView& frame) {
     changed(port.job);
     if (!port.entered) return first_frame(id, port, frame);
+    if (frame.type == FrameType::signal) return on_signal(port, frame.payload);
     ServedJob* job = find_job(port.job);
     if (job == nullptr) return fail(Errc::denied, "the job is over");
     return job->frame(id, frame, Clock::now());
@@ -135,6 +137,16 @@ Result<void> Daemon::first_frame(PortId id, Port& port, const FrameView& frame) 
     ServedJob& job = job_for(port.job, enter->job_name);
     port.entered = true;
     return job.enter(id, *enter, port.peer, port.local, Clock::now());
+}
+
+/// A member that Ctrl-Z stops says so, and when it goes on.
+Result<void> Daemon::on_signal(Port& port, std::string_view payload) {
+    const auto signal = decode<SignalRanks>(payload);
+    if (!signal || (signal->signal != SIGTSTP && signal->signal != SIGCONT))
+        return fail(Errc::invalid_input, "malformed signal");
+    port.is_stopped = signal->signal == SIGTSTP;
+    port.link.set_peer_stopped(port.is_stopped);
+    return {};
 }
 
 ServedJob* Daemon::find_job(const JobId& id) {
@@ -275,7 +287,8 @@ void Daemon::beat() {
     std::vector<std::pair<PortId, std::chrono::milliseconds>> silent;
     for (const auto& [id, port] : ports_) {
         port->link.send_soon(FrameType::heartbeat, payload_of(frame));
-        if (const auto silence = pulse_.lost(port->link)) silent.emplace_back(id, *silence);
+        const auto silence = pulse_.lost_with_machine(port->link);
+        if (silence && !port->is_stopped) silent.emplace_back(id, *silence);
     }
     for (const auto& [id, silence] : silent) {
         Port& port = *ports_.at(id);

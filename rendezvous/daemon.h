@@ -66,6 +66,7 @@ private:
         Link link;
         JobId job;
         bool entered = false;
+        bool is_stopped = false;  ///< by its user, as it has said: its silence means nothing
         std::deque<Held> held;
         std::size_t held_bytes = 0;
     };
@@ -81,6 +82,7 @@ private:
     asio::awaitable<void> run_port(PortId id);
     Result<void> on_frame(PortId id, Port& port, const FrameView& frame);
     Result<void> first_frame(PortId id, Port& port, const FrameView& frame);
+    Result<void> on_signal(Port& port, std::string_view payload);
     asio::awaitable<void> refuse(Port& port, std::string why);
     ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);

@@ -23,7 +23,8 @@ constexpr std::chrono::milliseconds kLastAnswer{800};
 constexpr std::chrono::milliseconds kAnswersWithin{1'500};
 /// A full peer that takes nothing for so long is heard all the same.
 constexpr std::chrono::seconds kStalled{1};
-constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS of Linux 6.15, which headers may lack
+constexpr int kUserTimeoutMs = 6'000;  // for a peer's machine to take what it is sent
+constexpr int kTcpRtoMaxMs = 44;       // TCP_RTO_MAX_MS of Linux 6.15, which headers may lack
 
 /// Whether a frame is one of as many as its receiver wants: it has asked for it, or been asked.
 bool is_asked_for(FrameType type) {
@@ -51,7 +52,7 @@ StreamSocket prepared(tcp::socket socket) {
     set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
     set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
     set(IPPROTO_TCP, TCP_KEEPCNT, 4);
-    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 6'000);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
     // Heartbeats that are lost again and again are still repeated every 0.2 s: doubling the pause
     // each time would make a bad minute of the network look like a dead host.
     set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
@@ -404,6 +405,12 @@ bool Link::loses_packets() {
     if (Clock::now() - last_heard_ < kJustHeard) repeated_ = info.tcpi_total_retrans;
     const Deadline answered = Clock::now() - std::chrono::milliseconds(info.tcpi_last_ack_recv);
     return info.tcpi_total_retrans > repeated_ && answered > last_heard_ + kLastAnswer;
+}
+
+void Link::set_peer_stopped(bool stopped) {
+    const int timeout_ms = stopped ? 0 : kUserTimeoutMs;  // 0: as many repetitions as TCP likes
+    ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
+                 sizeof timeout_ms);
 }
 
 bool Link::machine_answers() {

@@ -83,6 +83,9 @@ public:
     /// Whether the peer's machine answers ours, and packets between us go missing, since we last
     /// heard of it. Exact only if asked about every half second.
     bool loses_packets();
+    /// The peer is about to be stopped for as long as somebody likes, or runs again: full buffers are no
+    /// reason to end the connection meanwhile. That its machine is gone may take minutes to be noticed.
+    void set_peer_stopped(bool stopped);
     /// Whether the peer's machine still says that it got what we send; false if that is not TCP.
     /// To be asked only where something is sent every half second.
     bool machine_answers();

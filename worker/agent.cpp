@@ -137,6 +137,7 @@ Result<Welcome> Agent::welcome(const Hello& hello) const {
 void Agent::beat() {
     ports_->beat(*pulse_);
     say_who_waits(kWaitWorthTelling);
+    if (head_stopped_) return;
     const auto silence = pulse_->lost_with_machine(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
@@ -284,6 +285,7 @@ asio::awaitable<void> Agent::serve_head() {
 Result<void> Agent::handle(const FrameView& frame) {
     if (is_exchanged(frame.type) || frame.type == FrameType::relayed)
         return ports_->from_head(frame);
+    if (frame.type == FrameType::signal) head_signalled(frame.payload);
     const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
     if (starting_ && for_ranks) {
         deferred_.emplace_back(frame.type, frame.payload);
@@ -321,6 +323,15 @@ Result<void> Agent::handle(const FrameView& frame) {
             return fail(Errc::invalid_input, "unexpected frame of type {}",
                         static_cast<int>(frame.type));
     }
+}
+
+/// Ctrl-Z stops the head after the ranks: it is silent until somebody lets it go on, and its end is told
+/// by its machine.
+void Agent::head_signalled(std::string_view payload) {
+    const auto signal = decode<SignalRanks>(payload);
+    if (!signal || (signal->signal != SIGTSTP && signal->signal != SIGCONT)) return;
+    head_stopped_ = signal->signal == SIGTSTP;
+    link_->set_peer_stopped(head_stopped_);
 }
 
 Result<void> Agent::on_assign(std::string_view payload) {

@@ -74,6 +74,7 @@ private:
     Result<void> on_probe(std::string_view payload);
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);
     void choose_interface(const Assign& assign);
+    void head_signalled(std::string_view payload);
     void say_who_waits(std::chrono::milliseconds at_least);
     Result<Welcome> welcome(const Hello& hello) const;
     void ranks_paused(std::uint64_t next_generation);
@@ -123,6 +124,7 @@ private:
     TaskGroup tasks_;
     asio::steady_timer finished_;           ///< cancelled when done_
     asio::steady_timer head_gone_;          ///< cancelled when leaving_
+    bool head_stopped_ = false;             ///< as it has announced
     bool leaving_ = false;                  ///< no head to report to any more
     std::optional<std::uint64_t> pausing_;  ///< for this generation
     asio::signal_set signals_;
