@@ -78,10 +78,16 @@ asio::awaitable<std::string> Head::common_address(std::vector<std::string> addre
     const auto found = std::ranges::find_if(addresses, reached_by_all);
     if (found != addresses.end()) co_return *found;
     if (addresses.size() == 1 || job_.ending()) co_return std::string();
-    for (const auto& [host, answer] : done.answers)
-        if (answer.addresses.size() < addresses.size())
-            log::warn("{} does not reach {}, where rank 0 is: {}", spec_.hosts[host].host.name,
-                      spec_.host_of(0), answer.why);
+    std::vector<std::string> cut_off;
+    std::string why;  // of the first, for all of them
+    for (const auto& [host, answer] : done.answers) {
+        if (answer.addresses.size() == addresses.size()) continue;
+        cut_off.push_back(spec_.hosts[host].host.name);
+        if (why.empty()) why = answer.why;
+    }
+    if (!cut_off.empty())
+        log::warn("{} {} not reach {}, where rank 0 is: {}", join_names(cut_off),
+                  cut_off.size() == 1 ? "does" : "do", spec_.host_of(0), why);
     log::warn("no address of {} is reached by every host: ranks may not find each other",
               spec_.host_of(0));
     co_return std::string();

@@ -71,7 +71,7 @@ asio::awaitable<int> Agent::run() {
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
     preflight_ = check_host(bootstrap_, host_env_);
     reserved_ports_ = ReservedPorts(bootstrap_.reserve_ports);
-    reserved_ports_.listen_on_first();
+    reserved_ports_.listen_on_first(io_.get_executor());
 
     const auto joined = co_await join_head();
     if (!joined) {

@@ -59,13 +59,47 @@ TEST_CASE("a probe finds the addresses at which a reserved port waits", "[agent]
     CHECK(before.addresses.empty());
     CHECK(before.why.find("127.0.0.1: ") != std::string::npos);
     CHECK(before.why.find("nonsense: no address") != std::string::npos);
-    ports.listen_on_first();
+    ports.listen_on_first(io.get_executor());
     const Reached after = run_to_end(io, try_addresses(probe));
     CHECK(after.addresses.size() >= 2);
     CHECK(after.addresses[0] == "127.0.0.1");
     CHECK(after.addresses[1] == "127.0.0.2");
     ports.release();
     CHECK(run_to_end(io, try_addresses(probe)).addresses.empty());
+    // Nothing of those that came lingers at the port, which is the rank's now.
+    tcp::acceptor rank(io);
+    rank.open(tcp::v6());
+    boost::system::error_code error;
+    rank.bind(tcp::endpoint(tcp::v6(), ports.first()), error);
+    CHECK_FALSE(error);
+}
+
+TEST_CASE("those who try a reserved port do not fill its backlog", "[agent]") {
+    ReservedPorts ports(1);
+    asio::io_context io;
+    ports.listen_on_first(io.get_executor());
+    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), ports.first());
+    std::vector<tcp::socket> probes;
+    for (int i = 0; i < 5; ++i) {
+        probes.emplace_back(io);
+        probes.back().connect(endpoint);
+    }
+    io.run_for(std::chrono::milliseconds(50));
+    for (tcp::socket& probe : probes) {
+        char byte;
+        boost::system::error_code error;
+        probe.non_blocking(true);
+        probe.read_some(asio::buffer(&byte, 1), error);
+        CHECK(error == asio::error::connection_reset);  // it was accepted, and let go
+    }
+    // Who serves there afterwards has it to himself.
+    tcp::acceptor server(io, tcp::v6(), ports.take_first().release());
+    server.non_blocking(true);
+    tcp::socket client(io);
+    client.connect(endpoint);
+    io.restart();
+    io.run_for(std::chrono::milliseconds(20));
+    CHECK(server.accept().is_open());
 }
 
 }  // namespace dtrun
