@@ -12,6 +12,7 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
+constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 
 // Runs on the host, under any POSIX shell. It first looks for the agent of this build in the user's
 // cache and on PATH; else it says what machine this is, is told which agent to expect (build id,
@@ -120,9 +121,11 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
     std::string last_said;
     for (;;) {
         const auto line = co_await lines.next(deadline);
-        if (!line && line.error().code == Errc::closed)
-            co_return fail(Errc::closed, "the agent did not start: {}{}{}",
-                           describe_ending(channel), last_said.empty() ? "" : ": ", last_said);
+        if (!line && line.error().code == Errc::closed) {
+            const std::string ending = co_await describe_ending(channel);
+            co_return fail(Errc::closed, "the agent did not start: {}{}{}", ending,
+                           last_said.empty() ? "" : ": ", last_said);
+        }
         if (!line) co_return fail(line.error(), "starting the agent");
         if (line->starts_with(kAgentFailed))
             co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
@@ -145,12 +148,13 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
     }
 }
 
-std::string describe_ending(Channel& channel) {
+asio::awaitable<std::string> describe_ending(Channel& channel) {
+    const Deadline limit = after(kEndingLimit);
+    const std::string ending = co_await channel.ending(limit);
     const std::string errors = channel.take_errors();
-    const std::string ending = channel.ending();
-    const std::string_view said = trim(errors);
-    if (said.empty()) return ending.empty() ? "it said nothing" : ending;
-    return fmt::format("{}{}{}", ending, ending.empty() ? "" : ": ", said);
+    const std::string said(trim(errors));
+    if (said.empty() && ending.empty()) co_return std::string("it said nothing");
+    co_return fmt::format("{}{}{}", ending, ending.empty() || said.empty() ? "" : ": ", said);
 }
 
 }  // namespace dtrun

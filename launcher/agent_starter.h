@@ -62,7 +62,8 @@ Result<AgentCopy> read_agent(const std::string& machine);
 asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
                                                std::chrono::milliseconds patience);
 
-/// "exit status 1: sh: not found": how a command ended, with what it said on standard error.
-std::string describe_ending(Channel& channel);
+/// "exit status 1: sh: not found": how a command ended, with what it said on standard error. One that
+/// lives on without output is waited for a second.
+asio::awaitable<std::string> describe_ending(Channel& channel);
 
 }  // namespace dtrun

@@ -24,8 +24,9 @@ public:
     virtual asio::awaitable<Result<void>> write(std::string_view bytes, Deadline deadline) = 0;
     /// What the command wrote to standard error since the last call, at most kErrorBytesMax.
     virtual std::string take_errors() = 0;
-    /// What became of the command, after read() returned 0: "" if unknown, else "exit status 127".
-    virtual std::string ending() = 0;
+    /// What became of the command, after read() returned 0: "exit status 127", or "" if that is not
+    /// known by the deadline, as of one that has closed its output and lives on.
+    virtual asio::awaitable<std::string> ending(Deadline deadline) = 0;
     virtual void close() noexcept = 0;  ///< idempotent; a pending operation ends
 
     static constexpr std::size_t kErrorBytesMax = 16u << 10;

@@ -69,7 +69,8 @@ asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
     step.ended = true;
     step_ended_.cancel();
     if (!is_any_missing(step)) co_return;
-    const std::string why = without_binding(describe_ending(*step.process));
+    const std::string ending = co_await describe_ending(*step.process);
+    const std::string why = without_binding(ending);
     fail_nodes(step, NodeState::failed, "srun ended: " + why);
 }
 

@@ -335,9 +335,12 @@ asio::awaitable<void> Head::hold_lifeline(std::uint32_t host, Deadline join_dead
         if (line.error().code == Errc::cancelled || state.done) co_return;
         if (line.error().code == Errc::timed_out && state.session != nullptr) continue;
         if (state.session != nullptr) co_return;  // its connection tells, and knows better
-        const std::string what = line.error().code == Errc::timed_out
-                                     ? "the agent started, but did not connect back"
-                                     : "the agent ended: " + describe_ending(*state.channel);
+        std::string what = "the agent started, but did not connect back";
+        if (line.error().code != Errc::timed_out) {
+            const std::string ending = co_await describe_ending(*state.channel);
+            if (state.session != nullptr || state.done) co_return;  // by now
+            what = "the agent ended: " + ending;
+        }
         co_return host_failed(host, Error{Errc::closed, what});
     }
 }

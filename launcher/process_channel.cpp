@@ -19,7 +19,8 @@ public:
         : pid_(pid),
           in_(executor, in.release()),
           out_(executor, out.release()),
-          err_(executor, err.release()) {
+          err_(executor, err.release()),
+          child_ended_(executor) {
         collect_errors();
     }
 
@@ -52,12 +53,22 @@ public:
 
     std::string take_errors() override { return std::exchange(errors_, {}); }
 
-    std::string ending() override {
+    asio::awaitable<std::string> ending(Deadline deadline) override {
+        boost::system::error_code ignored;
+        child_ended_.add(SIGCHLD, ignored);  // before the first look, so that none is missed
+        DeadlineGuard guard(child_ended_, deadline);
         int status = 0;
-        if (pid_ <= 0 || ::waitpid(pid_, &status, 0) != pid_) return {};
+        pid_t ended = pid_ > 0 ? ::waitpid(pid_, &status, WNOHANG) : -1;
+        while (ended == 0) {
+            const auto [error, signal] = co_await child_ended_.async_wait(use_tuple);
+            if (error) break;
+            ended = ::waitpid(pid_, &status, WNOHANG);
+        }
+        child_ended_.clear(ignored);
+        if (ended <= 0) co_return std::string();
         pid_ = -1;
-        if (WIFSIGNALED(status)) return fmt::format("signal {}", WTERMSIG(status));
-        return fmt::format("exit status {}", WEXITSTATUS(status));
+        if (WIFSIGNALED(status)) co_return fmt::format("signal {}", WTERMSIG(status));
+        co_return fmt::format("exit status {}", WEXITSTATUS(status));
     }
 
     std::string take_error_lines() override {
@@ -81,6 +92,7 @@ public:
         in_.close(ignored);
         out_.close(ignored);
         err_.close(ignored);
+        child_ended_.cancel(ignored);
     }
 
 private:
@@ -97,6 +109,7 @@ private:
 
     pid_t pid_;
     asio::posix::stream_descriptor in_, out_, err_;
+    asio::signal_set child_ended_;  ///< of any child of ours; empty while nobody waits
     std::string errors_;
     char error_buffer_[4096];
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -139,10 +139,11 @@ public:
         return std::exchange(errors_, {});
     }
 
-    std::string ending() override {
-        if (session_->disconnected()) return {};
+    asio::awaitable<std::string> ending(Deadline) override {
+        if (session_->disconnected()) co_return std::string();
         const int status = ssh_channel_get_exit_status(channel_);
-        return status >= 0 ? fmt::format("exit status {}", status) : "";
+        if (status < 0) co_return std::string();
+        co_return fmt::format("exit status {}", status);
     }
 
     void close() noexcept override { session_->disconnect(); }
