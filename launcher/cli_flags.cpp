@@ -310,8 +310,8 @@ std::vector<Flag> reaching_flags() {
          "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)", set_ssh_command,
          ""},
         {"--accept-new-host-keys", "", reaching,
-         "trust hosts that known_hosts lacks, and add them; never a changed key (default: an "
-         "error)",
+         "trust hosts that known_hosts lacks, and add them; never a changed or revoked key "
+         "(default: an error)",
          set_true<&Options::accept_new_host_keys>, ""},
         {"--network-interfaces --network-interface", "NAMES", reaching,
          "use only these, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME and "

@@ -4,36 +4,16 @@
 #include "base/net.h"
 #include "launcher/host_target.h"
 
-#include <memory>
-#include <optional>
-
 namespace dtrun {
-namespace {
-
-/// One name look-up, which may outlive who asked for it.
-struct Lookup {
-    explicit Lookup(asio::any_io_executor executor, Deadline deadline) : done(executor, deadline) {}
-    asio::steady_timer done;
-    std::optional<Result<std::vector<asio::ip::address>>> found;
-};
-
-}  // namespace
 
 asio::awaitable<Result<std::vector<asio::ip::address>>> look_up(Pool& pool, std::string name,
                                                                 Deadline deadline) {
-    const auto here = co_await asio::this_coro::executor;
-    const auto lookup = std::make_shared<Lookup>(here, deadline);
-    asio::post(pool, [here, lookup, name] {
-        auto found = resolve(name);
-        asio::post(here, [lookup, result = std::move(found)]() mutable {
-            lookup->found = std::move(result);
-            lookup->done.cancel();
-        });
-    });
-    co_await lookup->done.async_wait(use_tuple);
-    if (lookup->found) co_return std::move(*lookup->found);
-    if (Clock::now() < deadline) co_return fail(Errc::cancelled, "cancelled");
-    co_return fail(Errc::timed_out, "the name server does not answer");
+    const auto work = [name] { return resolve(name); };
+    auto found = co_await run_on(pool, work, deadline);
+    if (found) co_return std::move(*found);
+    if (found.error().code == Errc::timed_out)
+        co_return fail(Errc::timed_out, "the name server does not answer");
+    co_return std::unexpected(found.error());
 }
 
 asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> addresses,

@@ -199,6 +199,7 @@ private:
     std::vector<std::string> addresses_;  ///< of this machine, that hosts may try
     std::uint16_t port_ = 0;
     std::unique_ptr<Pool> pool_;  ///< made for the first host that is not this machine
+    KnownHostsFiles known_hosts_;
     TaskGroup tasks_;
     std::vector<HostState> hosts_;
     std::list<Step> steps_;

@@ -187,7 +187,8 @@ asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string
         const auto phase = [this, host](const char* what) { set_phase(host, what); };
         if (!pool_)
             pool_ = std::make_unique<Pool>(std::min<std::size_t>(hosts_.size(), kLookUpsMax));
-        auto login = co_await ssh_login(*pool_, target.host, spec_.ssh, command, deadline, phase);
+        auto login = co_await ssh_login(*pool_, known_hosts_, target.host, spec_.ssh, command,
+                                        deadline, phase);
         if (!login) co_return std::unexpected(login.error());
         channel = std::move(login->channel);
         // The address by which that host sees us is the best guess for the others too.

@@ -7,6 +7,8 @@
 
 #include <libssh/libssh.h>
 #include <netinet/tcp.h>
+#include <pwd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <optional>
@@ -193,34 +195,109 @@ std::string key_fingerprint(ssh_session session) {
     return text;
 }
 
-Result<void> check_host_key(SshSession& session, bool accept_new) {
-    const ssh_known_hosts_e known = ssh_session_is_known_server(session.get());
-    const std::string host = get_option(session.get(), SSH_OPTIONS_HOST);
-    switch (known) {
-        case SSH_KNOWN_HOSTS_OK:
+/// The user's known_hosts file with "~" and "%d", the home directory, replaced.
+std::string in_home(std::string file) {
+    const passwd* user = ::getpwuid(::geteuid());
+    const std::string home = user != nullptr ? user->pw_dir : "";
+    if (file.empty()) return home + "/.ssh/known_hosts";
+    if (file.starts_with("~/")) file.replace(0, 1, home);
+    if (const std::size_t at = file.find("%d"); at != std::string::npos) file.replace(at, 2, home);
+    return file;
+}
+
+/// A host's name, and what is known of it.
+struct Known {
+    std::string host;
+    std::string name;  ///< in known_hosts
+    std::string file;  ///< the user's
+    KnownHost says;
+    Fd excerpt;  ///< for libssh
+};
+
+/// For libssh, which would read whole files twice for each host: to want a key of a type that is known.
+Fd write_excerpt(const Known& known) {
+    if (known.says.keys.empty()) return {};
+    Fd file(::memfd_create("known_hosts", MFD_CLOEXEC));
+    for (const HostKey& key : known.says.keys)
+        if (file &&
+            !write_all(file.get(), fmt::format("{} {} {}\n", known.name, key.type, key.base64)))
+            file.reset();
+    return file;
+}
+
+asio::awaitable<Result<Known>> read_known(SshSession& session, KnownHostsFiles& files, Pool& pool,
+                                          unsigned int port, Deadline deadline) {
+    Known known;
+    known.host = get_option(session.get(), SSH_OPTIONS_HOST);
+    known.name = known_hosts_name(known.host, port);
+    known.file = in_home(get_option(session.get(), SSH_OPTIONS_KNOWNHOSTS));
+    std::string global = get_option(session.get(), SSH_OPTIONS_GLOBAL_KNOWNHOSTS);
+    if (global.empty()) global = "/etc/ssh/ssh_known_hosts";
+    const auto table = files.read({known.file, global});
+    if (table->is_slow()) {
+        const auto work = [table, name = known.name] { return table->find(name); };
+        auto found = co_await run_on(pool, work, deadline);
+        if (!found) co_return fail(found.error(), "reading known_hosts");
+        known.says = std::move(*found);
+    } else {
+        known.says = table->find(known.name);
+    }
+    known.excerpt = write_excerpt(known);
+    const std::string path =
+        known.excerpt ? fmt::format("/proc/self/fd/{}", known.excerpt.get()) : "/dev/null";
+    ssh_options_set(session.get(), SSH_OPTIONS_KNOWNHOSTS, path.c_str());
+    ssh_options_set(session.get(), SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
+    co_return known;
+}
+
+Result<HostKey> server_key(ssh_session session) {
+    ssh_key key = nullptr;
+    if (ssh_get_server_publickey(session, &key) != SSH_OK)
+        return fail(Errc::denied, "its host key: {}", ssh_get_error(session));
+    char* base64 = nullptr;
+    HostKey found;
+    if (ssh_pki_export_pubkey_base64(key, &base64) == SSH_OK) found.base64 = base64;
+    ssh_string_free_char(base64);
+    found.type = ssh_key_type_to_char(ssh_key_type(key));
+    ssh_key_free(key);
+    return found;
+}
+
+Result<void> check_host_key(SshSession& session, const Known& known, KnownHostsFiles& files,
+                            bool accept_new) {
+    const auto key = server_key(session.get());
+    if (!key) return std::unexpected(key.error());
+    const std::string shown = key_fingerprint(session.get());
+    switch (judge(known.says, *key)) {
+        case KeyVerdict::known:
             return {};
-        case SSH_KNOWN_HOSTS_CHANGED:
-        case SSH_KNOWN_HOSTS_OTHER:
+        case KeyVerdict::revoked:
+            return fail(
+                Errc::denied,
+                "its host key is marked @revoked in known_hosts ({}): whoever has stolen it "
+                "could answer for any host",
+                shown);
+        case KeyVerdict::changed:
             return fail(Errc::denied,
                         "its host key has changed (now {}): another machine answers, or it was "
                         "reinstalled; if you know why, run: ssh-keygen -R {}",
-                        key_fingerprint(session.get()), host);
-        case SSH_KNOWN_HOSTS_UNKNOWN:
-        case SSH_KNOWN_HOSTS_NOT_FOUND:
-            if (!accept_new)
-                return fail(
-                    Errc::denied,
-                    "its host key is not in known_hosts ({}): log in once with ssh to check "
-                    "it, or give --accept-new-host-keys",
-                    key_fingerprint(session.get()));
-            if (ssh_session_update_known_hosts(session.get()) != SSH_OK)
-                return fail(Errc::denied, "cannot add its host key to known_hosts: {}",
-                            session.error());
-            return {};
-        case SSH_KNOWN_HOSTS_ERROR:
+                        shown, known.host);
+        case KeyVerdict::needs_authority:
+            return fail(Errc::denied,
+                        "known_hosts has no key of it, only an authority that signs keys "
+                        "(@cert-authority), which needs --ssh-command ssh");
+        case KeyVerdict::unknown:
             break;
     }
-    return fail(Errc::denied, "known_hosts: {}", session.error());
+    if (files.has_added(known.name, *key)) return {};
+    if (!accept_new)
+        return fail(Errc::denied,
+                    "its host key is not in known_hosts ({}): log in once with ssh to check "
+                    "it, or give --accept-new-host-keys",
+                    shown);
+    const auto added = files.add(known.file, known.name, *key);
+    if (!added) return fail(added.error(), "cannot add its host key to known_hosts");
+    return {};
 }
 
 /// The first key the user has, used without asking the server whether it would take it: a round trip
@@ -279,8 +356,8 @@ std::unexpected<Error> in_phase(Error error, const char* phase) {
 }
 
 asio::awaitable<Result<SshLogin>> login_on(std::unique_ptr<SshSession> session, tcp::socket socket,
-                                           SshOptions options, std::string command,
-                                           Deadline deadline,
+                                           Known known, KnownHostsFiles& files, SshOptions options,
+                                           std::string command, Deadline deadline,
                                            std::function<void(const char*)> phase) {
     SshLogin login;
     login.local_address = numeric(socket.local_endpoint().address());
@@ -292,8 +369,8 @@ asio::awaitable<Result<SshLogin>> login_on(std::unique_ptr<SshSession> session, 
     if (!connected) co_return in_phase(connected.error(), "ssh key exchange");
     if (*connected != SSH_OK)
         co_return fail(Errc::unreachable, "ssh key exchange: {}", session->error());
-    const auto known = check_host_key(*session, options.accept_new_host_keys);
-    if (!known) co_return std::unexpected(known.error());
+    const auto trusted = check_host_key(*session, known, files, options.accept_new_host_keys);
+    if (!trusted) co_return std::unexpected(trusted.error());
 
     phase("ssh authentication");
     const auto authenticated = co_await authenticate(*session, deadline);
@@ -308,8 +385,9 @@ asio::awaitable<Result<SshLogin>> login_on(std::unique_ptr<SshSession> session, 
 
 }  // namespace
 
-asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, Host host, SshOptions options,
-                                            std::string command, Deadline deadline,
+asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files, Host host,
+                                            SshOptions options, std::string command,
+                                            Deadline deadline,
                                             std::function<void(const char*)> phase) {
     const auto executor = co_await asio::this_coro::executor;
     auto session = std::make_unique<SshSession>(executor);
@@ -318,6 +396,8 @@ asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, Host host, SshOptions op
     unsigned int port = 22;
     ssh_options_get_port(session->get(), &port);
 
+    auto known = co_await read_known(*session, files, pool, port, deadline);
+    if (!known) co_return std::unexpected(known.error());
     phase("name look-up");
     const std::string name = host.address.empty() ? configured : host.address;
     const auto addresses = co_await look_up(pool, name, deadline);
@@ -326,8 +406,8 @@ asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, Host host, SshOptions op
     phase("connecting");
     auto socket = co_await connect_any(*addresses, static_cast<std::uint16_t>(port), deadline);
     if (!socket) co_return std::unexpected(socket.error());
-    co_return co_await login_on(std::move(session), std::move(*socket), std::move(options),
-                                std::move(command), deadline, std::move(phase));
+    co_return co_await login_on(std::move(session), std::move(*socket), std::move(*known), files,
+                                std::move(options), std::move(command), deadline, std::move(phase));
 }
 
 bool ssh_config_needs_openssh(const Host& host) {

@@ -4,6 +4,7 @@
 #include "launcher/channel.h"
 #include "launcher/dial.h"
 #include "launcher/host_target.h"
+#include "launcher/known_hosts.h"
 
 #include <functional>
 #include <memory>
@@ -20,12 +21,14 @@ struct SshLogin {
 ///
 /// ~/.ssh/config is obeyed (HostName, User, Port, IdentityFile, algorithms); `host` and `options` win
 /// over it. known_hosts is checked: an unknown key is refused unless `accept_new_host_keys`, a changed
-/// one always.
+/// or revoked one always. Nobody is asked for passphrases: keys that have one are ssh-agent's.
+/// \param files  of the job; outlives the call
 /// \param phase  called with what is being done now, for progress and for time-out messages
 /// Errc: not_found (name), unreachable (refused, no route), timed_out (names the phase), denied (host
 ///       key, user's keys), internal. The message does not name the host.
-asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, Host host, SshOptions options,
-                                            std::string command, Deadline deadline,
+asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files, Host host,
+                                            SshOptions options, std::string command,
+                                            Deadline deadline,
                                             std::function<void(const char*)> phase);
 
 /// What libssh would do for `host`, or would leave to OpenSSH: true when ~/.ssh/config names a
