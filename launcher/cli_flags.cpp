@@ -304,7 +304,8 @@ std::vector<Flag> reaching_flags() {
         {"--ssh-port -p", "PORT", reaching, "port, 1 to 65535 (default: ~/.ssh/config, else 22)",
          set_ssh_port, ""},
         {"--ssh-identity-file -i", "FILE", reaching,
-         "private key (default: ssh-agent, ~/.ssh/config, your usual keys)",
+         "private key; one under a passphrase only through ssh-agent (default: ssh-agent, "
+         "~/.ssh/config, your usual keys)",
          set_text<&Options::ssh_identity_file>, ""},
         {"--ssh-command", "COMMAND", reaching,
          "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)", set_ssh_command,

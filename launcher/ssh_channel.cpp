@@ -5,6 +5,7 @@
 #include "base/net.h"
 #include "base/strings.h"
 
+#include <libssh/callbacks.h>
 #include <libssh/libssh.h>
 #include <netinet/tcp.h>
 #include <pwd.h>
@@ -33,7 +34,12 @@ std::string get_option(ssh_session session, ssh_options_e option) {
 /// A libssh session on a socket that the event loop watches.
 class SshSession {
 public:
-    explicit SshSession(asio::any_io_executor executor) : session_(ssh_new()), ready_(executor) {}
+    explicit SshSession(asio::any_io_executor executor) : session_(ssh_new()), ready_(executor) {
+        callbacks_.userdata = this;
+        callbacks_.auth_function = refuse_to_ask;
+        ssh_callbacks_init(&callbacks_);
+        ssh_set_callbacks(session_, &callbacks_);
+    }
     ~SshSession() {
         disconnect();
         ssh_free(session_);
@@ -88,11 +94,29 @@ public:
     bool disconnected() const { return disconnected_; }
     const char* error() const { return ssh_get_error(session_); }
 
+    /// Reads a private key's file. Nobody is asked for a passphrase: that would stop all hosts, and a
+    /// pipe on standard input is the job's.
+    /// \return null if it is not there, under a passphrase, or no key
+    ssh_key read_key(const std::string& file) {
+        ssh_key key = nullptr;
+        ssh_pki_import_privkey_file(file.c_str(), nullptr, refuse_to_ask, this, &key);
+        return key;
+    }
+    /// Whether a key was left out because it is under a passphrase.
+    bool wanted_passphrase() const { return wanted_passphrase_; }
+
 private:
+    static int refuse_to_ask(const char*, char*, std::size_t, int, int, void* session) {
+        static_cast<SshSession*>(session)->wanted_passphrase_ = true;
+        return -1;
+    }
+
     ssh_session session_;
+    ssh_callbacks_struct callbacks_{};
     asio::posix::stream_descriptor ready_;
     int socket_fd_ = -1;
     bool disconnected_ = false;
+    bool wanted_passphrase_ = false;
 };
 
 class SshChannel final : public Channel {
@@ -304,10 +328,9 @@ Result<void> check_host_key(SshSession& session, const Known& known, KnownHostsF
 /// less, and what nearly everybody needs.
 asio::awaitable<Result<int>> try_first_key(SshSession& session, Deadline deadline) {
     const std::string file = get_option(session.get(), SSH_OPTIONS_IDENTITY);
-    ssh_key key = nullptr;
-    if (file.empty() || ::access(file.c_str(), R_OK) != 0 ||
-        ssh_pki_import_privkey_file(file.c_str(), nullptr, nullptr, nullptr, &key) != SSH_OK)
-        co_return SSH_AUTH_DENIED;  // not there, or under a passphrase: ssh-agent may have it
+    if (file.empty() || ::access(file.c_str(), R_OK) != 0) co_return SSH_AUTH_DENIED;
+    const ssh_key key = session.read_key(file);
+    if (key == nullptr) co_return SSH_AUTH_DENIED;  // ssh-agent may have it
     auto step = [&session, key] { return ssh_userauth_publickey(session.get(), nullptr, key); };
     const auto done = co_await session.drive(step, SSH_AUTH_AGAIN, deadline);
     ssh_key_free(key);
@@ -324,11 +347,14 @@ asio::awaitable<Result<void>> authenticate(SshSession& session, Deadline deadlin
     }
     if (!done) co_return std::unexpected(done.error());
     if (*done == SSH_AUTH_SUCCESS) co_return Result<void>{};
+    const char* hint = session.wanted_passphrase()
+                           ? "a key under a passphrase works only through ssh-agent: ssh-add"
+                           : "try: ssh-copy-id";
     co_return fail(Errc::denied,
                    "permission denied for user {}: none of your keys (ssh-agent, {}, and the other "
-                   "default ones) is accepted; try: ssh-copy-id",
+                   "default ones) is accepted; {}",
                    get_option(session.get(), SSH_OPTIONS_USER),
-                   get_option(session.get(), SSH_OPTIONS_IDENTITY));
+                   get_option(session.get(), SSH_OPTIONS_IDENTITY), hint);
 }
 
 asio::awaitable<Result<ssh_channel>> start_command(SshSession& session, std::string command,

@@ -119,6 +119,41 @@ def check_host_keys(home):
     write(home.known_hosts, f"{ADDRESS} {ed25519}\n")
 
 
+def on_terminal(words, environment):
+    """Exit status, and what a person would see."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(words[0], words, environment)
+    seen = b""
+    end = time.monotonic() + LIMIT_S
+    try:
+        while time.monotonic() < end and select.select([terminal], [], [], LIMIT_S)[0]:
+            seen += os.read(terminal, 4096)
+    except OSError:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen.decode()
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError(f"waits on its terminal: {seen}")
+
+
+def check_passphrase(home):
+    """In PEM form: OpenSSL would ask for the passphrase by itself."""
+    for name in ("id_ed25519", "id_ed25519.pub"):
+        os.remove(f"{home.place}/.ssh/{name}")
+    key = f"{home.place}/.ssh/id_rsa"
+    run("ssh-keygen", "-q", "-t", "rsa", "-m", "PEM", "-N", "sesame", "-f", key)
+    assert "ENCRYPTED" in read(key)
+    write(f"{home.place}/.ssh/authorized_keys", read(key + ".pub"))
+    status, seen = on_terminal([DTRUN, "-H", f"root@{ADDRESS}", "true"], home.environment)
+    assert status == 202 and "ssh-add" in seen, (status, seen)
+    assert "Enter" not in seen, seen
+
+    write(f"{home.place}/ask", "#!/bin/sh\necho sesame\n")
+    os.chmod(f"{home.place}/ask", 0o700)
+    asked = {**home.environment, "SSH_ASKPASS": f"{home.place}/ask", "SSH_ASKPASS_REQUIRE": "force"}
+    script = f"ssh-add -q && exec {DTRUN} -H root@{ADDRESS} --tag none echo here"
+    assert run("ssh-agent", "sh", "-c", script, env=asked) == "here\n"
+
+
 def main():
     if "--inside" not in sys.argv:
         if os.geteuid() != 0 or not os.path.exists(SSHD):
@@ -131,6 +166,7 @@ def main():
         try:
             home = Home(place)
             check_host_keys(home)
+            check_passphrase(home)
         finally:
             sshd.terminate()
             sshd.wait(LIMIT_S)
