@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "base/strings.h"
+#include "launcher/agent_script.h"
 #include "rendezvous/messages.h"
 
 #include <array>
@@ -11,29 +12,20 @@
 namespace dtrun {
 namespace {
 
+/// A release has 8 MB; one with debug information and sanitizers ten times as many.
+constexpr std::size_t kAgentBytesMax = 1u << 30;
+
 constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 
-// Runs on the host, under any POSIX shell. It first looks for the agent of this build in the user's
-// cache and on PATH; else it says what machine this is, is told which agent to expect (build id,
-// size, SHA-256), and stores it under its final name only when all of it has arrived. Nothing else
-// is sent before the agent has said that it runs, so that `head` cannot read too far.
-// No line ends and no exclamation marks: the login shell may be csh.
-constexpr std::string_view kScript =
-    "d=${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun; a=$d/agent-{0}; [ -x \"$a\" ] && exec \"$a\"; "
-    "b=$(command -v dtrun-agent) && [ \"$(\"$b\" --build-id 2>/dev/null)\" = {0} ] && exec \"$b\"; "
-    "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }}; "
-    "umask 077; t=$d/.new.$(uname -n).$$; echo \"dtrun-agent-wanted $(uname -m)\"; "
-    "read -r id n h || exit 1; a=$d/agent-$id; [ -x \"$a\" ] && exec \"$a\"; "
-    "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
-    "echo dtrun-agent-send; "
-    "e=$(head -c \"$n\" 2>&1 >\"$t\") || f \"cannot store the agent: $e\"; "
-    "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in "
-    "$t\"; "
-    "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${{s%% *}}\" \"=\" \"$h\" ] || [ -z \"$s\" ] || "
-    "f \"the agent was damaged on its way\"; "
-    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
-    "[ -x \"$a\" ] && exec \"$a\"; f \"cannot execute $a (is $d mounted noexec?)\"";
+// Runs on the host. It first looks for the agent of this build; else it says what machine this is, is
+// told which agent to expect (build id, size, SHA-256), and stores it. Nothing else is sent before the
+// agent has said that it runs, so that `head` cannot read too far.
+constexpr std::string_view kStart =
+    "has \"$i\" && exec \"$a\"; "
+    "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
+    "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h || exit 1; "
+    "has \"$id\" && exec \"$a\"; put echo dtrun-agent-send; exec \"$a\"";
 
 /// Waits for the host's word that it is ready for the bytes.
 asio::awaitable<Result<void>> await_send(LineReader& lines, Deadline deadline) {
@@ -46,10 +38,11 @@ asio::awaitable<Result<void>> await_send(LineReader& lines, Deadline deadline) {
     }
 }
 
-asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, std::string machine,
-                                         std::chrono::milliseconds patience) {
-    const auto copy = read_agent(machine);
-    if (!copy) co_return std::unexpected(copy.error());
+asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
+                                         std::string machine, std::chrono::milliseconds patience) {
+    const auto found = copies.get(machine);
+    if (!found) co_return std::unexpected(found.error());
+    const AgentCopy* copy = *found;
     auto done = co_await channel.write(copy->announcement, after(patience));
     if (!done) co_return done;
     done = co_await await_send(lines, after(patience));
@@ -62,16 +55,17 @@ asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, st
 
 }  // namespace
 
-Result<AgentCopy> read_agent(const std::string& machine) {
+Result<const AgentCopy*> AgentCopies::get(const std::string& machine) {
+    if (const auto known = copies_.find(machine); known != copies_.end()) return &known->second;
     const auto agent = find_agent(machine);
     if (!agent) return fail(Errc::internal, "{}", agent.error().message);
-    auto bytes = read_file(agent->path);
+    auto bytes = read_file(agent->path, kAgentBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
     AgentCopy copy;
     copy.announcement =
         fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
     copy.bytes = std::move(*bytes);
-    return copy;
+    return &copies_.emplace(machine, std::move(copy)).first->second;
 }
 
 asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
@@ -86,7 +80,15 @@ asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_vie
 }
 
 std::string remote_agent_command(const AgentFile& agent) {
-    return "exec /bin/sh -c " + shell_quote(fmt::format(fmt::runtime(kScript), agent.build_id));
+    const std::string script =
+        fmt::format("i={}; {}{}{}", agent.build_id, kFindAgent, kStoreAgent, kStart);
+    return "exec /bin/sh -c " + shell_quote(script);
+}
+
+std::string remote_sweep_command(const AgentFile& agent, const std::string& job) {
+    const std::string script = fmt::format("i={}; {}has \"$i\" && exec \"$a\" --sweep {}",
+                                           agent.build_id, kFindAgent, job);
+    return "exec /bin/sh -c " + shell_quote(script);
 }
 
 asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
@@ -115,8 +117,8 @@ Result<void> check_ready(std::string_view line) {
                 kProtocolVersion);
 }
 
-asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline& deadline,
-                                          std::chrono::milliseconds patience,
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
+                                          Deadline& deadline, std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase) {
     std::string last_said;
     for (;;) {
@@ -132,7 +134,7 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, D
         if (line->starts_with(kAgentWanted)) {
             phase("copying the agent");
             const std::string machine = line->substr(kAgentWanted.size());
-            const auto sent = co_await send_agent(channel, lines, machine, patience);
+            const auto sent = co_await send_agent(channel, lines, copies, machine, patience);
             deadline = after(patience);
             if (!sent && sent.error().code == Errc::timed_out)
                 co_return fail(sent.error(), "copying the agent");

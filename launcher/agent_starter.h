@@ -6,6 +6,7 @@
 #include "launcher/channel.h"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,10 @@ inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
 /// The command that finds the agent on a host, or asks for it and stores it in the user's cache
 /// directory. One line for any login shell; nothing of the job is in it.
 std::string remote_agent_command(const AgentFile& agent);
+
+/// The command that has the agent of a host end what a job has left there.
+/// \param job  its id, in hexadecimal
+std::string remote_sweep_command(const AgentFile& agent, const std::string& job);
 
 /// Reads whole lines from a channel.
 class LineReader {
@@ -38,25 +43,35 @@ private:
     std::string buffer_;
 };
 
-/// Waits until the agent behind `channel` is ready for its bootstrap, and copies it there first if it
-/// asks for that. Copying takes as long as the link needs.
-/// \param[in,out] deadline  for the agent's answer; renewed once it was copied
-/// \param patience          how long a copy may stand still
-/// Errc: timed_out, closed (with what the host said), not_found (no agent for its CPU), internal
-asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, Deadline& deadline,
-                                          std::chrono::milliseconds patience,
-                                          std::function<void(const char*)> phase);
-
-/// Whether the agent whose first line this is speaks our protocol. Errc: internal
-Result<void> check_ready(std::string_view line);
-
 /// The agent for a kind of machine, ready to be sent.
 struct AgentCopy {
     std::string bytes;
     std::string announcement;  ///< "<build id> <bytes> <SHA-256>\n", goes first
 };
-/// Errc: internal (no agent for its CPU), denied
-Result<AgentCopy> read_agent(const std::string& machine);
+
+/// The agents that hosts have asked for. Each is read and hashed once, however many hosts lack it.
+class AgentCopies {
+public:
+    /// \param machine  as `uname -m` says
+    /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
+    Result<const AgentCopy*> get(const std::string& machine);
+
+private:
+    std::map<std::string, AgentCopy> copies_;  ///< by machine
+};
+
+/// Waits until the agent behind `channel` is ready for its bootstrap, and copies it there first if it
+/// asks for that. Copying takes as long as the link needs.
+/// \param copies    outlives the call
+/// \param[in,out] deadline  for the agent's answer; renewed once it was copied
+/// \param patience          how long a copy may stand still
+/// Errc: timed_out, closed (with what the host said), not_found (no agent for its CPU), internal
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
+                                          Deadline& deadline, std::chrono::milliseconds patience,
+                                          std::function<void(const char*)> phase);
+
+/// Whether the agent whose first line this is speaks our protocol. Errc: internal
+Result<void> check_ready(std::string_view line);
 
 /// Errc: timed_out (nothing went through for as long as `patience`), cancelled, closed
 asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,

@@ -196,6 +196,7 @@ private:
     JobId job_id_ = random_job_id();
     Secret secret_ = Secret::random();
     AgentFile agent_file_;
+    AgentCopies agent_copies_;
     std::vector<std::string> addresses_;  ///< of this machine, that hosts may try
     std::uint16_t port_ = 0;
     std::unique_ptr<Pool> pool_;  ///< made for the first host that is not this machine

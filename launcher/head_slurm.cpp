@@ -143,8 +143,9 @@ void Head::node_said(Step& step, std::string_view line) {
 /// To all nodes at once: those that have the agent skip it.
 asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
     for (const auto& [name, node] : step.nodes) set_phase(node.host, "copying the agent");
-    const auto copy = read_agent(step.machine);
-    if (!copy) co_return std::unexpected(copy.error());
+    const auto found = agent_copies_.get(step.machine);
+    if (!found) co_return std::unexpected(found.error());
+    const AgentCopy* copy = *found;
     const auto patience = spec_.options.connect_timeout;
     const auto done = co_await step.process->write(copy->announcement, after(patience));
     if (!done) co_return done;

@@ -168,7 +168,8 @@ asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline dead
     if (!done) co_return done;
     LineReader lines(*channel);
     const auto phase = [this, host](const char* what) { set_phase(host, what); };
-    done = co_await greet_agent(*channel, lines, deadline, spec_.options.connect_timeout, phase);
+    const auto patience = spec_.options.connect_timeout;
+    done = co_await greet_agent(*channel, lines, agent_copies_, deadline, patience, phase);
     if (!done) co_return done;
     co_await wait_for_relay(host);
     Bytes frame = bootstrap_frame(host);
@@ -446,10 +447,7 @@ asio::awaitable<void> Head::sweep(std::uint32_t host) {
                                      login_environment());
         if (started) channel = std::move(*started);
     } else {
-        const std::string command = fmt::format(
-            "exec /bin/sh -c 'exec \"${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun/agent-{}\" --sweep "
-            "{}'",
-            agent_file_.build_id, job);
+        const std::string command = remote_sweep_command(agent_file_, job);
         opened = co_await open_channel(host, command, deadline, channel);
     }
     if (channel && opened) {

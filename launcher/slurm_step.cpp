@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/agent_script.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -11,26 +12,15 @@ namespace dtrun {
 namespace {
 
 // A task that ended while srun has input for it would take the whole step with it: one that fails reads
-// on. No exclamation marks and no line ends, as in agent_starter.cpp. `$id` is "go" or a build id.
-constexpr std::string_view kScript =
-    "m=$SLURMD_NODENAME; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrun; "
-    "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\"; exec cat >/dev/null; }}; "
-    "for a in {1} \"$d/agent-{0}\" \"$(command -v dtrun-agent)\" \"\"; do "
-    "[ -x \"$a\" ] && [ \"$(\"$a\" --build-id 2>/dev/null)\" = {0} ] && break; done; "
+// on. `$b` is the agent beside dtrun, which nodes may see; `$id` is "go" or a build id.
+constexpr std::string_view kStart =
+    "m=$SLURMD_NODENAME; "
+    "f() { echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\"; exec cat >/dev/null; }; "
+    "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
     "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
     "else echo \"@$m dtrun-agent-wanted $(uname -m)\"; fi; "
     "read -r id n h || exit 1; "
-    "if [ \"$id\" = go ]; then :; elif [ \"$a\" ]; then head -c \"$n\" >/dev/null; else "
-    "umask 077; t=$d/.new.$m.$$; a=$d/agent-$id; "
-    "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
-    "e=$(head -c \"$n\" 2>&1 >\"$t\") || f \"cannot store the agent: $e\"; "
-    "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in "
-    "$t\"; "
-    "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${{s%% *}}\" = \"$h\" ] || [ -z \"$s\" ] || "
-    "f \"the agent was damaged on its way\"; "
-    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
-    "[ \"$(\"$a\" --build-id 2>/dev/null)\" ] || "
-    "f \"cannot execute $a (is $d mounted noexec?)\"; fi; "
+    "if [ \"$id\" = go ]; then :; elif [ \"$a\" ]; then head -c \"$n\" >/dev/null; else put :; fi; "
     "exec \"$a\" --node \"$m\"";
 
 /// Of the batch script's environment: what tells srun which job and which cluster it is.
@@ -109,7 +99,8 @@ std::string tasks_per_node(std::span<const int> counts) {
 }
 
 std::string node_agent_command(const AgentFile& agent) {
-    return fmt::format(fmt::runtime(kScript), agent.build_id, shell_quote(agent.path));
+    return fmt::format("b={}; i={}; {}{}{}", shell_quote(agent.path), agent.build_id, kFindAgent,
+                       kStoreAgent, kStart);
 }
 
 std::optional<NodeLine> parse_node_line(std::string_view line) {

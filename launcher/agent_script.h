@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string_view>
+
+namespace dtrun {
+
+// What the start scripts of ssh and of Slurm share: POSIX shell, for any /bin/sh. No line ends, no
+// single quotes and no exclamation marks, since over ssh it is a word for the login shell, which may be
+// csh. Whoever can write where the agent lies could run what he likes as its user, who may have
+// XDG_CACHE_HOME or PATH in a place that others use, too: so owners and modes are looked at first.
+
+/// Defines `d`, the cache directory, and
+///     bad FILE       prints what of the file, its directory and that one's others could change: it
+///                    belongs to neither us nor root, or others may write to it. What is sticky is
+///                    none of theirs, and the group may write to the outermost, as with umask 002.
+///     is FILE ID     whether FILE is the agent of this build, and only ours or root's
+///     has ID         sets `a` to this build's agent in the cache, if it is whole, or on PATH; else to
+///                    nothing, and fails
+inline constexpr std::string_view kFindAgent =
+    "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; u=$(id -u); "
+    "bad() { p=${1%/*}; g=${p%/*}; g=${g:-/}; find -H \"$g\" \"$p\" \"$1\" -prune "
+    "\\( -user 0 -o -user \"$u\" -o -print \\) "
+    "\\( -perm -1000 -o -perm -002 -print -o -path \"$g\" -o -perm -020 -print \\) 2>&1; }; "
+    "is() { [ -z \"$(bad \"$1\")\" ] && [ \"$(\"$1\" --build-id 2>/dev/null)\" = \"$2\" ]; }; "
+    "has() { a=$d/agent-$1; s=$d/.sum-$1; "
+    "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(cksum <\"$a\")\" = \"$k\" ] && "
+    "[ -z \"$(bad \"$a\")\" ] && return; "
+    "a=$(command -v dtrun-agent) && is \"$a\" \"$1\" && return; a=; return 1; }; ";
+
+/// Defines `put WORDS`, which runs WORDS, reads the agent of `n` bytes, build `id` and SHA-256 `h` from
+/// standard input, and sets `a` to where it is. It is given its name when all of it is on the disk, and
+/// what the cache has not used for a month goes. `f TEXT` is called with what went wrong; it is to
+/// remove `t`, and not to return.
+inline constexpr std::string_view kStoreAgent =
+    "put() { umask 077; a=$d/agent-$id; t=$d/.new.$(uname -n).$$; "
+    "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
+    "[ -O \"$d\" ] || f \"cannot store the agent: $d belongs to somebody else (XDG_CACHE_HOME says "
+    "where)\"; "
+    "e=$(chmod 700 \"$d\" 2>&1 && rm -f \"$t\" 2>&1) || f \"cannot store the agent: $e\"; \"$@\"; "
+    "e=$(head -c \"$n\" 2>&1 >\"$t\") || f \"cannot store the agent: $e\"; "
+    "set -- $(wc -c <\"$t\"); "
+    "[ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in $t\"; "
+    "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${s%% *}\" = \"$h\" ] || [ -z \"$s\" ] || "
+    "f \"the agent was damaged on its way\"; "
+    "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" \\) "
+    "-atime +30 -mtime +30 -exec rm -f {} + 2>/dev/null; "
+    "sync \"$t\" 2>/dev/null; cksum <\"$t\" >\"$d/.sum-$id\" 2>/dev/null; "
+    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
+    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\"); "
+    "[ -z \"$e\" ] || f \"others could change the agent in $d: they may write to $e\"; }; ";
+
+}  // namespace dtrun

@@ -1,0 +1,203 @@
+// The scripts that find or store the agent on a host, run by /bin/sh on this one.
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "launcher/agent_starter.h"
+#include "launcher/slurm_step.h"
+
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace dtrun {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+constexpr const char* kBuild = "0123abcd";
+/// Stands for the agent: says which it is, and where it was executed.
+constexpr const char* kAgent =
+    "#!/bin/sh\n"
+    "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; fi\n";
+constexpr uid_t kNobody = 65'534;
+
+void write_file(const fs::path& file, const std::string& text, mode_t mode = 0644) {
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+    REQUIRE(::chmod(file.c_str(), mode) == 0);
+}
+
+/// A host: a home and what lies there.
+class HostHere {
+public:
+    HostHere() {
+        std::string name = "/tmp/dtrun-test-XXXXXX";
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        home = name;
+    }
+    ~HostHere() { fs::remove_all(home); }
+    HostHere(const HostHere&) = delete;
+    HostHere& operator=(const HostHere&) = delete;
+
+    fs::path cache() const { return home / ".cache/dtrun"; }
+    fs::path agent() const { return cache() / fmt::format("agent-{}", kBuild); }
+
+    /// What a command says when it is answered with the agent, whole or not.
+    std::string run(const std::string& command, std::string_view sent = kAgent) const {
+        const std::string agent = kAgent;
+        write_file(home / "in",
+                   fmt::format("{} {} {}\n{}", kBuild, agent.size(), hex(sha256(agent)), sent));
+        write_file(home / "command", command);
+        const std::string line = fmt::format(
+            "cd / && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH SLURMD_NODENAME=n1 "
+            "/bin/sh {0}/command <{0}/in >{0}/out 2>{0}/err",
+            home.native(), xdg);
+        static_cast<void>(std::system(line.c_str()));
+        CHECK(read_file(home / "err").value() == "");
+        return read_file(home / "out").value();
+    }
+    std::string start(std::string_view sent = kAgent) const {
+        return run(remote_agent_command({"/nowhere", kBuild}), sent);
+    }
+
+    fs::path home;
+    std::string xdg;
+};
+
+std::string machine() {
+    utsname own{};
+    ::uname(&own);
+    return fmt::format("{}\n", own.machine);
+}
+
+}  // namespace
+
+TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]") {
+    const HostHere host;
+    const std::string runs = fmt::format("runs {} \n", host.agent().native());
+    CHECK(host.start() ==
+          fmt::format("dtrun-agent-wanted {}dtrun-agent-send\n{}", machine(), runs));
+    CHECK(host.start() == runs);
+    CHECK((fs::status(host.cache()).permissions() & fs::perms::mask) == fs::perms::owner_all);
+}
+
+TEST_CASE("an agent that a crash or a full disk has left damaged is replaced", "[agent]") {
+    const HostHere host;
+    const std::string agent = kAgent;
+    REQUIRE_THAT(host.start(), Contains("wanted"));
+    std::string other = agent;
+    other.back() = ' ';
+    for (const std::string& damaged : {std::string(), agent.substr(0, 20), other}) {
+        write_file(host.agent(), damaged, 0700);
+        CHECK_THAT(host.start(), Contains("wanted") && Contains("runs"));
+        CHECK(read_file(host.agent()).value() == agent);
+    }
+    fs::remove(host.cache() / fmt::format(".sum-{}", kBuild));
+    CHECK_THAT(host.start(), Contains("wanted") && Contains("runs"));
+    CHECK_THAT(host.start(), !Contains("wanted"));
+}
+
+TEST_CASE("an agent that does not arrive whole is not stored", "[agent]") {
+    const HostHere host;
+    const std::string agent = kAgent;
+    CHECK_THAT(host.start(agent.substr(9)), Contains("dtrun-agent-failed") && Contains("bytes in"));
+    std::string other = agent;
+    other.back() = ' ';
+    CHECK_THAT(host.start(other), Contains("dtrun-agent-failed the agent was damaged on its way"));
+    CHECK(fs::is_empty(host.cache()));
+}
+
+TEST_CASE("an agent that others could have changed is not executed", "[agent]") {
+    const HostHere host;
+    REQUIRE_THAT(host.start(), Contains("wanted"));
+    for (const auto& [place, mode] : {std::pair(host.agent(), 0720),
+                                      {host.agent(), 0702},
+                                      {host.cache(), 0770},
+                                      {host.cache(), 0707},
+                                      {host.cache().parent_path(), 0757}}) {
+        INFO(place.native());
+        const fs::perms before = fs::status(place).permissions();
+        REQUIRE(::chmod(place.c_str(), static_cast<mode_t>(mode)) == 0);
+        CHECK_THAT(host.start(), Contains("wanted"));
+        fs::permissions(place, before);
+        CHECK_THAT(host.start(), !Contains("wanted"));
+    }
+    // A group of one's own, and /tmp.
+    for (const mode_t mode : {0775, 01777}) {
+        REQUIRE(::chmod(host.cache().parent_path().c_str(), mode) == 0);
+        CHECK_THAT(host.start(), !Contains("wanted"));
+    }
+}
+
+TEST_CASE("nothing is stored in a directory that somebody else has made", "[agent]") {
+    if (::geteuid() != 0) {
+        WARN("SKIPPED: only root can make files of another user");
+        return;
+    }
+    HostHere host;
+    host.xdg = host.home / "shared";
+    const fs::path theirs = host.home / "shared/dtrun" / fmt::format("agent-{}", kBuild);
+    write_file(theirs, "#!/bin/sh\necho stolen\n", 0755);
+    for (const fs::path& place : {theirs, theirs.parent_path()})
+        REQUIRE(::chown(place.c_str(), kNobody, kNobody) == 0);
+    CHECK_THAT(host.start(), Contains("belongs to somebody else") && !Contains("stolen"));
+    // Their directory above ours lets them put another one there.
+    REQUIRE(::chown(theirs.parent_path().c_str(), 0, 0) == 0);
+    REQUIRE(::chown(theirs.parent_path().parent_path().c_str(), kNobody, kNobody) == 0);
+    const std::string said = host.start();
+    CHECK_THAT(said, Contains("others could change") && !Contains("runs"));
+    CHECK_THAT(said, Contains(host.xdg) && !Contains("stolen"));
+}
+
+TEST_CASE("the agent on PATH is used if it is of this build and only ours", "[agent]") {
+    const HostHere host;
+    const fs::path installed = host.home / "bin/dtrun-agent";
+    write_file(installed, kAgent, 0755);
+    CHECK(host.start() == fmt::format("runs {} \n", installed.native()));
+    CHECK_FALSE(fs::exists(host.cache()));
+    const std::string sweep = remote_sweep_command({"/nowhere", kBuild}, "77");
+    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77\n", installed.native()));
+    REQUIRE(::chmod(installed.parent_path().c_str(), 0777) == 0);
+    CHECK_THAT(host.start(), Contains("wanted"));
+    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77\n", host.agent().native()));
+    CHECK(host.run(remote_sweep_command({"/nowhere", "99"}, "77")) == "");
+}
+
+TEST_CASE("agents that nobody has used for a month go when another one comes", "[agent]") {
+    const HostHere host;
+    write_file(host.cache() / "agent-01", "");
+    write_file(host.cache() / "agent-02", "");
+    write_file(host.cache() / ".new.n.1", "");
+    const std::string age =
+        fmt::format("cd {} && touch -d '40 days ago' agent-01 .new.n.1", host.cache().native());
+    REQUIRE(std::system(age.c_str()) == 0);
+    REQUIRE_THAT(host.start(), Contains("runs"));
+    CHECK_FALSE(fs::exists(host.cache() / "agent-01"));
+    CHECK_FALSE(fs::exists(host.cache() / ".new.n.1"));
+    CHECK(fs::exists(host.cache() / "agent-02"));
+    CHECK(fs::exists(host.agent()));
+}
+
+TEST_CASE("a node of a step finds the agent beside dtrun, or stores it, and tells its name",
+          "[agent][slurm]") {
+    const HostHere host;
+    const fs::path beside = host.home / "beside dtrun/agent";
+    const std::string command = node_agent_command({beside, kBuild});
+    const std::string stored = fmt::format("runs {} --node n1\n", host.agent().native());
+    CHECK(host.run(command) == fmt::format("@n1 dtrun-agent-wanted {}{}", machine(), stored));
+    CHECK(host.run(command) == "@n1 dtrun-agent-found\n" + stored);
+    write_file(beside, kAgent, 0755);
+    CHECK(host.run(command) ==
+          fmt::format("@n1 dtrun-agent-found\nruns {} --node n1\n", beside.native()));
+    REQUIRE(::chmod(beside.c_str(), 0775) == 0);
+    CHECK(host.run(command) == "@n1 dtrun-agent-found\n" + stored);
+    write_file(host.agent(), "", 0700);
+    CHECK_THAT(host.run(command, "#!"), Contains("@n1 dtrun-agent-failed cannot store"));
+}
+
+}  // namespace dtrun
