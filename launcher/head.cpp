@@ -161,7 +161,7 @@ asio::awaitable<int> Head::run() {
     tasks_.spawn(pulse_.run([this] { beat(); }));
     if (log::enabled(log::Level::normal)) progress_->start();
     tasks_.spawn(start_hosts());
-    while (!(job_.over() && sweeps_ == 0) && !hurry_) co_await over_.async_wait(use_tuple);
+    while (!(job_.over() && sweepers_ == 0) && !hurry_) co_await over_.async_wait(use_tuple);
 
     if (uplink_) co_await leave_daemon();
     progress_->finish();
@@ -376,7 +376,7 @@ void Head::lost(std::uint32_t host, const std::string& why) {
     stdin_->host_gone(host);
     probed_.cancel();
     membership_.lost(host + 1, why, Clock::now());
-    tasks_.spawn(sweep(host));
+    sweep_soon(host);
     if (job_.ending()) log::warn("host {} lost: {}", spec_.hosts[host].host.name, why);
     job_.host_lost(host, why);
     step();

@@ -24,6 +24,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/tree.h"
 
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -99,6 +100,8 @@ private:
     Bytes step_bootstrap_frame() const;
     void host_failed(std::uint32_t host, const Error& error);
     void set_phase(std::uint32_t host, const char* phase);
+    void sweep_soon(std::uint32_t host);
+    asio::awaitable<void> sweep_hosts();
     asio::awaitable<void> sweep(std::uint32_t host);
     asio::awaitable<void> watch_start_timeout();
 
@@ -243,7 +246,9 @@ private:
     asio::steady_timer step_ended_;   ///< cancelled when an srun has ended
     std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
     unsigned logins_ = 0;
-    unsigned sweeps_ = 0;
+    std::deque<std::pair<std::uint32_t, Deadline>> to_sweep_;  ///< hosts, and when it is too late
+    std::vector<std::string> not_swept_;                       ///< for which it was
+    unsigned sweepers_ = 0;
     bool starting_ = true;               ///< hosts may still be connecting
     bool suspending_ = false;            ///< we stop in a moment
     bool hurry_ = false;                 ///< interrupted twice: nothing is waited for

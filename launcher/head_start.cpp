@@ -20,6 +20,7 @@ constexpr unsigned kLoginsMax = 128;                  // at once; more only make
 constexpr std::size_t kLookUpsMax = 16;               // of names, at once
 constexpr std::chrono::seconds kWriteLimit{2};        // of a bootstrap
 constexpr std::chrono::seconds kSweepLimit{4};        // a host that is down need not keep the user
+constexpr std::chrono::seconds kSweepsLimit{20};      // nor need thousands, in turns of kLoginsMax
 constexpr std::uint32_t kPortsOfMaster = 2;           // MASTER_PORT, and one more for JAX
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
 
@@ -433,10 +434,31 @@ asio::awaitable<void> Head::watch_start_timeout() {
 
 /// Ends what an agent that is gone may have left on its host: its guard has done that, unless it was
 /// killed as well.
+void Head::sweep_soon(std::uint32_t host) {
+    if (spec_.hosts[host].transport == Transport::slurm) return;  // the end of its step does that
+    to_sweep_.emplace_back(host, after(kSweepsLimit));
+    if (sweepers_ == kLoginsMax) return;
+    ++sweepers_;
+    tasks_.spawn(sweep_hosts());
+}
+
+asio::awaitable<void> Head::sweep_hosts() {
+    while (!to_sweep_.empty()) {
+        const auto [host, until] = to_sweep_.front();
+        to_sweep_.pop_front();
+        if (Clock::now() < until)
+            co_await sweep(host);
+        else
+            not_swept_.push_back(spec_.hosts[host].host.name);
+    }
+    --sweepers_;
+    over_.cancel();
+    if (sweepers_ == 0 && !not_swept_.empty())
+        log::warn("{}: too many hosts are lost to look for processes there",
+                  join_names(std::exchange(not_swept_, {})));
+}
+
 asio::awaitable<void> Head::sweep(std::uint32_t host) {
-    if (spec_.hosts[host].transport == Transport::slurm)
-        co_return;  // the end of its step does that
-    ++sweeps_;
     const std::string job = hex(job_id_);
     const bool local = spec_.hosts[host].transport == Transport::local;
     std::unique_ptr<Channel> channel;
@@ -457,8 +479,6 @@ asio::awaitable<void> Head::sweep(std::uint32_t host) {
             log::info("{}: {} processes left behind were ended", spec_.hosts[host].host.name,
                       *line);
     }
-    --sweeps_;
-    over_.cancel();
 }
 
 }  // namespace dtrun

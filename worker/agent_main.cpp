@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "worker/agent.h"
 #include "worker/guard.h"
+#include "worker/left_behind.h"
 #include "worker/process_tree.h"
 
 #include <unistd.h>
@@ -25,6 +26,7 @@ int sweep(const std::string& job) {
         if (left.empty()) break;
         for (const pid_t pid : left) killed += ::kill(pid, SIGKILL) == 0;
     }
+    dtrun::clean_directories(job);
     std::printf("%d\n", killed);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "rendezvous/client.h"
 #include "rendezvous/tree.h"
 #include "worker/agent.h"
+#include "worker/left_behind.h"
 
 #include <algorithm>
 #include <cstring>
@@ -147,6 +148,7 @@ Result<void> Agent::open_mpi() {
     options.mode = wanted ? bootstrap_.mpi : MpiMode::none;
     options.host_name = bootstrap_.host_name;
     options.job = bootstrap_.mpi_job;
+    options.directory_prefix = directory_prefix(facts_.job);
     options.env = preflight_.env;
     options.load_limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms) * 3 / 4;
     options.tell = [this](const MpiNews& news) { link_->send(encode(news)); };

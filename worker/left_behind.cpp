@@ -1,9 +1,15 @@
 #include "worker/left_behind.h"
 
+#include "base/crypto.h"
+#include "base/ids.h"
+
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <algorithm>
 #include <filesystem>
 #include <new>
+#include <span>
 
 namespace dtrun {
 
@@ -27,6 +33,30 @@ void LeftBehind::clean() noexcept {
         std::filesystem::remove_all(path.data(), ignored);
         path.fill('\0');
     }
+}
+
+std::string directory_prefix(const std::string& job) {
+    const Sha256 digest = sha256("dtrun directory of " + job);
+    return "dtrun-" + hex(std::span(digest).first(6)) + "-";
+}
+
+int clean_directories(const std::string& job) {
+    const std::string prefix = directory_prefix(job);
+    int cleaned = 0;
+    for (const char* const parent : kDirectoryParents) {
+        std::error_code error;
+        for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
+            if (!entry.path().filename().string().starts_with(prefix)) continue;
+            struct stat info {};
+            const bool ours = ::lstat(entry.path().c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+                              info.st_uid == ::geteuid();
+            if (!ours) continue;
+            std::error_code ignored;
+            std::filesystem::remove_all(entry.path(), ignored);
+            ++cleaned;
+        }
+    }
+    return cleaned;
 }
 
 LeftBehind& left_behind() {

@@ -23,4 +23,15 @@ private:
 /// The one of this process and of those that it forks.
 LeftBehind& left_behind();
 
+/// Where a job makes its directories: in memory, if that can be used.
+inline constexpr std::array kDirectoryParents{"/dev/shm", "/tmp"};
+
+/// How their names begin. Everybody can read them, and the job's id is half of what keeps others out of
+/// PMIx: this does not tell it.
+std::string directory_prefix(const std::string& job);
+
+/// Deletes what a job has left on this host whose agent and guard are both gone.
+/// \return how many directories
+int clean_directories(const std::string& job);
+
 }  // namespace dtrun

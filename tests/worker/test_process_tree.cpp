@@ -1,3 +1,4 @@
+#include "worker/left_behind.h"
 #include "worker/process_tree.h"
 
 #include <sys/prctl.h>
@@ -7,6 +8,8 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 
 namespace dtrun {
 namespace {
@@ -83,6 +86,22 @@ TEST_CASE("what a job left is found by the job's id alone, wherever it stands in
     CHECK(processes_of_job("feedbee").empty());
     ::kill(stray, SIGKILL);
     ::waitpid(stray, nullptr, 0);
+}
+
+TEST_CASE("directories that a job left are removed, and no others", "[process_tree]") {
+    const std::string job = "feedbeef" + std::to_string(::getpid());
+    CHECK(directory_prefix(job).find(job) == std::string::npos);  // everybody reads it
+    const auto make = [](const std::string& name) {
+        const std::string path = "/tmp/" + name;
+        std::filesystem::create_directories(path + "/deep/er");
+        return path;
+    };
+    const std::string left = make(directory_prefix(job) + "a");
+    const std::string other = make(directory_prefix(job + "0") + "a");
+    CHECK(clean_directories(job) == 1);
+    CHECK_FALSE(std::filesystem::exists(left));
+    CHECK(std::filesystem::exists(other));
+    CHECK(clean_directories(job + "0") == 1);
 }
 
 }  // namespace dtrun

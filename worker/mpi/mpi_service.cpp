@@ -69,8 +69,8 @@ asio::awaitable<Result<void>> MpiService::prepare(std::string program) {
 /// machine would otherwise have segments of the same name.
 Result<void> MpiService::make_directory() {
     if (!directory_.empty()) return {};
-    for (const char* const parent : {"/dev/shm", "/tmp"}) {
-        std::string path = std::string(parent) + "/dtrun-XXXXXX";
+    for (const char* const parent : kDirectoryParents) {
+        std::string path = fmt::format("{}/{}XXXXXX", parent, options_.directory_prefix);
         if (::mkdtemp(path.data()) == nullptr) continue;
         directory_ = std::move(path);
         in_memory_ = directory_.starts_with("/dev/shm");

@@ -26,9 +26,10 @@ class MpiService final : private MpiObserver {
 public:
     struct Options {
         MpiMode mode = MpiMode::automatic;
-        std::string host_name;  ///< what the user calls this host
-        std::string job;        ///< Bootstrap::mpi_job
-        Environment env;        ///< of the ranks, in which libpmix is looked for
+        std::string host_name;                    ///< what the user calls this host
+        std::string job;                          ///< Bootstrap::mpi_job
+        std::string directory_prefix = "dtrun-";  ///< of directories, for whoever removes them
+        Environment env;                          ///< of the ranks, in which libpmix is looked for
         std::chrono::milliseconds load_limit{10'000};  ///< for libpmix, in prepare()
         std::function<void(const MpiNews&)> tell;
         /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
