@@ -88,7 +88,8 @@ private:
     Result<void> listen();
     asio::awaitable<void> start_hosts();
     asio::awaitable<void> run_host(std::uint32_t host);
-    asio::awaitable<Result<void>> start_host(std::uint32_t host, Deadline deadline);
+    asio::awaitable<Result<void>> log_in(std::uint32_t host, Deadline deadline);
+    asio::awaitable<Result<void>> tell_agent(std::uint32_t host, Deadline deadline);
     asio::awaitable<Result<void>> open_channel(std::uint32_t host, std::string command,
                                                Deadline deadline,
                                                std::unique_ptr<Channel>& channel);

@@ -74,9 +74,10 @@ std::vector<std::string> ssh_command_line(const SshOptions& ssh, const Host& hos
     const bool is_ssh = program == "ssh" || program.ends_with("/ssh");
     const std::string address = host.address.empty() ? host.name : host.address;
     if (is_ssh) {
-        argv.insert(argv.end(),
-                    {"-o", "BatchMode=yes", "-o",
-                     fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count()))});
+        argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
+                                 fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
+                                 // A firewall must not forget the lifeline, where nothing moves.
+                                 "-o", "ServerAliveInterval=30"});
         if (ssh.accept_new_host_keys)
             argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
         const int port = host.port != 0 ? host.port : ssh.port;
@@ -147,9 +148,10 @@ asio::awaitable<void> Head::start_hosts() {
 asio::awaitable<void> Head::run_host(std::uint32_t host) {
     const auto limit = spec_.options.connect_timeout;
     const Deadline deadline = after(limit);
-    auto started = co_await start_host(host, deadline);
+    auto started = co_await log_in(host, deadline);
     --logins_;
     login_slot_.cancel();
+    if (started) started = co_await tell_agent(host, deadline);
     if (!started) {
         Error error = started.error();
         if (error.code == Errc::cancelled) co_return;
@@ -162,7 +164,7 @@ asio::awaitable<void> Head::run_host(std::uint32_t host) {
     co_await hold_lifeline(host, after(limit + std::chrono::seconds(2)));
 }
 
-asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline deadline) {
+asio::awaitable<Result<void>> Head::log_in(std::uint32_t host, Deadline deadline) {
     auto& channel = hosts_[host].channel;
     const std::string command = remote_agent_command(agent_file_);
     auto done = co_await open_channel(host, command, deadline, channel);
@@ -171,11 +173,16 @@ asio::awaitable<Result<void>> Head::start_host(std::uint32_t host, Deadline dead
     const auto phase = [this, host](const char* what) { set_phase(host, what); };
     const auto patience = spec_.options.connect_timeout;
     done = co_await greet_agent(*channel, lines, agent_copies_, deadline, patience, phase);
-    if (!done) co_return done;
+    co_return done;
+}
+
+/// Its bootstrap, once the relay is there to which it is to connect.
+asio::awaitable<Result<void>> Head::tell_agent(std::uint32_t host, Deadline deadline) {
     co_await wait_for_relay(host);
     Bytes frame = bootstrap_frame(host);
     // A slow relay is not this host's fault.
-    done = co_await channel->write(frame, std::max(deadline, after(kWriteLimit)));
+    const Deadline written_by = std::max(deadline, after(kWriteLimit));
+    auto done = co_await hosts_[host].channel->write(frame, written_by);
     ::explicit_bzero(frame.data(), frame.size());
     set_phase(host, "the agent to connect back");
     co_return done;

@@ -18,6 +18,8 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
+// Shorter than any firewall's memory of connections where nothing moves, as a lifeline's.
+constexpr int kKeepAliveSeconds = 30;
 
 void set_int(ssh_session session, ssh_options_e option, int value) {
     ssh_options_set(session, option, &value);
@@ -29,6 +31,13 @@ std::string get_option(ssh_session session, ssh_options_e option) {
     std::string text = value;
     ssh_string_free_char(value);
     return text;
+}
+
+void keep_alive(int socket) {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    for (const int option : {TCP_KEEPIDLE, TCP_KEEPINTVL})
+        ::setsockopt(socket, IPPROTO_TCP, option, &kKeepAliveSeconds, sizeof kKeepAliveSeconds);
 }
 
 /// A libssh session on a socket that the event loop watches.
@@ -51,6 +60,7 @@ public:
 
     void attach(tcp::socket socket) {
         close_on_exec(socket.native_handle());
+        keep_alive(socket.native_handle());
         int fd = socket.release();
         socket_fd_ = fd;
         ssh_options_set(session_, SSH_OPTIONS_FD, &fd);

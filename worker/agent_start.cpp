@@ -13,14 +13,15 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::seconds kBootstrapLimit{60};
+/// The head knows for how long it waits for others first: a relay's slow log-in, the last node of a
+/// thousand. This is for an agent that is cut off from it, so that nobody would tell it of the end.
+constexpr std::chrono::minutes kBootstrapLimit{15};
 
 }  // namespace
 
 /// The payload of the next frame on standard input, which must be of this type.
 asio::awaitable<Result<std::string>> Agent::read_frame(FrameType type) {
-    // Of many agents the first wait for the last: the head knows for how long.
-    DeadlineGuard guard(lifeline_, node_.empty() ? after(kBootstrapLimit) : Deadline::max());
+    DeadlineGuard guard(lifeline_, after(kBootstrapLimit));
     std::string header(FrameHeader::kBytes, '\0');
     const auto header_buffer = asio::buffer(header);
     auto [error, bytes] = co_await asio::async_read(lifeline_, header_buffer, use_tuple);

@@ -154,6 +154,29 @@ def check_passphrase(home):
     assert run("ssh-agent", "sh", "-c", script, env=asked) == "here\n"
 
 
+def has_keepalive():
+    """Whether a timer of the client's connection to sshd is about keeping it alive (proc(5), tcp)."""
+    for line in read("/proc/net/tcp").splitlines()[1:]:
+        fields = line.split()
+        if fields[2].endswith(":0016") and fields[3] == "01" and fields[5].startswith("02:"):
+            return True
+    return False
+
+
+def check_keepalive(home):
+    job = subprocess.Popen([DTRUN, "-H", f"root@{ADDRESS}", "sh", "-c", "echo up; exec sleep 1000"],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=home.environment)
+    try:
+        assert b"up" in job.stdout.readline()
+        end = time.monotonic() + LIMIT_S
+        while not has_keepalive():
+            assert time.monotonic() < end, read("/proc/net/tcp")
+            time.sleep(0.05)
+    finally:
+        job.terminate()
+        job.wait(LIMIT_S)
+
+
 def main():
     if "--inside" not in sys.argv:
         if os.geteuid() != 0 or not os.path.exists(SSHD):
@@ -166,6 +189,7 @@ def main():
         try:
             home = Home(place)
             check_host_keys(home)
+            check_keepalive(home)
             check_passphrase(home)
         finally:
             sshd.terminate()
