@@ -274,7 +274,7 @@ std::vector<Flag> environment_flags() {
          add_contracts, ""},
         {"--store", "agent|rank0|proxy", environment,
          "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every host's "
-         "agent for its own ranks (default: agent)",
+         "agent for its own ranks (default: agent; proxy with --encrypt)",
          set_store, ""},
         {"--mpi", "[auto|pmix|pmi1|pmi2|mpirun|none]", environment,
          "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, MVAPICH), "
@@ -323,7 +323,8 @@ std::vector<Flag> reaching_flags() {
          "10)",
          set_seconds<&Options::connect_timeout, 1>, ""},
         {"--encrypt", "", reaching,
-         "encrypt what hosts say to each other (default: authenticated, but in the clear)",
+         "encrypt what dtrun sends between hosts, torch's store too; not what programs send by "
+         "themselves (default: authenticated, but in the clear)",
          set_true<&Options::encrypt>, ""},
         {"--tree-threshold", "HOSTS", reaching,
          "with more hosts than this, some relay for others (default: 256)", set_tree_threshold, ""},

@@ -108,8 +108,8 @@ struct Options {
     std::vector<std::string> env_files;    ///< --env-file, paths in order, not read
     bool no_env = false;                   ///< --no-env: nothing of the caller's environment
     std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
-    TorchStore torch_store = TorchStore::agent;  ///< --store
-    std::optional<TorchStore> store_given;       ///< the same as written, if at all: for a warning
+    TorchStore torch_store = TorchStore::agent;  ///< --store; proxy by default with --encrypt
+    std::optional<TorchStore> store_given;       ///< the same as written, if at all
     MpiMode mpi = MpiMode::automatic;            ///< --mpi: by what MPI libraries find their places
     bool mpirun = false;                         ///< --mpi mpirun: the site's own starts the ranks
     std::vector<std::string> mpi_args;      ///< --mpi-args, as a shell splits them; mpirun only
@@ -134,7 +134,7 @@ struct Options {
     /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
     std::chrono::milliseconds connect_timeout{10'000};
 
-    bool encrypt = false;  ///< --encrypt: every connection between hosts
+    bool encrypt = false;  ///< --encrypt: every connection of dtrun's between hosts
 
     /// --tree-threshold: with more hosts, some agents relay for others.
     int tree_threshold = 256;

@@ -181,7 +181,10 @@ Result<void> Agent::open_ports(const Credentials& credentials, Join& join) {
     facts_.proxy_port = stores_->proxy_port();
     if (auto opened = open_mpi(); !opened) return opened;
     if (!bootstrap_.relay) return {};
-    const auto port = ports_->open_for_agents(credentials);
+    // Who names the interfaces to be used wants no other to be listened on.
+    std::vector<std::string> addresses;
+    if (!bootstrap_.interfaces.empty()) addresses.push_back(join.address);
+    const auto port = ports_->open_for_agents(credentials, addresses);
     if (!port) return std::unexpected(port.error());
     join.relay_port = *port;
     return {};

@@ -74,7 +74,8 @@ std::function<void(FrameType, std::string_view)> Ports::open_for_agent(
     };
 }
 
-Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials) {
+Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials,
+                                             const std::vector<std::string>& addresses) {
     const auto secret_of = [credentials](const JobId& job) {
         return job == credentials.job ? std::optional(credentials.secret) : std::nullopt;
     };
@@ -86,6 +87,7 @@ Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials) {
     ServerOptions options;
     options.encrypt = credentials.encrypt;
     agent_server_ = std::make_unique<Server>(executor_, secret_of, admit, options);
+    if (!addresses.empty()) return agent_server_->listen(addresses, 0);
     auto port = agent_server_->listen({"::"}, 0);
     if (!port) port = agent_server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
     return port;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dtrun {
 
@@ -38,8 +39,10 @@ public:
     /// \param take  takes what comes back: replies, and the ends of fences
     std::function<void(FrameType, std::string_view)> open_for_agent(
         PortKind kind, std::function<Result<void>(const FrameView&)> take);
-    /// Waits for agents of other hosts, on every interface. \return the port
-    Result<std::uint16_t> open_for_agents(const Credentials& credentials);
+    /// Waits for agents of other hosts. \return the port
+    /// \param addresses  of this machine, numeric, at which; none: all that it has
+    Result<std::uint16_t> open_for_agents(const Credentials& credentials,
+                                          const std::vector<std::string>& addresses = {});
 
     Relay& relay() { return relay_; }
     /// A frame of the head that is_exchanged(), or is relayed. Errc: invalid_input

@@ -31,6 +31,24 @@ TEST_CASE("the plan shows every rank, the command and the directory", "[plan]") 
           "directory:  /work (home on hosts that lack it)\n");
 }
 
+TEST_CASE("with --encrypt torch's ranks do not speak over the network", "[plan]") {
+    const auto store_of = [](const std::string& hosts, bool encrypt,
+                             std::optional<TorchStore> given = {}) {
+        Options options;
+        options.hosts = hosts;
+        options.program = {"train"};
+        options.encrypt = encrypt;
+        options.store_given = given;
+        options.torch_store = given.value_or(TorchStore::agent);
+        return make_job_spec(std::move(options), {}, "/work")->options.torch_store;
+    };
+    CHECK(store_of("gpu-1,gpu-2", true) == TorchStore::proxy);
+    CHECK(store_of("gpu-1,gpu-2", false) == TorchStore::agent);
+    CHECK(store_of("gpu-1:2", true) == TorchStore::agent);
+    CHECK(store_of("gpu-1,gpu-2", true, TorchStore::agent) == TorchStore::agent);
+    CHECK(store_of("gpu-1,gpu-2", true, TorchStore::rank0) == TorchStore::rank0);
+}
+
 TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
     const auto spec = spec_of("gpu-1:1,gpu-2:1");
     REQUIRE(spec.has_value());
