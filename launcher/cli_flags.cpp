@@ -251,8 +251,8 @@ std::vector<Flag> host_flags() {
         {"--oversubscribe", "", hosts, "allow more ranks than slots (default: an error)",
          set_true<&Options::oversubscribe>, ""},
         {"--plan", "[=text|json]", hosts,
-         "print which rank goes where with what, and start nothing (default: start; --plan alone: "
-         "text)",
+         "print which rank goes where with what, values of variables only with --verbose, and "
+         "start nothing (default: start; --plan alone: text)",
          set_plan, ""},
     };
 }

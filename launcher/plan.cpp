@@ -1,5 +1,6 @@
 #include "launcher/plan.h"
 
+#include "base/log.h"
 #include "base/strings.h"
 
 #include <fmt/format.h>
@@ -28,6 +29,11 @@ const char* transport_name(Transport transport) {
 /// How ranks get onto a host.
 const char* way_to(const JobSpec& spec, const JobHost& host) {
     return spec.options.mpirun ? "mpirun" : transport_name(host.transport);
+}
+
+/// Plans are shown to others, and variables hold tokens.
+bool shows_values(const JobSpec& spec) {
+    return spec.options.verbosity >= log::Level::verbose;
 }
 
 std::string address_of(const Host& host) {
@@ -94,7 +100,8 @@ std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
     text += fmt::format("directory:  {}{}\n", spec.directory,
                         or_home ? " (home on hosts that lack it)" : "");
     for (const auto& [name, value] : spec.env_added)
-        text += fmt::format("env added:  {}={}\n", name, shell_quote(value));
+        text += fmt::format("env added:  {}={}\n", name,
+                            shows_values(spec) ? shell_quote(value) : "...");
     if (mpirun != nullptr) text += mpirun_text(*mpirun);
     return text;
 }
@@ -108,7 +115,8 @@ std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun) {
                        {"slots", spec.sources.slots},
                        {"world_size", spec.sources.world_size}};
     json::object environment;
-    for (const auto& [name, value] : spec.env_added) environment[name] = value;
+    for (const auto& [name, value] : spec.env_added)
+        environment[name] = shows_values(spec) ? json::value(value) : json::value(nullptr);
     plan["environment"] = std::move(environment);
     json::array hosts;
     for (const JobHost& host : spec.hosts)

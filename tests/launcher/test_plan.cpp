@@ -61,6 +61,22 @@ TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
         std::string::npos);
 }
 
+TEST_CASE("the plan tells the values of variables only with --verbose", "[plan]") {
+    Options options;
+    options.hosts = "localhost";
+    options.program = {"x"};
+    options.assignments = {{"HF_TOKEN", "sesame"}};
+    const auto spec = make_job_spec(options, {}, "/");
+    REQUIRE(spec.has_value());
+    CHECK(plan_text(*spec).ends_with("env added:  HF_TOKEN=...\n"));
+    CHECK(plan_json(*spec).find(R"("environment":{"HF_TOKEN":null})") != std::string::npos);
+    options.verbosity = log::Level::verbose;
+    const auto verbose = make_job_spec(options, {}, "/");
+    REQUIRE(verbose.has_value());
+    CHECK(plan_text(*verbose).ends_with("env added:  HF_TOKEN=sesame\n"));
+    CHECK(plan_json(*verbose).find(R"({"HF_TOKEN":"sesame"})") != std::string::npos);
+}
+
 TEST_CASE("ranks that flags name must exist", "[plan]") {
     Options options;
     options.program = {"x"};
