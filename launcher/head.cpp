@@ -14,8 +14,6 @@
 namespace dtrun {
 namespace {
 
-/// After the last grace: for KILL to work, and for the news of it.
-constexpr std::chrono::seconds kEndLimit{8};
 /// From the second Ctrl-C to the end, whoever does not answer or read by then.
 constexpr std::chrono::milliseconds kImpatience{1'500};
 /// From Ctrl-Z until we stop: for the news of it to leave.
@@ -86,6 +84,7 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
       hosts_(spec.hosts.size()),
       tree_(static_cast<std::uint32_t>(spec.hosts.size()),
             static_cast<std::uint32_t>(spec.options.tree_threshold)),
+      answers_(tree_, spec.hosts.size()),
       membership_(membership_options(spec)),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
       job_(ranks_on_host(spec), job_options(spec.options)),
@@ -190,7 +189,7 @@ void Head::step() {
                                   outcome.signal == order->signal;
         send_to_all(encode(Stop{order->signal, grace, "", by_scheduler}));
         if (uplink_) tasks_.spawn(leave_daemon());
-        tasks_.spawn(watch_end(after(order->grace + kEndLimit)));
+        answers_.stop(order->grace, Clock::now());
     }
     if (job_.over()) over_.cancel();
 }
@@ -259,6 +258,7 @@ void Head::to_root(FrameType type, std::string_view payload) {
 void Head::beat() {
     show_steps();
     watch_waits();
+    watch_answers();
     const Bytes frame = encode(Heartbeat{});
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
     for (const auto& [port, session] : ports_) {
@@ -270,10 +270,12 @@ void Head::beat() {
             busy ? pulse_.lost_with_machine(session->link()) : pulse_.lost(session->link());
         if (silence) silent.emplace_back(session, *silence);
     }
-    for (const auto& [session, silence] : silent) {
-        session->link().close();
-        agent_closed(*session, Error{Errc::timed_out, describe_silence(silence)});
-    }
+    for (const auto& [session, silence] : silent) give_up(*session, describe_silence(silence));
+}
+
+void Head::give_up(AgentSession& session, const std::string& why) {
+    session.link().close();
+    agent_closed(session, Error{Errc::timed_out, why});
 }
 
 void Head::agent_started(std::uint32_t host, const Started& started) {
@@ -309,6 +311,7 @@ void Head::agent_exited(std::uint32_t host, const Exited& told) {
 void Head::agent_output(std::uint32_t host, const OutputView& output) {
     const std::uint32_t rank = output.header.rank - first_rank_;
     if (!runs_on(rank, host)) return;
+    answers_.output(host).add(output.data.size());
     output_->add(static_cast<int>(rank), output.header.stream, output.header.time_ns, output.data);
 }
 
@@ -382,15 +385,17 @@ void Head::lost(std::uint32_t host, const std::string& why) {
     step();
 }
 
-/// The last resort: a host that does not answer the order to end is given up.
-asio::awaitable<void> Head::watch_end(Deadline deadline) {
-    asio::steady_timer timer(io_, deadline);
-    co_await timer.async_wait(use_tuple);
-    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
-        if (hosts_[host].session == nullptr || hosts_[host].done) continue;
-        log::warn("{}: its agent does not answer; given up", spec_.hosts[host].host.name);
-        if (!hosts_[host].relayed) hosts_[host].session->link().close();
-        agent_lost(host, "it does not answer");
+/// The last resort: a host that does not answer the order to end its ranks is given up.
+void Head::watch_answers() {
+    for (const std::uint32_t host : answers_.late(Clock::now())) {
+        const HostState& state = hosts_[host];
+        if (state.session == nullptr || state.done) continue;
+        log::warn("{}: not all of its ranks have ended; given up", spec_.hosts[host].host.name);
+        const std::string why = "it was told to end its ranks, and has not";
+        if (state.relayed)
+            agent_lost(host, why);
+        else
+            give_up(*state.session, why);
     }
 }
 
@@ -454,12 +459,12 @@ void Head::return_credits() {
     if (!output_) return;  // it could not be made
     for (const OutputCredit& credit : output_->collect()) {
         const auto rank = static_cast<std::size_t>(credit.rank);
-        hosts_[static_cast<std::size_t>(spec_.placement.ranks[rank].host)].credit_bytes +=
-            credit.bytes;
+        const auto host = static_cast<std::uint32_t>(spec_.placement.ranks[rank].host);
+        answers_.output(host).left(credit.bytes, Clock::now());
     }
     for (std::uint32_t host = 0; host < hosts_.size(); ++host)
-        if (hosts_[host].credit_bytes > 0)
-            send(host, encode(Credit{std::exchange(hosts_[host].credit_bytes, 0)}));
+        if (const auto bytes = answers_.output(host).take_credit())
+            send(host, encode(Credit{bytes}));
     for (Error& failure : output_->take_failures()) output_failed(std::move(failure));
     if (output_->idle()) output_idle_.cancel();
 }

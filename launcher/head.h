@@ -5,6 +5,7 @@
 #include "launcher/agent_file.h"
 #include "launcher/agent_session.h"
 #include "launcher/agent_starter.h"
+#include "launcher/answer_watch.h"
 #include "launcher/channel.h"
 #include "launcher/job.h"
 #include "launcher/job_spec.h"
@@ -60,7 +61,6 @@ private:
         std::uint16_t relay_port = 0;                 ///< there
         const char* phase = "waiting for its turn";
         bool done = false;
-        std::uint64_t credit_bytes = 0;  ///< not yet sent
         bool starts_ranks = false;  ///< it was told to, and has not said that they run
     };
 
@@ -147,6 +147,7 @@ private:
     void agent_lost(std::uint32_t host, const std::string& why) override;
     void agent_closed(AgentSession& agent, const Error& why) override;
     bool runs_on(std::uint32_t rank, std::uint32_t host) const;
+    void give_up(AgentSession& session, const std::string& why);
     void lost(std::uint32_t host, const std::string& why);
     void beat();
     void to_port(PortId port, FrameType type, std::string_view payload) override;
@@ -186,7 +187,7 @@ private:
     void send(std::uint32_t host, Bytes frame);
     void send_to_all(const Bytes& frame);
     asio::awaitable<void> watch_signals();
-    asio::awaitable<void> watch_end(Deadline deadline);
+    void watch_answers();
     asio::awaitable<void> hurry_after(std::chrono::milliseconds span);
     void on_signal(int signal);
     asio::awaitable<void> stop_ourselves();
@@ -212,6 +213,7 @@ private:
     std::map<PortId, AgentSession*> ports_;  ///< open ones
     PortId last_port_ = 0;
     Tree tree_;
+    AnswerWatch answers_;
     Membership membership_;
     std::unique_ptr<Hub> hub_;  ///< of a job of our own
     std::unique_ptr<HubTimer> hub_timer_;

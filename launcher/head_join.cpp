@@ -92,6 +92,7 @@ void Head::daemon_proposed(const Propose& propose) {
     job_.pausing();
     proposed_ = propose.generation;
     stdin_->pause();
+    answers_.pause(propose.generation, spec_.options.grace, Clock::now());
     send(0, encode(Pause{propose.generation, SIGTERM, to_ms(spec_.options.grace), propose.why}));
 }
 

@@ -111,12 +111,14 @@ void Head::restart_ranks(const Exited& because) {
               spec_.options.max_restarts);
     stdin_->pause();
     membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());
+    answers_.pause(membership_.generation() + 1, spec_.options.grace, Clock::now());
     for (const auto& [member, propose] : membership_.take_orders().proposals)
         send(static_cast<std::uint32_t>(member - 1),
              encode(Pause{propose.generation, SIGTERM, to_ms(spec_.options.grace), propose.why}));
 }
 
 void Head::agent_paused(std::uint32_t host, const Paused& paused) {
+    answers_.paused(host, paused.generation);
     if (uplink_) {
         if (paused.generation == proposed_) uplink_->accept(paused.generation);
         return;

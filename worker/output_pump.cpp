@@ -10,6 +10,7 @@ namespace dtrun {
 namespace {
 
 constexpr std::chrono::milliseconds kRest{2};
+constexpr std::uint32_t kReservedPart = 8;        // of the window: one of so many
 constexpr std::size_t kTrickleBytes = 32u << 10;  // a transfer of less is followed by a rest
 
 std::size_t available(int pipe) {
@@ -36,6 +37,7 @@ OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t
     : executor_(executor),
       link_(link),
       window_(window_bytes),
+      reserve_(window_bytes / kReservedPart),
       ended_(std::move(ended)),
       rest_timer_(executor) {}
 
@@ -57,7 +59,14 @@ void OutputPump::watch(Handle source) {
 
 void OutputPump::credit(std::uint64_t bytes) {
     window_ += bytes;
+    ready_.insert(ready_.begin(), held_.begin(), held_.end());
+    held_.clear();
     pump();
+}
+
+std::size_t OutputPump::room_for(Handle source) const {
+    const std::uint64_t kept = source->stream == Stream::err ? 0 : std::min(window_, reserve_);
+    return std::min<std::size_t>(window_ - kept, OutputHeader::kDataBytesMax);
 }
 
 void OutputPump::pump() {
@@ -67,9 +76,11 @@ void OutputPump::pump() {
         ready_.pop_front();
         const int pipe = source->pipe.get();
         const std::size_t bytes = available(pipe);
-        if (bytes > 0) {
-            transfer(source, std::min({bytes, static_cast<std::size_t>(window_),
-                                       static_cast<std::size_t>(OutputHeader::kDataBytesMax)}));
+        const std::size_t room = room_for(source);
+        if (bytes > 0 && room == 0) {
+            held_.push_back(source);
+        } else if (bytes > 0) {
+            transfer(source, std::min(bytes, room));
         } else if (at_end(pipe)) {
             const std::uint32_t rank = source->rank;
             const Stream stream = source->stream;

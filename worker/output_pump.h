@@ -17,8 +17,10 @@ namespace dtrun {
 ///
 /// At most the head's window may be under way; when it is used up, or the socket is full, pipes are
 /// left alone and fill, and the ranks wait in write(): nothing is ever lost, and nothing buffered
-/// here. A stream that trickles is left to rest for a moment after each transfer, unwatched, so that a
-/// rank that flushes every line costs neither a frame nor a wake-up for every line.
+/// here. The last eighth of the window is for standard error: what explains a failure comes through
+/// while nobody reads standard output. A stream that trickles is left to rest for a moment after each
+/// transfer, unwatched, so that a rank that flushes every line costs neither a frame nor a wake-up for
+/// every line.
 ///
 /// Thread: the executor's, which must not run any more when the pump is destroyed.
 /// Lifetime: the link outlives it.
@@ -50,6 +52,7 @@ private:
     using Handle = std::list<Source>::iterator;
 
     void watch(Handle source);
+    std::size_t room_for(Handle source) const;
     void pump();
     void transfer(Handle source, std::size_t bytes);
     void transferred(Handle source, std::size_t bytes);
@@ -59,9 +62,11 @@ private:
     asio::any_io_executor executor_;
     Link& link_;
     std::uint64_t window_;
+    std::uint64_t reserve_;  ///< of it, for standard error
     std::function<void(std::uint32_t, Stream)> ended_;
     std::list<Source> sources_;
-    std::deque<Handle> ready_;     ///< readable
+    std::deque<Handle> ready_;  ///< readable
+    std::deque<Handle> held_;   ///< the same, but there is no room for them before the next credit
     std::vector<Handle> resting_;  ///< emptied a moment ago
     asio::steady_timer rest_timer_;
     bool pumping_ = false;

@@ -1,0 +1,56 @@
+#include "launcher/answer_watch.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+using std::chrono::seconds;
+using Hosts = std::vector<std::uint32_t>;
+
+constexpr Deadline kStart{seconds(1'000)};
+constexpr seconds kGrace{5};
+constexpr Deadline kLate = kStart + kGrace + AnswerWatch::kLimit;
+
+}  // namespace
+
+TEST_CASE("nobody is late who was told nothing, or has time left", "[end]") {
+    const Tree tree(2, 256);
+    AnswerWatch answers(tree, 2);
+    CHECK(answers.late(kStart).empty());
+    answers.stop(kGrace, kStart);
+    CHECK(answers.late(kLate - seconds(1)).empty());
+    CHECK(answers.late(kLate) == Hosts{0, 1});
+}
+
+TEST_CASE("a host whose ranks do not end for another generation is late, the others are not",
+          "[end]") {
+    const Tree tree(3, 256);
+    AnswerWatch answers(tree, 3);
+    answers.pause(2, kGrace, kStart);
+    answers.paused(0, 2);
+    answers.paused(2, 2);
+    CHECK(answers.late(kLate) == Hosts{1});
+    answers.paused(1, 2);
+    CHECK(answers.late(kLate + seconds(99)).empty());
+    answers.stop(kGrace, kLate + seconds(99));  // what they have answered before does not count
+    CHECK(answers.late(kLate + seconds(200)) == Hosts{0, 1, 2});
+}
+
+TEST_CASE("a host is not late while its output waits for our reader, nor is its relay", "[end]") {
+    const Tree tree(9, 1);  // with relays for the others
+    std::uint32_t behind = 0;
+    while (!tree.parent(behind)) ++behind;
+    AnswerWatch answers(tree, 9);
+    answers.output(behind).add(100);
+    answers.stop(kGrace, kStart);
+    Hosts late = answers.late(kLate);
+    CHECK(late.size() == 7);
+    CHECK(std::ranges::count(late, behind) == 0);
+    CHECK(std::ranges::count(late, *tree.parent(behind)) == 0);
+    answers.output(behind).left(100, kLate);
+    CHECK(answers.late(kLate + seconds(1)).size() == 7);
+    CHECK(answers.late(kLate + AnswerWatch::kLimit).size() == 9);
+}
+
+}  // namespace dtrun

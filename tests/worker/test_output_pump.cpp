@@ -1,0 +1,95 @@
+#include "base/task_group.h"
+#include "tests/support/loop.h"
+#include "worker/output_pump.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace dtrun {
+namespace {
+
+constexpr std::uint32_t kWindow = 4096;
+
+/// A pump for one rank, whose output arrives in `got`, and nobody who gives credit unasked.
+struct Bench {
+    Bench() : sockets(socket_pair(io)), tasks(io.get_executor()) {
+        agent = std::make_unique<Link>(Connection{std::move(sockets.first), std::nullopt});
+        head = std::make_unique<Link>(Connection{std::move(sockets.second), std::nullopt});
+        pump =
+            std::make_unique<OutputPump>(io.get_executor(), *agent, kWindow,
+                                         [this](std::uint32_t, Stream stream) { ++ended[stream]; });
+        tasks.spawn(agent->run_writer());
+        tasks.spawn(receive());
+        for (const Stream stream : {Stream::out, Stream::err}) {
+            Pipe made = make_pipe().value();
+            pump->add(0, stream, std::move(made.read));
+            pipes[stream] = std::move(made.write);
+        }
+    }
+    ~Bench() {
+        agent->close();
+        head->close();
+        tasks.stop();
+        run();
+    }
+    asio::awaitable<void> receive() {
+        const std::function<Result<void>(const FrameView&)> handle =
+            [this](const FrameView& frame) {
+                const auto output = decode_output(frame.payload);
+                if (output) got[output->header.stream] += output->data;
+                return Result<void>{};
+            };
+        co_await head->serve(handle);
+    }
+    void run() {
+        io.restart();
+        io.run_for(std::chrono::milliseconds(50));
+    }
+    void write(Stream stream, std::size_t bytes, char what) {
+        REQUIRE(write_all(pipes[stream].get(), std::string(bytes, what)).has_value());
+    }
+    asio::io_context io;
+    std::pair<tcp::socket, tcp::socket> sockets;
+    std::unique_ptr<Link> agent, head;
+    std::unique_ptr<OutputPump> pump;
+    std::map<Stream, Fd> pipes;
+    std::map<Stream, std::string> got;
+    std::map<Stream, int> ended;
+    TaskGroup tasks;
+};
+
+}  // namespace
+
+TEST_CASE("a traceback comes through while nobody reads standard output", "[output][pump]") {
+    Bench bench;
+    bench.write(Stream::out, 2 * kWindow, 'o');
+    bench.run();
+    CHECK(bench.got[Stream::out].size() == kWindow - kWindow / 8);
+    bench.write(Stream::err, 100, 'e');
+    bench.pipes.clear();  // the rank has ended
+    bench.run();
+    CHECK(bench.got[Stream::err] == std::string(100, 'e'));
+    CHECK(bench.ended[Stream::err] == 1);
+    CHECK(bench.ended[Stream::out] == 0);
+}
+
+TEST_CASE("with every credit the rest follows, in order, and the end after it", "[output][pump]") {
+    Bench bench;
+    for (const char what : {'1', '2', '3'}) bench.write(Stream::out, kWindow, what);
+    bench.write(Stream::err, 2 * kWindow, 'e');
+    bench.pipes.clear();
+    bench.run();
+    CHECK(bench.got[Stream::out].size() + bench.got[Stream::err].size() == kWindow);
+    for (int i = 0; i < 5; ++i) {
+        bench.pump->credit(kWindow);
+        bench.run();
+    }
+    CHECK(bench.got[Stream::out] ==
+          std::string(kWindow, '1') + std::string(kWindow, '2') + std::string(kWindow, '3'));
+    CHECK(bench.got[Stream::err] == std::string(2 * kWindow, 'e'));
+    CHECK(bench.pump->all_ended());
+}
+
+}  // namespace dtrun
