@@ -138,14 +138,16 @@ std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>
 
 /// Whoever could still bring what the others wait for would have to be running, and not wait.
 std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>& certain) const {
-    std::set<std::uint32_t> accounted_for = ended_;
-    for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
-    const bool all_known = !accounted_for.contains(kNoRank);
-    if (ended_.empty() || certain.empty() || !all_known || accounted_for.size() < ranks_)
+    // Asked whenever a rank ends: not to look at all of them unless it may be so.
+    if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
+    const std::set<std::uint32_t>& ended_ranks = ended_;
+    std::set<std::uint32_t> accounted_for(ended_ranks.begin(), ended_ranks.end());
+    for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
+    if (accounted_for.contains(kNoRank) || accounted_for.size() < ranks_) return std::nullopt;
     return fmt::format("{} ended without having met the others; {}{}",
-                       names({ended_.begin(), ended_.end()}), who(pointers(certain)).waits(),
-                       certain.front()->wait.what);
+                       names({ended_ranks.begin(), ended_ranks.end()}),
+                       who(pointers(certain)).waits(), certain.front()->wait.what);
 }
 
 /// Others use MPI, in which sooner or later they wait for it.
