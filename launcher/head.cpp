@@ -301,7 +301,7 @@ void Head::agent_exited(std::uint32_t host, const Exited& told) {
         tasks_.spawn(believe_later(host, std::move(exited)));
         return;
     }
-    if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.mpi);
+    if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
     if (auto left = waits_.left_mpi()) job_.left_mpi(std::move(*left));
     watch_waits();

@@ -105,6 +105,7 @@ void Head::restart_ranks(const Exited& because) {
     restart_because_ = {};
     restart_because_.cause = Outcome::Cause::rank_failed;
     restart_because_.first = because;
+    restart_because_.ended_well = outcome.ended_well;
     restart_because_.waiting = waits_.describe();
     log::warn("rank {} on {} failed: ending all ranks, to start them again ({} of {})",
               because.rank, spec_.host_of(because.rank), outcome.restarts,

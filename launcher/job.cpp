@@ -41,9 +41,9 @@ int exit_code(const Outcome& outcome) {
         case Outcome::Cause::cannot_start:
             return failure_code(outcome.host_failures.front().kind);
         case Outcome::Cause::rank_failed:
-            // MPI_Abort with 0 is no success.
+            // MPI_Abort takes any number. What is left of it may be 0, which is no success.
             return outcome.first->signal != 0 ? kExitSignalBase + outcome.first->signal
-                                              : std::max(outcome.first->code, 1);
+                                              : std::max(outcome.first->code & 0xff, 1);
         case Outcome::Cause::host_lost:
             return kExitLost;
         case Outcome::Cause::interrupted:
@@ -143,6 +143,8 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
         if (!options_.keep_going) stop(SIGTERM, options_.grace);
     } else if (failed) {
         ++outcome_.also_failed;
+    } else if (is_before_cause(exited)) {
+        outcome_.ended_well.push_back({exited.rank, exited.ran_ns});
     }
     if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
 }
@@ -152,13 +154,24 @@ bool Job::aborted() const {
 }
 
 /// News from different hosts cross: a rank that was first to fail may be heard of after those that
-/// failed because of it. Open MPI's ranks call MPI_Abort when one that they talk to is gone.
+/// failed because of it. Open MPI's ranks call MPI_Abort when one that they talk to is gone, so what
+/// ended in MPI by itself was before them, and the first to call that was before other failures.
 bool Job::explains_first(const Exited& exited) const {
     if (outcome_.cause != Outcome::Cause::rank_failed || options_.keep_going ||
         outcome_.first->rank == exited.rank)
         return false;
-    const bool was_in_mpi = exited.sent_signal == 0 && exited.mpi == MpiUse::initialized;
-    return first_abort_ == exited.rank || (aborted() && was_in_mpi);
+    const auto died_in_mpi = [](const Exited& rank) {
+        return rank.sent_signal == 0 && rank.mpi == MpiUse::initialized;
+    };
+    if (died_in_mpi(*outcome_.first)) return false;
+    return first_abort_ == exited.rank || (aborted() && died_in_mpi(exited));
+}
+
+/// All start at about the same time, so how long they ran tells where news have crossed.
+bool Job::is_before_cause(const Exited& exited) const {
+    return outcome_.cause == Outcome::Cause::success ||
+           (outcome_.cause == Outcome::Cause::rank_failed &&
+            exited.ran_ns < outcome_.first->ran_ns);
 }
 
 void Job::rank_aborts(std::uint32_t rank) {
@@ -173,6 +186,7 @@ bool Job::may_restart(const Exited& exited) const {
 void Job::restarted() {
     paused_ = false;
     first_abort_.reset();
+    outcome_.ended_well.clear();
     live_on_host_ = ranks_on_host_;
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
 }
@@ -220,6 +234,7 @@ void Job::start_timed_out() {
 void Job::generation_began(std::uint32_t ranks, std::uint32_t first_rank) {
     paused_ = false;
     live_on_host_.front() = live_ = ranks;
+    outcome_.ended_well.clear();
     outcome_.first_rank = first_rank;
 }
 

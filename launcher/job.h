@@ -50,12 +50,18 @@ struct Outcome {
     std::string ended_text;
     std::uint32_t first_rank = 0;  ///< of this launcher's; ranks here count from it
     int signal = 0;
-    std::uint32_t also_failed = 0;       ///< ranks that failed by themselves after the first
-    std::uint32_t victims = 0;           ///< ranks that dtrun ended because of it
-    std::uint32_t killed = 0;            ///< of the victims, those that needed SIGKILL
-    std::uint32_t strays = 0;            ///< processes that ranks had left behind
-    std::uint32_t restarts = 0;          ///< of all ranks, because one had failed
-    std::vector<std::string> waiting{};  ///< who waited for what when it ended
+    /// A rank that ended by itself, with code 0.
+    struct EndedWell {
+        std::uint32_t rank = 0;
+        std::int64_t ran_ns = 0;
+    };
+    std::vector<EndedWell> ended_well{};  ///< before there was a cause
+    std::uint32_t also_failed = 0;        ///< ranks that failed by themselves after the first
+    std::uint32_t victims = 0;            ///< ranks that dtrun ended because of it
+    std::uint32_t killed = 0;             ///< of the victims, those that needed SIGKILL
+    std::uint32_t strays = 0;             ///< processes that ranks had left behind
+    std::uint32_t restarts = 0;           ///< of all ranks, because one had failed
+    std::vector<std::string> waiting{};   ///< who waited for what when it ended
 };
 
 /// The process's exit status for an outcome. Pure; the table is tested.
@@ -120,6 +126,7 @@ private:
     void all_answered();
     bool may_restart(const Exited& exited) const;
     bool explains_first(const Exited& exited) const;
+    bool is_before_cause(const Exited& exited) const;
     void cause(Outcome::Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
     std::uint32_t count(HostState state) const;

@@ -8,6 +8,8 @@ namespace dtrun {
 
 namespace {
 
+constexpr std::size_t kRangesShown = 16;
+
 std::optional<int> rank_number(std::string_view text) {
     if (text.starts_with('-')) return {};
     return to_int(text, 0, kRanksMax - 1);
@@ -40,6 +42,20 @@ void RankSet::add(const RankSet& other) {
 bool RankSet::contains(int rank) const {
     return std::ranges::any_of(
         ranges_, [rank](const Range& range) { return range.first <= rank && rank <= range.last; });
+}
+
+std::string rank_ranges(const std::vector<std::uint32_t>& ranks) {
+    std::string text;
+    std::size_t shown = 0;
+    for (std::size_t i = 0; i < ranks.size();) {
+        if (++shown > kRangesShown) return text + fmt::format(", … ({} ranks)", ranks.size());
+        std::size_t end = i + 1;
+        while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[i]);
+        if (end - i > 1) text += fmt::format("-{}", ranks[end - 1]);
+        i = end;
+    }
+    return text;
 }
 
 int RankSet::largest() const {

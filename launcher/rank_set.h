@@ -3,6 +3,8 @@
 #include "base/result.h"
 #include "hostfiles/host.h"
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,5 +32,9 @@ private:
     };
     std::vector<Range> ranges_;  // as given
 };
+
+/// "0-2, 5", for people; of very many ranges the first ones and how many ranks there are in all.
+/// \param ranks  in order, each once
+std::string rank_ranges(const std::vector<std::uint32_t>& ranks);
 
 }  // namespace dtrun

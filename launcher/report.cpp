@@ -1,6 +1,7 @@
 #include "launcher/report.h"
 
 #include "base/strings.h"
+#include "launcher/rank_set.h"
 #include "launcher/torch_error.h"
 
 #include <fmt/format.h>
@@ -88,12 +89,35 @@ std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const Tail
     return text;
 }
 
+/// Ranks that seemed to have done their work. One that had not, because its program ended it with
+/// exit(0), is why the others fail.
+std::string ended_well_text(const Outcome& outcome, const JobSpec& spec) {
+    if (outcome.ended_well.empty()) return {};
+    std::vector<std::uint32_t> ranks;
+    std::int64_t last_ns = 0;
+    for (const Outcome::EndedWell& ended : outcome.ended_well) {
+        ranks.push_back(outcome.first_rank + ended.rank);
+        last_ns = std::max(last_ns, ended.ran_ns);
+    }
+    std::ranges::sort(ranks);
+    const bool one = ranks.size() == 1;
+    const std::string who =
+        one ? fmt::format("rank {} on {}", ranks[0], spec.host_of(outcome.ended_well[0].rank))
+            : "ranks " + rank_ranges(ranks);
+    const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
+    return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",
+                       duration_text(before_ns));
+}
+
 std::string victims_text(const Outcome& outcome) {
+    const bool of_some =
+        outcome.cause == Outcome::Cause::rank_failed || outcome.cause == Outcome::Cause::host_lost;
+    const std::string_view rank = of_some ? "other rank" : "rank";  // than those that are the cause
     std::vector<std::string> parts;
     if (outcome.also_failed > 0)
-        parts.push_back(plural(outcome.also_failed, "other rank") + " failed after it");
+        parts.push_back(plural(outcome.also_failed, rank) + " failed after it");
     if (outcome.victims > 0) {
-        std::string text = plural(outcome.victims, "other rank") + " ended by dtrun";
+        std::string text = plural(outcome.victims, rank) + " ended by dtrun";
         if (outcome.killed > 0) text += fmt::format(" ({} had to be killed)", outcome.killed);
         parts.push_back(text);
     }
@@ -128,7 +152,7 @@ std::string failure_report(const Outcome& outcome, const JobSpec& spec, const Ta
                    host_failures_text(outcome.host_failures, spec);
         case Outcome::Cause::rank_failed:
             return rank_failure(outcome, spec, tail) + waiting_text(outcome) +
-                   victims_text(outcome);
+                   ended_well_text(outcome, spec) + victims_text(outcome);
         case Outcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    victims_text(outcome);

@@ -1,9 +1,11 @@
 #include "launcher/wait_watch.h"
 
 #include "base/strings.h"
+#include "launcher/rank_set.h"
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <ranges>
 
 namespace dtrun {
 namespace {
@@ -18,19 +20,6 @@ constexpr std::size_t kNamesMax = 8;
 
 std::string seconds(milliseconds span) {
     return fmt::format("{:.3g} s", std::chrono::duration<double>(span).count());
-}
-
-/// "0-2, 5" of numbers in order.
-std::string ranges(const std::vector<std::uint32_t>& numbers) {
-    std::string text;
-    for (std::size_t i = 0; i < numbers.size();) {
-        std::size_t end = i + 1;
-        while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-        text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
-        if (end - i > 1) text += fmt::format("-{}", numbers[end - 1]);
-        i = end;
-    }
-    return text;
 }
 
 /// Who they are, and whether that is more than one.
@@ -55,7 +44,7 @@ Who who(const std::vector<const RankWait*>& waits) {
     std::vector<std::string> parts;
     if (!known.empty())
         parts.push_back(fmt::format("rank{} {}", known.size() == 1 ? "" : "s",
-                                    ranges({known.begin(), known.end()})));
+                                    rank_ranges({known.begin(), known.end()})));
     if (unknown > 0)
         parts.push_back(fmt::format("{} process{}", unknown, unknown == 1 ? "" : "es"));
     return {join_names(parts), known.size() + unknown > 1};
@@ -72,10 +61,11 @@ void WaitWatch::begin() {
     ended_.clear();
     mpi_used_ = false;
     left_mpi_.clear();
-    told_ = false;
+    told_ = over_ = false;
 }
 
 void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now) {
+    if (over_) return;
     std::vector<Waiting>& list = waits_[host];
     list.clear();
     for (RankWait& wait : waits) {
@@ -84,8 +74,8 @@ void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline 
     }
 }
 
-void WaitWatch::rank_ended(std::uint32_t rank, MpiUse mpi) {
-    ended_.insert(rank);
+void WaitWatch::rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi) {
+    ended_[rank] = pid;
     if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
 }
 
@@ -106,8 +96,12 @@ std::vector<const RankWait*> WaitWatch::pointers(const std::vector<const Waiting
 
 std::string WaitWatch::names(std::vector<std::uint32_t> ranks) const {
     std::vector<std::string> texts;
-    for (const std::uint32_t rank : ranks)
-        texts.push_back(fmt::format("rank {} on {}", rank, host_of_(rank)));
+    for (const std::uint32_t rank : ranks) {
+        const auto ended = ended_.find(rank);
+        const std::string pid =
+            ended == ended_.end() ? "" : fmt::format(" (pid {})", ended->second);
+        texts.push_back(fmt::format("rank {} on {}{}", rank, host_of_(rank), pid));
+    }
     return join_names(texts, kNamesMax);
 }
 
@@ -141,7 +135,7 @@ std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>
     // Asked whenever a rank ends: not to look at all of them unless it may be so.
     if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
-    const std::set<std::uint32_t>& ended_ranks = ended_;
+    const auto ended_ranks = std::views::keys(ended_);
     std::set<std::uint32_t> accounted_for(ended_ranks.begin(), ended_ranks.end());
     for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
     if (accounted_for.contains(kNoRank) || accounted_for.size() < ranks_) return std::nullopt;
@@ -169,14 +163,20 @@ std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
                        late.front()->wait.what, absent.empty() ? "" : "; not there: ", absent);
 }
 
-std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
+/// Why the job is to end.
+std::optional<std::string> WaitWatch::in_vain(Deadline now) const {
     const auto certain = meeting(now, kCertain);
-    if (auto text = hopeless(certain)) return Verdict{true, std::move(*text)};
-    if (auto text = deserted(certain)) return Verdict{true, std::move(*text)};
-    if (auto text = left_mpi()) return Verdict{true, std::move(*text)};
-    if (limit_)
-        if (auto text = late(now, *limit_, " (--init-timeout)"))
-            return Verdict{true, std::move(*text)};
+    if (auto text = hopeless(certain)) return text;
+    if (auto text = deserted(certain)) return text;
+    if (auto text = left_mpi()) return text;
+    return limit_ ? late(now, *limit_, " (--init-timeout)") : std::nullopt;
+}
+
+std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
+    if (auto text = in_vain(now)) {
+        over_ = true;
+        return Verdict{true, std::move(*text)};
+    }
     if (told_) return std::nullopt;
     auto text = late(now, kWorthTelling, "");
     if (!text) return std::nullopt;

@@ -30,7 +30,8 @@ public:
     /// Everybody who waits in the stores that a host's agent serves; ranks are set where they are
     /// known, and `address` is something to call the host by.
     void waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now);
-    void rank_ended(std::uint32_t rank, MpiUse mpi);
+    /// By itself.
+    void rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi);
     /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
     void mpi_used() { mpi_used_ = true; }
 
@@ -38,7 +39,8 @@ public:
         bool end = false;  ///< of the job, else it is only to be told
         std::string text;  ///< ends without a period
     };
-    /// What there is to say now that has not been said.
+    /// What there is to say now that has not been said. After a verdict that ends the job ranks stop
+    /// waiting because they are ended: what is known of waits stays as it was.
     std::optional<Verdict> look(Deadline now);
     /// Of those verdicts, the one on a rank that has ended, though not by MPI_Abort.
     std::optional<std::string> left_mpi() const;
@@ -57,6 +59,7 @@ private:
     std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;
+    std::optional<std::string> in_vain(Deadline now) const;
     std::string missing(const std::vector<const Waiting*>& meeting) const;
     std::string names(std::vector<std::uint32_t> ranks) const;
 
@@ -64,10 +67,11 @@ private:
     std::function<std::string(std::uint32_t)> host_of_;
     std::optional<std::chrono::milliseconds> limit_;
     std::map<std::uint32_t, std::vector<Waiting>> waits_;  ///< by host
-    std::set<std::uint32_t> ended_;
+    std::map<std::uint32_t, std::int64_t> ended_;          ///< by rank: its pid
     bool mpi_used_ = false;
     std::map<std::uint32_t, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
     bool told_ = false;
+    bool over_ = false;  ///< the last verdict has ended the job
 };
 
 }  // namespace dtrun

@@ -266,7 +266,7 @@ struct Exited {
     std::uint64_t generation = 0;
     std::uint32_t rank = 0;
     std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
-    std::int32_t code = 0;         ///< exit status, when `signal` is 0
+    std::int32_t code = 0;         ///< exit status, when `signal` is 0; or what MPI_Abort was told
     std::int32_t signal = 0;       ///< that ended it
     std::int32_t sent_signal = 0;  ///< the last signal that dtrun sent to end it; 0: none
     bool out_of_memory = false;    ///< the kernel's OOM killer was at work

@@ -144,17 +144,18 @@ void check_wrong(Cluster& cluster, const std::string& mpi, const std::string& ho
                  const std::string& host) {
     LeavesNothing nothing(cluster);
     const std::string who = "rank 2 on " + host;
-    for (const Wrong& wrong : {Wrong{"abort", 7, who}, Wrong{"killed", 128 + SIGKILL, who},
-                               Wrong{"dies", 128 + SIGKILL, who}, Wrong{"code", 3, who},
-                               Wrong{"exits", 206, who + " ended without MPI_Finalize"},
-                               Wrong{"absent", 206, who + " ended without MPI_Init"}}) {
+    for (const Wrong& wrong :
+         {Wrong{"abort", 7, ") called MPI_Abort"}, Wrong{"killed", 128 + SIGKILL, ""},
+          Wrong{"dies", 128 + SIGKILL, ""}, Wrong{"code", 3, ""},
+          Wrong{"exits", 206, ") ended without MPI_Finalize"},
+          Wrong{"absent", 206, ") ended without MPI_Init"}}) {
         const Finished done =
             run(cluster, {"-np", "4", "-H", hosts}, {program(mpi, "goes_wrong"), wrong.how, "2"});
         const double seconds = seconds_after(done.out, "wrong ");
         INFO(mpi << " " << wrong.how << ": " << done.out << done.err);
         CHECK(done.exit_code == wrong.exit_code);
         CHECK(seconds < 5);
-        CHECK_THAT(done.err, Contains(wrong.said));
+        CHECK_THAT(done.err, Contains(who + " (pid ") && Contains(wrong.said));
     }
     nothing.check();
 }

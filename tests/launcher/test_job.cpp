@@ -103,6 +103,41 @@ TEST_CASE("ranks that wait in vain end the job, with a code of its own", "[job]"
     CHECK(exit_code(job.outcome()) == kExitStuck);
 }
 
+TEST_CASE("what MPI_Abort was told makes an exit code, which is no success", "[job]") {
+    for (const auto& [told, code] :
+         {std::pair{7, 7}, {0, 1}, {255, 255}, {256, 1}, {300, 44}, {-1, 255}}) {
+        Job job = running_job();
+        job.rank_exited(1, in_mpi(exited(2, told), MpiUse::aborted));
+        CHECK(exit_code(job.outcome()) == code);
+    }
+}
+
+TEST_CASE("ranks that ended well before the first failure are remembered, though told late",
+          "[job]") {
+    const auto after = [](Exited exited, std::int64_t ran_ns) {
+        exited.ran_ns = ran_ns;
+        return exited;
+    };
+    const auto ended_well = [](const Job& job) {
+        std::vector<std::uint32_t> ranks;
+        for (const auto& ended : job.outcome().ended_well) ranks.push_back(ended.rank);
+        return ranks;
+    };
+    Job job = running_job({true, 3s});
+    job.rank_exited(0, after(exited(0, 0), 900));
+    job.rank_exited(1, after(exited(3, 1), 800));
+    job.rank_exited(1, after(exited(2, 0), 700));
+    job.rank_exited(0, after(exited(1, 0), 1'000));  // after it
+    CHECK(ended_well(job) == std::vector<std::uint32_t>{0, 2});
+
+    Job again = running_job({false, 3s, 1});
+    again.rank_exited(0, exited(0, 0));
+    again.rank_exited(1, exited(2, 7));
+    CHECK(ended_well(again) == std::vector<std::uint32_t>{0});
+    again.restarted();
+    CHECK(ended_well(again).empty());
+}
+
 TEST_CASE("the first failure names the outcome, and what dtrun ends after it are victims",
           "[job]") {
     Job job = running_job({false, 3s});
@@ -146,6 +181,17 @@ TEST_CASE(
     "[job]") {
     Job job = running_job();
     job.rank_aborts(0);
+    SECTION("by a signal, after which those that called it are heard of") {
+        job.rank_exited(1, in_mpi(exited(2, 0, SIGKILL), MpiUse::initialized));
+        REQUIRE(job.take_stop().has_value());
+        job.rank_exited(0, in_mpi(exited(0, 14), MpiUse::aborted));
+        job.left_mpi("rank 2 ended without MPI_Finalize");
+        CHECK(job.outcome().cause == Cause::rank_failed);
+        CHECK(job.outcome().first->rank == 2);
+        CHECK(exit_code(job.outcome()) == 137);
+        CHECK(job.outcome().also_failed == 1);
+        return;
+    }
     job.rank_exited(0, in_mpi(exited(0, 14), MpiUse::aborted));
     REQUIRE(job.take_stop().has_value());
     SECTION("by a signal") {

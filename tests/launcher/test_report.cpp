@@ -1,3 +1,4 @@
+#include "launcher/rank_set.h"
 #include "launcher/report.h"
 
 #include <catch2/catch.hpp>
@@ -97,6 +98,45 @@ TEST_CASE("the report tells a signal by name, and memory when the kernel says so
           "dtrun: rank 0 on s1 (pid 4242) was ended by signal 9 (SIGKILL): out of memory, the "
           "kernel's OOM killer ended it after 1.25 s\n"
           "  it wrote nothing to standard error\n");
+}
+
+TEST_CASE("the report tells of ranks that had ended well before another one failed", "[report]") {
+    Outcome outcome = rank_failed(3, 1, 0);
+    outcome.victims = 2;
+    outcome.ended_well = {{2, 950'000'000}};
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: rank 3 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
+          "  it wrote nothing to standard error\n"
+          "  rank 2 on s2 had ended with code 0, 0.30 s before\n"
+          "  2 other ranks ended by dtrun\n");
+    outcome.ended_well = {{5, 1'000'000'000}, {0, 500'000'000}, {1, 1'260'000'000}};
+    outcome.first_rank = 6;
+    CHECK_THAT(
+        failure_report(outcome, sample_spec(), no_tail),
+        Catch::Contains("\n  ranks 6-7, 11 had ended with code 0, the last 0.00 s before\n"));
+}
+
+TEST_CASE("a long list of ranks is cut", "[report]") {
+    CHECK(rank_ranges({7}) == "7");
+    CHECK(rank_ranges({0, 1, 2, 5, 7, 8}) == "0-2, 5, 7-8");
+    std::vector<std::uint32_t> even;
+    for (std::uint32_t rank = 0; rank < 1'000; rank += 2) even.push_back(rank);
+    CHECK(rank_ranges(even) ==
+          "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, … (500 ranks)");
+}
+
+TEST_CASE("ranks are others only where some are the cause", "[report]") {
+    Outcome outcome;
+    outcome.victims = 4;
+    outcome.cause = Outcome::Cause::stuck;
+    outcome.ended_text = "rank 1 waits";
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: rank 1 waits\n  4 ranks ended by dtrun\n");
+    outcome.cause = Outcome::Cause::interrupted;
+    outcome.signal = SIGTERM;
+    outcome.victims = 1;
+    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+          "dtrun: ended by signal 15 (SIGTERM)\n  1 rank ended by dtrun\n");
 }
 
 TEST_CASE("hosts that failed alike share a line", "[report]") {

@@ -28,19 +28,20 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
     watch.waits(0, {at_start(0), at_start(1)}, kStart);
     watch.waits(1, {at_start(2)}, kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
-    watch.rank_ended(3, MpiUse::none);
+    watch.rank_ended(3, 43, MpiUse::none);
     const auto verdict = watch.look(kStart + 5s);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
     CHECK(verdict->text ==
-          "rank 3 on s2 ended without having met the others; ranks 0-2 wait for hvd.init(): all "
+          "rank 3 on s2 (pid 43) ended without having met the others; ranks 0-2 wait for "
+          "hvd.init(): all "
           "ranks to arrive");
 }
 
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
     WaitWatch watch = four_ranks();
     watch.waits(0, {at_start(0), at_start(1)}, kStart);
-    watch.rank_ended(3, MpiUse::none);
+    watch.rank_ended(3, 43, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     watch.waits(1, {at_start(2)}, kStart + 9s);
     CHECK_FALSE(watch.look(kStart + 9s + 500ms).has_value());  // its end may be under way
@@ -49,7 +50,7 @@ TEST_CASE("a rank that has ended is no reason while another one does not wait", 
 
 TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.rank_ended(3, MpiUse::none);
+    watch.rank_ended(3, 43, MpiUse::none);
     watch.waits(0, {at_start(0), at_start(0), at_start(1), at_start(3)}, kStart);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     watch.waits(1, {at_start(kNoRank)}, kStart);  // it may be anybody's
@@ -61,7 +62,7 @@ TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     RankWait wait = at_start(1, "torch's store: key checkpoint");
     wait.starting = false;
     watch.waits(0, {wait}, kStart);
-    for (const std::uint32_t rank : {0, 2, 3}) watch.rank_ended(rank, MpiUse::none);
+    for (const std::uint32_t rank : {0, 2, 3}) watch.rank_ended(rank, 40 + rank, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
     CHECK(watch.describe() == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
 }
@@ -94,6 +95,19 @@ TEST_CASE("--init-timeout names who has not come", "[waits]") {
           "rank 1 on s1 and rank 2 on s2");
 }
 
+TEST_CASE("who waited is told as it was when the job was ended for it", "[waits]") {
+    WaitWatch watch = four_ranks(2s);
+    watch.waits(0, {at_start(0)}, kStart);
+    watch.waits(1, {at_start(2), at_start(3)}, kStart);
+    REQUIRE(watch.look(kStart + 2s).has_value());
+    watch.waits(1, {at_start(2)}, kStart + 3s);  // the other one has been ended
+    const std::vector<std::string> all{"ranks 0, 2-3: hvd.init(): all ranks to arrive"};
+    CHECK(watch.describe() == all);
+    watch.begin();
+    watch.waits(1, {at_start(2)}, kStart + 4s);
+    CHECK(watch.describe().size() == 1);
+}
+
 TEST_CASE("without a limit a long wait is told of once", "[waits]") {
     WaitWatch watch = four_ranks();
     RankWait unknown = at_start(kNoRank);
@@ -111,29 +125,30 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
 
 TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.rank_ended(3, MpiUse::none);
+    watch.rank_ended(3, 43, MpiUse::none);
     CHECK_FALSE(watch.look(kStart).has_value());
     watch.mpi_used();
     auto verdict = watch.look(kStart);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
-    CHECK(verdict->text == "rank 3 on s2 ended without MPI_Init, which other ranks have called");
+    CHECK(verdict->text ==
+          "rank 3 on s2 (pid 43) ended without MPI_Init, which other ranks have called");
     watch.begin();
     watch.mpi_used();
-    watch.rank_ended(1, MpiUse::finalized);
+    watch.rank_ended(1, 41, MpiUse::finalized);
     CHECK_FALSE(watch.look(kStart).has_value());
-    watch.rank_ended(0, MpiUse::initialized);
+    watch.rank_ended(0, 40, MpiUse::initialized);
     verdict = watch.look(kStart);
     REQUIRE(verdict.has_value());
     CHECK(verdict->text ==
-          "rank 0 on s1 ended without MPI_Finalize, in which the others wait for it");
+          "rank 0 on s1 (pid 40) ended without MPI_Finalize, in which the others wait for it");
 }
 
 TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
     WaitWatch watch = four_ranks();
     watch.mpi_used();
-    for (const std::uint32_t rank : {0, 1, 2}) watch.rank_ended(rank, MpiUse::finalized);
-    watch.rank_ended(3, MpiUse::initialized);
+    for (const std::uint32_t rank : {0, 1, 2}) watch.rank_ended(rank, 40 + rank, MpiUse::finalized);
+    watch.rank_ended(3, 43, MpiUse::initialized);
     CHECK_FALSE(watch.look(kStart).has_value());
 }
 

@@ -143,7 +143,7 @@ void MpiService::describe(Exited& exited) const {
     if (use != uses_.end()) exited.mpi = use->second;
     const auto code = abort_codes_.find(exited.rank);
     if (code == abort_codes_.end()) return;
-    exited.code = code->second & 0xff;
+    exited.code = code->second;
     exited.signal = 0;
 }
 

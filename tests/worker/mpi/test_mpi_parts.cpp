@@ -1,8 +1,10 @@
 #include "rendezvous/fence_table.h"
+#include "rendezvous/rank_map.h"
 #include "rendezvous/request.h"
 #include "tests/support/temp_dir.h"
 #include "worker/left_behind.h"
 #include "worker/mpi/linked_mpi.h"
+#include "worker/mpi/mpi_service.h"
 #include "worker/mpi/relayed_network.h"
 
 #include <unistd.h>
@@ -136,6 +138,46 @@ TEST_CASE("mail comes in order, also what came before somebody looked", "[mpi]")
         REQUIRE(network.on_frame({FrameType::reply, payload_of(reply)}).has_value());
     }
     CHECK(taken == std::vector<std::string>{"one", "two"});
+}
+
+TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
+    asio::io_context io;
+    Sent sent;
+    std::optional<std::uint32_t> aborted;
+    MpiService service(io.get_executor(), sent.send(),
+                       {.mode = MpiMode::pmi1,
+                        .host_name = "s1",
+                        .job = "c0ffee",
+                        .env = {},
+                        .tell = [](const MpiNews&) {},
+                        .aborted =
+                            [&](std::uint32_t rank) {
+                                aborted = rank;
+                                io.stop();
+                            },
+                        .started = {}});
+    Assign assign;
+    assign.generation = 1;
+    assign.world_size = 1;
+    assign.node_names = {"s1"};
+    const std::vector<std::uint32_t> nodes{0};
+    assign.rank_map = rank_map(nodes);
+    assign.ranks = {RankSlot{}};
+    REQUIRE(service.begin(assign).has_value());
+    const auto offer = service.offer(0);
+    REQUIRE(offer.has_value());
+    const std::string said = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=300\n";
+    REQUIRE(write_all(offer->pmi.get(), said).has_value());
+    io.run_for(std::chrono::seconds(10));
+    CHECK(aborted == 0);
+    Exited exited;
+    exited.generation = 1;
+    exited.signal = SIGKILL;
+    service.describe(exited);
+    CHECK(exited.mpi == MpiUse::aborted);
+    CHECK(exited.code == 300);
+    CHECK(exited.signal == 0);
+    service.stop();
 }
 
 TEST_CASE("what an agent leaves behind is removed, and only that", "[mpi]") {
