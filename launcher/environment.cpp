@@ -32,9 +32,9 @@ constexpr VariableGroup kGroups[] = {
     {NameRule::stale, "left by an MPI launcher around dtrun; programs would call that one",
      "OMPI_UNIVERSE_SIZE OMPI_WORLD_SIZE OMPI_WORLD_LOCAL_SIZE OMPI_APP_CTX_NUM_PROCS "
      "OMPI_APP_SIZES OMPI_FIRST_RANKS OMPI_FILE_LOCATION OMPI_ARGV OMPI_COMMAND OMPI_NUM_APP_CTX "
-     "OMPI_TOOL_NAME OMPI_VERSION OMPI_MCA_orte_* OMPI_MCA_ess* OMPI_MCA_initial_wdir "
-     "OMPI_MCA_num_procs OMPI_MCA_cpu_type OMPI_MCA_mpi_oversubscribe PRTE_LAUNCHED "
-     "PRTE_SHARED_FS PRTE_MCA_ess* PRTE_MCA_prte_ess* PRTE_MCA_prte_hnp_uri "
+     "OMPI_TOOL_NAME OMPI_VERSION OMPI_MCA_schizo OMPI_MCA_orte_* OMPI_MCA_ess* "
+     "OMPI_MCA_initial_wdir OMPI_MCA_num_procs OMPI_MCA_cpu_type OMPI_MCA_mpi_oversubscribe "
+     "PRTE_LAUNCHED PRTE_SHARED_FS PRTE_MCA_ess* PRTE_MCA_prte_ess* PRTE_MCA_prte_hnp_uri "
      "PRTE_MCA_prte_parent_uri PMI_* PMIX_NAMESPACE PMIX_ID PMIX_HOSTNAME PMIX_VERSION "
      "PMIX_SERVER_* PMIX_SECURITY_MODE PMIX_BFROP_BUFFER_TYPE PMIX_GDS_MODULE PMIX_PTL_MODULE "
      "PMIX_DSTORE_* PMIX_SYSTEM_TMPDIR PMIX_KEEPALIVE_PIPE PMIX_LAUNCHER_* PMIX_PARAM_FILE_PASSED "
@@ -90,6 +90,12 @@ std::optional<std::pair<std::string_view, std::string_view>> split_variable(std:
     return std::pair(text.substr(0, equals), text.substr(equals + 1));
 }
 
+/// Where ranks of another dtrun around us share memory (worker/mpi/mpi_service.cpp): a directory that
+/// goes with that job, and is on its own hosts only. Another value of such a name is the user's.
+bool is_outer_memory(std::string_view name, std::string_view value) {
+    return matches(name, "*_backing_directory") && matches(value, "/dev/shm/dtrun-*");
+}
+
 using VariableMap = std::map<std::string, std::string>;
 
 std::vector<Options::Variable> to_list(const VariableMap& variables) {
@@ -142,7 +148,7 @@ Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& 
     VariableMap remote = *asked;
     for (const std::string& text : options.no_env ? EnvironmentView{} : caller) {
         const auto variable = split_variable(text);
-        if (!variable) continue;
+        if (!variable || is_outer_memory(variable->first, variable->second)) continue;
         const VariableGroup* group = find_variable_group(variable->first);
         const bool here = group == nullptr || group->rule == NameRule::host_bound;
         if (here) local.emplace(*variable);

@@ -49,7 +49,7 @@ TEST_CASE("each name that is not forwarded belongs to the right rule", "[launche
          "MASTER_ADDR MASTER_PORT HOROVOD_GLOO_RENDEZVOUS_PORT _HOROVOD_SECRET_KEY "
          "TORCHELASTIC_RUN_ID PMI_FD PMI_HOSTNAME PMIX_NAMESPACE PMIX_SERVER_URI41 "
          "PMIX_MCA_mca_base_component_path OMPI_MCA_ess OMPI_MCA_ess_base_jobid "
-         "OMPI_MCA_orte_launch OMPI_MCA_num_procs OMPI_UNIVERSE_SIZE PRTE_LAUNCHED "
+         "OMPI_MCA_orte_launch OMPI_MCA_schizo OMPI_MCA_num_procs OMPI_UNIVERSE_SIZE PRTE_LAUNCHED "
          "PRTE_MCA_ess_base_vpid HYDI_CONTROL_FD HYDRA_BSTRAP_UPSTREAM_FD "
          "MPIR_CVAR_CH3_INTERFACE_HOSTNAME I_MPI_PIN_MAPPING MPISPAWN_ID SLURM_PROCID "
          "SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID"},
@@ -124,6 +124,13 @@ TEST_CASE("--no-env forwards only what was asked for", "[launcher][environment]"
     REQUIRE(planned);
     CHECK(show(planned->local) == "A=1 B=2 C=3 NCCL_IB_DISABLE=1");
     CHECK(show(planned->remote) == show(planned->local));
+}
+
+TEST_CASE("where ranks of an outer dtrun share memory is not inherited",
+          "[launcher][environment]") {
+    const std::string name = "OMPI_MCA_btl_vader_backing_directory=";
+    CHECK(show(plan("", {name + "/dev/shm/dtrun-a1B2c3"})->local).empty());
+    CHECK(show(plan("", {name + "/dev/shm/mine"})->remote) == name + "/dev/shm/mine");
 }
 
 TEST_CASE("bound and stale names are sent when they are given", "[launcher][environment]") {

@@ -1,5 +1,6 @@
 #include "worker/mpi/pmix_environment.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <cstdlib>
 
@@ -50,6 +51,15 @@ Variables PmixEnvironment::variables(std::uint32_t rank) const {
     add_stores(variables, *this);
     if (!version.empty()) variables.emplace_back("PMIX_VERSION", version);
     return variables;
+}
+
+std::optional<std::uint32_t> PmixEnvironment::client_in(std::string_view message) const {
+    const std::string name(nspace.c_str(), nspace.size() + 1);  // with its end
+    const std::size_t at = message.find(name);
+    std::uint32_t rank = 0;
+    if (at == message.npos || message.size() < at + name.size() + sizeof rank) return std::nullopt;
+    message.copy(reinterpret_cast<char*>(&rank), sizeof rank, at + name.size());
+    return ntohl(rank);
 }
 
 }  // namespace dtrun

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,10 @@ namespace dtrun {
 
 /// The name of every host's server, for its clients.
 inline constexpr std::string_view kPmixServerNspace = "dtrun-pmix";
+
+/// What `env` takes away from an MPI program that a rank starts, so that it does not take itself for
+/// that rank.
+inline constexpr std::string_view kPmixUnset = "-u PMI_FD -u PMIX_NAMESPACE -u OMPI_MCA_schizo";
 
 /// What ranks learn from their environment of the PMIx server of their host, as libpmix'
 /// PMIx_server_setup_fork would write it. Composed here, so that ranks need not wait for libpmix.
@@ -24,6 +29,11 @@ struct PmixEnvironment {
     bool shared_memory = false;
 
     std::vector<std::pair<std::string, std::string>> variables(std::uint32_t rank) const;
+
+    /// The rank that a client of these names itself in its first message (ptl_base_connection_hdlr.c
+    /// of libpmix: the name of the namespace, and in network order the rank).
+    /// \param message  the begin of what it has sent. \return nothing where it is not there
+    std::optional<std::uint32_t> client_in(std::string_view message) const;
 };
 
 }  // namespace dtrun

@@ -7,6 +7,8 @@
 #include "worker/stores/peer_user.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -43,9 +45,25 @@ struct PmixServer::Connection {
         libpmix.close(ignored);
     }
 
+    /// What it has sent first, and is still to be read.
+    std::string peek() {
+        std::array<char, 4096> bytes;
+        boost::system::error_code error;
+        const std::size_t size =
+            rank.receive(asio::buffer(bytes), tcp::socket::message_peek, error);
+        return error ? std::string() : std::string(bytes.data(), size);
+    }
+    /// Whether its process is still there, as far as can be seen.
+    bool is_open() {
+        pollfd end{rank.native_handle(), POLLRDHUP, 0};
+        return rank.is_open() && ::poll(&end, 1, 0) == 0;
+    }
+
     PmixServer& server;
     tcp::socket rank;
     tcp::socket libpmix;
+    std::optional<std::uint32_t> client;  ///< who it is; unset: not known, or not passed on yet
+    bool finalized = false;
 };
 
 PmixServer::PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiObserver& observer,
@@ -99,7 +117,7 @@ void PmixServer::begin(const MpiWorld& world, std::string directory, MpiMode mod
     close_connections();
     mode_ = mode;
     directory_ = std::move(directory);
-    told_of_refusal_ = false;
+    told_of_refusal_ = told_of_second_ = false;
     environment_.nspace = fmt::format("dtrun-{}-{}", world.job, world.generation);
     environment_.port = port_;
     environment_.host_name = name;
@@ -179,6 +197,7 @@ asio::awaitable<void> PmixServer::serve(tcp::socket socket) {
     while (connection->rank.is_open() && (state_ == State::starting || state_ == State::loaded))
         co_await changed_.async_wait(use_tuple);
     if (!connection->rank.is_open() || state_ != State::serving) co_return;
+    if (is_second(*connection)) co_return;
     const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), process_port_);
     const auto [error] = co_await connection->libpmix.async_connect(endpoint, use_tuple);
     if (error || !connection->rank.is_open()) co_return;
@@ -205,6 +224,27 @@ asio::awaitable<void> PmixServer::pass_on(std::shared_ptr<Connection> connection
     if (to_server) co_return rank_hung_up(connection);
     boost::system::error_code ignored;
     to.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+/// For libpmix a program that a rank starts is the same client again, whose data then take the place
+/// of the rank's own: the rank crashes. While a rank uses PMIx nobody else can be that rank.
+bool PmixServer::is_second(Connection& newcomer) {
+    newcomer.client = environment_.client_in(newcomer.peek());
+    if (!newcomer.client) return false;
+    const bool second = std::ranges::any_of(connections_, [&](Connection* other) {
+        return other != &newcomer && other->client == newcomer.client && !other->finalized &&
+               other->is_open();
+    });
+    if (!second) return false;
+    const std::uint32_t rank = *std::exchange(newcomer.client, std::nullopt);
+    log::info("PMIx: turned away a second program of rank {}", rank);
+    if (!std::exchange(told_of_second_, true))
+        observer_.mpi_noted(
+            rank, fmt::format("a second program of rank {} asks for MPI while the first one uses "
+                              "it, and is refused, since only one can be that rank; one that is to "
+                              "be alone begins with env {}",
+                              rank, kPmixUnset));
+    return true;
 }
 
 /// libpmix takes the end of any connection for the loss of that rank to all fences that have begun,
@@ -308,7 +348,13 @@ Result<void> PmixServer::take(const PmixFrame& frame) {
         if (!failed) return std::unexpected(failed.error());
         refuse({static_cast<Errc>(failed->code), std::move(failed->why)});
     } else if (requests_) {
-        if (frame.kind == PmixKind::finalized) ++finalized_;
+        if (frame.kind == PmixKind::finalized) {
+            const auto ended = pmix_decode<PmixFinalized>(frame.payload);
+            if (!ended) return std::unexpected(ended.error());
+            ++finalized_;
+            for (Connection* const connection : connections_)
+                connection->finalized |= connection->client == ended->rank;
+        }
         return requests_->take(frame);
     }
     return {};

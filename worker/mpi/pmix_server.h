@@ -85,6 +85,7 @@ private:
 
     asio::awaitable<void> accept_loop();
     asio::awaitable<void> serve(tcp::socket socket);
+    bool is_second(Connection& newcomer);
     void rank_hung_up(const std::shared_ptr<Connection>& connection);
     asio::awaitable<void> pass_on(std::shared_ptr<Connection> connection, bool to_server);
     Result<void> start_process(bool shared_memory);
@@ -122,6 +123,7 @@ private:
     std::size_t finalized_ = 0;  ///< ranks whose connections are still to end
     std::deque<std::weak_ptr<Connection>> ended_well_;  ///< libpmix does not know yet
     bool told_of_strangers_ = false;
+    bool told_of_second_ = false;  ///< in this generation
     TaskGroup tasks_;
 };
 

@@ -8,11 +8,13 @@
      types       values of all types that can be published, with and without waiting
      publish     rank 0 publishes late, what the last rank has been waiting for
      again       PMIx_Init and PMIx_Finalize, twice
+     starts      runs a command of the shell's, argv[2], and then does as in "values"
      leaves      rank 0 ends without PMIx_Finalize, the others are in a fence; these end with 3 */
 #include <pmix.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static pmix_proc_t me, all;
@@ -231,6 +233,12 @@ int main(int argc, char** argv) {
     if (!strcmp(test, "again")) {
         MUST(PMIx_Finalize(NULL, 0));
         init();
+    }
+    if (!strcmp(test, "starts")) {
+        const int status = system(argv[2]);
+        printf("command: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128);
+        fflush(stdout);
+        values(true);
     }
     if (!strcmp(test, "leaves")) {
         if (me.rank == 0) _exit(0);

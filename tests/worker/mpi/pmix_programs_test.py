@@ -63,6 +63,10 @@ def pmix_clients():
             options=options, lacks=["ERROR"])
     run("a program that is not the rank's own process", [2],
         ["sh", "-c", f"{CLIENT} values & wait $!"], has=["^ok values"])
+    # Else it would take the place of the rank that has started it, which still uses PMIx.
+    client("starts", [2], f"{CLIENT} again",
+           has=["^command: 99", "a second program of rank [01] asks for MPI", "^ok starts"], lacks=["^ok again"])
+    client("starts", [1], f"env -u PMIX_NAMESPACE {CLIENT} again", lacks=["second program"])
     # The head ends the job before the others see the fence fail, unless that takes it 3 s.
     client("leaves", [1, 2], code=3, options=["--keep"], at_least=3.0,
            has=["^1: fence: .*LOST.CONN", "^2: fence: .*LOST.CONN", "1 ended 3"])
@@ -83,6 +87,11 @@ def open_mpi():
         has=["^publish: worked", "^lookup: worked", "^unpublish: worked",
              "^lookup again: MPI_ERR_NAME"])
     run("spawn", [1], program("spawn"), has=["^spawn: MPI_ERR_SPAWN", "MPI_Comm_spawn, which"])
+    unset = "env -u PMI_FD -u PMIX_NAMESPACE -u OMPI_MCA_schizo"
+    hello = os.path.join(OPENMPI, "hello")
+    run("a program that a rank starts", [2], program("starts", hello), has=["^command: 1", unset, "^ok after"])
+    run("one that is to be alone", [2], program("starts", f"{unset} {hello}"),
+        has=["^rank 0 of 1", "^command: 0", "^ok after"])
     run("abort", [2, 1], program("goes_wrong", "abort", "2"), code=7, has=["2 aborted 7"])
     run("killed", [2, 1], program("goes_wrong", "killed", "0"), code=137)
     run("exits", [2, 1], program("goes_wrong", "exits", "1"), code=137, has=["1 ended 0"])

@@ -247,6 +247,17 @@ TEST_CASE("a frame of PMIx without sense is an error", "[mpi][pmix]") {
     CHECK(pmix_decode_item("").error().code == Errc::invalid_input);
 }
 
+TEST_CASE("a client of PMIx tells its rank in its first message", "[mpi][pmix]") {
+    using namespace std::string_literals;
+    PmixEnvironment environment;
+    environment.nspace = "dtrun-c0ffee-1";
+    const std::string begin = "\xff\xff\xff\xff native\0\0\0\0\0\0"s;
+    CHECK(environment.client_in(begin + "dtrun-c0ffee-1\0\0\0\1\2"s + "4.2.2\0"s) == 258);
+    CHECK_FALSE(environment.client_in(begin + "dtrun-c0ffee-1\0\0\0\1"s));
+    CHECK_FALSE(environment.client_in(begin + "dtrun-c0ffee-11\0\0\0\1\2"s));
+    CHECK_FALSE(environment.client_in(""));
+}
+
 TEST_CASE("ranks are told of the server as libpmix' own launchers do", "[mpi][pmix]") {
     PmixEnvironment environment;
     environment.nspace = "dtrun-c0ffee-1";
