@@ -219,13 +219,27 @@ std::string check_build_text() {
            "Frameworks are the program's own: none is compiled in, and none is needed.\n";
 }
 
+/// As in `a : -np 1 b`, by which mpirun starts another program on the next ranks.
+bool is_next_program(const std::string& word, const std::string& next) {
+    constexpr string_view kRanks[] = {"-np", "--np", "-n", "-c"};
+    return word == ":" && std::ranges::find(kRanks, next) != std::end(kRanks);
+}
+
 Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
     auto draft = RunReader(words, run_flags(), usage_line()).read();
     if (!draft) return std::unexpected(draft.error());
     if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, run_help);
     if (const auto done = check_mpirun_options(draft->options); !done)
         return std::unexpected(done.error());
-    return finish_run(std::move(*draft), environment);
+    auto command = finish_run(std::move(*draft), environment);
+    if (!command || command->options.mpirun) return command;
+    const std::vector<std::string>& program = command->options.program;
+    if (std::ranges::adjacent_find(program, is_next_program) != program.end())
+        command->warnings.push_back(
+            fmt::format("':' and what follows it are arguments of {}: dtrun starts one program on "
+                        "all ranks; for several, start a script that chooses by $RANK",
+                        program.front()));
+    return command;
 }
 
 Result<CommandLine> parse_join(Words words, EnvironmentView environment) {

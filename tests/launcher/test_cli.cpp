@@ -34,6 +34,20 @@ TEST_CASE("the command line ends at the first word that is no option", "[launche
     CHECK(options_of(typed).program == program);
 }
 
+TEST_CASE("what mpirun would take for another program is warned of", "[launcher][cli]") {
+    const auto warnings = [](const std::string& typed) {
+        const auto command = parse_typed(typed);
+        REQUIRE(command.has_value());
+        return command->warnings;
+    };
+    CHECK(warnings("-np 1 ./a 5 : -np 1 ./b") ==
+          Words{"':' and what follows it are arguments of ./a: dtrun starts one program on all "
+                "ranks; for several, start a script that chooses by $RANK"});
+    CHECK(options_of("-np 1 ./a : -n 1 ./b").program == Words{"./a", ":", "-n", "1", "./b"});
+    for (const char* typed : {"./a :", "./a : -x", "./a -np : 2", "./a -np 1"})
+        CHECK(warnings(typed).empty());
+}
+
 TEST_CASE("VAR=VALUE words before the program are kept in order", "[launcher][cli]") {
     const Options options = options_of("-np 1 A=1 B.c-d= _E='x=y z' A=2 prog F=3");
     CHECK(show(options.assignments) == "A=1 B.c-d= _E=x=y z A=2");
