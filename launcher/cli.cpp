@@ -435,6 +435,12 @@ CommandLine text_command(CommandLine::Kind kind, std::string (*help)()) {
     return command;
 }
 
+void set_master(Options& options, const std::string& address, std::optional<int> port) {
+    if (!address.empty()) options.assignments.emplace_back("MASTER_ADDR", address);
+    if (port) options.assignments.emplace_back("MASTER_PORT", fmt::format("{}", *port));
+    if (!address.empty() || port) options.torch_store = TorchStore::rank0;
+}
+
 Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
     if (const auto done = check_conflicts(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());

@@ -138,6 +138,9 @@ Result<CommandLine> parse_deepspeed(std::span<const std::string> words,
                                     EnvironmentView environment);
 Result<CommandLine> parse_bench(std::span<const std::string> words, EnvironmentView environment);
 
+/// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then
+/// serves.
+void set_master(Options& options, const std::string& address, std::optional<int> port);
 /// What a draft of a job to run amounts to: looks for contradictions, reads --config-file.
 Result<CommandLine> finish_run(Draft draft, EnvironmentView environment);
 /// The text that --help and its like ask for.

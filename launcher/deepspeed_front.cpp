@@ -79,17 +79,6 @@ Result<void> set_hosts(Draft& draft, EnvironmentView environment,
     return set_devices(draft, environment, warnings);
 }
 
-/// The user's own address and port of torch's store, which rank 0 then serves.
-void set_master(Draft& draft) {
-    Options& options = draft.options;
-    const DeepspeedWords& words = draft.deepspeed;
-    if (!words.master_addr.empty())
-        options.assignments.emplace_back("MASTER_ADDR", words.master_addr);
-    if (words.master_port)
-        options.assignments.emplace_back("MASTER_PORT", fmt::format("{}", *words.master_port));
-    if (!options.assignments.empty()) options.torch_store = TorchStore::rank0;
-}
-
 void set_output(Draft& draft) {
     const std::string& directory = draft.deepspeed.rank_logs;
     Options& options = draft.options;
@@ -152,7 +141,7 @@ Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
     std::vector<std::string> warnings;
     if (const auto done = set_hosts(draft, environment, warnings); !done)
         return std::unexpected(done.error());
-    set_master(draft);
+    set_master(draft.options, draft.deepspeed.master_addr, draft.deepspeed.master_port);
     set_output(draft);
     draft.options.contracts.insert(draft.options.contracts.begin(), "deepspeed");
     if (draft.deepspeed.save_pid)

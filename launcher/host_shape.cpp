@@ -117,6 +117,28 @@ std::unexpected<Error> too_few(const HostShape& shape, const Shapeable& given) {
                 by_hand, instead);
 }
 
+bool means_this_machine(const std::string& name) {
+    const auto is_here = [](const std::string& text) {
+        Host host;
+        host.name = text;
+        return is_this_machine(host);
+    };
+    if (is_here(name)) return true;
+    const auto addresses = resolve(name);
+    return addresses && std::ranges::any_of(*addresses, [&](const asio::ip::address& address) {
+               return is_here(address.to_string());
+           });
+}
+
+/// The same command on every node, each of which would be content with itself: they would all run
+/// the job, and none would know of the others.
+bool is_one_of_several(const HostShape& shape, const Shapeable& given) {
+    const bool is_here = !given.named && given.allocation == nullptr;
+    const bool asks_for_more = !shape.hosts_flag.empty() && shape.hosts_max > 1;
+    return is_here && asks_for_more && !shape.meets_at.empty() &&
+           !means_this_machine(shape.meets_at);
+}
+
 Result<void> check_first(const HostShape& shape, const Shapeable& given) {
     const bool is_bystander = given.allocation != nullptr && given.allocation->is_bystander;
     if (!shape.not_first || is_bystander) return {};
@@ -140,7 +162,7 @@ void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& h
 Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const MachineFacts& here) {
     if (auto done = check_first(shape, given); !done) return std::unexpected(done.error());
     const auto count = static_cast<int>(given.hosts.size());
-    if (count < shape.hosts_min) return too_few(shape, given);
+    if (count < shape.hosts_min || is_one_of_several(shape, given)) return too_few(shape, given);
     Shaped shaped;
     if (count < shape.hosts_max && shape.hosts_max != kHostsMax)
         shaped.notes.push_back(fmt::format("{}: {}, and no more can join later", shape.hosts_flag,

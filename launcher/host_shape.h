@@ -32,6 +32,7 @@ struct HostShape {
     /// nothing.
     std::string by_hand;
     bool not_first = false;   ///< it says that this is not the first of them
+    std::string meets_at;     ///< the host at which it says that they meet; empty: none
     std::string one_command;  ///< what to write instead
 
     /// Slots are devices, as --num_gpus means them: not those of CUDA_VISIBLE_DEVICES.

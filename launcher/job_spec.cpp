@@ -180,6 +180,18 @@ Result<void> check_ranks(const Options& options, int world_size) {
     return check("--stdin", options.stdin_target.rank);
 }
 
+/// An address at which each host finds only itself.
+void warn_of_loopback(const Placement& placement, const std::vector<Options::Variable>& asked) {
+    const auto master = std::ranges::find(asked, "MASTER_ADDR", &Options::Variable::first);
+    if (placement.hosts.size() < 2 || master == asked.end()) return;
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(master->second, error);
+    if (master->second != "localhost" && (error || !address.is_loopback())) return;
+    log::warn(
+        "MASTER_ADDR={}: ranks on {} will not find rank 0 there, which is on {}; leave it out",
+        master->second, placement.hosts[1].name, placement.hosts[0].name);
+}
+
 /// What a front end has to say, and words that turn out to be without effect.
 void tell(const Options& options, const Placement& placement,
           const std::vector<Options::Variable>& asked) {
@@ -191,6 +203,7 @@ void tell(const Options& options, const Placement& placement,
     };
     if (!filter.empty() && std::ranges::none_of(placement.ranks, is_shown))
         log::warn("--local-ranks-filter: no rank has such a local rank, so none is shown");
+    warn_of_loopback(placement, asked);
     if (options.store_given.value_or(TorchStore::rank0) == TorchStore::rank0) return;
     for (const char* const name : {"MASTER_ADDR", "MASTER_PORT"}) {
         if (std::ranges::find(asked, name, &Options::Variable::first) == asked.end()) continue;

@@ -63,6 +63,7 @@ Result<void> set_endpoint(Draft& draft, string_view value) {
     if (!endpoint.empty() && (!host_ok || !port_ok))
         return fail(Errc::invalid_input, "'{}' is not HOST, HOST:PORT or [IPV6]:PORT", value);
     draft.torchrun.endpoint = endpoint;
+    draft.torchrun.endpoint_host = host;
     return {};
 }
 
@@ -130,6 +131,15 @@ Result<void> set_local_ranks(Draft& draft, string_view value) {
     return {};
 }
 
+/// 0 is any free port, as without the flag.
+Result<void> set_master_port(Draft& draft, string_view value) {
+    const auto number = whole_number(value, 0, 65'535);
+    if (!number) return std::unexpected(number.error());
+    draft.torchrun.master_port.reset();
+    if (*number > 0) draft.torchrun.master_port = *number;
+    return {};
+}
+
 template <std::optional<int> TorchrunWords::*Member, int Max>
 Result<void> set_number(Draft& draft, string_view value) {
     const auto number = whole_number(value, 0, Max);
@@ -189,10 +199,11 @@ Flags meeting_flags() {
          "with --rdzv-backend dtrun: where the daemon is (else not needed)", set_endpoint, ""},
         {"--rdzv-conf", "K=V,...", native,
          "join_timeout and timeout are --start-timeout; others have no effect", set_conf, ""},
-        {"--master-addr", "HOST", native, "accepted: dtrun chooses the address",
+        {"--master-addr", "HOST", native,
+         "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
          set_text<&TorchrunWords::master_addr>, ""},
-        {"--master-port", "PORT", native, "accepted: dtrun takes a free one",
-         set_number<&TorchrunWords::master_port, 65'535>, ""},
+        {"--master-port", "PORT", native, "MASTER_PORT, likewise (default: a free one)",
+         set_master_port, ""},
         {"--local-addr", "ADDRESS", native, "accepted: --network-interfaces chooses interfaces",
          set_text<&TorchrunWords::local_addr>, ""},
     };

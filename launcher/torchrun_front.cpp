@@ -58,6 +58,12 @@ Result<void> read_variables(Draft& draft, EnvironmentView environment) {
     return {};
 }
 
+/// Whether --master-addr and --master-port are where the ranks meet, as they are for torchrun.
+bool meets_at_master(const TorchrunWords& words) {
+    const bool is_static = words.backend.empty() || words.backend == "static";
+    return is_static && words.endpoint.empty() && !words.standalone;
+}
+
 /// Words that say where ranks meet, which dtrun needs not be told.
 std::vector<std::string> meeting_words(const TorchrunWords& words) {
     std::vector<std::string> given;
@@ -65,8 +71,9 @@ std::vector<std::string> meeting_words(const TorchrunWords& words) {
         words.backend.empty() || words.backend == "static" || words.backend == "c10d";
     if (!known) given.push_back("--rdzv-backend " + words.backend);
     if (!words.endpoint.empty()) given.emplace_back("--rdzv-endpoint");
-    if (!words.master_addr.empty()) given.emplace_back("--master-addr");
-    if (words.master_port) given.emplace_back("--master-port");
+    const bool master = meets_at_master(words);
+    if (!words.master_addr.empty() && !master) given.emplace_back("--master-addr");
+    if (words.master_port && !master) given.emplace_back("--master-port");
     if (!words.local_addr.empty()) given.emplace_back("--local-addr");
     return given;
 }
@@ -93,6 +100,7 @@ void describe_by_hand(const Draft& draft, HostShape& shape) {
     if (!words.master_addr.empty()) given.push_back("--master-addr " + words.master_addr);
     shape.by_hand = join_names(given);
     shape.not_first = words.node_rank.value_or(0) > 0;
+    shape.meets_at = words.endpoint_host.empty() ? words.master_addr : words.endpoint_host;
     const std::string nodes = words.nodes.empty() ? "" : "--nnodes " + words.nodes + " ";
     shape.one_command = fmt::format(
         "write `dtrun torchrun {}-H HOST1,HOST2,...` on one machine, which starts all nodes; or "
@@ -234,6 +242,7 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
     set_output(draft, environment);
     const bool joins = own.backend == "dtrun" && !own.standalone;
     if (!own.standalone && !joins) draft.options.run_id = own.run_id;
+    if (meets_at_master(own)) set_master(draft.options, own.master_addr, own.master_port);
     if (!joins) add_notes(own, draft.options.notes);
     if (!own.standalone && !joins) describe_by_hand(draft, draft.options.shape);
     if (own.standalone)

@@ -11,10 +11,11 @@ namespace dtrun {
 
 /// What torchrun's own flags say beyond what Options holds; empty or unset: not given.
 struct TorchrunWords {
-    std::string nodes;     ///< --nnodes as written; `shape` has the numbers
-    std::string backend;   ///< --rdzv-backend
-    std::string endpoint;  ///< --rdzv-endpoint
-    std::string run_id;    ///< --rdzv-id
+    std::string nodes;          ///< --nnodes as written; `shape` has the numbers
+    std::string backend;        ///< --rdzv-backend
+    std::string endpoint;       ///< --rdzv-endpoint
+    std::string endpoint_host;  ///< of that, without brackets
+    std::string run_id;         ///< --rdzv-id
     bool standalone = false;
     bool module = false;
     bool no_python = false;

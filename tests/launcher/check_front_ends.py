@@ -170,10 +170,27 @@ def check_warnings():
     nothing = "--local-ranks-filter: no rank has such a local rank, so none is shown"
     assert nothing in told("torchrun --plan --nproc-per-node 2 --local-ranks-filter 7")[1]
     assert told("torchrun --plan --nproc-per-node 2 --local-ranks-filter 1,7") == (0, "")
-    code, text = told("torchrun --plan --nnodes 2 --master-addr h")
+    code, text = told("torchrun --plan --nnodes 2 --master-addr h --local-addr a")
     assert code == 200 and "--nnodes 2 (and --master-addr h)" in text and "no effect" not in text, text
-    code, text = told("torchrun --plan --master-addr h")
-    assert code == 0 and "--master-addr has no effect" in text, text
+    # On every node the same, and each would be content with itself.
+    code, text = told("torchrun --plan --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 192.0.2.1:29400")
+    assert code == 200 and "--nnodes 1:2 (and --rdzv-endpoint 192.0.2.1:29400), but no hosts" in text, text
+    assert told("torchrun --plan --nnodes 1:2 --rdzv-endpoint localhost:29400")[0] == 0
+    code, text = told("torchrun --plan --local-addr a")
+    assert code == 0 and "--local-addr has no effect" in text, text
+    lost = "MASTER_ADDR=localhost: ranks on s2 will not find rank 0 there, which is on s1"
+    assert lost in told("torchrun --plan -H s1,s2 --master-addr localhost --master-port 29501")[1]
+    assert told("torchrun --plan --nproc-per-node 2 --master-addr localhost --master-port 29501") == (0, "")
+    assert told("torchrun --plan -H s1,s2 --master-addr s1 --master-port 29501") == (0, "")
+
+
+def check_master():
+    """A program that meets at the address it was told to has rank 0 serve there."""
+    done = subprocess.run(
+        [DTRUN, "torchrun", "--nproc-per-node", "2", "--master-addr", "localhost", "--master-port", "29501", "--no-python",
+         "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_USE_AGENT_STORE"],
+        capture_output=True, text=True, timeout=60, env=VARIABLES)
+    assert done.stdout.splitlines() == ["localhost 29501 False"] * 2, done
 
 
 def check_devices():
@@ -194,6 +211,7 @@ def check_devices():
 def main():
     check_hosts()
     check_warnings()
+    check_master()
     check_devices()
     with tempfile.TemporaryDirectory() as folder:
         check_names(folder)

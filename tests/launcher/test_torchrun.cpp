@@ -199,6 +199,9 @@ TEST_CASE("Words about the meeting are accepted with one note", "[launcher][torc
     CHECK(torch_warnings("--rdzv-endpoint h:29400 t.py") ==
           Words{"--rdzv-endpoint has no effect: dtrun brings the ranks together itself, on an "
                 "address and a free port of its own choice"});
+    CHECK(torch_warnings("--local-addr h --rdzv-backend c10d t.py") ==
+          Words{"--local-addr has no effect: dtrun brings the ranks together itself, on an address "
+                "and a free port of its own choice"});
     CHECK(torch_warnings("--master-addr h --master-port 1 --rdzv-backend etcd t.py") ==
           Words{"--rdzv-backend etcd, --master-addr and --master-port have no effect: dtrun brings "
                 "the ranks together itself, on an address and a free port of its own choice"});
@@ -208,6 +211,28 @@ TEST_CASE("Words about the meeting are accepted with one note", "[launcher][torc
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGUSR1 t.py").empty());
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGALRM t.py") ==
           Words{"--signals-to-handle: dtrun does not forward SIGALRM"});
+}
+
+TEST_CASE(
+    "--master-addr and --master-port are where rank 0 serves, where torchrun would meet there",
+    "[launcher][torchrun]") {
+    const auto [typed, assignments] = GENERATE(table<std::string, std::string>({
+        {"", ""},
+        {"--master-addr h --master-port 1234", "MASTER_ADDR=h MASTER_PORT=1234"},
+        {"--master-port 1234", "MASTER_PORT=1234"},
+        {"--master_addr=h --rdzv-backend static", "MASTER_ADDR=h"},
+        {"--master-addr h --master-port 0", "MASTER_ADDR=h"},
+        {"--master-port 0", ""},
+        {"--master-addr h --master-port 1 --rdzv-backend c10d", ""},
+        {"--master-addr h --master-port 1 --rdzv-endpoint h:2", ""},
+        {"--master-addr h --master-port 1 --standalone", ""},
+        {"--master-addr h --master-port 1 --rdzv-backend dtrun --rdzv-id x", ""},
+    }));
+    CAPTURE(typed);
+    const Options options = torch_options(typed + " t.py");
+    CHECK(show(options.assignments) == assignments);
+    CHECK(options.torch_store == (assignments.empty() ? TorchStore::agent : TorchStore::rank0));
+    if (!assignments.empty()) CHECK(torch_warnings(typed + " t.py").empty());
 }
 
 TEST_CASE("--rdzv-backend dtrun is one node of a daemon's job", "[launcher][torchrun]") {
@@ -324,11 +349,11 @@ TEST_CASE("torchrun's mistakes are answered with what would be right", "[launche
 
 TEST_CASE("Words without effect are told once the hosts are found, not before an error of theirs",
           "[launcher][torchrun]") {
-    const auto command = parse_typed("torchrun --nnodes 2 --master-addr h t.py");
+    const auto command = parse_typed("torchrun --nnodes 2 --local-addr h t.py");
     REQUIRE(command.has_value());
     CHECK(command->warnings.empty());
     REQUIRE(command->options.notes.size() == 1);
-    CHECK(command->options.notes[0].starts_with("--master-addr has no effect"));
+    CHECK(command->options.notes[0].starts_with("--local-addr has no effect"));
 }
 
 TEST_CASE("What says that the command runs on every node is kept for the hosts",
@@ -341,6 +366,10 @@ TEST_CASE("What says that the command runs on every node is kept for the hosts",
     CHECK_THAT(second.one_command,
                Contains("dtrun torchrun --nnodes 2 -H HOST1,HOST2,...") && Contains("dtrun serve"));
     CHECK(torch_options("--standalone --node-rank 1 t.py").shape.not_first == false);
+    CHECK(torch_options("--rdzv-endpoint h:1 --master-addr g t.py").shape.meets_at == "h");
+    CHECK(torch_options("--rdzv-endpoint [fe80::1]:1 t.py").shape.meets_at == "fe80::1");
+    CHECK(torch_options("--master-addr g t.py").shape.meets_at == "g");
+    CHECK(torch_options("--standalone --master-addr g t.py").shape.meets_at.empty());
 }
 
 TEST_CASE("The help of torchrun and deepspeed fits 80 columns", "[launcher][torchrun][deepspeed]") {

@@ -125,6 +125,32 @@ TEST_CASE("The first hosts are taken, and too few are an error", "[launcher][tor
           "--nnodes 3:3: Slurm has given this job 2: n1 and n2");
 }
 
+TEST_CASE("An elastic command of several nodes is no job of this machine alone",
+          "[launcher][torchrun]") {
+    HostShape shape = nodes(1, 2);
+    shape.by_hand = "--rdzv-endpoint 192.0.2.1:29400";
+    shape.meets_at = "192.0.2.1";
+    const char* const refused =
+        "--nnodes 1:2 (and --rdzv-endpoint 192.0.2.1:29400), but no hosts are named, so there is "
+        "this machine only; name them";
+    CHECK(placed(shape, this_machine(shape)) == refused);
+    CHECK(placed(shape, named("s1,s2")) == "s1:0 s2:0");
+    CHECK(placed(shape, named("s1")) == "s1:0");
+    const Allocation allocation = slurm({{}});
+    CHECK(placed(shape, {allocation.hosts, &allocation}) == "n1:0");
+    for (const std::string& here :
+         {std::string("localhost"), std::string("127.0.0.1"), std::string("::1"), host_name()}) {
+        shape.meets_at = here;
+        CHECK(placed(shape, this_machine(shape)) == "localhost:0");
+    }
+    HostShape one = nodes(1, 1);
+    one.meets_at = "192.0.2.1";
+    CHECK(placed(one, this_machine(one)) == "localhost:0");
+    HostShape unsaid;
+    unsaid.meets_at = "192.0.2.1";
+    CHECK(placed(unsaid, this_machine(unsaid)) == "localhost:0");
+}
+
 TEST_CASE("The same command on another node is an error, but not of a step's other tasks",
           "[launcher][torchrun]") {
     HostShape shape = nodes(2, 2);
