@@ -5,6 +5,7 @@
 #include "launcher/exit_code.h"
 #include "launcher/output_layout.h"
 #include "launcher/report.h"
+#include "launcher/torch_error.h"
 #include "rendezvous/relayed.h"
 
 #include <sys/resource.h>
@@ -495,6 +496,10 @@ int Head::finish() {
     return_credits();
     for (const std::string& failure : failures_) output_->message("dtrun: " + failure + "\n");
     output_->message(failure_report(outcome, spec_, tail));
+    const std::string& error_file = spec_.options.error_file;
+    if (outcome.first && !error_file.empty())
+        if (const auto left = leave_torch_error(error_file, *outcome.first); !left)
+            output_->message("dtrun: " + left.error().message + "\n");
     log::set_sink(nullptr, nullptr);
     output_->stop(
         after(hurry_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2'000)));

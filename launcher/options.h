@@ -169,6 +169,10 @@ struct Options {
 
     std::vector<std::string> notes;  ///< for the user once it is known where ranks run, each a line
 
+    /// Where @record of torch in our caller looks for what has ended the first rank that failed, as
+    /// torchrun leaves it: the caller's TORCHELASTIC_ERROR_FILE. Empty: nowhere.
+    std::string error_file;
+
     std::string pid_file;  ///< --save_pid: holds dtrun's process id as long as the job runs
 
     std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine

@@ -1,8 +1,13 @@
 #include "launcher/torch_error.h"
 
+#include "base/fd.h"
 #include "base/strings.h"
+#include "launcher/rank_files.h"
 
+#include <fcntl.h>
 #include <boost/json.hpp>
+#include <cerrno>
+#include <cstring>
 
 namespace dtrun {
 
@@ -25,6 +30,29 @@ std::optional<TorchError> parse_torch_error(std::string_view text) {
     if (message == nullptr || !message->is_string()) return std::nullopt;
     found.message = message->get_string();
     return found;
+}
+
+/// As ErrorHandler.dump_error_file() of torch (elastic/multiprocessing/errors/error_handler.py).
+std::optional<std::string> torch_error_for_caller(const Exited& first) {
+    if (!parse_torch_error(first.traceback)) return std::nullopt;
+    boost::json::value json = boost::json::parse(first.traceback);
+    const int code = first.signal != 0 ? -first.signal : first.code;
+    boost::json::value& message = json.get_object()["message"];
+    if (message.is_object() && code != 0) message.get_object()["errorCode"] = code;
+    return boost::json::serialize(json);
+}
+
+Result<void> leave_torch_error(const std::string& file, const Exited& first) {
+    const auto text = torch_error_for_caller(first);
+    if (!text) return {};
+    const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const int cause = errno;
+    if (!out)
+        return fail(code_of_file_error(cause), "TORCHELASTIC_ERROR_FILE={}: {}", file,
+                    strerror(cause));
+    if (auto done = write_all(out.get(), *text); !done)
+        return fail(done.error(), "TORCHELASTIC_ERROR_FILE={}", file);
+    return {};
 }
 
 }  // namespace dtrun

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "base/result.h"
+#include "rendezvous/messages.h"
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,5 +19,13 @@ struct TorchError {
 
 /// \param json  a whole error file. \return nothing for anything else
 std::optional<TorchError> parse_torch_error(std::string_view json);
+
+/// What torchrun leaves for its own caller: the file of the first rank that failed, with that rank's
+/// exit code in it, negative for a signal. \return nothing where the rank has left no such file
+std::optional<std::string> torch_error_for_caller(const Exited& first);
+
+/// That, in the file that TORCHELASTIC_ERROR_FILE of the caller names.
+/// Errc: denied, not_found, internal; the message names the file
+Result<void> leave_torch_error(const std::string& file, const Exited& first);
 
 }  // namespace dtrun

@@ -242,6 +242,8 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
     set_output(draft, environment);
     const bool joins = own.backend == "dtrun" && !own.standalone;
     if (!own.standalone && !joins) draft.options.run_id = own.run_id;
+    const auto error_file = find_variable(environment, "TORCHELASTIC_ERROR_FILE");
+    draft.options.error_file = error_file.value_or("");
     if (meets_at_master(own)) set_master(draft.options, own.master_addr, own.master_port);
     if (!joins) add_notes(own, draft.options.notes);
     if (!own.standalone && !joins) describe_by_hand(draft, draft.options.shape);

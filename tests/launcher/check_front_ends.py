@@ -193,6 +193,22 @@ def check_master():
     assert done.stdout.splitlines() == ["localhost 29501 False"] * 2, done
 
 
+def check_error_file(folder):
+    """What @record leaves in the first rank that fails is there for @record around torchrun, too."""
+    mine = f"{folder}/error.json"
+    rank = """[ $RANK = 1 ] || exec sleep 60
+        printf '{"message": {"message": "ValueError: boom"}}' > $TORCHELASTIC_ERROR_FILE; exit 3"""
+    command = [DTRUN, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", rank]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                          env={**VARIABLES, "TORCHELASTIC_ERROR_FILE": mine})
+    assert done.returncode == 3, done
+    with open(mine) as file:
+        assert json.load(file) == {"message": {"message": "ValueError: boom", "errorCode": 3}}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                          env={**VARIABLES, "TORCHELASTIC_ERROR_FILE": f"{folder}/no/error.json"})
+    assert done.returncode == 3 and f"TORCHELASTIC_ERROR_FILE={folder}/no/error.json: No such file" in done.stderr, done
+
+
 def check_devices():
     """Ranks have the devices of the slots that were chosen, not those that are merely inherited."""
     def devices(words):
@@ -215,6 +231,7 @@ def main():
     check_devices()
     with tempfile.TemporaryDirectory() as folder:
         check_names(folder)
+        check_error_file(folder)
     if not os.access(PYTHON, os.X_OK):
         skip(f"{PYTHON} is not there")
     hostfile = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"dtrun-front-ends-{os.getpid()}")

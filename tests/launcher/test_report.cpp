@@ -1,5 +1,6 @@
 #include "launcher/rank_set.h"
 #include "launcher/report.h"
+#include "launcher/torch_error.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -89,6 +90,24 @@ TEST_CASE("an exception that standard error ends with is not shown twice", "[rep
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK_THAT(failure_report(outcome, sample_spec(), tail), !Catch::Contains("its exception"));
+}
+
+TEST_CASE("what @record has left goes on to the caller with the rank's exit code", "[report]") {
+    Exited first;
+    first.code = 3;
+    first.traceback = R"({"message": {"message": "ValueError: boom", "errorCode": 0, )"
+                      R"("extraInfo": {"timestamp": "1"}}})";
+    CHECK(
+        torch_error_for_caller(first) ==
+        R"({"message":{"message":"ValueError: boom","errorCode":3,"extraInfo":{"timestamp":"1"}}})");
+    first.signal = SIGTERM;
+    CHECK_THAT(*torch_error_for_caller(first), Catch::Contains(R"("errorCode":-15)"));
+    first.traceback = R"({"message": "boom"})";
+    CHECK(torch_error_for_caller(first) == R"({"message":"boom"})");
+    for (const char* text : {"", "[]", R"({"message": {"message)"}) {
+        first.traceback = text;
+        CHECK_FALSE(torch_error_for_caller(first).has_value());
+    }
 }
 
 TEST_CASE("the report tells a signal by name, and memory when the kernel says so", "[report]") {
