@@ -4,6 +4,7 @@
 #include "rendezvous/contracts.h"
 
 #include <fmt/format.h>
+#include <strings.h>
 #include <algorithm>
 #include <charconv>
 
@@ -54,8 +55,15 @@ void add_dtrun(Making& make) {
                 {"DTRUN_SOCKET", make.facts.rank_socket}});
 }
 
-/// What hvd.init() reads (Horovod 0.28, common/gloo/gloo_context.cc and utils/env_parser.cc).
-void add_horovod(Making& make) {
+/// Horovod's controller is MPI, which knows everybody's place (utils/env_parser.cc compares like
+/// this). Programs, as its own tests, take HOROVOD_RANK for the sign that it is Gloo.
+bool horovod_asks_mpi(const Environment& user) {
+    const auto controller = user.find("HOROVOD_CONTROLLER");
+    return controller != user.end() && ::strcasecmp(controller->second.c_str(), "mpi") == 0;
+}
+
+/// By what Horovod's ranks find each other with Gloo.
+void add_horovod_places(Making& make) {
     make.fixed({{"HOROVOD_HOSTNAME", make.facts.host_name},
                 {"HOROVOD_RANK", make.rank()},
                 {"HOROVOD_SIZE", make.size()},
@@ -66,6 +74,11 @@ void add_horovod(Making& make) {
     if (make.facts.horovod_port != 0)
         make.fixed({{"HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"},
                     {"HOROVOD_GLOO_RENDEZVOUS_PORT", text(make.facts.horovod_port)}});
+}
+
+/// What hvd.init() reads (Horovod 0.28, common/gloo/gloo_context.cc and utils/env_parser.cc).
+void add_horovod(Making& make) {
+    if (!horovod_asks_mpi(make.user)) add_horovod_places(make);
     make.fallback({{"HOROVOD_CONTROLLER", "gloo"},
                    {"HOROVOD_CPU_OPERATIONS", "gloo"},
                    {"PYTHONUNBUFFERED", "1"}});

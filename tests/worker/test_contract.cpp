@@ -126,6 +126,18 @@ TEST_CASE("what the user may know better is only a default", "[contract]") {
                                                          {"OMP_NUM_THREADS", "1"}});
 }
 
+TEST_CASE("Horovod that is to use MPI finds no signs of Gloo", "[contract][mpi]") {
+    for (const char* mpi : {"mpi", "MPI"})
+        for (const auto& [name, value] :
+             all_of(sample(default_facts(), {{"HOROVOD_CONTROLLER", mpi}}))) {
+            INFO(name);
+            CHECK((!name.starts_with("HOROVOD_") || name == "HOROVOD_GLOO_IFACE" ||
+                   name == "HOROVOD_CONTROLLER" || name == "HOROVOD_CPU_OPERATIONS"));
+        }
+    CHECK(
+        all_of(sample(default_facts(), {{"HOROVOD_CONTROLLER", "gloo"}})).contains("HOROVOD_RANK"));
+}
+
 TEST_CASE("a rank that may use MPI finds the agent's servers", "[contract][mpi]") {
     ContractFacts facts = default_facts();
     facts.mpi.pmix = {{"PMIX_RANK", "5"}, {"PMIX_NAMESPACE", "dtrun-1"}};

@@ -8,7 +8,7 @@ import sys
 import time
 
 how, wrong = sys.argv[1], int(sys.argv[2])
-rank = int(os.environ["HOROVOD_RANK"])
+rank = int(os.environ["DTRUN_RANK"])
 
 
 def tell(what):
