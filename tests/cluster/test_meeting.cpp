@@ -174,11 +174,16 @@ TEST_CASE("ranks that start again read on where the others have stopped", "[clus
 
 TEST_CASE("Ctrl-C while ranks start again ends the job", "[cluster][meeting]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    // Ranks that take their time to end keep the restart going.
+    // Ranks that take their time to end keep the restart going. Rank 0 fails once the others have said
+    // what they do on TERM; before that, TERM would end them and the restart would be over.
     Running job = cluster.start_dtrun({"-H", "s1:1,s2:1,s3:1", "--max-restarts", "1", "--grace",
                                        "30", "sh", "-c",
-                                       "[ $RANK = 1 ] && exit 7; trap 'echo got it' TERM; "
+                                       "[ $RANK = 0 ] && { read line; exit 7; }; "
+                                       "trap 'echo got it' TERM; echo rank $RANK waits; "
                                        "while :; do sleep 0.1; done"});
+    REQUIRE(job.wait_for_output("rank 1 waits"));
+    REQUIRE(job.wait_for_output("rank 2 waits"));
+    job.write_stdin("fail\n");
     REQUIRE(job.wait_for_output("got it"));
     job.signal(SIGINT);
     job.signal(SIGINT);
