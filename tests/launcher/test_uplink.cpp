@@ -20,30 +20,62 @@ struct Events final : UplinkEvents {
     std::string said;
 };
 
-/// A daemon that goes away, somebody else who has its port meanwhile, and the daemon again.
-asio::awaitable<bool> serve_with_a_gap(tcp::acceptor& acceptor, Secret secret, Uplink& uplink) {
-    const auto executor = co_await asio::this_coro::executor;
-    TaskGroup member(executor);
-    member.spawn(uplink.run(Enter{}));
-    const SecretOf secret_of = [secret](const JobId&) { return std::optional(secret); };
-    const Deadline deadline = after(std::chrono::seconds(5));
-    {
-        tcp::socket daemon = co_await acceptor.async_accept(asio::use_awaitable);
-        const auto known = co_await authenticate_client(daemon, secret_of, false, deadline);
-        CHECK(known.has_value());
+/// The daemon at its port.
+struct FakeDaemon {
+    FakeDaemon() : acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0)) {}
+
+    DaemonTarget target() const {
+        DaemonTarget target;
+        target.addresses = {"127.0.0.1"};
+        target.port = acceptor.local_endpoint().port();
+        target.credentials = {random_job_id(), secret};
+        return target;
     }
+    /// The next connection, as far as the handshake.
+    asio::awaitable<tcp::socket> accept() {
+        tcp::socket socket = co_await acceptor.async_accept(asio::use_awaitable);
+        const SecretOf secret_of = [this](const JobId&) { return std::optional(secret); };
+        const Deadline deadline = after(std::chrono::seconds(5));
+        const auto known = co_await authenticate_client(socket, secret_of, false, deadline);
+        CHECK(known.has_value());
+        co_return socket;
+    }
+
+    asio::io_context io;
+    tcp::acceptor acceptor;
+    const Secret secret = Secret::random();
+};
+
+asio::awaitable<void> end_job(tcp::socket& socket) {
+    const Bytes stop = encode(Stop{15, 0, "that is all"});
+    const auto buffer = asio::buffer(stop);
+    co_await asio::async_write(socket, buffer, use_tuple);
+}
+
+/// A daemon that goes away, somebody else who has its port meanwhile, and the daemon again.
+asio::awaitable<bool> serve_with_a_gap(FakeDaemon& daemon, Uplink& uplink) {
+    TaskGroup member(daemon.io.get_executor());
+    member.spawn(uplink.run(Enter{}));
+    { const tcp::socket first = co_await daemon.accept(); }
     for (const std::size_t bytes : {40, 0}) {
-        tcp::socket squatter = co_await acceptor.async_accept(asio::use_awaitable);
+        tcp::socket squatter = co_await daemon.acceptor.async_accept(asio::use_awaitable);
         const std::string nonsense(bytes, 'x');
         const auto buffer = asio::buffer(nonsense);
         co_await asio::async_write(squatter, buffer, use_tuple);
     }
-    tcp::socket daemon = co_await acceptor.async_accept(asio::use_awaitable);
-    const auto known = co_await authenticate_client(daemon, secret_of, false, deadline);
-    CHECK(known.has_value());
-    const Bytes stop = encode(Stop{15, 0, "that is all"});
-    const auto buffer = asio::buffer(stop);
-    co_await asio::async_write(daemon, buffer, use_tuple);
+    tcp::socket again = co_await daemon.accept();
+    co_await end_job(again);
+    co_await member.join();
+    co_return true;
+}
+
+/// A daemon that says nothing over its first connection, which stays open.
+asio::awaitable<bool> serve_after_silence(FakeDaemon& daemon, Uplink& uplink) {
+    TaskGroup member(daemon.io.get_executor());
+    member.spawn(uplink.run(Enter{}));
+    const tcp::socket silent = co_await daemon.accept();
+    tcp::socket again = co_await daemon.accept();
+    co_await end_job(again);
     co_await member.join();
     co_return true;
 }
@@ -51,16 +83,22 @@ asio::awaitable<bool> serve_with_a_gap(tcp::acceptor& acceptor, Secret secret, U
 }  // namespace
 
 TEST_CASE("who takes a daemon's port while it is away does not end its jobs", "[uplink]") {
-    asio::io_context io;
-    tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
-    const Secret secret = Secret::random();
-    DaemonTarget target;
-    target.addresses = {"127.0.0.1"};
-    target.port = acceptor.local_endpoint().port();
-    target.credentials = {random_job_id(), secret};
+    FakeDaemon daemon;
     Events events;
-    Uplink uplink(io.get_executor(), target, {}, events);
-    run_to_end(io, serve_with_a_gap(acceptor, secret, uplink));
+    Uplink uplink(daemon.io.get_executor(), daemon.target(), {}, events);
+    run_to_end(daemon.io, serve_with_a_gap(daemon, uplink));
+    CHECK(events.said == "stopped: that is all");
+    CHECK(events.connections == 2);
+}
+
+TEST_CASE("a member connects again to a daemon that says nothing while its machine answers",
+          "[uplink]") {
+    FakeDaemon daemon;
+    Events events;
+    UplinkOptions options;
+    options.heartbeat_timeout = std::chrono::milliseconds(200);
+    Uplink uplink(daemon.io.get_executor(), daemon.target(), options, events);
+    run_to_end(daemon.io, serve_after_silence(daemon, uplink));
     CHECK(events.said == "stopped: that is all");
     CHECK(events.connections == 2);
 }
