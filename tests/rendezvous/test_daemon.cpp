@@ -5,10 +5,10 @@
 #include "rendezvous/msgpack.h"
 #include "rendezvous/request.h"
 #include "rendezvous/served_job.h"
+#include "tests/rendezvous/slow_disk.h"
 #include "tests/support/temp_dir.h"
 
 #include <sqlite3.h>
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -108,48 +108,6 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
 }
 
 namespace {
-
-/// SQLite's own file system, but that syncs wait while `busy`, and nothing can be written while `full`.
-class SlowDisk {
-public:
-    SlowDisk() : vfs_(*sqlite3_vfs_find(nullptr)) {
-        real_ = sqlite3_vfs_find(nullptr);
-        vfs_.zName = "slow";
-        vfs_.xOpen = open;
-        sqlite3_vfs_register(&vfs_, 1);
-    }
-    ~SlowDisk() {
-        sqlite3_vfs_register(real_, 1);
-        sqlite3_vfs_unregister(&vfs_);
-    }
-    static inline std::atomic<bool> busy = false;
-    static inline std::atomic<bool> full = false;
-
-private:
-    static int open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out) {
-        const int result = real_->xOpen(real_, name, file, flags, out);
-        // Others have other methods, and the log is what a commit writes and syncs.
-        if (result != SQLITE_OK || (flags & SQLITE_OPEN_WAL) == 0) return result;
-        methods_ = *file->pMethods;
-        sync_ = methods_.xSync;
-        write_ = methods_.xWrite;
-        methods_.xSync = [](sqlite3_file* f, int how) {
-            while (busy) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            return sync_(f, how);
-        };
-        methods_.xWrite = [](sqlite3_file* f, const void* bytes, int count, sqlite3_int64 at) {
-            return full ? SQLITE_FULL : write_(f, bytes, count, at);
-        };
-        file->pMethods = &methods_;
-        return result;
-    }
-
-    sqlite3_vfs vfs_;
-    static inline sqlite3_vfs* real_ = nullptr;
-    static inline sqlite3_io_methods methods_{};
-    static inline int (*sync_)(sqlite3_file*, int) = nullptr;
-    static inline int (*write_)(sqlite3_file*, const void*, int, sqlite3_int64) = nullptr;
-};
 
 /// A job of which a daemon keeps nothing, and what it says.
 struct Job {

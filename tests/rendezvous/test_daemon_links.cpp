@@ -1,0 +1,132 @@
+// A whole daemon, and members that speak to it over loopback.
+
+#include "rendezvous/client.h"
+#include "rendezvous/daemon.h"
+#include "rendezvous/job_key.h"
+#include "rendezvous/msgpack.h"
+#include "rendezvous/request.h"
+#include "tests/rendezvous/slow_disk.h"
+#include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+namespace dtrun {
+namespace {
+
+Bytes set_arguments(std::string_view key, std::string_view value) {
+    Bytes bytes;
+    PackWriter out(bytes);
+    out.array(3), out.uint(0), out.bin(key), out.bin(value);
+    return bytes;
+}
+
+struct Fixture {
+    explicit Fixture(DaemonOptions options) : daemon(io.get_executor(), std::move(options)) {
+        if (auto done = daemon.restore(); !done) FAIL(done.error().message);
+        port = daemon.listen({"127.0.0.1"}, 0).value();
+    }
+    static DaemonOptions options(const Secret& secret, std::string state = {}) {
+        DaemonOptions options;
+        options.secret = secret;
+        options.heartbeat_timeout = std::chrono::milliseconds(200);
+        options.state_directory = std::move(state);
+        return options;
+    }
+    /// Somebody who looks into the job's store, and says nothing by itself.
+    asio::awaitable<std::shared_ptr<Link>> enter(const Secret& secret) {
+        const JobId job = job_id_of("job");
+        const Credentials credentials{job, job_secret_of(secret, job)};
+        const std::vector<std::string> here{"127.0.0.1"};
+        const Deadline limit = after(std::chrono::seconds(5));
+        auto connection = co_await connect_to_server(here, port, credentials, limit);
+        REQUIRE(connection.has_value());
+        auto link = std::make_shared<Link>(std::move(*connection));
+        Enter enter;
+        enter.member = ++last_member;
+        enter.job_name = "job";
+        link->send(encode(enter));
+        co_return link;
+    }
+
+    asio::io_context io;
+    Daemon daemon;
+    std::uint16_t port = 0;
+    MemberId last_member = 0;
+};
+
+/// The type of the next frame; nothing: the connection has ended.
+asio::awaitable<std::optional<FrameType>> next_frame(Link& link) {
+    for (;;) {
+        const auto frame = link.next();
+        if (!frame) co_return std::nullopt;
+        if (*frame) co_return (*frame)->type;
+        const auto received = co_await link.receive();
+        if (!received) co_return std::nullopt;
+    }
+}
+
+asio::awaitable<bool> write_to_a_slow_disk(Fixture& it, const Secret& secret) {
+    const auto link = co_await it.enter(secret);
+    SlowDisk::busy = true;
+    link->send(encode_request({5, 1, 0, Op::set}, set_arguments("key", "value")));
+    for (int beats = 0; beats < 3;) {
+        const auto type = co_await next_frame(*link);
+        REQUIRE(type.has_value());
+        CHECK(*type != FrameType::reply);
+        beats += *type == FrameType::heartbeat ? 1 : 0;
+        link->send(encode(Heartbeat{}));
+    }
+    SlowDisk::busy = false;
+    std::optional<FrameType> type = FrameType::heartbeat;
+    while (type == FrameType::heartbeat) type = co_await next_frame(*link);
+    CHECK(type == FrameType::reply);
+    link->close();
+    co_await it.daemon.stop();
+    co_return true;
+}
+
+/// Reads until the daemon has closed the link.
+asio::awaitable<void> read_to_end(std::shared_ptr<Link> link, bool& ended) {
+    for (;;) {
+        const auto type = co_await next_frame(*link);
+        if (!type) break;
+    }
+    ended = true;
+}
+
+asio::awaitable<bool> be_silent_two_ways(Fixture& it, const Secret& secret) {
+    const auto stopped = co_await it.enter(secret);
+    const auto silent = co_await it.enter(secret);
+    stopped->send(encode(SignalRanks{SIGTSTP}));
+    bool stopped_ended = false, silent_ended = false;
+    TaskGroup readers(it.io.get_executor());
+    readers.spawn(read_to_end(stopped, stopped_ended));
+    co_await read_to_end(silent, silent_ended);
+    CHECK_FALSE(stopped_ended);
+    // Now it runs again, as far as the daemon knows, and its silence counts.
+    stopped->send(encode(SignalRanks{SIGCONT}));
+    co_await readers.join();
+    CHECK(stopped_ended);
+    co_await it.daemon.stop();
+    co_return true;
+}
+
+}  // namespace
+
+TEST_CASE("a daemon whose disk is slow answers later, and its heartbeats go on", "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    const Secret secret = Secret::random();
+    Fixture it(Fixture::options(secret, directory.path() + "/state"));
+    run_to_end(it.io, write_to_a_slow_disk(it, secret));
+}
+
+TEST_CASE("a daemon gives up who is silent, but not who was stopped by its user", "[daemon]") {
+    const Secret secret = Secret::random();
+    Fixture it(Fixture::options(secret));
+    run_to_end(it.io, be_silent_two_ways(it, secret));
+}
+
+}  // namespace dtrun
