@@ -1,3 +1,5 @@
+#include "rendezvous/client.h"
+#include "rendezvous/relayed.h"
 #include "rendezvous/request.h"
 #include "tests/support/loop.h"
 #include "worker/ports.h"
@@ -6,6 +8,8 @@
 
 namespace dtrun {
 namespace {
+
+constexpr std::chrono::seconds kPatience{5};
 
 /// An agent's ports with a head at the other end of a TCP connection, and ranks that connect.
 class Agent {
@@ -27,6 +31,8 @@ public:
         to_head_->close();
         head_->close();
         for (auto& link : ranks_) link->close();
+        for (auto& link : agents_) link->close();
+        tasks_->stop();
         io_.restart();
         io_.run_for(std::chrono::seconds(1));
     }
@@ -56,6 +62,33 @@ public:
         return link;
     }
 
+    /// Agents that connect through this one, by host; they say only that they join.
+    void connect_agents(std::initializer_list<std::uint32_t> hosts) {
+        const Credentials credentials{random_job_id(), Secret::random()};
+        const std::uint16_t port = ports_->open_for_agents(credentials, {"127.0.0.1"}).value();
+        for (const std::uint32_t host : hosts) {
+            auto connection = run_to_end(
+                io_, connect_to_server({"127.0.0.1"}, port, credentials, after(kPatience)));
+            REQUIRE(connection.has_value());
+            agents_.push_back(std::make_unique<Link>(std::move(*connection)));
+            Join join;
+            join.host = host;
+            agents_.back()->send(encode(join));
+            CHECK(next_of(FrameType::relayed).first == FrameType::relayed);
+        }
+    }
+    /// Has heartbeats sent, and silent agents given up, until the end.
+    void beat(Pulse& pulse) {
+        tasks_->spawn(pulse.run([this, &pulse] { ports_->beat(pulse); }));
+    }
+
+    /// The next frame of a type that comes to the head.
+    std::pair<FrameType, std::string> next_of(FrameType type) {
+        for (;;) {
+            auto frame = next(head());
+            if (frame.first == type || frame.first == FrameType{}) return frame;
+        }
+    }
     /// The next frame that comes over a link; type 0 if it ended.
     std::pair<FrameType, std::string> next(Link& link) {
         for (;;) {
@@ -84,7 +117,7 @@ private:
     std::pair<tcp::socket, tcp::socket> sockets_;
     std::unique_ptr<Link> to_head_, head_;
     std::unique_ptr<Ports> ports_;
-    std::vector<std::unique_ptr<Link>> ranks_;
+    std::vector<std::unique_ptr<Link>> ranks_, agents_;
     std::unique_ptr<TaskGroup> tasks_;
     std::string name_;
 };
@@ -190,6 +223,18 @@ TEST_CASE("a fence of a host's ranks goes up as one frame", "[ports]") {
     CHECK(sum->entries.size() == 2);
     agent.head().send(encode(Fenced{1, "f", 0, true, "", sum->entries}));
     for (Link* link : {&one, &two}) CHECK(agent.next(*link).first == FrameType::fenced);
+}
+
+TEST_CASE("an agent that starts its ranks is given up later than one whose ranks run", "[ports]") {
+    asio::io_context io;
+    Pulse pulse(io.get_executor(), std::chrono::milliseconds(200));
+    Agent agent(io);
+    agent.connect_agents({1, 2});
+    const Bytes assign = encode(Assign{});
+    agent.head().send(FrameType::relayed, encode_relayed(1, FrameType::assign, payload_of(assign)));
+    agent.beat(pulse);
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 2);
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 1);
 }
 
 }  // namespace dtrun
