@@ -36,27 +36,13 @@ std::string_view program() {
     return {dtrun_pmix_program_begin, dtrun_pmix_program_end};
 }
 
-Result<Fd> written(Fd file, const std::string& where) {
-    if (!file) return fail(Errc::denied, "{}: {}", where, strerror(errno));
-    if (auto done = write_all(file.get(), program()); !done) return fail(done.error(), "{}", where);
-    return file;
-}
-
-/// Where a policy forbids to execute what is in memory, a file does it.
-Result<Fd> program_in_memory() {
+/// Empty where a policy forbids to execute what is in memory.
+Fd program_in_memory() {
     constexpr unsigned executable = 0x10;  // MFD_EXEC; what older kernels do anyway
     int fd = ::memfd_create("dtrun-pmix", MFD_CLOEXEC | executable);
     if (fd < 0 && errno == EINVAL) fd = ::memfd_create("dtrun-pmix", MFD_CLOEXEC);
-    return written(Fd(fd), "memfd_create");
-}
-
-Result<Fd> program_in_file(const std::string& directory) {
-    const std::string path = directory + "/dtrun-pmix";
-    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
-    if (auto file = written(Fd(::open(path.c_str(), flags, 0700)), path); !file) return file;
-    // Not for writing, or it could not be executed.
-    Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) return fail(Errc::denied, "{}: {}", path, strerror(errno));
+    Fd file(fd);
+    if (file && !write_all(file.get(), program())) file.reset();
     return file;
 }
 
@@ -88,10 +74,33 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 /// Made before the fork: after it, only async-signal-safe calls.
 struct ChildPlan {
     pid_t parent;
-    int program, socket, null, output, status;
+    int program, socket, null, output;
+    const char* file;  ///< where the program is written if it cannot be executed in memory
     char** argv;
     char** env;
+    std::string_view failure;  ///< what to say if it can be executed nowhere, a PmixFailed
 };
+
+/// \return whether all of it was written
+bool write_whole(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+    return true;
+}
+
+/// \return a descriptor to execute, or -1
+int program_in_file(const char* path) {
+    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    const int file = ::open(path, flags, 0700);
+    if (file < 0) return -1;
+    const bool whole = write_whole(file, program());
+    ::close(file);  // what is open for writing cannot be executed
+    return whole ? ::open(path, O_RDONLY | O_CLOEXEC) : -1;
+}
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
     ::setsid();
@@ -104,27 +113,17 @@ struct ChildPlan {
     // Out of the way of the numbers that they are to have.
     const int socket = ::fcntl(plan.socket, F_DUPFD_CLOEXEC, 10);
     const int output = ::fcntl(plan.output, F_DUPFD_CLOEXEC, 10);
-    const int program = ::fcntl(plan.program, F_DUPFD_CLOEXEC, 10);
-    const int status = ::fcntl(plan.status, F_DUPFD_CLOEXEC, 10);
+    const int in_memory = ::fcntl(plan.program, F_DUPFD_CLOEXEC, 10);
     ::dup2(plan.null, 0);
     ::dup2(output, 1);
     ::dup2(output, 2);
     ::dup2(socket, kSocketOfChild);
     ::close_range(kSocketOfChild + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-    ::syscall(SYS_execveat, program, "", plan.argv, plan.env, AT_EMPTY_PATH);
-    const int cause = errno;
-    if (::write(status, &cause, sizeof cause) < 0) ::_exit(125);
+    ::syscall(SYS_execveat, in_memory, "", plan.argv, plan.env, AT_EMPTY_PATH);
+    const int in_file = program_in_file(plan.file);
+    ::syscall(SYS_execveat, in_file, "", plan.argv, plan.env, AT_EMPTY_PATH);
+    write_whole(kSocketOfChild, plan.failure);
     ::_exit(126);
-}
-
-/// \return 0, or errno of what kept it from being executed
-int exec_result(Fd& status) {
-    int cause = 0;
-    ssize_t size = 0;
-    do {
-        size = ::read(status.get(), &cause, sizeof cause);
-    } while (size < 0 && errno == EINTR);
-    return size == sizeof cause ? cause : 0;
 }
 
 std::string ended_how(const Fd& pidfd) {
@@ -140,58 +139,41 @@ std::string ended_how(const Fd& pidfd) {
     return fmt::format("was ended by signal {} ({})", info.si_status, strsignal(info.si_status));
 }
 
-struct Started {
-    pid_t pid = 0;
-    Fd socket, output;
-    int cause = 0;  ///< errno: it was not executed
-};
+}  // namespace
 
-Result<Started> run(const Fd& file, const PmixProcess::Options& options) {
+/// The child finds out where it can be executed, and says so itself: that may take as long as a file
+/// system or a busy machine likes, and nobody here waits for it.
+Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor executor,
+                                                        const Options& options) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        return fail(Errc::internal, "socketpair: {}", strerror(errno));
+        return fail(Errc::internal, "PMIx: socketpair: {}", strerror(errno));
     Fd ours(ends[0]);
     const Fd theirs(ends[1]);
     auto output = make_pipe();
-    auto status = make_pipe();
+    if (!output) return fail(output.error(), "PMIx");
     const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    for (const auto* made : {&output, &status})
-        if (!*made) return std::unexpected(made->error());
+    const Fd in_memory = program_in_memory();
+    const std::string file = options.directory + "/dtrun-pmix";
+    const Bytes failure = pmix_encode(PmixFailed{
+        static_cast<std::uint8_t>(Errc::denied),
+        fmt::format(
+            "PMIx needs a program of its own, which can be executed neither in memory nor in "
+            "{} (--mpi mpirun does without)",
+            options.directory)});
     const std::vector<std::string> words{"dtrun-pmix", fmt::format("{}", kSocketOfChild),
                                          options.directory, options.host_name, options.library};
     const std::vector<std::string> variables = environment(options);
     auto argv = pointers(words);
     auto env = pointers(variables);
-    const ChildPlan plan{::getpid(),          file.get(),          theirs.get(), null.get(),
-                         output->write.get(), status->write.get(), argv.data(),  env.data()};
+    const ChildPlan plan{::getpid(),  in_memory.get(),     theirs.get(),
+                         null.get(),  output->write.get(), file.c_str(),
+                         argv.data(), env.data(),          failure};
     const pid_t pid = ::fork();
-    if (pid < 0) return fail(Errc::internal, "fork: {}", strerror(errno));
+    if (pid < 0) return fail(Errc::internal, "PMIx: fork: {}", strerror(errno));
     if (pid == 0) run_child(plan);
-    status->write.reset();
-    const int cause = exec_result(status->read);
-    return Started{pid, std::move(ours), std::move(output->read), cause};
-}
-
-}  // namespace
-
-Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor executor,
-                                                        const Options& options) {
-    auto file = program_in_memory();
-    Result<Started> started = fail(Errc::denied, "");
-    if (file) started = run(*file, options);
-    if (!file || (started && started->cause != 0)) {
-        file = program_in_file(options.directory);
-        if (!file) return fail(file.error(), "PMIx");
-        started = run(*file, options);
-    }
-    if (!started) return fail(started.error(), "PMIx");
-    if (started->cause != 0)
-        return fail(Errc::denied,
-                    "PMIx needs a program of its own, which can be executed neither in memory nor "
-                    "in {}: {} (--mpi mpirun does without)",
-                    options.directory, strerror(started->cause));
-    return std::shared_ptr<PmixProcess>(new PmixProcess(
-        executor, started->pid, std::move(started->socket), std::move(started->output)));
+    return std::shared_ptr<PmixProcess>(
+        new PmixProcess(executor, pid, std::move(ours), std::move(output->read)));
 }
 
 PmixProcess::PmixProcess(asio::any_io_executor executor, pid_t pid, Fd socket, Fd output)

@@ -28,7 +28,8 @@ public:
         /// Job data are offered in shared memory, not only over sockets.
         bool shared_memory = true;
     };
-    /// Errc: internal, denied
+    /// Returns before it has executed anything. If it cannot, the next frame is a PmixFailed.
+    /// Errc: internal
     static Result<std::shared_ptr<PmixProcess>> start(asio::any_io_executor executor,
                                                       const Options& options);
 
