@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +45,11 @@ void close_on_exec(int fd);
 
 /// Both ends close-on-exec and blocking. Errc: internal (out of descriptors)
 Result<Pipe> make_pipe();
+
+/// How many descriptors this process may have open: the soft limit.
+std::uint64_t descriptor_limit();
+/// Raises that limit to `wanted`, or as far as the hard one lets. Programs that we start inherit it.
+void raise_descriptor_limit(std::uint64_t wanted);
 
 /// Writes everything to a blocking descriptor. Errc: closed (EPIPE), internal
 Result<void> write_all(int fd, std::string_view bytes);

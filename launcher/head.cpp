@@ -8,7 +8,6 @@
 #include "launcher/torch_error.h"
 #include "rendezvous/relayed.h"
 
-#include <sys/resource.h>
 #include <algorithm>
 #include <csignal>
 
@@ -19,6 +18,8 @@ namespace {
 constexpr std::chrono::milliseconds kImpatience{1'500};
 /// From Ctrl-Z until we stop: for the news of it to leave.
 constexpr std::chrono::milliseconds kSuspendDelay{50};
+constexpr std::uint64_t kDescriptorsOfHost = 6;
+constexpr std::uint64_t kDescriptors = 600;  // all others
 
 /// A host is the member whose id is its index and one.
 MembershipOptions membership_options(const JobSpec& spec) {
@@ -58,17 +59,6 @@ std::vector<std::string> host_names(const JobSpec& spec) {
     std::vector<std::string> names;
     for (const JobHost& host : spec.hosts) names.push_back(host.host.name);
     return names;
-}
-
-/// Room for what each host takes, when the soft limit has none. Only then: ranks on this machine
-/// inherit it.
-void raise_descriptor_limit(std::size_t hosts) {
-    constexpr rlim_t kForHost = 6, kForUs = 600;
-    rlimit limit{};
-    const rlim_t wanted = hosts * kForHost + kForUs;
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = std::min(limit.rlim_max, wanted);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 bool is_ignored(int signal) {
@@ -113,7 +103,7 @@ Head::Head(asio::io_context& io, const JobSpec& spec)
 Head::~Head() = default;
 
 Result<void> Head::prepare() {
-    raise_descriptor_limit(hosts_.size());
+    raise_descriptor_limit(kDescriptors + hosts_.size() * kDescriptorsOfHost);
     auto agent = find_agent();
     if (!agent) return std::unexpected(agent.error());
     agent_file_ = std::move(*agent);

@@ -7,7 +7,6 @@
 #include "launcher/exit_code.h"
 #include "rendezvous/daemon.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,13 +18,7 @@ namespace dtrun {
 namespace {
 
 constexpr int kFirstPassedFd = 3;  // sd_listen_fds(3)
-
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-}
+constexpr std::uint64_t kDescriptors = 1u << 20;
 
 /// Tells systemd, if it has asked to be told (sd_notify(3)).
 void notify(EnvironmentView environment, std::string_view state) {
@@ -99,7 +92,7 @@ int run_serve(const ServeOptions& options, EnvironmentView environment) {
         log::error("{}", secret.error().message);
         return kExitUsage;
     }
-    raise_descriptor_limit();
+    raise_descriptor_limit(kDescriptors);
     asio::io_context io(1);
     DaemonOptions daemon_options;
     daemon_options.secret = *secret;

@@ -24,6 +24,10 @@ constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 constexpr std::chrono::milliseconds kWaitWorthTelling{1'000};
 constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::size_t kWaitsMax = 10'000;  // that are told of
+/// Pipes and connections to ours of the rank itself, of torch's and Horovod's stores and of MPI, and of
+/// processes that the rank starts.
+constexpr std::uint64_t kDescriptorsOfRank = 16;
+constexpr std::uint64_t kDescriptors = 600;  // all others
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
@@ -392,6 +396,7 @@ void Agent::forget_start() {
 asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
     started_ = {generation, {}};
     not_started_ = assign_.ranks.size();
+    raise_descriptor_limit(kDescriptors + not_started_ * kDescriptorsOfRank);
     std::vector<MpiService::Offer> offers;  // with what ranks inherit
     std::vector<Supervisor::Request> requests;
     for (const RankSlot& slot : assign_.ranks) {
@@ -468,7 +473,8 @@ RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot, const
         preflight_.directory,
         wants_input(slot.rank),
         mpi.pmi_fd,
-        mpi.mpich};  // it spins
+        mpi.mpich,  // it spins
+        descriptor_limit_};
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;

@@ -102,6 +102,8 @@ private:
     asio::posix::stream_descriptor lifeline_;
     Bootstrap bootstrap_;
     Preflight preflight_;
+    const std::uint64_t descriptor_limit_ =
+        descriptor_limit();  ///< of ranks: as it was given to us
     ContractFacts facts_;
     std::string interface_;  ///< over which the head was reached
     ReservedPorts reserved_ports_;

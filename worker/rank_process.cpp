@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <array>
@@ -31,6 +32,7 @@ struct ChildPlan {
     pid_t parent;
     int in, out, err, status, inherited;
     bool own_session;
+    rlimit descriptors;
     const char* directory;
     const char* path;
     char** argv;
@@ -57,6 +59,7 @@ struct ChildPlan {
     // Whatever else there is, also what was accepted a moment ago and has no such mark yet.
     ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     if (plan.inherited > 2) ::fcntl(plan.inherited, F_SETFD, 0);
+    ::setrlimit(RLIMIT_NOFILE, &plan.descriptors);
     if (::chdir(plan.directory) != 0) child_fails(plan, 1);
     ::execve(plan.path, plan.argv, plan.env);
     // A script without "#!" is the shell's, as execvp has it.
@@ -102,13 +105,17 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
 
     std::vector<std::string> shell_words{"/bin/sh", command.path};
     shell_words.insert(shell_words.end(), command.argv.begin() + 1, command.argv.end());
+    rlimit descriptors{};
+    ::getrlimit(RLIMIT_NOFILE, &descriptors);
+    if (command.descriptor_limit != 0) descriptors.rlim_cur = command.descriptor_limit;
     auto argv = pointers(command.argv);
     auto env = pointers(command.env);
     auto shell_argv = pointers(shell_words);
-    const ChildPlan plan{
-        ::getpid(),           in.read.get(),     out->write.get(),    err->write.get(),
-        status->write.get(),  command.inherited, command.own_session, command.directory.c_str(),
-        command.path.c_str(), argv.data(),       env.data(),          shell_argv.data()};
+    const ChildPlan plan{::getpid(),           in.read.get(),       out->write.get(),
+                         err->write.get(),     status->write.get(), command.inherited,
+                         command.own_session,  descriptors,         command.directory.c_str(),
+                         command.path.c_str(), argv.data(),         env.data(),
+                         shell_argv.data()};
     // What the child is sent before it has made signals its own must not run our handlers there.
     sigset_t all, before;
     sigfillset(&all);

@@ -4,6 +4,7 @@
 #include "base/result.h"
 
 #include <sys/types.h>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct RankCommand {
     /// Linux shares out processors by session. Ranks that wait by yielding have to be in one, ours, to
     /// yield to each other; those that wait by spinning are not to be in ours.
     bool own_session = false;
+    /// The soft limit of descriptors that it gets, at most ours; 0: ours.
+    std::uint64_t descriptor_limit = 0;
 };
 
 /// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.

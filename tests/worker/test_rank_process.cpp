@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,6 +64,27 @@ TEST_CASE("a rank gets no descriptor but its standard streams, whatever is open 
     REQUIRE(exec_result(*rank).has_value());
     CHECK(read_all(rank->out.get()) == "0\n1\n2\n3\n");  // the last is the directory
     CHECK(WEXITSTATUS(wait_for(rank->pid)) == 0);
+}
+
+TEST_CASE("a rank may open as many files as its user allows, though its agent may open more",
+          "[rank_process]") {
+    const std::uint64_t before = descriptor_limit();
+    REQUIRE(before > 100);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 100;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    raise_descriptor_limit(50);
+    CHECK(descriptor_limit() == 100);
+    raise_descriptor_limit(before);
+    CHECK(descriptor_limit() == before);
+    RankCommand command{"/bin/sh", {"sh", "-c", "ulimit -n"}, {}, "/"};
+    command.descriptor_limit = 100;
+    auto rank = spawn_rank(command);
+    REQUIRE(rank.has_value());
+    REQUIRE(exec_result(*rank).has_value());
+    CHECK(read_all(rank->out.get()) == "100\n");
+    wait_for(rank->pid);
 }
 
 TEST_CASE("a rank is the leader of its own process group, with default signals", "[rank_process]") {

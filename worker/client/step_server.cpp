@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <algorithm>
 #include <array>
@@ -70,13 +69,10 @@ PrivateFd listen_at(std::uint16_t port) {
 /// Every rank has a connection to us. Takes more descriptors than usual only if they are needed.
 /// Failures: internal
 Outcome<void> allow_descriptors(std::uint32_t ranks) {
-    const rlim_t needed = ranks + kDescriptorsOfOthers;
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return failure(DTRUN_INTERNAL, "getrlimit");
-    if (limit.rlim_cur >= needed) return {};
-    const rlim_t most = limit.rlim_max;
-    limit.rlim_cur = std::min(needed, most);
-    if (most < needed || ::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    const std::uint64_t needed = ranks + kDescriptorsOfOthers;
+    raise_descriptor_limit(needed);
+    const std::uint64_t most = descriptor_limit();
+    if (most < needed)
         return failure(DTRUN_INTERNAL,
                        "rank 0 needs {} descriptors to serve {} ranks, and may have {} at most "
                        "(ulimit -Hn)",

@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
@@ -19,6 +18,9 @@
 
 namespace dtrun {
 namespace {
+
+/// Two for each rank that connects, and those of libpmix.
+constexpr std::uint64_t kDescriptors = 1u << 20;
 
 /// Leaves without running what libraries have left to run at an end: nothing of libpmix outlives the
 /// process but files, and these are the agent's to remove.
@@ -98,15 +100,6 @@ private:
     std::array<char, 64 << 10> bytes_{};
 };
 
-/// Two descriptors for each rank that connects, and those of libpmix.
-void allow_many_descriptors() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    constexpr rlim_t kEnough = 1u << 20;
-    limit.rlim_cur = std::min(limit.rlim_max, kEnough);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 /// Before libpmix makes threads: they inherit it. Whom the agent ends it ends by SIGKILL.
 void block_signals() {
     sigset_t all;
@@ -124,6 +117,6 @@ int main(int argc, char** argv) {
     if (argc != 5) return 2;
     ::prctl(PR_SET_NAME, "dtrun-pmix");
     block_signals();
-    allow_many_descriptors();
+    raise_descriptor_limit(kDescriptors);
     Program(std::atoi(argv[1]), argv[2], argv[3], argv[4]).run();
 }
