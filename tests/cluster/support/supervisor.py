@@ -29,6 +29,19 @@ def cgroup_base():
         return None
 
 
+def scheduler_base():
+    """Our own directory among the cgroups of processors (v1) if children can be made in it, else None."""
+    try:
+        own = next(f[2] for f in (l.split(":") for l in read("/proc/self/cgroup").splitlines())
+                   if "cpu" in f[1].split(","))
+        point = next(f[1] for f in map(str.split, read("/proc/mounts").splitlines())
+                     if f[2] == "cgroup" and "cpu" in f[3].split(","))
+        base = os.path.normpath(point + own)
+        return base if os.access(base, os.W_OK) else None
+    except (StopIteration, OSError):
+        return None
+
+
 def remove_cgroup(path):
     for directory, _, _ in os.walk(path, topdown=False):
         wait_until(lambda d=directory: not os.path.isdir(d) or try_rmdir(d), 5)
@@ -69,8 +82,18 @@ class Supervisor:
             self.cgroup = f"{base}/dtrun-cluster-{os.getpid()}"
             write(self.file("cgroup"), self.cgroup)
             os.mkdir(self.cgroup)
+        self.share_processors()
         self.start_switch()
         self.boot_hosts(self.hosts)
+
+    def share_processors(self):
+        """One group of the scheduler for all hosts. Else Linux shares processors out by session: an
+        agent that wakes up apart from its ranks waits for seconds behind those of all other hosts."""
+        if base := scheduler_base():
+            group = f"{base}/dtrun-cluster-{os.getpid()}"
+            write(self.file("scheduler_group"), group)
+            os.mkdir(group)
+            write(f"{group}/cgroup.procs", "0")
 
     def make_keys(self):
         targets = [self.file("id_ed25519")] + [host.file("key") for host in self.hosts]
@@ -383,6 +406,10 @@ class Supervisor:
 
 
 def remove_state(state):
+    if os.path.exists(f"{state}/scheduler_group"):
+        group = read(f"{state}/scheduler_group")
+        write(f"{os.path.dirname(group)}/cgroup.procs", "0")  # in case that we are in it
+        remove_cgroup(group)
     if os.path.exists(f"{state}/cgroup"):
         remove_cgroup(read(f"{state}/cgroup"))
     shutil.rmtree(state, ignore_errors=True)
