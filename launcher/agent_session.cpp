@@ -38,6 +38,10 @@ Result<void> AgentSession::handle(const FrameView& frame) {
     if (!host_)
         return fail(Errc::invalid_input, "frame of type {} before join",
                     static_cast<int>(frame.type));
+    if (frame.type == FrameType::heartbeat) {
+        const auto heartbeat = decode<Heartbeat>(frame.payload);
+        if (heartbeat) link_.set_peer_busy(heartbeat->busy);
+    }
     if (is_exchanged(frame.type)) return events_.agent_exchanged(*this, frame);
     if (frame.type == FrameType::relayed) return handle_relayed(frame.payload);
     if (frame.type == FrameType::relay_lost)

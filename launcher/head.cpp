@@ -212,7 +212,6 @@ void Head::start_ranks() {
 }
 
 void Head::assign(std::uint32_t host, const Assign& assign) {
-    hosts_[host].starts_ranks = true;
     send(host, encode(assign));
 }
 
@@ -255,10 +254,7 @@ void Head::beat() {
     for (const auto& [port, session] : ports_) {
         session->link().send(frame);
         if (!session->host()) continue;
-        // Its new ranks take all processors at once: while its machine answers it is only busy.
-        const bool busy = hosts_[*session->host()].starts_ranks;
-        const auto silence =
-            busy ? pulse_.lost_with_machine(session->link()) : pulse_.lost(session->link());
+        const auto silence = pulse_.lost(session->link());
         if (silence) silent.emplace_back(session, *silence);
     }
     for (const auto& [session, silence] : silent) give_up(*session, describe_silence(silence));
@@ -270,7 +266,6 @@ void Head::give_up(AgentSession& session, const std::string& why) {
 }
 
 void Head::agent_started(std::uint32_t host, const Started& started) {
-    hosts_[host].starts_ranks = false;
     for (const RankPid& rank : started.ranks) hosts_[host].ranks[rank.pid] = rank.rank;
     for (const RankPid& rank : started.ranks)
         log::info("rank {} runs on {} as pid {}", rank.rank, spec_.hosts[host].host.name, rank.pid);

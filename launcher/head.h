@@ -61,7 +61,6 @@ private:
         std::uint16_t relay_port = 0;                 ///< there
         const char* phase = "waiting for its turn";
         bool done = false;
-        bool starts_ranks = false;  ///< it was told to, and has not said that they run
     };
 
     /// How far a node of a step has come, until its agent has joined.

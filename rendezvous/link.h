@@ -86,6 +86,9 @@ public:
     /// The peer is about to be stopped for as long as somebody likes, or runs again: full buffers are no
     /// reason to end the connection meanwhile. That its machine is gone may take minutes to be noticed.
     void set_peer_stopped(bool stopped);
+    /// Whether the peer may not get a processor for seconds, as it has said.
+    void set_peer_busy(bool busy) { peer_busy_ = busy; }
+    bool peer_is_busy() const { return peer_busy_; }
     /// Whether the peer's machine still says that it got what we send; false if that is not TCP.
     /// To be asked only where something is sent every half second.
     bool machine_answers();
@@ -137,6 +140,7 @@ private:
     Bytes sealed_;             ///< encrypted bytes of which the end of a record is missing
     std::deque<Item> queue_;
     std::size_t queued_bytes_ = 0;
+    bool peer_busy_ = false;
     std::size_t unasked_bytes_ = 0;  ///< of these, that the peer has not asked for
     std::uint64_t taken_bytes_ = 0;  ///< by the peer, ever
     Deadline last_taken_{};

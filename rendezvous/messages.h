@@ -544,10 +544,14 @@ struct Heartbeat {
     std::uint32_t reporting = 0;  ///< ranks below that count steps
     RankProgress slowest;         ///< of these
     std::uint64_t fastest_step = 0;
+    /// The sender may not get a processor for seconds: its silence means little while its machine
+    /// answers. From agents.
+    bool busy = false;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("reporting", m.reporting), f("slowest", m.slowest), f("fastest_step", m.fastest_step);
+        f("busy", m.busy);
     }
     static constexpr FrameType kType = FrameType::heartbeat;
 };

@@ -28,8 +28,10 @@ public:
     /// \param timeouts  how many of them it is granted
     std::optional<std::chrono::milliseconds> lost(Deadline last_heard, int timeouts = 1) const;
     /// The same for the peer of a link; to be asked at every beat. Twice the time if its machine is
-    /// there and the network between us is bad: TCP's repetitions come later and later.
+    /// there and the network between us is bad: TCP's repetitions come later and later. As
+    /// lost_with_machine() if the peer has said that it is busy.
     std::optional<std::chrono::milliseconds> lost(Link& link) const {
+        if (link.peer_is_busy()) return lost_with_machine(link);
         return lost(link.last_heard(), link.loses_packets() ? 2 : 1);
     }
     /// The same for a peer whose end would close the link: while its machine answers it is starved,

@@ -139,11 +139,18 @@ Result<Welcome> Agent::welcome(const Hello& hello) const {
 }
 
 void Agent::beat() {
+    load_.sample(Clock::now());
+    say_alive();
     ports_->beat(*pulse_);
     say_who_waits(kWaitWorthTelling);
     if (head_stopped_) return;
     const auto silence = pulse_->lost_with_machine(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
+}
+
+/// New ranks take all processors at once, for long after they have been started.
+void Agent::say_alive() {
+    ports_->say_alive(starting_ || load_.is_high(Clock::now()));
 }
 
 /// Often nobody, or the same as before: then there is nothing to say.
@@ -357,6 +364,7 @@ Result<void> Agent::on_assign(std::string_view payload) {
     ports_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
     starting_ = assign_.generation;
+    say_alive();
     tasks_.spawn(start_when_ready());
     return {};
 }
@@ -374,6 +382,8 @@ asio::awaitable<void> Agent::start_when_ready() {
 void Agent::all_started() {
     starting_.reset();
     link_->send(encode(started_));
+    load_.sample(Clock::now());
+    say_alive();
     for (const auto& [type, payload] : std::exchange(deferred_, {})) {
         const auto handled = handle({type, payload});
         if (!handled) return leave(handled.error().message);

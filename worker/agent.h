@@ -11,6 +11,7 @@
 #include "worker/error_files.h"
 #include "worker/foreign_stores.h"
 #include "worker/input_feed.h"
+#include "worker/machine_load.h"
 #include "worker/mpi/mpi_service.h"
 #include "worker/output_pump.h"
 #include "worker/ports.h"
@@ -80,6 +81,7 @@ private:
     void ranks_paused(std::uint64_t next_generation);
     void say_paused();
     void beat();
+    void say_alive();
     void rank_exited(const Exited& exited);
     RankCommand command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi);
     asio::awaitable<void> start_when_ready();
@@ -115,6 +117,7 @@ private:
     std::vector<RankWait> waits_said_;  ///< the last time
     unsigned probes_ = 0;
     std::unique_ptr<Pulse> pulse_;
+    MachineLoad load_;
     Assign assign_;                          ///< of the current generation
     std::optional<std::uint64_t> starting_;  ///< this generation, whose ranks do not all run yet
     std::size_t not_started_ = 0;            ///< of them

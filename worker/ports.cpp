@@ -197,9 +197,12 @@ Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
 }
 
 Result<void> Ports::from_agent(Port& port, const FrameView& frame) {
+    if (frame.type == FrameType::heartbeat) {
+        const auto heartbeat = decode<Heartbeat>(frame.payload);
+        if (heartbeat) port.link.set_peer_busy(heartbeat->busy);
+    }
     if (is_exchanged(frame.type)) return relay_.from_port(port.id, frame, {});
     head_.send_soon(FrameType::relayed, encode_relayed(*port.host, frame.type, frame.payload));
-    if (frame.type == FrameType::started) port.starts_ranks = false;
     if (frame.type == FrameType::done) {
         forget_agent(port);
         port.link.close();  // it waits for this
@@ -225,21 +228,23 @@ Result<void> Ports::from_head(const FrameView& frame) {
     if (!inner) return std::unexpected(inner.error());
     const auto agent = agents_.find(inner->host);
     if (agent == agents_.end()) return {};
-    if (inner->frame.type == FrameType::assign) ports_.at(agent->second)->starts_ranks = true;
     to_port(agent->second, inner->frame.type, inner->frame.payload);
     return {};
 }
 
+void Ports::say_alive(bool busy) {
+    Heartbeat heartbeat = relay_.summary();
+    heartbeat.busy = busy;
+    const Bytes up = encode(heartbeat);
+    to_root(FrameType::heartbeat, payload_of(up));
+}
+
 void Ports::beat(const Pulse& pulse) {
-    const Bytes up = encode(relay_.summary());
-    to_root(FrameType::heartbeat, std::string_view(up).substr(FrameHeader::kBytes));
     const Bytes down = encode(Heartbeat{});
     for (const auto& [host, id] : std::map(agents_)) {
         Port& port = *ports_.at(id);
         to_port(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
-        // As the head does: its new ranks take all processors at once.
-        const auto silence =
-            port.starts_ranks ? pulse.lost_with_machine(port.link) : pulse.lost(port.link);
+        const auto silence = pulse.lost(port.link);
         if (!silence) continue;
         agent_lost(port, describe_silence(*silence));
         port.link.close();

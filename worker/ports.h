@@ -47,7 +47,10 @@ public:
     Relay& relay() { return relay_; }
     /// A frame of the head that is_exchanged(), or is relayed. Errc: invalid_input
     Result<void> from_head(const FrameView& frame);
-    /// Heartbeats to everybody; agents that are silent are lost.
+    /// A heartbeat to the head.
+    /// \param busy  we may not get a processor for seconds
+    void say_alive(bool busy);
+    /// Heartbeats to the agents behind this one; those that are silent are lost.
     void beat(const Pulse& pulse);
     bool has_agents() const { return !agents_.empty(); }
 
@@ -64,8 +67,7 @@ private:
         pid_t pid = 0;                      ///< of a rank's process
         std::optional<std::uint32_t> host;  ///< of an agent that has joined
         bool is_agent = false;
-        bool starts_ranks = false;  ///< the agent was told to, and has not said that they run
-        bool greeted = false;       ///< its first frame has come
+        bool greeted = false;  ///< its first frame has come
     };
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;

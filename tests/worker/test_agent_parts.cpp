@@ -2,6 +2,7 @@
 
 #include "tests/support/loop.h"
 #include "worker/error_files.h"
+#include "worker/machine_load.h"
 #include "worker/probe.h"
 #include "worker/rank_macros.h"
 #include "worker/reserved_ports.h"
@@ -23,6 +24,21 @@ TEST_CASE("each rank's numbers replace the names in its arguments", "[agent]") {
     CHECK(replace_macros(argv, assign, slot) == std::vector<std::string>{"prog", "--local_rank=1",
                                                                          "13/16", "3-4",
                                                                          "${HOME} $rank ${ran"});
+}
+
+TEST_CASE("a machine is busy for some time after much ran, or we did not", "[agent]") {
+    CHECK(runnable_threads("0.42 0.35 0.30 37/512 12345\n") == 37);
+    CHECK(runnable_threads("") == 0);
+    CHECK(runnable_threads("0.42 0.35 0.30 /") == 0);
+    MachineLoad load;
+    const Deadline start = Clock::now();
+    const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
+    CHECK_FALSE(load.is_high(start));
+    load.sample(start);
+    load.sample(at(4'000));  // it should have come after 500
+    CHECK(load.is_high(at(5'900)));
+    load.sample(at(4'500));
+    CHECK(load.is_high(at(5'900)));
 }
 
 TEST_CASE("what a rank writes into its error file is there after it, once", "[agent]") {

@@ -1,5 +1,4 @@
 #include "rendezvous/client.h"
-#include "rendezvous/relayed.h"
 #include "rendezvous/request.h"
 #include "tests/support/loop.h"
 #include "worker/ports.h"
@@ -77,6 +76,7 @@ public:
             CHECK(next_of(FrameType::relayed).first == FrameType::relayed);
         }
     }
+    Link& agent_below(std::size_t index) { return *agents_.at(index); }
     /// Has heartbeats sent, and silent agents given up, until the end.
     void beat(Pulse& pulse) {
         tasks_->spawn(pulse.run([this, &pulse] { ports_->beat(pulse); }));
@@ -225,13 +225,14 @@ TEST_CASE("a fence of a host's ranks goes up as one frame", "[ports]") {
     for (Link* link : {&one, &two}) CHECK(agent.next(*link).first == FrameType::fenced);
 }
 
-TEST_CASE("an agent that starts its ranks is given up later than one whose ranks run", "[ports]") {
+TEST_CASE("an agent that has said that it is busy is given up later than others", "[ports]") {
     asio::io_context io;
     Pulse pulse(io.get_executor(), std::chrono::milliseconds(200));
     Agent agent(io);
     agent.connect_agents({1, 2});
-    const Bytes assign = encode(Assign{});
-    agent.head().send(FrameType::relayed, encode_relayed(1, FrameType::assign, payload_of(assign)));
+    Heartbeat busy;
+    busy.busy = true;
+    agent.agent_below(0).send(encode(busy));
     agent.beat(pulse);
     CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 2);
     CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 1);
