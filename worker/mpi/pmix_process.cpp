@@ -81,6 +81,7 @@ struct ChildPlan {
     std::string_view failure;  ///< what to say if it can be executed nowhere, a PmixFailed
 };
 
+/// As write_all(), which allocates when it fails.
 /// \return whether all of it was written
 bool write_whole(int fd, std::string_view bytes) {
     while (!bytes.empty()) {
