@@ -1,44 +1,60 @@
+// SHA-256 comes from the few objects of libcrypto.a that need nothing but libc: OpenSSL's EVP would add
+// its providers, 4 MB of them, to every program that embeds the client library.
+
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/crypto.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
+#include <openssl/sha.h>
+#include <algorithm>
 
 namespace dtrun {
 namespace {
 
-/// OpenSSL fails here only when it has no memory or no providers: nothing a caller could do.
-void must(bool done, const char* what) {
-    if (done) return;
-    std::fprintf(stderr, "dtrun: OpenSSL: %s failed\n", what);
-    std::abort();
-}
+class Hash {
+public:
+    Hash() { SHA256_Init(&context_); }
+    Hash& add(std::span<const std::uint8_t> bytes) {
+        SHA256_Update(&context_, bytes.data(), bytes.size());
+        return *this;
+    }
+    Sha256 end() {
+        Sha256 digest;
+        SHA256_Final(digest.data(), &context_);
+        return digest;
+    }
+
+private:
+    SHA256_CTX context_{};
+};
 
 }  // namespace
 
 Sha256 sha256(std::string_view bytes) {
-    Sha256 digest;
-    must(EVP_Digest(bytes.data(), bytes.size(), digest.data(), nullptr, EVP_sha256(), nullptr) == 1,
-         "SHA-256");
-    return digest;
+    return Hash().add({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}).end();
 }
 
 Sha256 hmac_sha256(std::span<const std::uint8_t> key,
                    std::initializer_list<std::span<const std::uint8_t>> parts) {
-    std::vector<std::uint8_t> message;
-    for (const auto part : parts) message.insert(message.end(), part.begin(), part.end());
-    Sha256 mac;
-    must(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), message.data(),
-              message.size(), mac.data(), nullptr) != nullptr,
-         "HMAC");
-    return mac;
+    std::array<std::uint8_t, SHA256_CBLOCK> inner{};
+    if (key.size() > inner.size())
+        std::ranges::copy(Hash().add(key).end(), inner.begin());
+    else
+        std::ranges::copy(key, inner.begin());
+    std::array<std::uint8_t, SHA256_CBLOCK> outer = inner;
+    for (std::uint8_t& byte : inner) byte ^= 0x36;
+    for (std::uint8_t& byte : outer) byte ^= 0x5c;
+    Hash hash;
+    hash.add(inner);
+    for (const auto part : parts) hash.add(part);
+    return Hash().add(outer).add(hash.end()).end();
 }
 
 bool equal_constant_time(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {
-    return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+    if (a.size() != b.size()) return false;
+    unsigned difference = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) difference |= unsigned{a[i]} ^ b[i];
+    volatile unsigned result = difference;  // so that no compiler leaves the loop early
+    return result == 0;
 }
 
 }  // namespace dtrun

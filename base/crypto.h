@@ -10,10 +10,10 @@ namespace dtrun {
 
 using Sha256 = std::array<std::uint8_t, 32>;
 
-/// FIPS 180-4, by OpenSSL.
+/// FIPS 180-4.
 Sha256 sha256(std::string_view bytes);
 
-/// HMAC-SHA256 (RFC 2104) over the parts one after the other, by OpenSSL.
+/// HMAC-SHA256 (RFC 2104) over the parts one after the other.
 Sha256 hmac_sha256(std::span<const std::uint8_t> key,
                    std::initializer_list<std::span<const std::uint8_t>> parts);
 

@@ -1,10 +1,9 @@
 #pragma once
-// Precompiled once for the whole project: what nearly every file includes and what is slow to read.
-
-#include "base/asio.h"
+// Precompiled once for all code without an event loop: what nearly every file includes.
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <expected>
 #include <functional>

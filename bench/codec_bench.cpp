@@ -9,7 +9,7 @@
 // --list-tunables`), glibc's memcpy goes past the caches, too, and is faster than for smaller arrays.
 
 #include "collectives/codec/codec.h"
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 /// ours take turns, in batches; a row has the median over batches of the time of one operation, of
 /// the slowest rank, in microseconds, and how much faster ours is than Gloo's best.
 #include "collectives/group.h"
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>

@@ -7,7 +7,7 @@
 // Prints the median of the runs: wall time, and CPU time of the thread that formats.
 
 #include "base/fd.h"
-#include "launcher/output_mux.h"
+#include "launcher/output/output_mux.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

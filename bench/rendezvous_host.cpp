@@ -5,13 +5,13 @@
 // relays) and its own socket for K ranks. The code is the product's; only the ranks are missing.
 
 #include "base/log.h"
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/client.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
 #include "rendezvous/server.h"
 #include "rendezvous/tree.h"
-#include "worker/ports.h"
+#include "worker/agent/connections.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -18,22 +18,25 @@ if(CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+configure_file(${CMAKE_SOURCE_DIR}/cmake/dtrun_version.h.in ${CMAKE_BINARY_DIR}/generated/dtrun_version.h @ONLY)
+
 # What every target of the project is compiled with.
 add_library(dtrun_flags INTERFACE)
 target_compile_features(dtrun_flags INTERFACE cxx_std_23)
 target_compile_options(dtrun_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor
-                       -fno-omit-frame-pointer -fpch-preprocess)
+                       -fno-omit-frame-pointer -fpch-preprocess
+                       -ffunction-sections -fdata-sections)
 # g++ 12 sees overlaps in "..." + std::string that are not there (GCC bug 105651), and takes Asio's
 # coroutine frame allocator for a mismatch once it has inlined half of it.
 target_compile_options(dtrun_flags INTERFACE
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
 target_include_directories(dtrun_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
-# Asio is compiled once, in base/asio.cpp; everybody else sees declarations.
+# Asio is compiled once, in base/loop/asio.cpp; everybody else sees declarations.
 target_compile_definitions(dtrun_flags INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
-                           BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_VISIBILITY
-                           DTRUN_VERSION="${PROJECT_VERSION}")
+                           BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_VISIBILITY)
 target_link_libraries(dtrun_flags INTERFACE Threads::Threads)
+target_link_options(dtrun_flags INTERFACE -Wl,--as-needed)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(DTRUN_SANITIZE)
     target_compile_options(dtrun_flags INTERFACE -fsanitize=${DTRUN_SANITIZE} -fno-sanitize-recover=all)
@@ -48,16 +51,36 @@ if(DTRUN_SANITIZE)
     endif()
 endif()
 
-# dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): one folder's static library, dtrun::name.
+# Everything is compiled once, for programs and shared libraries alike; a shared library exports what its
+# version script names.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+# dtrun_precompiled(TARGET): reads what is precompiled already. Whether code has an event loop follows
+# from what it links: dtrun::loop brings Asio.
+function(dtrun_precompiled target)
+    if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
+        return()
+    endif()
+    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+endfunction()
+
+# dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): a static library, dtrun::name. With PLAIN its
+# code has no event loop, and may go into other people's processes.
 function(dtrun_library name)
-    cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+    cmake_parse_arguments(ARG "PLAIN" "" "SOURCES;DEPS" ${ARGN})
     add_library(dtrun_${name} STATIC ${ARG_SOURCES})
     add_library(dtrun::${name} ALIAS dtrun_${name})
     target_link_libraries(dtrun_${name} PUBLIC dtrun_flags ${ARG_DEPS})
     if(name STREQUAL base)
         target_precompile_headers(dtrun_base PRIVATE ${CMAKE_SOURCE_DIR}/base/precompiled.h)
-    elseif(NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
-        target_precompile_headers(dtrun_${name} REUSE_FROM dtrun_base)
+    elseif(name STREQUAL loop)
+        target_precompile_headers(dtrun_loop PRIVATE ${CMAKE_SOURCE_DIR}/base/loop/precompiled.h)
+    elseif(ARG_PLAIN)
+        dtrun_precompiled(dtrun_${name} dtrun_base)
+    else()
+        dtrun_precompiled(dtrun_${name} dtrun_loop)
     endif()
 endfunction()
 

@@ -1,6 +1,6 @@
 #include "collectives/compressed.h"
 
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 #include "collectives/segments.h"
 
 #include <algorithm>

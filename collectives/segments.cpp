@@ -1,6 +1,6 @@
 #include "collectives/segments.h"
 
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include <algorithm>
 

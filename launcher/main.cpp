@@ -1,14 +1,14 @@
 #include "base/fd.h"
 #include "base/log.h"
-#include "launcher/bench_command.h"
-#include "launcher/cli.h"
-#include "launcher/exit_code.h"
-#include "launcher/head.h"
-#include "launcher/hosts_command.h"
-#include "launcher/mpirun_run.h"
-#include "launcher/plan.h"
-#include "launcher/serve.h"
-#include "launcher/store_command.h"
+#include "lab/run/command.h"
+#include "launcher/cli/cli.h"
+#include "launcher/plan/exit_code.h"
+#include "launcher/head/head.h"
+#include "launcher/commands/hosts_command.h"
+#include "launcher/mpirun/mpirun_run.h"
+#include "launcher/commands/print_plan.h"
+#include "launcher/commands/serve.h"
+#include "launcher/commands/store_command.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,9 +1,10 @@
 #include "rendezvous/daemon.h"
 
 #include "base/log.h"
-#include "base/net.h"
+#include "base/loop/net.h"
 #include "rendezvous/job_key.h"
 
+#include <dtrun_version.h>
 #include <unistd.h>
 #include <boost/json.hpp>
 #include <csignal>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/asio.h"
-#include "base/task_group.h"
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/link.h"
 #include "rendezvous/pulse.h"
 #include "rendezvous/served_job.h"

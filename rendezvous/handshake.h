@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "base/crypto.h"
-#include "base/deadline.h"
+#include "base/loop/deadline.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "rendezvous/sealing.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "rendezvous/hub.h"
 
 namespace dtrun {

@@ -68,7 +68,7 @@ struct Bootstrap {
     bool relay = false;                          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
     std::uint32_t cpus_per_rank = 0;             ///< that a scheduler gave; 0: not known
-    std::vector<std::string> contracts;          ///< names; worker/contract.h knows them
+    std::vector<std::string> contracts;          ///< names; contracts/variables.h knows them
     std::string nodelist;                        ///< the hosts with ranks, in Slurm's notation
     std::string tasks_per_node;                  ///< and their ranks, as 4(x2),3
     TorchStore torch_store = TorchStore::agent;

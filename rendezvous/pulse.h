@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/asio.h"
-#include "base/deadline.h"
+#include "base/loop/asio.h"
+#include "base/loop/deadline.h"
 #include "rendezvous/link.h"
 
 #include <functional>

@@ -1,9 +1,9 @@
 #include "rendezvous/server.h"
 
-#include "base/accept.h"
+#include "base/loop/accept.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/net.h"
+#include "base/loop/net.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 #include "collectives/gloo/group.h"
 
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include <algorithm>
 #include <bit>

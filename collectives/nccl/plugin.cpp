@@ -1,4 +1,4 @@
-#include "collectives/nccl/nccl_group.h"
+#include "collectives/nccl/group.h"
 
 #include <cstdlib>
 #include <mutex>

@@ -1,5 +1,5 @@
 #include "collectives/mpi/interfaces.h"
-#include "collectives/oneccl/oneccl_group.h"
+#include "collectives/oneccl/group.h"
 
 namespace dtrun::collectives::oneccl {
 namespace {

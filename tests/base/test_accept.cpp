@@ -1,4 +1,4 @@
-#include "base/accept.h"
+#include "base/loop/accept.h"
 #include "base/log.h"
 #include "tests/support/loop.h"
 

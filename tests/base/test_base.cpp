@@ -2,7 +2,7 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "base/net.h"
+#include "base/loop/net.h"
 #include "base/strings.h"
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

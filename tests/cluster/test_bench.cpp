@@ -1,6 +1,6 @@
 // dtrun bench over ssh, with the real rank program: rows that are right, training, all reports, what
 // the hosts are, and what becomes of it when it is interrupted.
-#include "launcher/bench_results.h"
+#include "lab/report/results.h"
 #include "tests/cluster/support/ranks.h"
 
 #include <fmt/ranges.h>

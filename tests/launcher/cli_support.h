@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/strings.h"
-#include "launcher/cli.h"
+#include "launcher/cli/cli.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
-#include "launcher/output_mux.h"
+#include "launcher/output/output_mux.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

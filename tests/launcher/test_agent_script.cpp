@@ -2,8 +2,8 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "launcher/agent_starter.h"
-#include "launcher/slurm_step.h"
+#include "launcher/transport/agent_starter.h"
+#include "launcher/head/slurm_step.h"
 
 #include <sys/stat.h>
 #include <sys/utsname.h>

@@ -1,4 +1,4 @@
-#include "launcher/agent_starter.h"
+#include "launcher/transport/agent_starter.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

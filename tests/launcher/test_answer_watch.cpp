@@ -1,4 +1,4 @@
-#include "launcher/answer_watch.h"
+#include "launcher/head/answer_watch.h"
 
 #include <catch2/catch.hpp>
 

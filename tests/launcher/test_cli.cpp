@@ -1,7 +1,8 @@
-#include "launcher/cli.h"
-#include "launcher/line_prefix.h"
+#include "launcher/cli/cli.h"
+#include "launcher/output/line_prefix.h"
 #include "tests/launcher/cli_support.h"
 
+#include <dtrun_version.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
 

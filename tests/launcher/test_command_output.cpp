@@ -1,4 +1,4 @@
-#include "launcher/command_output.h"
+#include "launcher/plan/command_output.h"
 
 #include "base/clock.h"
 #include "base/fd.h"

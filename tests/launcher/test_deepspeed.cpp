@@ -1,5 +1,5 @@
-#include "launcher/deepspeed_env.h"
-#include "launcher/job_spec.h"
+#include "launcher/fronts/deepspeed_env.h"
+#include "launcher/plan/job_plan.h"
 #include "tests/launcher/cli_support.h"
 
 #include <unistd.h>

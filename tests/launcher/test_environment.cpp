@@ -1,5 +1,5 @@
-#include "launcher/env_file.h"
-#include "launcher/environment.h"
+#include "launcher/plan/env_file.h"
+#include "launcher/plan/environment.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 

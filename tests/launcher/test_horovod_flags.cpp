@@ -1,5 +1,5 @@
-#include "launcher/horovod_config.h"
-#include "launcher/horovod_flags.h"
+#include "launcher/cli/horovod_config.h"
+#include "launcher/cli/horovod_flags.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 

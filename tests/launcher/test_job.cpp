@@ -1,5 +1,5 @@
-#include "launcher/exit_code.h"
-#include "launcher/job.h"
+#include "launcher/plan/exit_code.h"
+#include "launcher/head/job.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

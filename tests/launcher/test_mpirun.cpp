@@ -1,6 +1,6 @@
-#include "launcher/mpirun_command.h"
-#include "launcher/mpirun_run.h"
-#include "launcher/plan.h"
+#include "launcher/mpirun/mpirun_command.h"
+#include "launcher/mpirun/mpirun_run.h"
+#include "launcher/commands/print_plan.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/output_backlog.h"
+#include "launcher/output/output_backlog.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/fd_writer.h"
+#include "launcher/output/fd_writer.h"
 #include "tests/launcher/output_support.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "launcher/rank_files.h"
+#include "launcher/output/rank_files.h"
 #include "tests/launcher/output_support.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "base/fd.h"
-#include "launcher/line_prefix.h"
-#include "launcher/output_layout.h"
+#include "launcher/output/line_prefix.h"
+#include "launcher/output/output_layout.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "launcher/line_prefix.h"
+#include "launcher/output/line_prefix.h"
 #include "tests/launcher/output_support.h"
 
 #include <cstdlib>

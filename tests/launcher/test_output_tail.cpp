@@ -1,4 +1,4 @@
-#include "launcher/line_tail.h"
+#include "launcher/output/line_tail.h"
 #include "tests/launcher/output_support.h"
 
 using namespace dtrun;

@@ -1,4 +1,4 @@
-#include "launcher/plan.h"
+#include "launcher/commands/print_plan.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/process_channel.h"
+#include "launcher/transport/process_channel.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,6 +1,6 @@
-#include "launcher/rank_set.h"
-#include "launcher/report.h"
-#include "launcher/torch_error.h"
+#include "launcher/plan/rank_set.h"
+#include "launcher/head/report.h"
+#include "launcher/head/torch_error.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

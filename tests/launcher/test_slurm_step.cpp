@@ -1,4 +1,4 @@
-#include "launcher/slurm_step.h"
+#include "launcher/head/slurm_step.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

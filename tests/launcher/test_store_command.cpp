@@ -1,4 +1,4 @@
-#include "launcher/store_command.h"
+#include "launcher/commands/store_command.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
-#include "launcher/cli_flags.h"
-#include "launcher/line_prefix.h"
+#include "launcher/cli/flags.h"
+#include "launcher/output/line_prefix.h"
 #include "tests/launcher/cli_support.h"
 
 #include <catch2/catch.hpp>

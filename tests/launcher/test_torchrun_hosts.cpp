@@ -1,8 +1,8 @@
-#include "base/net.h"
+#include "base/loop/net.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/placement.h"
-#include "launcher/host_shape.h"
-#include "launcher/machine_facts.h"
+#include "launcher/plan/host_shape.h"
+#include "launcher/plan/machine_facts.h"
 
 #include <fmt/format.h>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "launcher/uplink.h"
+#include "launcher/head/uplink.h"
 
 #include "rendezvous/messages.h"
 #include "tests/support/loop.h"

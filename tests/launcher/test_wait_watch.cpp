@@ -1,4 +1,4 @@
-#include "launcher/wait_watch.h"
+#include "launcher/head/wait_watch.h"
 
 #include <catch2/catch.hpp>
 

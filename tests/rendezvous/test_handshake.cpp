@@ -1,4 +1,4 @@
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/client.h"
 #include "rendezvous/messages.h"
 #include "rendezvous/server.h"

@@ -1,5 +1,5 @@
 #include "base/fd.h"
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/link.h"
 #include "tests/support/loop.h"
 

@@ -1,4 +1,4 @@
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/pulse.h"
 #include "rendezvous/relayed.h"
 #include "rendezvous/tree.h"

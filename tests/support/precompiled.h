@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/precompiled.h"
+#include "base/loop/precompiled.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,11 +1,11 @@
 // What an agent does before and after its ranks run: ports, addresses, arguments, error files.
 
 #include "tests/support/loop.h"
-#include "worker/error_files.h"
-#include "worker/machine_load.h"
-#include "worker/probe.h"
-#include "worker/rank_macros.h"
-#include "worker/reserved_ports.h"
+#include "worker/agent/error_files.h"
+#include "worker/agent/machine_load.h"
+#include "worker/agent/probe.h"
+#include "worker/ranks/rank_macros.h"
+#include "worker/agent/reserved_ports.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>

@@ -1,5 +1,5 @@
-#include "base/asio.h"
-#include "worker/input_feed.h"
+#include "base/loop/asio.h"
+#include "worker/ranks/input_feed.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>

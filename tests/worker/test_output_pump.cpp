@@ -1,6 +1,6 @@
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "tests/support/loop.h"
-#include "worker/output_pump.h"
+#include "worker/ranks/output_pump.h"
 
 #include <catch2/catch.hpp>
 #include <map>

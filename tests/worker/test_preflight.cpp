@@ -1,5 +1,5 @@
 #include "tests/support/temp_dir.h"
-#include "worker/preflight.h"
+#include "worker/agent/preflight.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
-#include "worker/left_behind.h"
-#include "worker/process_tree.h"
+#include "worker/ranks/left_behind.h"
+#include "worker/ranks/process_tree.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

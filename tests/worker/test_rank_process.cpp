@@ -1,5 +1,5 @@
 #include "tests/support/temp_dir.h"
-#include "worker/rank_process.h"
+#include "worker/ranks/rank_process.h"
 
 #include <fcntl.h>
 #include <poll.h>

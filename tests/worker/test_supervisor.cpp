@@ -1,8 +1,8 @@
 #include "base/fd.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
-#include "worker/process_tree.h"
-#include "worker/supervisor.h"
+#include "worker/ranks/process_tree.h"
+#include "worker/ranks/supervisor.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

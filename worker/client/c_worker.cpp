@@ -1,5 +1,6 @@
 #include "worker/client/c_worker.h"
 
+#include <dtrun_version.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "rendezvous/rank_map.h"
-#include "worker/left_behind.h"
+#include "worker/ranks/left_behind.h"
 
 #include <unistd.h>
 #include <algorithm>

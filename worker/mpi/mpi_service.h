@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "rendezvous/messages.h"
-#include "worker/contract.h"
+#include "contracts/variables.h"
 #include "worker/mpi/linked_mpi.h"
 #include "worker/mpi/pmi_server.h"
 #include "worker/mpi/pmix_server.h"

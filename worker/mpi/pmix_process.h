@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "worker/mpi/pmix_messages.h"

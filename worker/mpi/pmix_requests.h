@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/pmix_meetings.h"
 #include "worker/mpi/pmix_messages.h"

@@ -1,6 +1,6 @@
 #include "worker/stores/distant_user.h"
 
-#include "base/net.h"
+#include "base/loop/net.h"
 #include "base/strings.h"
 #include "rendezvous/msgpack.h"
 

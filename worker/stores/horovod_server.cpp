@@ -1,7 +1,7 @@
 #include "worker/stores/horovod_server.h"
 
-#include "base/accept.h"
-#include "base/deadline.h"
+#include "base/loop/accept.h"
+#include "base/loop/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "worker/stores/peer_user.h"

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "base/result.h"
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "worker/stores/horovod_rendezvous.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "worker/stores/job_store.h"
 
 #include <deque>

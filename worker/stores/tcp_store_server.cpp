@@ -1,8 +1,8 @@
 #include "worker/stores/tcp_store_server.h"
 
-#include "base/accept.h"
+#include "base/loop/accept.h"
 #include "base/log.h"
-#include "base/net.h"
+#include "base/loop/net.h"
 #include "worker/stores/peer_user.h"
 #include "worker/stores/tcp_store_names.h"
 #include "worker/stores/tcp_store_session.h"

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "base/fd.h"
 #include "base/result.h"
-#include "base/task_group.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/messages.h"
 #include "worker/stores/job_store.h"
 #include "worker/stores/peer_user.h"

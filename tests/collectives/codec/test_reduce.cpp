@@ -1,4 +1,4 @@
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include "reference.h"
 

@@ -2,7 +2,7 @@
 ///
 /// Prints "ok" and more if all went well, else what did not, and ends with 1.
 #include "collectives/group.h"
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 #include "collectives/worker_store.h"
 #include "tests/collectives/support/group_checks.h"
 

@@ -1,6 +1,6 @@
 #include "tests/collectives/nccl/fake_comm.h"
 
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include <chrono>
 #include <cstdio>

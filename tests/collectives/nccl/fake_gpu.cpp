@@ -1,6 +1,6 @@
 #include "tests/collectives/nccl/fake_gpu.h"
 
-#include "collectives/nccl/nccl_api.h"
+#include "collectives/nccl/api.h"
 
 #include <cstdio>
 #include <cstdlib>

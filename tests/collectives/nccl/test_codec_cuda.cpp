@@ -5,7 +5,7 @@
 
 #include "collectives/codec/codec.h"
 #include "collectives/nccl/codec_cuda.h"
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -8,7 +8,7 @@
 //                                      rank 1 kills itself after K times
 
 #include "collectives/codec/codec.h"
-#include "collectives/nccl/nccl_group.h"
+#include "collectives/nccl/group.h"
 #include "tests/collectives/nccl/folder_store.h"
 #include "tests/collectives/nccl/nccl_fixture.h"
 #include "tests/collectives/support/thread_ranks.h"

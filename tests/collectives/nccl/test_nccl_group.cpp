@@ -1,4 +1,4 @@
-#include "collectives/nccl/nccl_group.h"
+#include "collectives/nccl/group.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-#include "collectives/nccl/nccl_bootstrap.h"
-#include "collectives/nccl/nccl_facts.h"
-#include "collectives/nccl/nccl_network.h"
+#include "collectives/nccl/bootstrap.h"
+#include "collectives/nccl/facts.h"
+#include "collectives/nccl/network.h"
 #include "tests/collectives/nccl/nccl_fixture.h"
 #include "tests/support/temp_dir.h"
 

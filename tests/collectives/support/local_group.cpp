@@ -1,6 +1,6 @@
 #include "tests/collectives/support/local_group.h"
 
-#include "collectives/reduce.h"
+#include "collectives/codec/reduce.h"
 #include "tests/collectives/support/elements.h"
 
 #include <algorithm>

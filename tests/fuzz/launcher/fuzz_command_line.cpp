@@ -1,7 +1,7 @@
 // The words of a command line, one on each line of the input.
 
 #include "base/strings.h"
-#include "launcher/cli.h"
+#include "launcher/cli/cli.h"
 #include "tests/fuzz/launcher/promises.h"
 
 #include <algorithm>

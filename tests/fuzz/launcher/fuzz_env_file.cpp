@@ -1,5 +1,5 @@
-#include "launcher/env_file.h"
-#include "launcher/environment.h"
+#include "launcher/plan/env_file.h"
+#include "launcher/plan/environment.h"
 #include "tests/fuzz/launcher/promises.h"
 
 using namespace dtrun;

@@ -1,4 +1,4 @@
-#include "launcher/horovod_config.h"
+#include "launcher/cli/horovod_config.h"
 #include "tests/fuzz/launcher/promises.h"
 
 #include <algorithm>

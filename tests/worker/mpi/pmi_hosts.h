@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/asio.h"
+#include "base/loop/asio.h"
 #include "rendezvous/rank_map.h"
 #include "worker/mpi/pmi_server.h"
 #include "worker/stores/local_store.h"

@@ -2,7 +2,7 @@
 #include "rendezvous/rank_map.h"
 #include "rendezvous/request.h"
 #include "tests/support/temp_dir.h"
-#include "worker/left_behind.h"
+#include "worker/ranks/left_behind.h"
 #include "worker/mpi/linked_mpi.h"
 #include "worker/mpi/mpi_service.h"
 #include "worker/mpi/relayed_network.h"

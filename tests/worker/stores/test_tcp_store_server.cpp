@@ -1,4 +1,4 @@
-#include "base/deadline.h"
+#include "base/loop/deadline.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/tcp_store_server.h"

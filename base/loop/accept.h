@@ -1,0 +1,46 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/fd.h"
+#include "base/throttle.h"
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace dtrun {
+
+/// What keeps connections from being accepted; told now and then.
+class AcceptTrouble {
+public:
+    /// \param what  is accepted, e.g. "torch's store"
+    explicit AcceptTrouble(std::string what) : what_(std::move(what)) {}
+    void tell(const boost::system::error_code& error);
+
+private:
+    const std::string what_;
+    Throttle throttle_;
+};
+
+/// The next connection, closed in programs that we start; nothing once `acceptor` is closed. One that
+/// cannot be taken, for want of descriptors or memory, stays in the backlog: it is tried again when
+/// something may have been closed.
+template <class Acceptor>
+asio::awaitable<std::optional<typename Acceptor::protocol_type::socket>> accept_next(
+    Acceptor& acceptor, AcceptTrouble& trouble) {
+    constexpr std::chrono::milliseconds kPause{50};
+    while (acceptor.is_open()) {
+        auto [error, socket] = co_await acceptor.async_accept(use_tuple);
+        if (error == asio::error::operation_aborted) break;
+        if (!error) {
+            close_on_exec(socket.native_handle());
+            co_return std::move(socket);
+        }
+        trouble.tell(error);
+        asio::steady_timer pause(acceptor.get_executor(), kPause);
+        co_await pause.async_wait(use_tuple);
+    }
+    co_return std::nullopt;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,306 @@
+#include "collectives/nccl/compressed.h"
+
+#include "collectives/codec/codec.h"
+#include "collectives/codec/numbers.h"
+#include "collectives/nccl/codec_library.h"
+
+#include <algorithm>
+
+namespace dtrun::collectives::nccl {
+namespace {
+
+constexpr const char* kName = "compressed allreduce";
+/// As memory of the GPU is aligned; the fastest copies need less.
+constexpr std::size_t kAlignment = 256;
+
+constexpr std::size_t divide_up(std::size_t n, std::size_t by) {
+    return (n + by - 1) / by;
+}
+
+constexpr std::size_t aligned(std::size_t bytes) {
+    return divide_up(bytes, kAlignment) * kAlignment;
+}
+
+}  // namespace
+
+NcclGroup::Compressed::Compressed(NcclGroup& group, std::span<const Segment> segments,
+                                  Reduce reduce, const Compression& compression, std::uint64_t call)
+    : group_(group),
+      codecs_(*group.codecs_),
+      rank_(group.rank_),
+      size_(group.size_),
+      divisor_(reduce == Reduce::average ? group.size_ : 1),
+      compression_(compression),
+      call_(call),
+      chunks_(group.size_) {
+    for (const Segment& segment : segments) {
+        if (segment.count == 0) continue;
+        segments_.push_back(segment);
+        ends_.push_back(count_ += segment.count);
+        any_error_ = any_error_ || segment.error != nullptr;
+    }
+    blocks_ = divide_up(count_, kBlock);
+    const std::size_t longest = divide_up(blocks_, size_);
+    const std::size_t at_once = std::max<std::size_t>(group.compressed_values_ / kBlock / size_, 1);
+    rounds_ = divide_up(longest, at_once);
+    chunk_ = rounds_ == 0 ? 0 : divide_up(longest, rounds_) * kBlock;
+    stride_ = encoded_bytes(compression_.format, chunk_);
+}
+
+std::size_t NcclGroup::Compressed::workspace_bytes() const {
+    const std::size_t spread = segments_.size() > 1 ? aligned(size_ * chunk_ * sizeof(float)) : 0;
+    return 3 * aligned(size_ * stride_) + spread * (any_error_ ? 2 : 1);
+}
+
+Result<void> NcclGroup::Compressed::enqueue() {
+    auto* at = static_cast<std::byte*>(group_.workspace_);
+    const std::size_t boxes = aligned(size_ * stride_);
+    to_owners_ = at;
+    from_peers_ = at + boxes;
+    sums_ = at + 2 * boxes;
+    values_ = reinterpret_cast<float*>(at + 3 * boxes);
+    errors_ = values_ + aligned(size_ * chunk_ * sizeof(float)) / sizeof(float);
+    for (std::size_t round = 0; round < rounds_; ++round)
+        if (auto ok = do_round(round); !ok) return ok;
+    return {};
+}
+
+Result<void> NcclGroup::Compressed::do_round(std::size_t round) {
+    for (std::uint32_t owner = 0; owner < size_; ++owner)
+        if (auto ok = gather(owner, round); !ok) return ok;
+    auto ok = encode_values();
+    if (ok) ok = send_values();
+    if (ok) ok = combine();
+    if (ok) ok = gather_sums();
+    if (ok) ok = decode_sums();
+    if (ok) ok = scatter();
+    return ok;
+}
+
+/// Where a piece begins: the CPU cuts in the same way.
+std::size_t NcclGroup::Compressed::piece(std::size_t owner) const {
+    const std::size_t block = blocks_ / size_ * owner + std::min(owner, blocks_ % size_);
+    return std::min(block * kBlock, count_);
+}
+
+std::vector<Segment> NcclGroup::Compressed::segments_of(std::size_t at, std::size_t count) const {
+    std::vector<Segment> found;
+    auto i =
+        static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), at) - ends_.begin());
+    for (std::size_t left = count; left > 0; ++i) {
+        const Segment& one = segments_[i];
+        const std::size_t offset = at - (ends_[i] - one.count);
+        const std::size_t here = std::min(left, one.count - offset);
+        found.push_back({one.in + offset, one.out + offset, here,
+                         one.error == nullptr ? nullptr : one.error + offset});
+        at += here;
+        left -= here;
+    }
+    return found;
+}
+
+/// Values of one segment stay where they are; `out` has room for them with their errors. Blocks
+/// know no borders of segments, so what lies in several is put together.
+Result<void> NcclGroup::Compressed::gather(std::uint32_t owner, std::size_t round) {
+    Chunk& chunk = chunks_[owner];
+    const std::size_t end = piece(owner + 1);
+    chunk = {};
+    chunk.at = std::min(piece(owner) + round * chunk_, end);
+    chunk.count = std::min(chunk_, end - chunk.at);
+    if (chunk.count == 0) return {};
+    std::vector<Segment> parts = segments_of(chunk.at, chunk.count);
+    if (parts.size() == 1) {
+        const Segment& only = parts.front();
+        chunk.place = only.out;
+        chunk.error = only.error;
+        chunk.values = only.error == nullptr ? only.in : only.out;
+        if (only.error == nullptr) return {};
+    } else {
+        chunk.values = chunk.place = values_ + owner * chunk_;
+        if (std::ranges::any_of(parts, [](const Segment& part) { return part.error != nullptr; }))
+            chunk.error = errors_ + owner * chunk_;
+        chunk.spread = parts;
+    }
+    return launched(
+        codecs_.gather(parts.data(), parts.size(), chunk.place, chunk.error, group_.stream_));
+}
+
+std::uint32_t NcclGroup::Compressed::neighbours(std::uint32_t first, std::uint32_t end) const {
+    std::uint32_t next = first + 1;
+    for (; next < end; ++next) {
+        const Chunk& before = chunks_[next - 1];
+        const Chunk& one = chunks_[next];
+        const bool errors = before.error == nullptr ? one.error == nullptr
+                                                    : one.error == before.error + before.count;
+        if (one.count == 0 || before.count != chunk_ || !errors ||
+            one.values != before.values + before.count || one.place != before.place + before.count)
+            break;
+    }
+    return next - first;
+}
+
+/// All but the last are whole.
+std::size_t NcclGroup::Compressed::values_of(std::uint32_t first, std::uint32_t number) const {
+    return (number - 1) * chunk_ + chunks_[first + number - 1].count;
+}
+
+/// The errors of this rank's own piece are those of the sum.
+Result<void> NcclGroup::Compressed::encode_values() {
+    for (std::uint32_t owner = 0; owner < size_;) {
+        const Chunk& first = chunks_[owner];
+        if (owner == rank_ || first.count == 0) {
+            ++owner;
+            continue;
+        }
+        const std::uint32_t number = neighbours(owner, owner < rank_ ? rank_ : size_);
+        auto ok = launched(codecs_.encode(compression_.format, compression_.rounding,
+                                          seed(first.at), first.values, values_of(owner, number),
+                                          box(to_owners_, owner), first.error, group_.stream_));
+        if (!ok) return ok;
+        owner += number;
+    }
+    return {};
+}
+
+Result<void> NcclGroup::Compressed::send_values() {
+    const NcclFunctions& nccl = group_.library_->nccl;
+    return group_.put(kName, [&](NcclComm* comm, GpuStream* stream) {
+        return group_.grouped([&] {
+            const std::size_t mine = encoded(chunks_[rank_]);
+            for (std::uint32_t step = 1; step < size_; ++step) {
+                const std::uint32_t to = (rank_ + step) % size_;
+                const std::uint32_t from = (rank_ + size_ - step) % size_;
+                NcclResult result = NcclResult::success;
+                if (const std::size_t bytes = encoded(chunks_[to]); bytes > 0)
+                    result = nccl.send(box(to_owners_, to), bytes, NcclType::u8,
+                                       static_cast<int>(to), comm, stream);
+                if (mine > 0 && !is_error(result))
+                    result = nccl.recv(box(from_peers_, from), mine, NcclType::u8,
+                                       static_cast<int>(from), comm, stream);
+                if (is_error(result)) return result;
+            }
+            return NcclResult::success;
+        });
+    });
+}
+
+Result<void> NcclGroup::Compressed::combine() {
+    const Chunk& mine = chunks_[rank_];
+    if (mine.count == 0) return {};
+    const CudaPiece piece{from_peers_, stride_, size_, rank_, mine.values, divisor_, mine.count};
+    return launched(codecs_.combine(compression_.format, compression_.rounding, seed(mine.at),
+                                    piece, box(sums_, rank_), mine.error, nullptr, group_.stream_));
+}
+
+/// All of one length, though some pieces are a block shorter: NCCL has better ways for that.
+Result<void> NcclGroup::Compressed::gather_sums() {
+    return group_.put(kName, [&](NcclComm* comm, GpuStream* stream) {
+        return group_.library_->nccl.all_gather(box(sums_, rank_), sums_, stride_, NcclType::u8,
+                                                comm, stream);
+    });
+}
+
+/// The owner, too, takes what it has sent.
+Result<void> NcclGroup::Compressed::decode_sums() {
+    for (std::uint32_t owner = 0; owner < size_;) {
+        const Chunk& first = chunks_[owner];
+        if (first.count == 0) {
+            ++owner;
+            continue;
+        }
+        const std::uint32_t number = neighbours(owner, size_);
+        auto ok = launched(codecs_.decode(compression_.format, box(sums_, owner),
+                                          values_of(owner, number), first.place, group_.stream_));
+        if (!ok) return ok;
+        owner += number;
+    }
+    return {};
+}
+
+Result<void> NcclGroup::Compressed::scatter() {
+    for (const Chunk& chunk : chunks_) {
+        if (chunk.spread.empty()) continue;
+        auto ok = launched(codecs_.scatter(chunk.spread.data(), chunk.spread.size(), chunk.place,
+                                           chunk.error, group_.stream_));
+        if (!ok) return ok;
+    }
+    return {};
+}
+
+/// Another one for every call, rank and place.
+std::uint64_t NcclGroup::Compressed::seed(std::size_t at) const {
+    return mix64(mix64(call_) ^ rank_) ^ at;
+}
+
+std::size_t NcclGroup::Compressed::encoded(const Chunk& chunk) const {
+    return encoded_bytes(compression_.format, chunk.count);
+}
+
+Result<void> NcclGroup::Compressed::launched(int code) const {
+    if (code == kGpuSuccess) return {};
+    return group_.broken(
+        {Errc::internal, fmt::format("nccl: {}: {}", kName, codecs_.error_text(code))});
+}
+
+// ---- the operation ------------------------------------------------------------------------------
+
+Result<void> NcclGroup::allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
+                                             const Compression& compression, std::uint64_t call) {
+    if (reduce != Reduce::sum && reduce != Reduce::average)
+        return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
+                    name_of(reduce));
+    std::size_t count = 0;
+    for (const Segment& segment : segments) {
+        count += segment.count;
+        auto ok = check(kName, segment.in, segment.count);
+        if (ok && segment.out != segment.in) ok = check(kName, segment.out, segment.count);
+        if (ok && segment.error != nullptr) ok = check(kName, segment.error, segment.count);
+        if (!ok) return ok;
+    }
+    if (count == 0) return state();
+    if (size_ == 1) return copy_segments(segments);
+    if (library_->rccl) return fail(Errc::invalid_input, "nccl: {}: only on NVIDIA's GPUs", kName);
+    return perform(kName, [&]() -> Result<void> {
+        if (codecs_ == nullptr) {
+            const auto opened = open_codecs(codecs_path_);
+            if (!opened) return fail(opened.error(), "nccl: {}", kName);
+            codecs_ = *opened;
+        }
+        Compressed compressed(*this, segments, reduce, compression, call);
+        if (auto ok = reserve(compressed.workspace_bytes()); !ok) return ok;
+        return compressed.enqueue();
+    });
+}
+
+/// A single rank's result is its input.
+Result<void> NcclGroup::copy_segments(std::span<const Segment> segments) {
+    return perform(kName, [&]() -> Result<void> {
+        for (const Segment& one : segments) {
+            if (one.count == 0 || one.in == one.out) continue;
+            auto ok = copy(kName, one.out, one.in, one.count * sizeof(float));
+            if (!ok) return ok;
+        }
+        return {};
+    });
+}
+
+/// Memory for a compressed allreduce. It is kept, since memory is given back only when the GPU has
+/// done all that it was given.
+Result<void> NcclGroup::reserve(std::size_t bytes) {
+    if (bytes <= workspace_bytes_) return {};
+    const GpuFunctions& gpu = library_->gpu;
+    // Messages may be under way, and abort() could not end a wait of the runtime.
+    auto ok = wait(kName, [&] { return gpu.stream_query(stream_); });
+    if (!ok) return ok;
+    if (workspace_ != nullptr) gpu.free(workspace_);
+    workspace_ = nullptr;
+    workspace_bytes_ = 0;
+    if (const int code = gpu.malloc(&workspace_, bytes); code != kGpuSuccess) {
+        workspace_ = nullptr;
+        return broken_gpu("memory to compress in", code);
+    }
+    workspace_bytes_ = bytes;
+    return {};
+}
+
+}  // namespace dtrun::collectives::nccl

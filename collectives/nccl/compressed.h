@@ -1,0 +1,87 @@
+#pragma once
+
+#include "collectives/compression.h"
+#include "collectives/nccl/codec_cuda.h"
+#include "collectives/nccl/group.h"
+
+#include <span>
+#include <vector>
+
+namespace dtrun::collectives::nccl {
+
+/// One compressed allreduce on one rank.
+///
+/// Two shots, as in collectives/compressed.h, with the same pieces and owners, so that what is
+/// rounded to nearest has the same bits as on the CPU. Random numbers are others: the CPU starts
+/// them anew for every few thousand values, as many as fit into its cache, and a GPU would spend
+/// its time on starting kernels.
+///
+/// Pieces are cut into rounds, so that the memory that it takes does not grow with the arrays.
+/// Everything is put into the stream one behind the other: coding takes a small part of the time of
+/// the wire, at the rate of the GPU's memory.
+class NcclGroup::Compressed {
+public:
+    Compressed(NcclGroup& group, std::span<const Segment> segments, Reduce reduce,
+               const Compression& compression, std::uint64_t call);
+
+    std::size_t workspace_bytes() const;
+    /// Puts all of it into the stream. workspace_ has as many bytes.
+    Result<void> enqueue();
+
+private:
+    /// This round's part of one rank's piece.
+    struct Chunk {
+        std::size_t at = 0;
+        std::size_t count = 0;
+        const float* values = nullptr;  ///< of this rank, with the errors of the last call
+        float* place = nullptr;         ///< of the result
+        float* error = nullptr;
+        std::vector<Segment> spread;  ///< where they belong, if not in one segment
+    };
+
+    Result<void> do_round(std::size_t round);
+    Result<void> gather(std::uint32_t owner, std::size_t round);
+    Result<void> encode_values();
+    Result<void> send_values();
+    Result<void> combine();
+    Result<void> gather_sums();
+    Result<void> decode_sums();
+    Result<void> scatter();
+
+    std::size_t piece(std::size_t owner) const;
+    std::vector<Segment> segments_of(std::size_t at, std::size_t count) const;
+    /// How many chunks from `first` on are neighbours, encoded and decoded, and coded at once.
+    std::uint32_t neighbours(std::uint32_t first, std::uint32_t end) const;
+    std::size_t values_of(std::uint32_t first, std::uint32_t number) const;
+    std::uint64_t seed(std::size_t at) const;
+    std::size_t encoded(const Chunk& chunk) const;
+    std::byte* box(std::byte* boxes, std::uint32_t rank) const { return boxes + rank * stride_; }
+    /// What a codec has returned, or that there is no such group any more.
+    Result<void> launched(int code) const;
+
+    NcclGroup& group_;
+    const CudaCodecs& codecs_;
+    const std::uint32_t rank_;
+    const std::uint32_t size_;
+    const std::uint32_t divisor_;
+    const Compression compression_;
+    const std::uint64_t call_;
+    std::vector<Segment> segments_;  ///< without those of no values
+    std::vector<std::size_t> ends_;  ///< of each in the sequence of all
+    std::size_t count_ = 0;
+    bool any_error_ = false;
+    std::size_t blocks_ = 0;
+    std::size_t rounds_ = 0;
+    std::size_t chunk_ = 0;   ///< values of a whole chunk
+    std::size_t stride_ = 0;  ///< bytes of one, encoded
+    std::vector<Chunk> chunks_;
+    // In the workspace, for each rank: what goes to owners, comes from peers, and the sums, encoded;
+    // values and errors of chunks that are spread.
+    std::byte* to_owners_ = nullptr;
+    std::byte* from_peers_ = nullptr;
+    std::byte* sums_ = nullptr;
+    float* values_ = nullptr;
+    float* errors_ = nullptr;
+};
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,500 @@
+#include "collectives/nccl/group.h"
+
+#include "collectives/nccl/network.h"
+#include "collectives/quiet_thread.h"
+
+#include <sched.h>
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <thread>
+
+namespace dtrun::collectives::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+/// What was aborted takes as long to leave the GPU, at most.
+constexpr std::chrono::seconds kStopWithin{2};
+/// Operations that take longer are not worth a processor's whole time.
+constexpr microseconds kSpin{5'000};
+constexpr unsigned kSpinsPerQuestion = 32;
+/// What allgather_on_host() sends at a time, of all ranks together: allocated when the group is made,
+/// since allocating waits for whatever the GPU is doing.
+constexpr std::size_t kScratchBytes = 64 << 10;
+constexpr std::size_t kScratchBytesOfRankMin = 16;
+/// Of groups that are larger, facts() looks at the ranks nearby.
+constexpr std::uint32_t kPlacesMax = 256;
+
+/// Makes a GPU the current one of this thread, and the one before it again at the end.
+class DeviceScope {
+public:
+    DeviceScope(const GpuFunctions& gpu, int device) : gpu_(gpu) {
+        if (gpu_.get_device(&before_) != kGpuSuccess || before_ == device) return;
+        gpu_.set_device(device);
+        changed_ = true;
+    }
+    ~DeviceScope() {
+        if (changed_) gpu_.set_device(before_);
+    }
+    DeviceScope(const DeviceScope&) = delete;
+    DeviceScope& operator=(const DeviceScope&) = delete;
+
+private:
+    const GpuFunctions& gpu_;
+    int before_ = 0;
+    bool changed_ = false;
+};
+
+/// A GPU that this thread has chosen itself, else the one of the rank's number on its host.
+Result<int> choose_device(const NcclLibrary& library, const GroupSpec& spec) {
+    const auto count = library.device_count();
+    if (!count) return std::unexpected(count.error());
+    int device = 0;
+    library.gpu.get_device(&device);
+    if (device == 0) device = static_cast<int>(spec.local_rank) % *count;
+    int code = library.gpu.set_device(device);
+    // Before CUDA 12 the choice is the runtime's own until something makes use of it, and NCCL and
+    // the codecs have runtimes of their own.
+    if (code == kGpuSuccess) code = library.gpu.free(nullptr);
+    if (code != kGpuSuccess)
+        return fail(Errc::internal, "GPU {}: {}", device, library.gpu_error(code));
+    return device;
+}
+
+/// Short operations at once, long ones with a hundredth of their time lost at most.
+void pause(Clock::time_point since) {
+    const auto span = Clock::now() - since;
+    if (span < kSpin)
+        ::sched_yield();
+    else
+        std::this_thread::sleep_for(std::min<Clock::duration>(span / 100, microseconds(500)));
+}
+
+Error cancelled() {
+    return {Errc::cancelled, "nccl: the communicator was aborted"};
+}
+
+/// Ends a communicator that works behind our back, and waits until it has.
+void finalize(const NcclFunctions& nccl, NcclComm* comm, const std::atomic<bool>& aborted) {
+    NcclResult result = nccl.comm_finalize(comm);
+    const auto since = Clock::now();
+    while (result == NcclResult::in_progress && !aborted) {
+        pause(since);
+        if (nccl.comm_get_async_error(comm, &result) != NcclResult::success) break;
+    }
+}
+
+/// Does something when a time is over, unless it has ended before.
+class Alarm {
+public:
+    Alarm(std::chrono::milliseconds time, std::function<void()> ring)
+        : thread_(quiet_thread([this, time, ring = std::move(ring)] {
+              std::unique_lock lock(mutex_);
+              if (!off_.wait_for(lock, time, [this] { return is_off_; })) ring();
+          })) {}
+    ~Alarm() {
+        {
+            const std::lock_guard lock(mutex_);
+            is_off_ = true;
+        }
+        off_.notify_one();
+        thread_.join();
+    }
+    Alarm(const Alarm&) = delete;
+    Alarm& operator=(const Alarm&) = delete;
+
+private:
+    std::mutex mutex_;
+    std::condition_variable off_;
+    bool is_off_ = false;
+    std::thread thread_;
+};
+
+}  // namespace
+
+/// Messages that are launched together.
+struct NcclGroup::Batch {
+    explicit Batch(std::shared_ptr<const NcclLibrary> of) : library(std::move(of)) {}
+    ~Batch() {
+        if (event != nullptr) library->gpu.event_destroy(event);
+    }
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+
+    std::shared_ptr<const NcclLibrary> library;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    GpuEvent* event = nullptr;  ///< behind them in the stream, once they have been launched
+    std::optional<Result<void>> outcome;
+};
+
+class NcclGroup::Messages final : public Pending {
+public:
+    Messages(NcclGroup& group, std::shared_ptr<Batch> batch)
+        : group_(group), batch_(std::move(batch)) {}
+    ~Messages() override { static_cast<void>(wait()); }
+    Messages(const Messages&) = delete;
+    Messages& operator=(const Messages&) = delete;
+
+    void poll() override {
+        if (batch_ == nullptr || batch_->event != nullptr || batch_->outcome) return;
+        const DeviceScope device(group_.library_->gpu, group_.device_);
+        // A failure is kept, for wait().
+        if (group_.begin()) static_cast<void>(group_.launch_messages());
+        group_.end();
+    }
+
+    Result<void> wait() override {
+        if (batch_ == nullptr) return {};
+        if (!batch_->outcome) batch_->outcome = group_.finish(*batch_);
+        return *batch_->outcome;
+    }
+
+private:
+    NcclGroup& group_;
+    std::shared_ptr<Batch> batch_;  ///< nullptr: no messages at all
+};
+
+// ---- life ---------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Group>> NcclGroup::connect(std::shared_ptr<const NcclLibrary> library,
+                                                  const GroupSpec& spec, const Settings& settings) {
+    auto group = make(std::move(library), spec, settings);
+    if (!group) report_failure(spec, group.error());
+    return group;
+}
+
+Result<std::unique_ptr<Group>> NcclGroup::make(std::shared_ptr<const NcclLibrary> library,
+                                               const GroupSpec& spec, const Settings& settings) {
+    const auto device = choose_device(*library, spec);
+    if (!device) return std::unexpected(device.error());
+    const auto sockets = choose_sockets(spec.interfaces, spec.address, host_interfaces());
+    if (!sockets) return std::unexpected(sockets.error());
+    export_sockets(*sockets);
+    auto communicators = bootstrap(*library, spec, settings, *device);
+    if (!communicators) return std::unexpected(communicators.error());
+    std::unique_ptr<NcclGroup> group(
+        new NcclGroup(std::move(library), spec, settings, *device, *communicators));
+    if (auto ok = group->prepare(); !ok) return std::unexpected(ok.error());
+    return group;
+}
+
+NcclGroup::NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec& spec,
+                     const Settings& settings, int device, Communicators communicators)
+    : library_(std::move(library)),
+      store_(spec.store),
+      prefix_(spec.prefix),
+      rank_(spec.rank),
+      size_(spec.size),
+      device_(device),
+      scratch_bytes_(std::max(kScratchBytes, size_ * kScratchBytesOfRankMin)),
+      close_within_(settings.close_within),
+      compressed_values_(settings.compressed_values),
+      codecs_path_(settings.codecs),
+      communicators_(communicators) {}
+
+Result<void> NcclGroup::prepare() {
+    const GpuFunctions& gpu = library_->gpu;
+    int code = gpu.stream_create_with_flags(&stream_, kStreamNonBlocking);
+    if (code == kGpuSuccess) code = gpu.event_create_with_flags(&event_, kEventDisableTiming);
+    if (code == kGpuSuccess) code = gpu.malloc(&scratch_, scratch_bytes_);
+    if (code == kGpuSuccess) code = gpu.host_alloc(&staging_, scratch_bytes_, 0);
+    if (code != kGpuSuccess)
+        return broken({Errc::internal, fmt::format("a stream and memory on GPU {}: {}", device_,
+                                                   library_->gpu_error(code))});
+    return {};
+}
+
+NcclGroup::~NcclGroup() {
+    const DeviceScope device(library_->gpu, device_);
+    close();
+    const GpuFunctions& gpu = library_->gpu;
+    queued_.reset();
+    if (workspace_ != nullptr) gpu.free(workspace_);
+    if (staging_ != nullptr) gpu.host_free(staging_);
+    if (scratch_ != nullptr) gpu.free(scratch_);
+    if (event_ != nullptr) gpu.event_destroy(event_);
+    if (stream_ != nullptr) gpu.stream_destroy(stream_);
+}
+
+/// Nobody may go while others still read from its memory, and nobody waits for one that is gone.
+void NcclGroup::close() noexcept {
+    if (!state() || staging_ == nullptr) {
+        abort_all(*library_, communicators_);
+        return;
+    }
+    const Alarm alarm(close_within_, [this] { abort(); });
+    if (size_ > 1 && !barrier()) return;  // which has given up
+    if (!begin()) return;
+    const NcclFunctions& nccl = library_->nccl;
+    // Operations first, then what they share with the other one.
+    const auto ok =
+        put("the end", [&](NcclComm* work, GpuStream*) { return nccl.comm_finalize(work); });
+    if (ok && communicators_.parent != nullptr) finalize(nccl, communicators_.parent, aborted_);
+    end();
+    const std::lock_guard lock(mutex_);
+    const auto free_one = aborted_ ? nccl.comm_abort : nccl.comm_destroy;
+    for (NcclComm* const comm : {communicators_.work, communicators_.parent})
+        if (comm != nullptr) free_one(comm);
+    communicators_ = {};
+}
+
+void NcclGroup::abort() noexcept {
+    aborted_ = true;
+    Communicators given_up;
+    {
+        const std::lock_guard lock(mutex_);
+        if (error_) return;
+        if (busy_) {
+            // The operation's own thread ends it, once it is back from NCCL: which comes back from
+            // `work` when `parent`, with whom it shares the flag for that, is aborted.
+            if (inside_library_) std::swap(given_up.parent, communicators_.parent);
+        } else {
+            error_ = cancelled();
+            std::swap(given_up, communicators_);
+        }
+    }
+    const DeviceScope device(library_->gpu, device_);
+    const std::lock_guard lock(ending_);
+    abort_all(*library_, given_up);
+}
+
+std::unexpected<Error> NcclGroup::broken(Error error) {
+    if (aborted_) error = cancelled();
+    Communicators given_up;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = std::move(error);
+        error = *error_;
+        std::swap(given_up, communicators_);
+    }
+    {
+        const std::lock_guard lock(ending_);
+        abort_all(*library_, given_up);
+    }
+    // The caller may free its data once it has the error.
+    const auto since = Clock::now();
+    while (stream_ != nullptr && Clock::now() - since < kStopWithin &&
+           library_->gpu.stream_query(stream_) == kGpuNotReady)
+        pause(since);
+    return std::unexpected(std::move(error));
+}
+
+std::unexpected<Error> NcclGroup::broken(const char* what, NcclResult result) {
+    std::string text = library_->nccl_error(result, communicators_.work);
+    const bool lost = result == NcclResult::remote_error;
+    return broken({lost ? Errc::closed : Errc::internal, fmt::format("nccl: {}: {}", what, text)});
+}
+
+std::unexpected<Error> NcclGroup::broken_gpu(const char* what, int code) {
+    library_->gpu.get_last_error();
+    return broken({Errc::internal, fmt::format("nccl: {}: {}", what, library_->gpu_error(code))});
+}
+
+// ---- one operation ------------------------------------------------------------------------------
+
+Result<void> NcclGroup::state() {
+    const std::lock_guard lock(mutex_);
+    if (error_) return std::unexpected(*error_);
+    return {};
+}
+
+Result<void> NcclGroup::begin() {
+    const std::lock_guard lock(mutex_);
+    if (error_) return std::unexpected(*error_);
+    busy_ = true;
+    return {};
+}
+
+void NcclGroup::end() noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        busy_ = false;
+        if (!aborted_ || error_) return;
+    }
+    // It came when the operation had ended.
+    static_cast<void>(broken(cancelled()));
+}
+
+Result<void> NcclGroup::run(const char* what, const Enqueue& enqueue) {
+    return perform(what, [&] { return put(what, enqueue); });
+}
+
+Result<void> NcclGroup::perform(const char* what, const std::function<Result<void>()>& body) {
+    const DeviceScope device(library_->gpu, device_);
+    auto ok = begin();
+    if (!ok) return ok;
+    ok = launch_messages();
+    if (ok) ok = after_default_stream();
+    if (ok) ok = body();
+    if (ok) ok = wait(what, [this] { return library_->gpu.stream_query(stream_); });
+    end();
+    return ok;
+}
+
+Result<void> NcclGroup::put(const char* what, const Enqueue& enqueue) {
+    NcclComm* comm = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        inside_library_ = !aborted_;
+        comm = communicators_.work;
+    }
+    if (aborted_) return broken(cancelled());
+    NcclResult result = enqueue(comm, stream_);
+    {
+        const std::lock_guard lock(mutex_);
+        inside_library_ = false;
+    }
+    const auto since = Clock::now();
+    while (result == NcclResult::in_progress && !aborted_) {
+        const NcclResult asked = library_->nccl.comm_get_async_error(comm, &result);
+        if (asked != NcclResult::success) result = asked;
+        if (result == NcclResult::in_progress) pause(since);
+    }
+    if (aborted_) return broken(cancelled());
+    if (result != NcclResult::success) return broken(what, result);
+    return {};
+}
+
+Result<void> NcclGroup::copy(const char* what, void* to, const void* from, std::size_t bytes) {
+    const int code = library_->gpu.memcpy_async(to, from, bytes, kMemcpyDefault, stream_);
+    if (code != kGpuSuccess) return broken_gpu(what, code);
+    return {};
+}
+
+/// Callers who use one stream, the default one, need not wait for it themselves.
+Result<void> NcclGroup::after_default_stream() {
+    const GpuFunctions& gpu = library_->gpu;
+    int code = gpu.stream_query(nullptr);
+    if (code == kGpuSuccess) return {};
+    if (code == kGpuNotReady) {
+        gpu.get_last_error();  // which is the caller's, too: "not ready" is no failure of theirs
+        code = gpu.event_record(event_, nullptr);
+    }
+    if (code == kGpuSuccess) code = gpu.stream_wait_event(stream_, event_, 0);
+    if (code != kGpuSuccess) return broken_gpu("work that was given to the GPU before", code);
+    return {};
+}
+
+Result<void> NcclGroup::wait(const char* what, const std::function<int()>& query) {
+    const auto since = Clock::now();
+    for (unsigned turn = 1;; ++turn) {
+        const int code = query();
+        if (code == kGpuSuccess) {
+            if (turn > 1) library_->gpu.get_last_error();  // "not ready"
+            return {};
+        }
+        if (code != kGpuNotReady) return broken_gpu(what, code);
+        if (aborted_) return broken(cancelled());
+        if (turn % kSpinsPerQuestion == 0 || Clock::now() - since > kSpin) {
+            NcclResult result = NcclResult::success;
+            const NcclResult asked =
+                library_->nccl.comm_get_async_error(communicators_.work, &result);
+            if (is_error(asked)) result = asked;
+            if (is_error(result)) return broken(what, result);
+        }
+        pause(since);
+    }
+}
+
+Result<void> NcclGroup::check(const char* what, const void* data, std::size_t bytes) const {
+    const auto ask = library_->gpu.pointer_get_attributes;
+    if (ask == nullptr || bytes == 0) return {};
+    PointerAttributes found;
+    const int code = ask(&found, data);
+    if (code != kGpuSuccess) library_->gpu.get_last_error();
+    if (code != kGpuSuccess ||
+        (found.type != PointerAttributes::kDevice && found.type != PointerAttributes::kManaged))
+        return fail(Errc::invalid_input,
+                    "nccl: {}: data are not in the GPU's memory, and NCCL takes no other", what);
+    if (found.type == PointerAttributes::kDevice && found.device != device_)
+        return fail(Errc::invalid_input,
+                    "nccl: {}: data are in memory of GPU {}, and the communicator is on GPU {}",
+                    what, found.device, device_);
+    return {};
+}
+
+NcclResult NcclGroup::grouped(const std::function<NcclResult()>& calls) const {
+    NcclResult result = library_->nccl.group_start();
+    if (is_error(result)) return result;
+    result = calls();
+    const NcclResult ended = library_->nccl.group_end();
+    return is_error(result) ? result : ended;
+}
+
+// ---- messages -----------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Pending>> NcclGroup::start(std::span<const Send> sends,
+                                                  std::span<const Receive> receives) {
+    if (auto ok = state(); !ok) return std::unexpected(ok.error());
+    for (const Send& send : sends)
+        if (auto ok = check("send", send.data, send.bytes); !ok) return std::unexpected(ok.error());
+    for (const Receive& receive : receives)
+        if (auto ok = check("receive", receive.data, receive.bytes); !ok)
+            return std::unexpected(ok.error());
+    const auto empty = [](const auto& message) { return message.bytes == 0; };
+    if (std::all_of(sends.begin(), sends.end(), empty) &&
+        std::all_of(receives.begin(), receives.end(), empty))
+        return std::make_unique<Messages>(*this, nullptr);
+    if (queued_ == nullptr) queued_ = std::make_shared<Batch>(library_);
+    queued_->sends.insert(queued_->sends.end(), sends.begin(), sends.end());
+    queued_->receives.insert(queued_->receives.end(), receives.begin(), receives.end());
+    return std::make_unique<Messages>(*this, queued_);
+}
+
+Result<void> NcclGroup::launch_messages() {
+    if (queued_ == nullptr) return {};
+    const std::shared_ptr<Batch> batch = std::exchange(queued_, nullptr);
+    const NcclFunctions& nccl = library_->nccl;
+    if (auto ok = after_default_stream(); !ok) return ok;
+    auto ok = put("messages", [&](NcclComm* comm, GpuStream* stream) {
+        return grouped([&] {
+            NcclResult result = NcclResult::success;
+            for (const Send& send : batch->sends)
+                if (send.bytes > 0 && !is_error(result))
+                    result = nccl.send(send.data, send.bytes, NcclType::u8,
+                                       static_cast<int>(send.peer), comm, stream);
+            for (const Receive& receive : batch->receives)
+                if (receive.bytes > 0 && !is_error(result))
+                    result = nccl.recv(receive.data, receive.bytes, NcclType::u8,
+                                       static_cast<int>(receive.peer), comm, stream);
+            return result;
+        });
+    });
+    if (!ok) return ok;
+    const GpuFunctions& gpu = library_->gpu;
+    int code = gpu.event_create_with_flags(&batch->event, kEventDisableTiming);
+    if (code == kGpuSuccess) code = gpu.event_record(batch->event, stream_);
+    if (code != kGpuSuccess) return broken_gpu("messages", code);
+    return {};
+}
+
+Result<void> NcclGroup::finish(Batch& batch) {
+    const DeviceScope device(library_->gpu, device_);
+    auto ok = begin();
+    if (!ok) return ok;
+    if (batch.event == nullptr) ok = launch_messages();
+    if (ok) ok = wait("messages", [&] { return library_->gpu.event_query(batch.event); });
+    end();
+    return ok;
+}
+
+// ---- facts --------------------------------------------------------------------------------------
+
+GroupFacts NcclGroup::facts() const {
+    std::vector<std::uint32_t> ranks;
+    const std::uint32_t looked_at = std::min(size_, kPlacesMax);
+    for (std::uint32_t i = 0; i < looked_at; ++i) {
+        const std::uint32_t other = (rank_ + size_ - looked_at / 2 + i) % size_;
+        if (other != rank_) ranks.push_back(other);
+    }
+    std::vector<std::string> others;
+    if (!ranks.empty())
+        if (auto told = places(*store_, prefix_, ranks, std::chrono::seconds(1)))
+            others = std::move(*told);
+    return nccl_facts(*library_, this_host(), device_, place_of(*library_, device_), others);
+}
+
+}  // namespace dtrun::collectives::nccl

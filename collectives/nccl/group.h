@@ -1,0 +1,127 @@
+#pragma once
+
+#include "collectives/group.h"
+#include "collectives/nccl/codec_cuda.h"
+#include "collectives/nccl/bootstrap.h"
+#include "collectives/nccl/facts.h"
+#include "collectives/nccl/library.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives::nccl {
+
+/// A group of ranks with a GPU each, over NCCL or RCCL.
+///
+/// Operations run in a stream of the group's own and have ended when they return. They come after
+/// what the default stream was given before; work in other streams must have ended.
+///
+/// Messages of start() are sent when somebody waits or polls, together with all that were started
+/// until then: NCCL does one group of messages after the other, and ranks that each wait for the
+/// other's second one would wait forever.
+class NcclGroup final : public Group {
+public:
+    /// Chooses a GPU, which stays the current one of the calling thread, and makes the group on it.
+    static Result<std::unique_ptr<Group>> connect(std::shared_ptr<const NcclLibrary> library,
+                                                  const GroupSpec& spec, const Settings& settings);
+    ~NcclGroup() override;
+    NcclGroup(const NcclGroup&) = delete;
+    NcclGroup& operator=(const NcclGroup&) = delete;
+
+    GroupFacts facts() const override;
+    bool on_device() const override { return true; }
+
+    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
+                           Reduce reduce) override;
+    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                        std::uint32_t root) override;
+    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                Reduce reduce) override;
+    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
+    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
+    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
+    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
+    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
+    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
+    Result<void> barrier() override;
+    Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) override;
+    /// With the codecs of libdtrun_codec_cuda.so: `in`, `out` and `error` are memory of the GPU.
+    Result<void> allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
+                                      const Compression& compression, std::uint64_t call) override;
+    Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) override;
+    Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
+                                           std::span<const Receive> receives) override;
+    void abort() noexcept override;
+
+private:
+    class Compressed;
+    class Messages;
+    struct Batch;
+    /// Puts work into the stream. Of a group of calls, the first failure.
+    using Enqueue = std::function<NcclResult(NcclComm* comm, GpuStream* stream)>;
+
+    static Result<std::unique_ptr<Group>> make(std::shared_ptr<const NcclLibrary> library,
+                                               const GroupSpec& spec, const Settings& settings);
+    NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec& spec,
+              const Settings& settings, int device, Communicators communicators);
+    Result<void> prepare();
+
+    /// One operation from its start to its end: work that is put into the stream by one call...
+    Result<void> run(const char* what, const Enqueue& enqueue);
+    /// ... or by several.
+    Result<void> perform(const char* what, const std::function<Result<void>()>& body);
+    Result<void> begin();
+    void end() noexcept;
+    Result<void> put(const char* what, const Enqueue& enqueue);
+    Result<void> copy(const char* what, void* to, const void* from, std::size_t bytes);
+    Result<void> after_default_stream();
+    Result<void> launch_messages();
+    Result<void> finish(Batch& batch);
+    Result<void> wait(const char* what, const std::function<int()>& query);
+    /// Data that the GPU cannot reach would end its context, with all that the process has there.
+    Result<void> check(const char* what, const void* data, std::size_t bytes) const;
+    Result<void> state();
+    Result<void> copy_segments(std::span<const Segment> segments);
+    Result<void> reserve(std::size_t bytes);
+    NcclResult copy_own_part(void* to, const void* from, std::size_t bytes) const;
+    NcclResult grouped(const std::function<NcclResult()>& calls) const;
+
+    std::unexpected<Error> broken(Error error);
+    std::unexpected<Error> broken(const char* what, NcclResult result);
+    std::unexpected<Error> broken_gpu(const char* what, int code);
+    void close() noexcept;
+
+    std::shared_ptr<const NcclLibrary> library_;
+    KeyStore* const store_;
+    const std::string prefix_;
+    const std::uint32_t rank_;
+    const std::uint32_t size_;
+    const int device_;
+    const std::size_t scratch_bytes_;
+    const std::chrono::milliseconds close_within_;
+    GpuStream* stream_ = nullptr;
+    GpuEvent* event_ = nullptr;  ///< of the default stream
+    void* scratch_ = nullptr;    ///< memory of the GPU, for barrier() and allgather_on_host()
+    void* staging_ = nullptr;    ///< as much of the host, which the GPU can reach
+    const std::size_t compressed_values_;
+    const std::string codecs_path_;
+    const CudaCodecs* codecs_ = nullptr;  ///< once they are needed
+    void* workspace_ = nullptr;           ///< memory of the GPU, for what is compressed
+    std::size_t workspace_bytes_ = 0;
+    std::shared_ptr<Batch> queued_;  ///< messages that have not been launched
+
+    std::atomic<bool> aborted_{false};
+    std::mutex ending_;            ///< communicators that share something end one after the other
+    std::mutex mutex_;             ///< of what follows
+    bool busy_ = false;            ///< an operation is under way, which notices aborted_...
+    bool inside_library_ = false;  ///< ... once it is no longer inside NCCL
+    Communicators communicators_;
+    std::optional<Error> error_;  ///< after which nothing works
+};
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,374 @@
+#include "collectives/oneccl/group.h"
+
+#include "collectives/quiet_thread.h"
+#include "collectives/codec/reduce.h"
+
+#include <sched.h>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+namespace dtrun::collectives::oneccl {
+namespace {
+
+/// Then others may have the processor, which may be what this rank waits for.
+constexpr unsigned kAsksInARow = 8;
+
+/// How long ranks wait for each other at a group's end before they go without.
+constexpr std::chrono::seconds kCloseWithin{2};
+
+Type type_of(DType type) {
+    switch (type) {
+        case DType::f32:
+            return Type::f32;
+        case DType::f64:
+            return Type::f64;
+        case DType::f16:
+            return Type::f16;
+        case DType::bf16:
+            return Type::bf16;
+        case DType::i8:
+            return Type::i8;
+        case DType::u8:
+            return Type::u8;
+        case DType::i32:
+            return Type::i32;
+        case DType::i64:
+            break;
+    }
+    return Type::i64;
+}
+
+Op op_of(Reduce reduce) {
+    switch (reduce) {
+        case Reduce::product:
+            return Op::product;
+        case Reduce::min:
+            return Op::min;
+        case Reduce::max:
+            return Op::max;
+        default:
+            return Op::sum;
+    }
+}
+
+const std::byte* at(const void* data, std::size_t offset) {
+    return static_cast<const std::byte*>(data) + offset;
+}
+
+std::byte* at(void* data, std::size_t offset) {
+    return static_cast<std::byte*>(data) + offset;
+}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    if (to != from && bytes != 0) std::memmove(to, from, bytes);
+}
+
+}  // namespace
+
+/// Messages of one start().
+class OnecclGroup::Started final : public Pending {
+public:
+    Started(OnecclGroup& group, std::shared_ptr<Messages::Batch> batch)
+        : group_(group), batch_(std::move(batch)) {}
+    ~Started() override { static_cast<void>(wait()); }
+
+    void poll() override {
+        if (batch_->left != 0 && !group_.broken_) static_cast<void>(group_.advance());
+    }
+    Result<void> wait() override {
+        if (batch_->left == 0) return {};
+        return group_.wait("messages", [this] { return batch_->left == 0; });
+    }
+
+private:
+    OnecclGroup& group_;
+    std::shared_ptr<Messages::Batch> batch_;
+};
+
+OnecclGroup::OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library,
+                         const GroupSpec& spec, Meeting meeting, GroupFacts facts)
+    : runtime_(runtime),
+      library_(std::move(library)),
+      rank_(spec.rank),
+      size_(spec.size),
+      meeting_(std::move(meeting)),
+      facts_(std::move(facts)),
+      messages_(
+          [this](std::uint32_t peer, void* data, std::size_t bytes, bool send) {
+              const auto post = send ? library_->call.send : library_->call.receive;
+              return post(data, bytes, Type::u8, static_cast<int>(peer), meeting_.comm,
+                          *library_->attributes.message, none_);
+          },
+          [this](Event& event) { return ended(event); }) {}
+
+/// Nobody may go while others still say good-bye to rank 0: oneCCL would end their processes. What
+/// cannot be closed that way is left as it is, and what it needs with it.
+OnecclGroup::~OnecclGroup() {
+    if (met_at_the_end()) {
+        // It may write to a rank that has just gone, and does not mind the signal that this raises.
+        quiet_thread([this] {
+            const auto turn = runtime_.turn();
+            if (turn) library_->call.destroy_communicator(&meeting_.comm);
+        }).join();
+        return;
+    }
+    static_cast<void>(new std::pair(std::move(meeting_.kvs), std::move(token_)));
+}
+
+bool OnecclGroup::met_at_the_end() {
+    if (broken_ || aborted_ || !messages_.idle()) return false;
+    const auto deadline = std::chrono::steady_clock::now() + kCloseWithin;
+    Event event;
+    bool met = false;
+    const auto asked = guarded("barrier", [&] {
+        if (const auto turn = runtime_.turn()) event = begin_barrier();
+        while (event.hidden != nullptr && !met && !aborted_ &&
+               std::chrono::steady_clock::now() < deadline) {
+            const auto turn = runtime_.turn();
+            if (!turn) return;
+            met = ended(event);
+            if (!met) ::sched_yield();
+        }
+    });
+    return asked && met;
+}
+
+// ---- one operation ------------------------------------------------------------------------------
+
+/// What has been begun may still be at work on somebody's arrays.
+std::unexpected<Error> OnecclGroup::broken(Error error) {
+    runtime_.give_up();
+    messages_.abandon();
+    broken_ = std::move(error);
+    return std::unexpected(*broken_);
+}
+
+bool OnecclGroup::ended(Event& event) const {
+    if (!library_->call.test(&event)) return false;
+    library_->call.destroy_event(&event);
+    event.hidden = nullptr;
+    return true;
+}
+
+Result<void> OnecclGroup::advance() {
+    auto turn = runtime_.turn();
+    if (!turn) return std::unexpected(turn.error());
+    auto done = guarded("messages", [this] { messages_.advance(); });
+    if (!done) return broken({Errc::closed, done.error().message});
+    return {};
+}
+
+template <class Ended>
+Result<void> OnecclGroup::wait(const char* what, Ended ended) {
+    if (broken_) return std::unexpected(*broken_);
+    while (true) {
+        bool done = false;
+        {
+            const auto turn = runtime_.turn();
+            if (!turn) return broken(turn.error());
+            auto asked = guarded(what, [&] {
+                for (unsigned i = 0; i < kAsksInARow && !done; ++i) {
+                    if (!messages_.idle()) messages_.advance();
+                    done = ended();
+                }
+            });
+            if (!asked) return broken({Errc::closed, asked.error().message});
+        }
+        if (done) return {};
+        if (aborted_) {
+            runtime_.give_up_and_wait();
+            return broken({Errc::cancelled, fmt::format("oneccl: {}: abort() was called", what)});
+        }
+        ::sched_yield();
+    }
+}
+
+template <class Begin>
+Result<void> OnecclGroup::run(const char* what, Begin begin) {
+    if (broken_) return std::unexpected(*broken_);
+    if (aborted_) return fail(Errc::cancelled, "oneccl: {}: abort() was called", what);
+    Event event;
+    {
+        auto turn = runtime_.turn();
+        if (!turn) return std::unexpected(turn.error());
+        if (auto begun = guarded(what, [&] { event = begin(); }); !begun)
+            return broken(begun.error());
+    }
+    return wait(what, [&] { return this->ended(event); });
+}
+
+Result<std::unique_ptr<Pending>> OnecclGroup::start(std::span<const Send> sends,
+                                                    std::span<const Receive> receives) {
+    if (broken_) return std::unexpected(*broken_);
+    if (aborted_) return fail(Errc::cancelled, "oneccl: messages: abort() was called");
+    std::shared_ptr<Messages::Batch> batch;
+    auto turn = runtime_.turn();
+    if (!turn) return std::unexpected(turn.error());
+    auto begun = guarded("messages", [&] { batch = messages_.start(sends, receives); });
+    if (!begun) return broken(begun.error());
+    return std::make_unique<Started>(*this, std::move(batch));
+}
+
+Result<void> OnecclGroup::exchange_messages(std::span<const Send> sends,
+                                            std::span<const Receive> receives) {
+    const auto messages = start(sends, receives);
+    if (!messages) return std::unexpected(messages.error());
+    return (*messages)->wait();
+}
+
+Result<void> OnecclGroup::barrier() {
+    return run("barrier", [this] { return begin_barrier(); });
+}
+
+/// oneCCL's own barrier waits inside.
+Event OnecclGroup::begin_barrier() {
+    return library_->call.allreduce(token_.get(), token_.get(), 1, Type::i32, Op::max,
+                                    meeting_.comm, *library_->attributes.allreduce, none_);
+}
+
+// ---- reductions ---------------------------------------------------------------------------------
+
+Result<void> OnecclGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
+                                    Reduce reduce) {
+    const std::size_t piece = kPieceBytes / bytes_of(type);
+    for (std::size_t first = 0; first < count; first += piece) {
+        const std::size_t offset = first * bytes_of(type);
+        auto done = run("allreduce", [&] {
+            return library_->call.allreduce(
+                at(in, offset), at(out, offset), std::min(piece, count - first), type_of(type),
+                op_of(reduce), meeting_.comm, *library_->attributes.allreduce, none_);
+        });
+        if (!done) return done;
+    }
+    if (reduce == Reduce::average) divide(out, count, type, size_);
+    return {};
+}
+
+Result<void> OnecclGroup::reduce(const void* in, void* out, std::size_t count, DType type,
+                                 Reduce reduce, std::uint32_t root) {
+    const std::size_t piece = kPieceBytes / bytes_of(type);
+    const bool is_root = rank_ == root;
+    for (std::size_t first = 0; first < count; first += piece) {
+        const std::size_t offset = first * bytes_of(type);
+        auto done = run("reduce", [&] {
+            return library_->call.reduce(at(in, offset), is_root ? at(out, offset) : nullptr,
+                                         std::min(piece, count - first), type_of(type),
+                                         op_of(reduce), static_cast<int>(root), meeting_.comm,
+                                         *library_->attributes.reduce, none_);
+        });
+        if (!done) return done;
+    }
+    if (is_root && reduce == Reduce::average) divide(out, count, type, size_);
+    return {};
+}
+
+Result<void> OnecclGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                         Reduce reduce) {
+    if (count == 0) return {};
+    const std::size_t bytes = count * bytes_of(type);
+    if (bytes > kPieceBytes / size_) {
+        for (std::uint32_t root = 0; root < size_; ++root) {
+            auto done = this->reduce(at(in, root * bytes), out, count, type, reduce, root);
+            if (!done) return done;
+        }
+        return {};
+    }
+    auto done = run("reduce-scatter", [&] {
+        return library_->call.reduce_scatter(in, out, count, type_of(type), op_of(reduce),
+                                             meeting_.comm, *library_->attributes.reduce_scatter,
+                                             none_);
+    });
+    if (!done) return done;
+    if (reduce == Reduce::average) divide(out, count, type, size_);
+    return {};
+}
+
+// ---- data that are only moved -------------------------------------------------------------------
+
+Result<void> OnecclGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
+    for (std::size_t first = 0; first < bytes; first += kPieceBytes) {
+        auto done = run("broadcast", [&] {
+            return library_->call.broadcast(at(data, first), std::min(kPieceBytes, bytes - first),
+                                            Type::u8, static_cast<int>(root), meeting_.comm,
+                                            *library_->attributes.broadcast, none_);
+        });
+        if (!done) return done;
+    }
+    return {};
+}
+
+Result<void> OnecclGroup::allgather(const void* in, void* out, std::size_t bytes) {
+    return allgatherv(in, out, std::vector<std::size_t>(size_, bytes));
+}
+
+Result<void> OnecclGroup::allgatherv(const void* in, void* out,
+                                     std::span<const std::size_t> bytes) {
+    const std::vector<std::size_t> parts(bytes.begin(), bytes.end());
+    const std::size_t total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
+    if (total == 0) return {};
+    if (total <= kPieceBytes)
+        return run("allgather", [&] {
+            return library_->call.allgatherv(in, parts[rank_], out, parts, Type::u8, meeting_.comm,
+                                             *library_->attributes.allgatherv, none_);
+        });
+    std::size_t offset = 0;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    for (std::uint32_t peer = 0; peer < size_; offset += parts[peer++]) {
+        if (peer == rank_) {
+            copy_bytes(at(out, offset), in, parts[peer]);
+            continue;
+        }
+        sends.push_back({peer, in, parts[rank_]});
+        receives.push_back({peer, at(out, offset), parts[peer]});
+    }
+    return exchange_messages(sends, receives);
+}
+
+Result<void> OnecclGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
+    if (rank_ != root) {
+        const Send send{root, in, bytes};
+        return exchange_messages({&send, 1}, {});
+    }
+    std::vector<Receive> receives;
+    for (std::uint32_t from = 0; from < size_; ++from)
+        if (from != root) receives.push_back({from, at(out, from * bytes), bytes});
+    copy_bytes(at(out, root * bytes), in, bytes);
+    return exchange_messages({}, receives);
+}
+
+Result<void> OnecclGroup::scatter(const void* in, void* out, std::size_t bytes,
+                                  std::uint32_t root) {
+    if (rank_ != root) {
+        const Receive receive{root, out, bytes};
+        return exchange_messages({}, {&receive, 1});
+    }
+    std::vector<Send> sends;
+    for (std::uint32_t to = 0; to < size_; ++to)
+        if (to != root) sends.push_back({to, at(in, to * bytes), bytes});
+    copy_bytes(out, at(in, root * bytes), bytes);
+    return exchange_messages(sends, {});
+}
+
+Result<void> OnecclGroup::alltoall(const void* in, void* out, std::size_t bytes) {
+    if (bytes == 0) return {};
+    if (bytes <= kPieceBytes / size_)
+        return run("all-to-all", [&] {
+            return library_->call.alltoall(in, out, bytes, Type::u8, meeting_.comm,
+                                           *library_->attributes.alltoall, none_);
+        });
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    for (std::uint32_t step = 1; step < size_; ++step) {
+        const std::uint32_t to = (rank_ + step) % size_;
+        const std::uint32_t from = (rank_ + size_ - step) % size_;
+        sends.push_back({to, at(in, to * bytes), bytes});
+        receives.push_back({from, at(out, from * bytes), bytes});
+    }
+    copy_bytes(at(out, rank_ * bytes), at(in, rank_ * bytes), bytes);
+    return exchange_messages(sends, receives);
+}
+
+}  // namespace dtrun::collectives::oneccl

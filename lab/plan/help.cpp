@@ -1,0 +1,60 @@
+// The text of `dtrun bench --help`.
+
+#include "launcher/cli/flags.h"
+
+namespace dtrun {
+namespace {
+
+constexpr std::string_view kIntroduction = R"(usage: dtrun bench [options]
+
+Measures how fast ranks talk to each other, by every communication library
+(backend) and in every shape: on 1, 2, 4, ... hosts with 1, 2, 4, ... ranks on
+each. Every result is compared with what it should be. With --train it also
+trains a small network, alone and together, with gradients of 32, 16 and 8 bits.
+
+Examples:
+  dtrun bench
+      what this machine can do, within about a minute
+  dtrun bench -H s1:4,s2:4,s3:4,s4:4 --html report.html
+      1 to 16 ranks on 1 to 4 hosts
+  dtrun bench -H s1:4,s2:4 --backends mpi,gloo --hosts 2 --slots 4 \
+      --sizes 4..64M:x4 --compress none,fp16,int8
+      one shape, all sizes, and how much compression brings
+  dtrun bench -H s1:4,s2:4 --train --data mnist --markdown lab.md
+      the tables of the lab: steps, throughput, speed-up, accuracy
+  dtrun bench --compare before.json after.json
+      what has become faster or slower, beyond noise
+
+Columns, as nccl-tests has them: size is that of the whole array, time the mean
+of the slowest rank, algbw = size / time, and busbw = algbw x 2(n-1)/n for
+allreduce, (n-1)/n for allgather, reduce_scatter, alltoall, gather and scatter,
+1 for others: what a link carries, whatever the number n of ranks. GB are 1e9
+bytes. Speed-up is T(1) / T(p) of a training step, efficiency speed-up / p.
+)";
+
+constexpr std::string_view kEnd = R"(
+Exit code: 0; 1 if a result was wrong or a run failed (the others are reported
+all the same); 200 wrong words, or a report that cannot be written to; 210 if it
+could not be written at the end; 128+n after signal n.
+)";
+
+}  // namespace
+
+std::string bench_help() {
+    constexpr std::pair<FlagGroup, std::string_view> kTitles[] = {
+        {FlagGroup::native, "What is measured"},
+        {FlagGroup::training, "Training"},
+        {FlagGroup::output, "Reports and messages"},
+        {FlagGroup::hosts, "Where ranks run"},
+        {FlagGroup::environment, "What ranks start with"},
+        {FlagGroup::reaching, "Reaching the hosts"},
+        {FlagGroup::ending, "Limits"},
+        {FlagGroup::other, "About dtrun"},
+    };
+    std::string help(kIntroduction);
+    for (const auto& [group, title] : kTitles)
+        help += fmt::format("\n{}:\n{}", title, flag_rows(bench_flags(), group));
+    return help + std::string(kEnd);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,315 @@
+#include "lab/plan/plan.h"
+
+#include "base/strings.h"
+
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <iterator>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+using Numbers = std::vector<int>;
+
+constexpr std::uint64_t kBytesMax = 1ull << 40;
+constexpr std::size_t kSizesMax = 256;
+constexpr string_view kDefaultSizes = "1K..16M:x4";
+/// What a sweep without further wishes takes, starts of programs not counted.
+constexpr double kDefaultSeconds = 40;
+constexpr std::chrono::milliseconds kRowMin{50};
+constexpr std::chrono::milliseconds kRowMax{1'000};
+
+Result<std::uint64_t> parse_bytes(string_view text) {
+    string_view digits = text;
+    int shift = 0;
+    for (const auto& [letter, bits] : {std::pair('K', 10), {'M', 20}, {'G', 30}})
+        if (!text.empty() && (text.back() == letter || text.back() == letter + ('a' - 'A'))) {
+            digits.remove_suffix(1);
+            shift = bits;
+        }
+    const auto number = to_int(digits, 1, static_cast<long long>(kBytesMax >> shift));
+    if (!number)
+        return fail(Errc::invalid_input, "'{}' is not a number of bytes such as 4, 64K or 16M",
+                    text);
+    return static_cast<std::uint64_t>(*number) << shift;
+}
+
+Result<void> add_range(std::vector<std::uint64_t>& sizes, string_view item, std::size_t dots) {
+    const std::size_t colon = item.find(':');
+    const auto first = parse_bytes(item.substr(0, dots));
+    if (!first) return std::unexpected(first.error());
+    const auto last = parse_bytes(item.substr(dots + 2, colon - std::min(colon, dots + 2)));
+    if (!last) return std::unexpected(last.error());
+    std::uint64_t factor = 2;
+    if (colon != string_view::npos) {
+        const string_view step = item.substr(colon + 1);
+        const auto number = step.starts_with('x') ? to_int(step.substr(1), 2, 1'024) : std::nullopt;
+        if (!number)
+            return fail(Errc::invalid_input,
+                        "'{}': a range grows by a factor from 2 to 1024, as in 4..64M:x4", item);
+        factor = static_cast<std::uint64_t>(*number);
+    }
+    if (*first > *last) return fail(Errc::invalid_input, "'{}' runs backwards", item);
+    for (std::uint64_t bytes = *first; bytes < *last; bytes *= factor) sizes.push_back(bytes);
+    sizes.push_back(*last);
+    return {};
+}
+
+/// 1, 2, 4, ... below `max`, and `max`.
+Numbers doubling(int max) {
+    Numbers numbers;
+    for (int number = 1; number < max; number *= 2) numbers.push_back(number);
+    numbers.push_back(max);
+    return numbers;
+}
+
+int slots_of(const Host& host) {
+    return host.slot_ids.empty() ? host.slots : static_cast<int>(host.slot_ids.size());
+}
+
+struct Shape {
+    int hosts;
+    int slots;
+    int ranks() const { return hosts * slots; }
+};
+
+Result<void> check_shape(const Shape& shape, const BenchPlaces& places, bool oversubscribe) {
+    const auto there = static_cast<int>(places.hosts.size());
+    if (shape.hosts > there)
+        return fail(Errc::invalid_input, "--hosts {}: there {} {}; name more with -H or --hostfile",
+                    shape.hosts, there == 1 ? "is only" : "are", there);
+    if (places.any_slots || oversubscribe) return {};
+    for (int i = 0; i < shape.hosts; ++i) {
+        const Host& host = places.hosts[static_cast<std::size_t>(i)];
+        if (slots_of(host) < shape.slots)
+            return fail(Errc::invalid_input,
+                        "--slots {}: {} has {}; give it more, as in -H {}:{}, or --oversubscribe",
+                        shape.slots, host.name, slots_of(host), host.name, shape.slots);
+    }
+    return {};
+}
+
+/// Those asked for must be possible; of the usual ones the possible ones are taken.
+Result<std::vector<Shape>> plan_shapes(const BenchCommand& command, const BenchPlaces& places,
+                                       bool oversubscribe) {
+    const Numbers hosts =
+        command.hosts.empty() ? doubling(static_cast<int>(places.hosts.size())) : command.hosts;
+    const Numbers slots =
+        command.slots.empty() ? doubling(places.slots_default_max) : command.slots;
+    std::vector<Shape> shapes;
+    for (const int host_count : hosts)
+        for (const int slot_count : slots) {
+            const Shape shape{host_count, slot_count};
+            const auto possible = check_shape(shape, places, oversubscribe);
+            if (possible)
+                shapes.push_back(shape);
+            else if (!command.slots.empty() || host_count > std::ssize(places.hosts))
+                return std::unexpected(possible.error());
+        }
+    return shapes;
+}
+
+std::chrono::milliseconds row_time(const BenchCommand& command, std::size_t rows) {
+    if (command.seconds) return *command.seconds;
+    const double each = kDefaultSeconds / static_cast<double>(std::max<std::size_t>(rows, 1));
+    const std::chrono::milliseconds time(static_cast<long long>(each * 1'000));
+    return std::clamp(time, kRowMin, kRowMax);
+}
+
+void add_sweep(std::vector<BenchStep>& steps, const BenchCommand& command,
+               const std::vector<Shape>& all, const std::vector<std::string>& backends) {
+    std::vector<Shape> shapes;
+    std::ranges::copy_if(all, std::back_inserter(shapes),
+                         [](const Shape& shape) { return shape.ranks() > 1; });
+    if (shapes.empty()) shapes = all;  // one rank says nothing about a network, but was asked for
+    const auto sizes = command.sizes.empty() ? *parse_sizes(kDefaultSizes) : command.sizes;
+    const auto compress =
+        command.compress.empty() ? std::vector<std::string>{"none"} : command.compress;
+    const std::size_t rows = shapes.size() * backends.size() * sizes.size() * command.ops.size() *
+                             command.dtypes.size() * compress.size();
+    const std::string seconds =
+        fmt::format("{}", static_cast<double>(row_time(command, rows).count()) / 1e3);
+    for (const Shape& shape : shapes)
+        for (const std::string& backend : backends) {
+            BenchStep& step = steps.emplace_back();
+            step.backend = backend;
+            step.hosts = shape.hosts;
+            step.slots = shape.slots;
+            step.words = {"sweep",
+                          "--backend",
+                          backend,
+                          "--ops",
+                          fmt::format("{}", fmt::join(command.ops, ",")),
+                          "--sizes",
+                          fmt::format("{}", fmt::join(sizes, ",")),
+                          "--dtypes",
+                          fmt::format("{}", fmt::join(command.dtypes, ",")),
+                          "--compress",
+                          fmt::format("{}", fmt::join(compress, ",")),
+                          "--check",
+                          command.check ? "1" : "0"};
+            const auto add = [&step](const char* flag, const std::string& value) {
+                step.words.insert(step.words.end(), {flag, value});
+            };
+            if (command.iters) add("--iters", std::to_string(*command.iters));
+            if (command.warmup) add("--warmup", std::to_string(*command.warmup));
+            if (!command.iters || command.seconds) add("--seconds", seconds);
+        }
+}
+
+BenchStep train_step(const BenchCommand& command, const Shape& shape, const std::string& backend,
+                     const std::string& algorithm) {
+    BenchStep step;
+    step.kind = BenchStep::Kind::train;
+    step.backend = backend;
+    step.algorithm = algorithm;
+    step.hosts = shape.hosts;
+    step.slots = shape.slots;
+    step.words = {"train",
+                  "--backend",
+                  backend,
+                  "--algorithm",
+                  algorithm,
+                  "--model",
+                  command.model,
+                  "--epochs",
+                  std::to_string(command.epochs),
+                  "--global-batch",
+                  std::to_string(command.global_batch),
+                  "--seed",
+                  std::to_string(command.seed)};
+    const auto add = [&step](const char* flag, const std::string& value) {
+        if (!value.empty()) step.words.insert(step.words.end(), {flag, value});
+    };
+    add("--loss-scale", command.loss_scale);
+    add("--data", command.data);
+    return step;
+}
+
+/// Serial training is run in any case, and once; in full where nothing else is said, for speed-up.
+std::vector<std::string> algorithms_of(const BenchCommand& command) {
+    std::vector<std::string> algorithms = command.algorithms;
+    if (algorithms.empty() && command.compress.empty()) algorithms = {"parallel", "fp16", "int8"};
+    if (algorithms.empty()) {
+        algorithms = command.compress;
+        std::erase(algorithms, "none");
+        algorithms.insert(algorithms.begin(), "parallel");
+    }
+    std::ranges::replace(algorithms, "none", "parallel");
+    std::erase(algorithms, "serial");
+    return algorithms;
+}
+
+/// The serial run is the T(1) of all others, so a single rank of each backend is not run besides.
+void add_training(std::vector<BenchStep>& steps, const BenchCommand& command,
+                  const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
+    steps.push_back(train_step(command, {1, 1}, backends.front(), "serial"));
+    for (const std::string& algorithm : algorithms_of(command))
+        for (const Shape& shape : shapes)
+            for (const std::string& backend : backends)
+                if (shape.ranks() > 1)
+                    steps.push_back(train_step(command, shape, backend, algorithm));
+}
+
+}  // namespace
+
+Result<std::vector<std::uint64_t>> parse_sizes(string_view text) {
+    std::vector<std::uint64_t> sizes;
+    for (const string_view part : split(text, ',')) {
+        const string_view item = trim(part);
+        if (const std::size_t dots = item.find(".."); dots != string_view::npos) {
+            if (auto done = add_range(sizes, item, dots); !done)
+                return std::unexpected(done.error());
+            continue;
+        }
+        const auto bytes = parse_bytes(item);
+        if (!bytes) return std::unexpected(bytes.error());
+        sizes.push_back(*bytes);
+    }
+    std::ranges::sort(sizes);
+    sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+    if (sizes.size() > kSizesMax)
+        return fail(Errc::invalid_input, "{} sizes; {} are enough", sizes.size(), kSizesMax);
+    return sizes;
+}
+
+std::string short_bytes(double bytes) {
+    constexpr string_view kLetters[] = {"", "K", "M", "G", "T"};
+    std::size_t letter = 0;
+    while (bytes >= 1'024 && letter + 1 < std::size(kLetters)) {
+        bytes /= 1'024;
+        ++letter;
+    }
+    return fmt::format("{:.4g}{}", bytes, kLetters[letter]);
+}
+
+const std::vector<std::string>& bench_ops() {
+    static const std::vector<std::string> names{
+        "allreduce", "allgather", "reduce_scatter", "reduce",   "broadcast",
+        "gather",    "scatter",   "alltoall",       "sendrecv", "barrier"};
+    return names;
+}
+
+const std::vector<std::string>& bench_dtypes() {
+    static const std::vector<std::string> names{"f32", "f64", "f16", "bf16",
+                                                "i8",  "u8",  "i32", "i64"};
+    return names;
+}
+
+const std::vector<std::string>& bench_compressions() {
+    static const std::vector<std::string> names{"none",
+                                                "fp16",
+                                                "bf16",
+                                                "int8",
+                                                "fp8-e4m3",
+                                                "fp8-e5m2",
+                                                "fp8-e4m3-unscaled",
+                                                "fp8-e5m2-unscaled"};
+    return names;
+}
+
+BenchStep facts_step(int hosts, const std::vector<std::string>& backends) {
+    BenchStep step;
+    step.kind = BenchStep::Kind::facts;
+    step.hosts = hosts;
+    step.words = {"facts"};
+    if (!backends.empty())
+        step.words.insert(step.words.end(),
+                          {"--backends", fmt::format("{}", fmt::join(backends, ","))});
+    return step;
+}
+
+const std::vector<std::string>& usual_backends() {
+    static const std::vector<std::string> names{"mpi", "gloo", "nccl", "oneccl"};
+    return names;
+}
+
+Result<std::vector<BenchStep>> plan_bench(const BenchCommand& command, const BenchPlaces& places,
+                                          const std::vector<std::string>& backends,
+                                          bool oversubscribe) {
+    const auto shapes = plan_shapes(command, places, oversubscribe);
+    if (!shapes) return std::unexpected(shapes.error());
+    std::vector<BenchStep> steps;
+    if (backends.empty() || shapes->empty()) return steps;
+    if (command.sweep) add_sweep(steps, command, *shapes, backends);
+    if (command.train) add_training(steps, command, *shapes, backends);
+    return steps;
+}
+
+std::vector<std::string> launch_words(const BenchStep& step, const BenchCommand& command,
+                                      const std::string& hostfile,
+                                      const std::string& rank_program) {
+    std::vector<std::string> words{"torchrun",         "--no-python",
+                                   "--nnodes",         std::to_string(step.hosts),
+                                   "--nproc-per-node", std::to_string(step.slots),
+                                   "--grace",          "5"};
+    if (!hostfile.empty()) words.insert(words.end(), {"--hostfile", hostfile});
+    words.insert(words.end(), command.launch.begin(), command.launch.end());
+    words.insert(words.end(),
+                 {"--tag", "none", "--only-ranks", "0", "--stdin", "none", "--", rank_program});
+    words.insert(words.end(), step.words.begin(), step.words.end());
+    return words;
+}
+
+}  // namespace dtrun

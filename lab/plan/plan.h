@@ -1,0 +1,65 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/host.h"
+#include "lab/plan/options.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// Where ranks may run, as far as the plan has to know it.
+struct BenchPlaces {
+    HostList hosts;             ///< filtered; one if nobody has named any
+    bool any_slots = false;     ///< slots of these hosts are no limit: mere names, or this machine
+    int slots_default_max = 1;  ///< what the default of --slots goes up to
+};
+
+/// One run of the rank program.
+struct BenchStep {
+    enum class Kind { facts, sweep, train };
+    Kind kind = Kind::sweep;
+    std::string backend;
+    std::string algorithm;  ///< train: "serial", "parallel", or a compression
+    int hosts = 1;
+    int slots = 1;                   ///< ranks on each of them
+    std::vector<std::string> words;  ///< of the rank program
+
+    int ranks() const { return hosts * slots; }
+};
+
+/// "4..64M:x4", "1K,1M", "512..4K": bytes with K, M and G of 1024; a range grows by the factor
+/// behind ":x", else by 2, and has both of its ends.
+/// \return rising, each once; or invalid_input that quotes the wrong item
+Result<std::vector<std::uint64_t>> parse_sizes(std::string_view text);
+
+/// "64K", "1.5M", "4": a number of bytes in few letters.
+std::string short_bytes(double bytes);
+
+/// Those that `--ops`, `--dtypes` and `--compress` know.
+const std::vector<std::string>& bench_ops();
+const std::vector<std::string>& bench_dtypes();
+const std::vector<std::string>& bench_compressions();
+
+/// The step that asks so many hosts what they have.
+/// \param backends  also tried, with one rank on each of them; may be empty
+BenchStep facts_step(int hosts, const std::vector<std::string>& backends);
+
+/// Those that are tried where the user names none.
+const std::vector<std::string>& usual_backends();
+
+/// All other steps, in the order in which they are run.
+/// \param backends  of the command, or those that were found
+/// \return invalid_input: a shape for which hosts or slots are missing
+Result<std::vector<BenchStep>> plan_bench(const BenchCommand& command, const BenchPlaces& places,
+                                          const std::vector<std::string>& backends,
+                                          bool oversubscribe);
+
+/// The words of the dtrun that runs a step, without its own name.
+/// \param hostfile  of the user, at a path that can be read again; empty: none
+std::vector<std::string> launch_words(const BenchStep& step, const BenchCommand& command,
+                                      const std::string& hostfile, const std::string& rank_program);
+
+}  // namespace dtrun

@@ -1,0 +1,65 @@
+#include "lab/rank/commands.h"
+#include "lab/rank/host_facts.h"
+#include "lab/rank/json_line.h"
+
+#include <unistd.h>
+#include <cstdio>
+
+namespace {
+
+using namespace dtrun::collectives::bench;
+using dtrun::Result;
+
+constexpr int kFailed = 1;
+constexpr int kMisused = 2;
+
+void print_line(const std::string& line) {
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+}
+
+Result<void> run(const BenchOptions& options, const Membership& membership, const Print& print) {
+    if (options.command == Command::facts) return run_facts(options, membership, print);
+    if (options.command == Command::sweep) return run_sweep(options, membership, print);
+    return run_train(options, membership, print);
+}
+
+int run_as_rank(const BenchOptions& options) {
+    auto membership = Membership::join();
+    if (!membership) {
+        print_line(JsonLine("error").add("text", membership.error().message).text());
+        return kFailed;
+    }
+    const std::uint32_t rank = membership->rank();
+    const Print print = [rank](const std::string& line) {
+        if (rank == 0) print_line(line);
+    };
+    const auto done = run(options, *membership, print);
+    if (!done) {
+        print(JsonLine("error").add("text", done.error().message).text());
+        std::fprintf(stderr, "dtrun-bench-rank: rank %u: %s\n", rank, done.error().message.c_str());
+    }
+    membership->leave(done ? "" : done.error().message);
+    return done ? 0 : kFailed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::vector<std::string_view> words(argv + 1, argv + argc);
+    const auto options = parse_options(words);
+    if (!options) {
+        std::fprintf(stderr, "dtrun-bench-rank: %s\n%s", options.error().message.c_str(), kUsage);
+        return kMisused;
+    }
+    if (options->command == Command::help) {
+        std::fputs(kUsage, stdout);
+        return 0;
+    }
+    if (options->command == Command::version_of) {
+        print_line(version_of(options->library));
+        ::_exit(0);  // libraries that were only asked are not to end in their own ways
+    }
+    return run_as_rank(*options);
+}

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "lab/rank/images.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::collectives::bench {
+
+enum class Model { mlp, cnn };
+std::string_view name_of(Model model);
+Result<Model> parse_model(std::string_view name);
+
+/// Numbers that are learnt, and how the loss changes with each.
+struct Tensor {
+    std::vector<float> values;
+    std::vector<float> slopes;
+};
+
+/// From the values of one layer of neurons to those of the next.
+class Layer {
+public:
+    virtual ~Layer() = default;
+    virtual std::size_t outputs() const = 0;  ///< for one image
+    /// \param in  of `images` images, one behind the other; as are all others
+    virtual void forward(const float* in, std::size_t images, float* out) = 0;
+    /// Adds to the slopes of its tensors.
+    /// \param out         what forward() gave
+    /// \param out_slopes  how the loss changes with `out`; is overwritten
+    /// \param in_slopes   how it changes with `in`; nullptr for the first layer
+    virtual void backward(const float* in, const float* out, std::size_t images, float* out_slopes,
+                          float* in_slopes) = 0;
+    virtual std::span<Tensor> tensors() { return {}; }
+};
+
+/// A small network that tells digits: plain f32, the same numbers from the same seed.
+///
+/// mlp: 784 - 128 - 10. cnn: 5 x 5 convolutions to 8 and 16 channels, each with pooling, and 10.
+class Network {
+public:
+    /// \param seed   of the initial weights
+    /// \param batch  most images of a call
+    Network(Model model, std::uint64_t seed, std::size_t batch);
+
+    std::vector<Tensor*> tensors();
+
+    /// Sets the slopes of all tensors to those of `scale` times the summed loss (cross-entropy) of
+    /// images[picks].
+    /// \return the summed loss, without `scale`
+    double learn(const Images& images, std::span<const std::uint32_t> picks, float scale);
+
+    /// How many images of [first, first + count) it tells right.
+    std::size_t test(const Images& images, std::size_t first, std::size_t count);
+
+private:
+    void forward(std::size_t images);
+    const float* scores() const { return values_.back().data(); }
+
+    std::vector<std::unique_ptr<Layer>> layers_;
+    std::size_t batch_;
+    std::vector<std::vector<float>> values_;  ///< values_[0]: pixels; values_[i + 1]: of layer i
+    std::vector<std::vector<float>> slopes_;
+};
+
+}  // namespace dtrun::collectives::bench

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "base/result.h"
+#include "lab/rank/operation.h"
+
+#include <dtrun_collectives.h>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::collectives::bench {
+
+/// This process's place in the job.
+class Membership {
+public:
+    /// Errc: timed_out, internal
+    static Result<Membership> join();
+
+    dtrun_worker* get() const { return worker_.get(); }
+    std::uint32_t rank() const { return dtrun_rank(worker_.get()); }
+    std::uint32_t size() const { return dtrun_world_size(worker_.get()); }
+    std::string host() const { return dtrun_host_name(worker_.get()); }
+
+    /// What every rank says, in order of rank. With one rank nobody is asked.
+    Result<std::vector<std::string>> gather(std::string_view name, const std::string& own) const;
+    /// An error on any rank is one on all, so that nobody waits for the others.
+    Result<void> agree(std::string_view name, const Result<void>& own) const;
+    /// Tells the launcher how it ended.
+    void leave(const std::string& failure);
+
+private:
+    struct Free {
+        void operator()(dtrun_worker* worker) const { dtrun_finalize(worker, "ended early"); }
+    };
+    std::unique_ptr<dtrun_worker, Free> worker_;
+};
+
+/// How the ranks are spread.
+struct Places {
+    std::uint32_t hosts = 1;
+    std::uint32_t slots_per_host = 1;  ///< of the host with most
+    std::uint32_t local_rank = 0;      ///< of this rank on its host
+};
+Result<Places> find_places(const Membership& membership);
+
+/// A communicator of all ranks of the job.
+class Comm {
+public:
+    /// \param device  arrays are in memory of the current GPU
+    /// Errc: not_found (no such backend), timed_out, internal
+    static Result<Comm> create(const Membership& membership, const std::string& backend,
+                               bool device);
+
+    dtrun_comm* get() const { return comm_.get(); }
+    std::uint32_t rank() const { return dtrun_comm_rank(comm_.get()); }
+    std::uint32_t size() const { return dtrun_comm_size(comm_.get()); }
+    std::string backend() const { return dtrun_comm_backend(comm_.get()); }
+    std::string why() const { return dtrun_comm_why(comm_.get()); }
+    /// Lines "name: value" of what the backend tells.
+    std::vector<std::pair<std::string, std::string>> facts() const;
+
+private:
+    struct Free {
+        void operator()(dtrun_comm* comm) const { dtrun_comm_free(comm); }
+    };
+    std::unique_ptr<dtrun_comm, Free> comm_;
+};
+
+/// "name: value" lines as pairs; lines of another form are left out.
+std::vector<std::pair<std::string, std::string>> parse_facts(std::string_view lines);
+
+/// What a function of libdtrun_collectives returned, as a value.
+Result<void> checked(int code);
+
+}  // namespace dtrun::collectives::bench

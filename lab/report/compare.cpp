@@ -1,0 +1,153 @@
+#include "lab/report/compare.h"
+
+#include "lab/plan/plan.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace dtrun {
+namespace {
+
+constexpr double kNoiseMin = 0.03;
+constexpr double kTrainingNoise = 0.05;
+
+/// A row as it is to be told, without what the other report has.
+ComparedRow named(const BenchRow& row) {
+    ComparedRow named;
+    static_cast<BenchShape&>(named) = row;
+    const bool in_full = row.compression.empty() || row.compression == "none";
+    named.what =
+        fmt::format("{} {}{}{} {}", row.op, row.dtype, in_full ? "" : " ",
+                    in_full ? "" : row.compression, short_bytes(static_cast<double>(row.bytes)));
+    named.group = fmt::format("{} of {}", row.op, row.dtype);
+    if (!in_full) named.compression = row.compression;
+    named.bytes = row.bytes;
+    return named;
+}
+
+ComparedRow named(const BenchTrain& run) {
+    ComparedRow named;
+    static_cast<BenchShape&>(named) = run;
+    named.what = fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm);
+    if (run.loss_scale != 1) named.what += fmt::format(", loss scale {:g}", run.loss_scale);
+    named.group = fmt::format("training {}, {} samples a step", run.model, run.global_batch);
+    if (run.algorithm != "parallel") named.compression = run.algorithm;
+    return named;
+}
+
+/// One measurement of either kind.
+struct Measured {
+    ComparedRow row;
+    double time_us;
+    double noise;
+};
+
+std::vector<Measured> measured_in(const BenchReport& report) {
+    std::vector<Measured> all;
+    for (const BenchRow& row : report.rows)
+        all.push_back({named(row), row.t_p50_us, noise_of(row)});
+    for (const BenchTrain& run : report.train)
+        all.push_back({named(run), run.step_ms * 1'000, kTrainingNoise});
+    std::erase_if(all, [](const Measured& each) { return !(each.time_us > 0); });
+    return all;
+}
+
+using Key = std::pair<BenchShape, std::string>;
+
+std::string time_text(double time_us) {
+    if (time_us >= 1e6) return short_number(time_us / 1e6) + " s";
+    return time_us >= 1e3 ? short_number(time_us / 1e3) + " ms" : short_number(time_us) + " us";
+}
+
+std::string mark_text(ComparedRow::Mark mark) {
+    switch (mark) {
+        case ComparedRow::Mark::faster:
+            return "faster";
+        case ComparedRow::Mark::slower:
+            return "slower";
+        case ComparedRow::Mark::same:
+            break;
+    }
+    return "=";
+}
+
+}  // namespace
+
+int Comparison::count(ComparedRow::Mark mark) const {
+    return static_cast<int>(std::ranges::count(rows, mark, &ComparedRow::mark));
+}
+
+double noise_of(const BenchRow& row) {
+    if (!(row.t_p50_us > 0)) return kNoiseMin;
+    double spread = 0;
+    const double below = (row.t_p50_us - row.t_min_us) / row.t_p50_us;
+    const double above = (row.t_p99_us - row.t_p50_us) / row.t_p50_us;
+    if (std::isfinite(below) && std::isfinite(above)) spread = std::min(below, above);
+    return std::max(spread, kNoiseMin);
+}
+
+Comparison compare_reports(const BenchReport& before, const BenchReport& after) {
+    Comparison comparison;
+    std::map<Key, Measured> known;
+    for (const Measured& each : measured_in(before))
+        known.insert_or_assign({each.row, each.row.what}, each);
+    std::map<Key, bool> seen;
+    for (const Measured& now : measured_in(after)) {
+        const Key key{now.row, now.row.what};
+        if (!seen.try_emplace(key, true).second) continue;
+        const auto then = known.find(key);
+        if (then == known.end()) {
+            ++comparison.only_after;
+            continue;
+        }
+        ComparedRow& row = comparison.rows.emplace_back(now.row);
+        row.before_us = then->second.time_us;
+        row.after_us = now.time_us;
+        row.speed = row.before_us / row.after_us;
+        row.noise = std::hypot(then->second.noise, now.noise);
+        if (row.speed > 1 + row.noise) row.mark = ComparedRow::Mark::faster;
+        if (1 / row.speed > 1 + row.noise) row.mark = ComparedRow::Mark::slower;
+    }
+    comparison.only_before =
+        static_cast<int>(known.size()) - static_cast<int>(comparison.rows.size());
+    return comparison;
+}
+
+BenchTable comparison_table(const Comparison& comparison) {
+    BenchTable table;
+    table.title = "Comparison";
+    table.note =
+        "Times are medians; speed is before / after, above 1 is faster. Noise is how much "
+        "both runs vary by themselves; a change is marked where it is larger.";
+    table.columns = {{"what", false}, {"by", false},   {"before", true}, {"after", true},
+                     {"speed", true}, {"noise", true}, {"", false}};
+    std::vector<const ComparedRow*> rows;
+    for (const ComparedRow& row : comparison.rows) rows.push_back(&row);
+    std::ranges::stable_sort(rows, [](const ComparedRow* a, const ComparedRow* b) {
+        const bool a_marked = a->mark != ComparedRow::Mark::same;
+        const bool b_marked = b->mark != ComparedRow::Mark::same;
+        if (a_marked != b_marked) return a_marked;
+        return a_marked && std::abs(std::log(a->speed)) > std::abs(std::log(b->speed));
+    });
+    for (const ComparedRow* const row : rows)
+        table.rows.push_back(
+            {row->what, fmt::format("{} {}x{}", row->backend, row->hosts, row->slots_per_host),
+             time_text(row->before_us), time_text(row->after_us), fmt::format("{:.2f}", row->speed),
+             percent(row->noise, 0), mark_text(row->mark)});
+    return table;
+}
+
+std::string comparison_text(const Comparison& comparison) {
+    std::string text = fmt::format(
+        "{} faster, {} slower, {} within noise", comparison.count(ComparedRow::Mark::faster),
+        comparison.count(ComparedRow::Mark::slower), comparison.count(ComparedRow::Mark::same));
+    if (comparison.only_before > 0)
+        text += fmt::format("; {} only in the first report", comparison.only_before);
+    if (comparison.only_after > 0)
+        text += fmt::format("; {} only in the second report", comparison.only_after);
+    return text;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,275 @@
+#include "lab/report/html.h"
+
+#include "base/strings.h"
+#include "lab/report/figures.h"
+#include "lab/plan/plan.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <string_view>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+
+/// Line colours keep 3:1 to their background, and differ in lightness too.
+constexpr string_view kStyle = R"(
+:root{--bg:#fff;--panel:#f5f7f9;--ink:#1b2026;--soft:#57606b;--rule:#d5dbe1;--grid:#e3e7eb;
+--good:#0a6b44;--good-bg:#e2f4ea;--bad:#a3241b;--bad-bg:#fde8e5;
+--s0:#0b63b5;--s1:#c24a00;--s2:#00795a;--s3:#9c3a8b;--s4:#7a6200;--s5:#3d4db8;--s6:#b3124f;--s7:#4a5560;
+color-scheme:light dark}
+@media screen and (prefers-color-scheme:dark){:root{--bg:#14181d;--panel:#1c2229;--ink:#e7ebef;
+--soft:#a2adb8;--rule:#39424c;--grid:#29313a;--good:#7bd8a8;--good-bg:#143526;--bad:#ff9c91;
+--bad-bg:#43201d;--s0:#6db5ff;--s1:#ff9a5c;--s2:#4ed1a5;--s3:#e295d6;--s4:#e0c24e;--s5:#a3adff;
+--s6:#ff86ad;--s7:#b9c3cd}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,"Segoe UI",Roboto,
+"Helvetica Neue",Arial,sans-serif}
+main{max-width:70rem;margin:0 auto;padding:2rem 1.25rem 4rem}
+h1{font-size:1.9rem;line-height:1.2;margin:0 0 .25rem;letter-spacing:-.01em}
+h2{font-size:1.3rem;margin:3rem 0 .25rem;padding-top:1rem;border-top:1px solid var(--rule)}
+p{margin:.25rem 0 1rem;max-width:46rem}
+.soft{color:var(--soft)}
+code{font:.85em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+.command{display:block;background:var(--panel);border:1px solid var(--rule);border-radius:6px;
+padding:.6rem .8rem;overflow-wrap:anywhere;white-space:pre-wrap}
+.chip{display:inline-block;border-radius:999px;padding:.1rem .75rem;font-weight:600;
+font-size:.9rem;color:var(--good);background:var(--good-bg)}
+.chip.bad{color:var(--bad);background:var(--bad-bg)}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.75rem;margin:1.5rem 0}
+.card{background:var(--panel);border:1px solid var(--rule);border-radius:8px;padding:.8rem 1rem}
+.card b{display:block;font-size:1.45rem;line-height:1.25;font-variant-numeric:tabular-nums}
+.card span{display:block;color:var(--soft);font-size:.85rem}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1.5rem 2rem}
+figure{margin:0;min-width:0;break-inside:avoid}
+figcaption{font-weight:600;font-size:.95rem;margin-bottom:.25rem}
+svg{display:block;overflow:visible;width:100%;height:auto;max-width:40rem;font-size:12.5px;font-family:inherit}
+svg .tick{fill:var(--soft);font-size:11.5px;font-variant-numeric:tabular-nums}
+svg .name{fill:var(--soft)}
+svg .grid{stroke:var(--grid)}
+svg .axis{stroke:var(--soft)}
+svg .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
+svg .whisker{stroke:currentColor;stroke-width:1.5;opacity:.45}
+svg .leader{fill:none;stroke:currentColor;opacity:.4}
+svg .label{fill:currentColor;font-weight:600}
+svg .ideal,svg .note{color:var(--soft)}
+svg .ideal .line{stroke-width:1.5;stroke-dasharray:7 4}
+svg .hollow{fill:var(--bg);stroke:currentColor;stroke-width:1.5}
+.s0{color:var(--s0)}.s1{color:var(--s1)}.s2{color:var(--s2)}.s3{color:var(--s3)}
+.s4{color:var(--s4)}.s5{color:var(--s5)}.s6{color:var(--s6)}.s7{color:var(--s7)}
+.wrap{overflow:auto;border:1px solid var(--rule);border-radius:8px;margin:.75rem 0}
+.tall{max-height:44rem}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
+th,td{padding:.4rem .75rem;text-align:left;vertical-align:top}
+th{font-weight:600;background:var(--panel);position:sticky;top:0;vertical-align:bottom}
+tbody th{position:static;white-space:nowrap}
+tr+tr>*{border-top:1px solid var(--grid)}
+.number{text-align:right}
+td.number,td:first-child{white-space:nowrap}
+.lines{white-space:pre-line;min-width:16rem}
+pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:.85em/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+td.good{color:var(--good);font-weight:600}
+td.bad{color:var(--bad);font-weight:600}
+@media(max-width:32rem){main{padding:1.25rem .9rem 3rem}h1{font-size:1.5rem}svg{font-size:14px}
+svg .tick,svg .label{font-size:13px}}
+@media print{body{font-size:10pt}main{max-width:none;padding:0}.wrap{max-height:none;overflow:visible}
+.figures{grid-template-columns:1fr 1fr}h2,h2+p,h2+p+p{break-after:avoid}h2{margin-top:1.5rem}tr{break-inside:avoid}
+th{position:static}thead{display:table-header-group}}
+)";
+
+std::string times_sign(std::string text) {
+    for (std::size_t at = 0; (at = text.find(" x ", at)) != std::string::npos; at += 4)
+        text.replace(at, 3, " × ");
+    return text;
+}
+
+std::string cell_text(const std::string& cell) {
+    // Columns inside of a cell are a drawing, such as a matrix of links.
+    const bool is_drawing =
+        cell.find('\n') != std::string::npos && cell.find("  ") != std::string::npos;
+    if (is_drawing) return "<pre>" + html_text(cell) + "</pre>";
+    return html_text(times_sign(cell));
+}
+
+string_view class_of(const BenchTable::Column& column, const std::string& cell) {
+    if (column.name == "wrong" && cell != "0" && cell != "-") return "number bad";
+    if (column.is_number) return "number";
+    if (cell == "faster") return "good";
+    if (cell == "slower") return "bad";
+    return cell.find('\n') == std::string::npos ? "" : "lines";
+}
+
+std::string table_html(const BenchTable& table) {
+    constexpr std::size_t kTall = 40;  // rows, beyond which a table scrolls by itself
+    std::string text =
+        fmt::format("<div class=\"wrap{}\"", table.rows.size() > kTall ? " tall" : "");
+    text += " tabindex=\"0\" role=\"region\" aria-label=\"" + html_text(table.title) +
+            "\"><table>\n<thead><tr>";
+    for (const BenchTable::Column& column : table.columns)
+        text += fmt::format("<th scope=\"col\"{}>{}</th>",
+                            column.is_number ? " class=\"number\"" : "", html_text(column.name));
+    text += "</tr></thead>\n<tbody>\n";
+    const bool has_heads = !table.columns.empty() && table.columns.front().name.empty();
+    for (const auto& row : table.rows) {
+        text += "<tr>";
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const string_view name = class_of(table.columns[i], row[i]);
+            const std::string attribute = name.empty() ? "" : fmt::format(" class=\"{}\"", name);
+            text += has_heads && i == 0
+                        ? fmt::format("<th scope=\"row\">{}</th>", html_text(row[i]))
+                        : fmt::format("<td{}>{}</td>", attribute, cell_text(row[i]));
+        }
+        text += "</tr>\n";
+    }
+    return text + "</tbody></table></div>\n";
+}
+
+std::string section(string_view title, string_view lead) {
+    std::string text = fmt::format("<h2>{}</h2>\n", html_text(times_sign(std::string(title))));
+    if (!lead.empty()) text += fmt::format("<p class=\"soft\">{}</p>\n", html_text(lead));
+    return text;
+}
+
+std::string table_section(const BenchTable& table) {
+    if (table.empty()) return "";
+    return section(table.title, table.note) + table_html(table);
+}
+
+std::string figures_html(const BenchFigures& figures) {
+    std::string text = "<div class=\"figures\">\n";
+    for (const BenchFigure& figure : figures.figures)
+        text += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",
+                            html_text(times_sign(figure.title)), chart_svg(figure.chart));
+    return text + "</div>\n";
+}
+
+std::string card(const std::string& number, const std::string& what) {
+    return fmt::format("<div class=\"card\"><b>{}</b><span>{}</span></div>\n", html_text(number),
+                       html_text(times_sign(what)));
+}
+
+/// The best of each backend, at a glance.
+std::string cards(const BenchReport& report) {
+    std::string text;
+    std::vector<std::string> backends;
+    for (const BenchRow& row : report.rows)
+        if (std::ranges::find(backends, row.backend) == backends.end())
+            backends.push_back(row.backend);
+    for (const std::string& backend : backends) {
+        const BenchRow* widest = nullptr;
+        for (const BenchRow& row : report.rows) {
+            if (row.backend != backend || !std::isfinite(row.busbw_GBps) || row.wrong > 0) continue;
+            if (row.compression != "none" && !row.compression.empty()) continue;
+            if (widest == nullptr || row.busbw_GBps > widest->busbw_GBps) widest = &row;
+        }
+        if (widest == nullptr || widest->busbw_GBps <= 0) continue;
+        text += card(bandwidth_text(widest->busbw_GBps) + " GB/s",
+                     fmt::format("most bus bandwidth of {}: {}, {}", backend, shape_text(*widest),
+                                 short_bytes(static_cast<double>(widest->bytes))));
+    }
+    ScalingPoint best;
+    for (const ScalingPoint& point : scaling_of(report, "parallel"))
+        if (point.run->ranks > 1 && !(point.speedup <= best.speedup)) best = point;
+    if (best.run != nullptr && std::isfinite(best.speedup))
+        text += card(fmt::format("{:.2f}×", best.speedup),
+                     fmt::format("most speed-up of training: {}, {}", best.run->backend,
+                                 shape_text(*best.run)));
+    return text.empty() ? "" : "<div class=\"cards\">\n" + text + "</div>\n";
+}
+
+std::string chips(const BenchReport& report) {
+    const auto wrong =
+        std::ranges::count_if(report.rows, [](const BenchRow& row) { return row.wrong > 0; });
+    const auto chip = [](const std::string& text, bool bad) {
+        return fmt::format("<span class=\"chip{}\">{}</span> ", bad ? " bad" : "", text);
+    };
+    std::string text;
+    if (report.interrupted) text += chip("Interrupted", true);
+    if (wrong > 0)
+        text += chip(fmt::format("{} of {} results wrong", wrong, report.rows.size()), true);
+    if (!report.failures.empty())
+        text += chip(fmt::format("{} run{} failed", report.failures.size(),
+                                 report.failures.size() == 1 ? "" : "s"),
+                     true);
+    const bool checked =
+        std::ranges::any_of(report.rows, [](const BenchRow& row) { return row.wrong == 0; });
+    if (text.empty()) text = chip(checked ? "All results right" : "All runs ended well", false);
+    return "<p>" + text + "</p>\n";
+}
+
+std::string page(string_view title, const std::string& body) {
+    return fmt::format(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+        "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</"
+        "html>\n",
+        html_text(title), kStyle, body);
+}
+
+std::string names_of(const BenchReport& report) {
+    std::vector<std::string> names;
+    for (const BenchHost& host : report.hosts)
+        if (!host.name.empty()) names.push_back(host.name);
+    return names.empty() ? "" : " on " + join_names(names);
+}
+
+}  // namespace
+
+std::string write_html(const BenchReport& report) {
+    std::string body =
+        fmt::format("<h1>Collectives{}</h1>\n<p class=\"soft\">dtrun bench {}, {}, {}</p>\n",
+                    html_text(names_of(report)), html_text(report.dtrun), html_text(report.started),
+                    short_time(report.seconds));
+    body += chips(report);
+    body += fmt::format("<code class=\"command\">{}</code>\n", html_text(report.command));
+    body += cards(report);
+    body += table_section(failure_table(report));
+    const std::vector<BenchFigures> figures = bench_figures(report);
+    const std::vector<BenchTable> sweeps = sweep_tables(report);
+    const auto figures_named = [&figures](string_view title) {
+        const auto found = std::ranges::find(figures, title, &BenchFigures::title);
+        return found == figures.end() ? nullptr : &*found;
+    };
+    if (!report.train.empty()) {
+        const BenchTable scaling = scaling_table(report);
+        const BenchFigures* const curves = figures_named("Scalability");
+        body += section("Scaling", scaling.note);
+        if (curves != nullptr)
+            body += fmt::format("<p class=\"soft\">{}</p>\n", html_text(curves->lead)) +
+                    figures_html(*curves);
+        body += table_html(scaling);
+        body += table_section(compression_table(report));
+    }
+    for (const BenchTable& table : sweeps) {
+        const BenchFigures* const plots = figures_named(table.title);
+        body += section(table.title, plots != nullptr ? plots->lead : "");
+        if (plots != nullptr) body += figures_html(*plots);
+        body +=
+            fmt::format("<p class=\"soft\">{}</p>\n", html_text(table.note)) + table_html(table);
+    }
+    body += table_section(environment_table(report));
+    body += table_section(transport_table(report));
+    body += table_section(explain_table(report));
+    body += table_section(skipped_table(report));
+    return page("dtrun bench" + names_of(report), body);
+}
+
+std::string write_html(const Comparison& comparison, const BenchReport& before,
+                       const BenchReport& after) {
+    std::string body = "<h1>Two measurements compared</h1>\n";
+    const bool worse = comparison.count(ComparedRow::Mark::slower) > 0;
+    body += fmt::format("<p><span class=\"chip{}\">{}</span></p>\n", worse ? " bad" : "",
+                        html_text(comparison_text(comparison)));
+    for (const auto& [name, report] : {std::pair("Before", &before), {"After", &after}})
+        body += fmt::format("<p class=\"soft\">{}: dtrun {}, {}{}</p>\n", name,
+                            html_text(report->dtrun), html_text(report->started),
+                            html_text(names_of(*report)));
+    const BenchFigures figures = comparison_figures(comparison);
+    if (!figures.figures.empty())
+        body += section(figures.title, figures.lead) + figures_html(figures);
+    body += table_section(comparison_table(comparison));
+    return page("dtrun bench: comparison", body);
+}
+
+}  // namespace dtrun

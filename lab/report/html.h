@@ -1,0 +1,19 @@
+#pragma once
+
+#include "lab/report/compare.h"
+#include "lab/report/results.h"
+
+#include <string>
+
+namespace dtrun {
+
+/// The whole report as one HTML page: no scripts, no other files. Light or dark as the reader has
+/// it, light in print.
+std::string write_html(const BenchReport& report);
+
+/// The same for a comparison.
+/// \param before, after  what the two reports are called
+std::string write_html(const Comparison& comparison, const BenchReport& before,
+                       const BenchReport& after);
+
+}  // namespace dtrun

@@ -1,0 +1,418 @@
+#include "lab/report/tables.h"
+
+#include "base/strings.h"
+#include "lab/plan/plan.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+using Cells = std::vector<std::string>;
+
+/// A property of a host, as a person would say it.
+struct Property {
+    string_view name;
+    std::string (*text)(const BenchHost& host);
+};
+
+template <std::string BenchHost::*Member>
+std::string plain(const BenchHost& host) {
+    return host.*Member;
+}
+
+std::string memory_text(const BenchHost& host) {
+    if (!std::isfinite(host.memory_bytes)) return "";
+    return fmt::format("{:.0f} GiB", host.memory_bytes / (1 << 30));
+}
+
+std::string processor_text(const BenchHost& host) {
+    if (!std::isfinite(host.cores)) return host.cpu;
+    return fmt::format("{}{}{:.0f} CPUs", host.cpu, host.cpu.empty() ? "" : ", ", host.cores);
+}
+
+std::string system_text(const BenchHost& host) {
+    const bool both = !host.os.empty() && !host.kernel.empty();
+    return host.os + (both ? ", kernel " : "") + host.kernel;
+}
+
+/// Each text once, with how often it is there: "2 x Intel E810".
+std::string counted(const Cells& texts) {
+    Cells seen;
+    std::string lines;
+    for (const std::string& text : texts) {
+        if (std::ranges::find(seen, text) != seen.end()) continue;
+        seen.push_back(text);
+        const auto times = std::ranges::count(texts, text);
+        lines +=
+            (lines.empty() ? "" : "\n") + (times > 1 ? fmt::format("{} x {}", times, text) : text);
+    }
+    return lines;
+}
+
+std::string nics_text(const BenchHost& host) {
+    Cells texts;
+    for (const BenchNic& nic : host.nics) {
+        Cells parts{nic.model.empty() ? nic.name : nic.model};
+        if (std::isfinite(nic.speed_mbit) && nic.speed_mbit > 0)
+            parts.push_back(nic.speed_mbit >= 1'000
+                                ? fmt::format("{:g} Gbit/s", nic.speed_mbit / 1'000)
+                                : fmt::format("{:g} Mbit/s", nic.speed_mbit));
+        if (!nic.driver.empty()) parts.push_back("driver " + nic.driver);
+        texts.push_back(fmt::format("{}", fmt::join(parts, ", ")));
+    }
+    return counted(texts);
+}
+
+std::string gpus_text(const BenchHost& host) {
+    Cells texts;
+    for (const BenchGpu& gpu : host.gpus)
+        texts.push_back(std::isfinite(gpu.memory_bytes)
+                            ? fmt::format("{}, {:.0f} GiB", gpu.model, gpu.memory_bytes / (1 << 30))
+                            : gpu.model);
+    return texts.empty() ? "none" : counted(texts);
+}
+
+constexpr Property kProperties[] = {
+    {"Processors", processor_text},
+    {"Memory", memory_text},
+    {"Network", nics_text},
+    {"GPUs", gpus_text},
+    {"Links of GPUs", plain<&BenchHost::gpu_links>},
+    {"System", system_text},
+    {"GPU driver", plain<&BenchHost::driver>},
+    {"CUDA", plain<&BenchHost::cuda>},
+    {"NCCL", plain<&BenchHost::nccl>},
+    {"MPI", plain<&BenchHost::mpi>},
+    {"Gloo", plain<&BenchHost::gloo>},
+    {"oneCCL", plain<&BenchHost::oneccl>},
+    {"Python", plain<&BenchHost::python>},
+    {"PyTorch", plain<&BenchHost::torch>},
+};
+
+/// Hosts that a person would call the same.
+struct Kind {
+    Cells texts;  ///< by property
+    Cells names;
+};
+
+std::vector<Kind> kinds_of(const BenchReport& report) {
+    std::vector<Kind> kinds;
+    for (const BenchHost& host : report.hosts) {
+        Cells texts;
+        for (const Property& property : kProperties) texts.push_back(property.text(host));
+        auto known = std::ranges::find(kinds, texts, &Kind::texts);
+        if (known == kinds.end()) known = kinds.insert(kinds.end(), {std::move(texts), {}});
+        known->names.push_back(host.name.empty() ? "this machine" : host.name);
+    }
+    return kinds;
+}
+
+std::string error_text(double rel_err) {
+    if (!std::isfinite(rel_err)) return "-";
+    return rel_err == 0 ? "0" : fmt::format("{:.1e}", rel_err);
+}
+
+bool has_gpus(const BenchReport& report) {
+    return std::ranges::any_of(report.hosts,
+                               [](const BenchHost& host) { return !host.gpus.empty(); });
+}
+
+/// The lab's order: serial, in full, 8 bits, 16 bits.
+int order_of(string_view algorithm) {
+    if (algorithm == "serial") return 0;
+    if (algorithm == "parallel") return 1;
+    const bool has_16_bits = algorithm.starts_with("fp16") || algorithm.starts_with("bf16");
+    const auto& known = bench_compressions();
+    const auto begins = [algorithm](const std::string& name) {
+        return algorithm.starts_with(name);
+    };
+    // "fp8-e4m3-unscaled" begins with "fp8-e4m3" too: the last that fits is the one.
+    const auto last = std::ranges::find_if(known.rbegin(), known.rend(), begins);
+    const auto place = static_cast<int>(known.rend() - last);
+    return 2 + place + (has_16_bits ? static_cast<int>(known.size()) : 0);
+}
+
+/// What the lab calls it.
+std::string algorithm_text(string_view algorithm) {
+    if (algorithm == "parallel") return "parallel, f32";
+    return std::string(algorithm);
+}
+
+bool same_problem(const BenchTrain& a, const BenchTrain& b) {
+    return a.model == b.model && a.global_batch == b.global_batch && a.data == b.data;
+}
+
+/// T(1) of a run.
+const BenchTrain* alone(const BenchReport& report, const BenchTrain& run) {
+    const BenchTrain* found = nullptr;
+    for (const BenchTrain& each : report.train) {
+        if (each.ranks != 1 || !same_problem(each, run)) continue;
+        const bool is_serial = each.algorithm == "serial";
+        const bool is_own = each.backend == run.backend && each.algorithm == run.algorithm;
+        if (is_own && !is_serial) return &each;
+        if (is_serial && found == nullptr) found = &each;
+    }
+    return found;
+}
+
+std::string training_note(const BenchReport& report) {
+    if (report.train.empty()) return "";
+    const BenchTrain& first = report.train.front();
+    std::string note = fmt::format("{}, {} samples in a step of all ranks, {} epoch{}", first.model,
+                                   first.global_batch, first.epochs, first.epochs == 1 ? "" : "s");
+    if (!first.data.empty()) note += ", " + first.data;
+    if (first.loss_scale != 1) note += fmt::format(", loss scale {:g}", first.loss_scale);
+    return note + ".";
+}
+
+}  // namespace
+
+std::vector<ScalingPoint> scaling_of(const BenchReport& report, string_view algorithm) {
+    std::vector<ScalingPoint> points;
+    for (const BenchTrain& run : report.train) {
+        if (run.algorithm != algorithm && run.algorithm != "serial") continue;
+        ScalingPoint& point = points.emplace_back();
+        point.run = &run;
+        const BenchTrain* const one = alone(report, run);
+        if (one == nullptr || !(run.step_ms > 0) || !(one->step_ms > 0)) continue;
+        point.speedup = one->step_ms / run.step_ms;
+        point.efficiency = point.speedup / run.ranks;
+    }
+    return points;
+}
+
+BenchTable environment_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "Environment";
+    const std::vector<Kind> kinds = kinds_of(report);
+    if (kinds.empty()) return table;
+    table.columns = {{"", false}};
+    Cells counts{"Servers"};
+    for (const Kind& kind : kinds) {
+        table.columns.push_back({join_names(kind.names), false});
+        counts.push_back(std::to_string(kind.names.size()));
+    }
+    table.rows.push_back(counts);
+    for (std::size_t i = 0; i < std::size(kProperties); ++i) {
+        Cells row{std::string(kProperties[i].name)};
+        for (const Kind& kind : kinds) row.push_back(kind.texts[i].empty() ? "-" : kind.texts[i]);
+        const bool known = std::any_of(row.begin() + 1, row.end(),
+                                       [](const std::string& text) { return text != "-"; });
+        if (known) table.rows.push_back(std::move(row));
+    }
+    Cells own{"dtrun"};
+    own.resize(table.columns.size(), report.dtrun);
+    table.rows.push_back(std::move(own));
+    return table;
+}
+
+BenchTable scaling_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "Scaling";
+    table.note = training_note(report);
+    table.columns = {
+        {"back end", false},
+        {"servers", true},
+        {has_gpus(report) ? "processes (GPUs) per server" : "processes per server", true},
+        {"mean time per step", true},
+        {"mean throughput", true},
+        {"speed-up", true},
+        {"efficiency", true},
+        {"communication", true}};
+    std::vector<ScalingPoint> points = scaling_of(report, "parallel");
+    std::vector<std::string> backends;  // in the order in which they were run
+    for (const ScalingPoint& point : points)
+        if (std::ranges::find(backends, point.run->backend) == backends.end())
+            backends.push_back(point.run->backend);
+    std::ranges::stable_sort(points, {}, [&backends](const ScalingPoint& point) {
+        const auto backend = std::ranges::find(backends, point.run->backend) - backends.begin();
+        return std::tuple(point.run->algorithm != "serial", backend, point.run->hosts,
+                          point.run->slots_per_host);
+    });
+    for (const ScalingPoint& point : points) {
+        const BenchTrain& run = *point.run;
+        table.rows.push_back(
+            {run.algorithm == "serial" ? "serial" : run.backend, std::to_string(run.hosts),
+             std::to_string(run.slots_per_host), short_number(run.step_ms) + " ms",
+             short_number(run.samples_per_s) + " samples/s",
+             std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-",
+             percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
+    }
+    return table;
+}
+
+BenchTable compression_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "Compression";
+    table.note = training_note(report);
+    table.columns = {{"algorithm", false}, {"devices", true}, {"training time", true},
+                     {"accuracy", true},   {"loss", true},    {"back end", false}};
+    std::vector<const BenchTrain*> runs;
+    for (const BenchTrain& run : report.train) runs.push_back(&run);
+    std::ranges::stable_sort(runs, {}, [](const BenchTrain* run) {
+        return std::tuple(order_of(run->algorithm), run->ranks, run->hosts);
+    });
+    for (const BenchTrain* const run : runs)
+        table.rows.push_back(
+            {algorithm_text(run->algorithm),
+             run->hosts == 1
+                 ? std::to_string(run->ranks)
+                 : fmt::format("{} ({} x {})", run->ranks, run->hosts, run->slots_per_host),
+             short_time(run->seconds), percent(run->accuracy), short_number(run->loss),
+             run->algorithm == "serial" ? "none" : run->backend});
+    return table;
+}
+
+std::vector<BenchTable> sweep_tables(const BenchReport& report) {
+    std::vector<BenchTable> tables;
+    for (const BenchRow& row : report.rows) {
+        const std::string title = fmt::format("{} of {}", row.op, row.dtype);
+        auto table = std::ranges::find(tables, title, &BenchTable::title);
+        if (table == tables.end()) {
+            table = tables.insert(tables.end(), BenchTable{});
+            table->title = title;
+            table->note = "Times in microseconds, of the slowest rank; bandwidths in GB/s (1e9).";
+            table->columns = {{"back end", false},    {"servers", true},    {"per server", true},
+                              {"compression", false}, {"size", true},       {"mean", true},
+                              {"p50", true},          {"p99", true},        {"algbw", true},
+                              {"busbw", true},        {"rel. error", true}, {"wrong", true}};
+        }
+        table->rows.push_back({row.backend, std::to_string(row.hosts),
+                               std::to_string(row.slots_per_host), row.compression,
+                               short_bytes(static_cast<double>(row.bytes)),
+                               short_number(row.t_mean_us), short_number(row.t_p50_us),
+                               short_number(row.t_p99_us), bandwidth_text(row.algbw_GBps),
+                               bandwidth_text(row.busbw_GBps), error_text(row.rel_err),
+                               std::isfinite(row.wrong) ? fmt::format("{:.0f}", row.wrong) : "-"});
+    }
+    return tables;
+}
+
+BenchTable transport_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "Transports";
+    // "asked for" says nothing to the one who has asked.
+    const bool has_reasons = std::ranges::any_of(report.comms, [](const BenchComm& comm) {
+        return !comm.why.empty() && comm.why != "asked for";
+    });
+    table.columns = {{"back end", false}, {"servers", true},     {"per server", true},
+                     {"library", false},  {"data go by", false}, {"made in", true}};
+    if (has_reasons) table.columns.push_back({"chosen because", false});
+    if (std::ranges::any_of(report.comms, &BenchComm::oversubscribed))
+        table.note = "* more ranks than CPUs (with GPUs: than GPUs) on a host.";
+    std::vector<BenchShape> seen;
+    for (const BenchComm& comm : report.comms) {
+        if (std::ranges::find(seen, static_cast<const BenchShape&>(comm)) != seen.end()) continue;
+        seen.push_back(comm);
+        table.rows.push_back(
+            {comm.backend, std::to_string(comm.hosts),
+             std::to_string(comm.slots_per_host) + (comm.oversubscribed ? "*" : ""), comm.version,
+             comm.transport,
+             std::isfinite(comm.bootstrap_ms) ? short_number(comm.bootstrap_ms) + " ms" : "-"});
+        if (has_reasons) table.rows.back().push_back(comm.why.empty() ? "-" : comm.why);
+    }
+    return table;
+}
+
+BenchTable explain_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "What was used, and why not";
+    table.columns = {{"back end", false}, {"what", false}, {"used", false}, {"in", false}};
+    std::map<std::tuple<std::string, std::string, std::string>, Cells> shapes;
+    std::vector<std::tuple<std::string, std::string, std::string>> order;
+    for (const BenchComm& comm : report.comms)
+        for (const auto& [what, used] : comm.details) {
+            auto [entry, added] = shapes.try_emplace({comm.backend, what, used});
+            if (added) order.push_back(entry->first);
+            const std::string shape = fmt::format("{}x{}", comm.hosts, comm.slots_per_host);
+            if (std::ranges::find(entry->second, shape) == entry->second.end())
+                entry->second.push_back(shape);
+        }
+    for (const auto& key : order)
+        table.rows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key),
+                              fmt::format("{}", fmt::join(shapes[key], ", "))});
+    return table;
+}
+
+BenchTable failure_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "Failed";
+    table.columns = {{"what", false},      {"back end", false}, {"servers", true},
+                     {"per server", true}, {"exit code", true}, {"error", false}};
+    for (const BenchFailure& failure : report.failures)
+        table.rows.push_back({failure.what, failure.backend, std::to_string(failure.hosts),
+                              std::to_string(failure.slots_per_host),
+                              std::to_string(failure.exit_code), failure.error});
+    return table;
+}
+
+BenchTable skipped_table(const BenchReport& report) {
+    BenchTable table;
+    table.title = "Not measured";
+    table.columns = {{"why", false}};
+    for (const std::string& line : report.skipped) table.rows.push_back({line});
+    return table;
+}
+
+std::vector<BenchTable> all_tables(const BenchReport& report) {
+    std::vector<BenchTable> tables{environment_table(report)};
+    if (!report.train.empty()) tables.push_back(scaling_table(report));
+    if (!report.train.empty()) tables.push_back(compression_table(report));
+    std::ranges::move(sweep_tables(report), std::back_inserter(tables));
+    tables.push_back(transport_table(report));
+    tables.push_back(explain_table(report));
+    tables.push_back(skipped_table(report));
+    tables.push_back(failure_table(report));
+    std::erase_if(tables, [](const BenchTable& table) { return table.empty(); });
+    return tables;
+}
+
+std::string short_number(double number, int digits) {
+    if (!std::isfinite(number)) return "-";
+    if (number == 0) return "0";
+    const double magnitude = std::abs(number);
+    if (magnitude < 1e-4 || magnitude >= 1e15) return fmt::format("{:.{}e}", number, digits - 1);
+    const int before = std::max(static_cast<int>(std::floor(std::log10(magnitude))) + 1, -3);
+    return fmt::format("{:.{}f}", number, std::max(digits - before, 0));
+}
+
+std::string bandwidth_text(double gigabytes) {
+    if (!std::isfinite(gigabytes)) return "-";
+    return fmt::format("{:.{}f}", gigabytes,
+                       gigabytes < 0.01  ? 4
+                       : gigabytes < 10  ? 3
+                       : gigabytes < 100 ? 2
+                                         : 1);
+}
+
+std::string short_time(double seconds) {
+    if (!std::isfinite(seconds) || seconds < 0) return "-";
+    if (seconds < 59.95) return fmt::format("{} s", short_number(seconds, 3));
+    const double tenths = std::round(seconds * 10) / 10;
+    const int minutes = static_cast<int>(tenths / 60);
+    return fmt::format("{}m{:04.1f}s", minutes, tenths - 60.0 * minutes);
+}
+
+std::string percent(double fraction, int decimals) {
+    if (!std::isfinite(fraction)) return "-";
+    return fmt::format("{:.{}f} %", fraction * 100, decimals);
+}
+
+std::string shape_text(const BenchShape& shape) {
+    return fmt::format("{} host{} x {} rank{}", shape.hosts, shape.hosts == 1 ? "" : "s",
+                       shape.slots_per_host, shape.slots_per_host == 1 ? "" : "s");
+}
+
+std::string label_of(string_view backend, string_view compression) {
+    std::string label(backend);
+    if (!compression.empty() && compression != "none" && compression != "parallel")
+        label.append(" ").append(compression);
+    return label;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "lab/report/results.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// A table before it is anybody's text. Cells are foreign text, not escaped.
+struct BenchTable {
+    struct Column {
+        std::string name;
+        bool is_number = false;  ///< stands at the right
+    };
+    std::string title;
+    std::string note;  ///< a sentence or two below the title; may be empty
+    std::vector<Column> columns;
+    std::vector<std::vector<std::string>> rows;  ///< each as long as `columns`
+
+    bool empty() const { return rows.empty(); }
+};
+
+/// A training run against the one with a single rank.
+struct ScalingPoint {
+    const BenchTrain* run = nullptr;
+    double speedup = kUnknown;     ///< T(1) / T(ranks), of a step; strong scaling
+    double efficiency = kUnknown;  ///< speedup / ranks
+};
+
+/// Runs of an algorithm, and serial ones, in the order of the report. T(1) is the run of one rank
+/// with the same model, batch and data: of the same backend, else the serial one.
+/// \param algorithm  "parallel" or a compression
+std::vector<ScalingPoint> scaling_of(const BenchReport& report, std::string_view algorithm);
+
+/// What was measured in, with one column for each kind of host; lines in cells are apart.
+BenchTable environment_table(const BenchReport& report);
+/// Back end | servers | processes per server | time | throughput | speed-up, as the lab has it.
+BenchTable scaling_table(const BenchReport& report);
+/// Algorithm | devices | training time | accuracy, as the lab has it.
+BenchTable compression_table(const BenchReport& report);
+/// One for each operation and type of elements.
+std::vector<BenchTable> sweep_tables(const BenchReport& report);
+/// Communicators: which way data took, and how long it took to make them.
+BenchTable transport_table(const BenchReport& report);
+/// Everything that backends said of their transports, each saying once.
+BenchTable explain_table(const BenchReport& report);
+BenchTable failure_table(const BenchReport& report);
+/// Backends that could not be had, one a line.
+BenchTable skipped_table(const BenchReport& report);
+/// All of them that have rows, in the order of a report.
+std::vector<BenchTable> all_tables(const BenchReport& report);
+
+/// "12.3", "0.0456", "12340"; "-" for what is not known.
+std::string short_number(double number, int digits = 4);
+/// GB/s: "0.003", "12.34", "123.4".
+std::string bandwidth_text(double gigabytes);
+/// "0.85 s", "1m13.8s".
+std::string short_time(double seconds);
+/// "98.35 %"
+std::string percent(double fraction, int decimals = 2);
+/// "2 hosts x 4 ranks"
+std::string shape_text(const BenchShape& shape);
+/// "mpi", "gloo fp16".
+std::string label_of(std::string_view backend, std::string_view compression);
+
+}  // namespace dtrun

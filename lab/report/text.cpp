@@ -1,0 +1,342 @@
+#include "lab/report/text.h"
+
+#include "base/strings.h"
+#include "lab/plan/plan.h"
+#include "base/text_layout.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <concepts>
+#include <map>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+
+constexpr std::size_t kColumnsMax = 80;
+
+/// Characters, which UTF-8 writes in up to four bytes.
+std::size_t width_of(string_view text) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string padded(string_view text, std::size_t width, bool right) {
+    const std::string blanks(width - std::min(width, width_of(text)), ' ');
+    return right ? blanks + std::string(text) : std::string(text) + blanks;
+}
+
+std::vector<std::size_t> widths_of(const BenchTable& table) {
+    std::vector<std::size_t> widths;
+    for (const BenchTable::Column& column : table.columns) widths.push_back(width_of(column.name));
+    for (const auto& row : table.rows)
+        for (std::size_t i = 0; i < row.size(); ++i)
+            for (const string_view line : split(row[i], '\n'))
+                widths[i] = std::max(widths[i], width_of(line));
+    return widths;
+}
+
+bool has_lines(const BenchTable& table) {
+    for (const auto& row : table.rows)
+        for (const std::string& cell : row)
+            if (cell.find('\n') != std::string::npos) return true;
+    return false;
+}
+
+std::string without_end_blanks(std::string line) {
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line + "\n";
+}
+
+/// \param gap  blanks between columns
+std::string in_columns(const BenchTable& table, const std::vector<std::size_t>& widths,
+                       std::size_t gap) {
+    const std::string blanks(gap, ' ');
+    std::string heading = "  ";
+    for (std::size_t i = 0; i < widths.size(); ++i)
+        heading += padded(table.columns[i].name, widths[i], table.columns[i].is_number) + blanks;
+    std::string text = without_end_blanks(heading);
+    for (const auto& row : table.rows) {
+        std::string line = "  ";
+        for (std::size_t i = 0; i < row.size(); ++i)
+            line += padded(row[i], widths[i], table.columns[i].is_number) + blanks;
+        text += without_end_blanks(line);
+    }
+    return text;
+}
+
+/// "name: cell", each behind the other.
+std::string in_lines(const BenchTable& table) {
+    std::size_t middle = 0;
+    for (const BenchTable::Column& column : table.columns)
+        middle = std::max(middle, width_of(column.name));
+    std::string text;
+    for (const auto& row : table.rows) {
+        if (&row != &table.rows.front()) text += "\n";
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string name =
+                table.columns[i].name.empty() ? "" : table.columns[i].name + ":";
+            bool is_first = true;
+            for (const string_view line : split(row[i], '\n')) {
+                text += two_columns(is_first ? name : "", line, middle + 6, kColumnsMax);
+                is_first = false;
+            }
+        }
+    }
+    return text;
+}
+
+/// Of one column, whose name says no more than the title.
+std::string as_list(const BenchTable& table) {
+    std::string text;
+    for (const auto& row : table.rows) {
+        std::string lines = wrap(row.front(), 4, kColumnsMax);
+        if (lines.size() > 4) lines[2] = '-';
+        text += lines;
+    }
+    return text;
+}
+
+/// The environment: properties of each kind of hosts, one below the other.
+std::string by_kinds(const BenchTable& table) {
+    std::string text;
+    for (std::size_t kind = 1; kind < table.columns.size(); ++kind) {
+        text += wrap(table.columns[kind].name, 2, kColumnsMax);
+        for (const auto& row : table.rows) {
+            bool is_first = true;
+            for (const string_view line : split(row[kind], '\n')) {
+                text += two_columns(is_first ? "  " + row[0] : "", line, 20, kColumnsMax);
+                is_first = false;
+            }
+        }
+    }
+    return text;
+}
+
+std::string csv_text(string_view text) {
+    std::string cell(text);
+    if (!cell.empty() && string_view("=+-@").find(cell.front()) != string_view::npos)
+        cell.insert(cell.begin(), '\'');
+    if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
+    std::string quoted = "\"";
+    for (const char c : cell) quoted += c == '"' ? "\"\"" : std::string(1, c);
+    return quoted + "\"";
+}
+
+/// One line of a CSV file, by names of columns.
+class CsvLine {
+public:
+    void operator()(const std::string& name, const std::string& text) {
+        cells_[name] = csv_text(text);
+    }
+    template <std::integral Number>
+    void operator()(const std::string& name, Number number) {
+        cells_[name] = fmt::format("{}", number);
+    }
+    void operator()(const std::string& name, double number) {
+        cells_[name] = std::isfinite(number) ? fmt::format("{:.12g}", number) : "";
+    }
+    std::string text(const std::vector<std::string>& columns) const {
+        std::string line;
+        for (const std::string& column : columns) {
+            const auto cell = cells_.find(column);
+            if (&column != &columns.front()) line += ',';
+            if (cell != cells_.end()) line += cell->second;
+        }
+        return line + "\r\n";
+    }
+
+private:
+    std::map<std::string, std::string> cells_;
+};
+
+std::vector<std::string> csv_columns() {
+    std::vector<std::string> columns{"type"};
+    const auto add = [&columns](const char* name, const auto&) { columns.emplace_back(name); };
+    const BenchRow row;
+    each_of_shape(row, add);
+    each_of_row(row, add);
+    const BenchTrain train;
+    each_of_train(train, add);
+    const BenchFailure failure;
+    each_of_failure(failure, add);
+    return columns;
+}
+
+std::string markdown_text(string_view text) {
+    std::string escaped;
+    for (const char c : text) {
+        if (c == '\n')
+            escaped += "<br>";
+        else if (c == '<')
+            escaped += "&lt;";
+        else if (c == '&')
+            escaped += "&amp;";
+        else if (string_view("|\\`*_[]").find(c) != string_view::npos)
+            escaped.append("\\").append(1, c);
+        else
+            escaped += c;
+    }
+    return escaped;
+}
+
+std::string markdown_table(const BenchTable& table) {
+    std::string text = fmt::format("## {}\n\n", markdown_text(table.title));
+    if (!table.note.empty()) text += markdown_text(table.note) + "\n\n";
+    std::string rule = "|";
+    text += "|";
+    for (const BenchTable::Column& column : table.columns) {
+        text += fmt::format(" {} |", markdown_text(column.name));
+        rule += column.is_number ? "---:|" : "---|";
+    }
+    text += "\n" + rule + "\n";
+    for (const auto& row : table.rows) {
+        text += "|";
+        for (const std::string& cell : row) text += fmt::format(" {} |", markdown_text(cell));
+        text += "\n";
+    }
+    return text + "\n";
+}
+
+/// Names that leave room for what is in their columns.
+BenchTable with_short_names(BenchTable table) {
+    static const std::map<std::string, std::string> kShort{{"servers", "hosts"},
+                                                           {"per server", "each"},
+                                                           {"processes per server", "each"},
+                                                           {"processes (GPUs) per server", "each"},
+                                                           {"mean time per step", "step"},
+                                                           {"mean throughput", "throughput"},
+                                                           {"efficiency", "eff."},
+                                                           {"communication", "comm."}};
+    for (BenchTable::Column& column : table.columns) {
+        const auto known = kShort.find(column.name);
+        if (known != kShort.end()) column.name = known->second;
+    }
+    return table;
+}
+
+std::string failures_text(const BenchReport& report) {
+    std::string text;
+    for (const BenchFailure& failure : report.failures) {
+        text += fmt::format(
+            "{}  {}{}\n", text.empty() ? "\nFailed\n" : "", failure_title(failure),
+            failure.exit_code == 0 ? "" : fmt::format(" (exit code {})", failure.exit_code));
+        for (const string_view line : split(failure.error, '\n'))
+            text += wrap(line, 4, kColumnsMax);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string failure_title(const BenchFailure& failure) {
+    if (failure.what == "facts")
+        return fmt::format("asking {} host{}", failure.hosts, failure.hosts == 1 ? "" : "s");
+    if (failure.backend.empty()) return failure.what;
+    return fmt::format("{}, {}, {}", failure.what, failure.backend, shape_text(failure));
+}
+
+std::string BenchLines::row(const BenchRow& row) {
+    std::string what = fmt::format("{} {}", row.op, row.dtype);
+    if (row.compression != "none" && !row.compression.empty())
+        what += ", compressed to " + row.compression;
+    std::string text;
+    if (what != what_ || shape_ != row) {
+        text = fmt::format("\n# {}: {}, {}\n", row.backend, shape_text(row), what);
+        text += "#  size(B)     count  time(us)       p50       p99  algbw  busbw rel.err wrong\n";
+        what_ = std::move(what);
+        shape_ = row;
+    }
+    const std::string error = row.rel_err == 0             ? "0"
+                              : std::isfinite(row.rel_err) ? fmt::format("{:.1e}", row.rel_err)
+                                                           : "-";
+    const std::string wrong = std::isfinite(row.wrong) ? fmt::format("{:.0f}", row.wrong) : "-";
+    return text + fmt::format("{:>10} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6} {:>7} {:>5}\n", row.bytes,
+                              row.count, short_number(row.t_mean_us), short_number(row.t_p50_us),
+                              short_number(row.t_p99_us), bandwidth_text(row.algbw_GBps),
+                              bandwidth_text(row.busbw_GBps), error, wrong);
+}
+
+std::string BenchLines::train(const BenchTrain& train) {
+    constexpr auto kColumns = "{} {:<18} {:<8} {:>9} {:>9} {:>10} {:>9} {:>9}\n";
+    std::string text;
+    const std::string what =
+        fmt::format("training {}, {} samples a step", train.model, train.global_batch);
+    if (what != what_) {
+        text = fmt::format("\n# {}\n", what) + fmt::format(kColumns, "#", "algorithm", "backend",
+                                                           "hosts x n", "step(ms)", "samples/s",
+                                                           "accuracy", "time");
+        what_ = what;
+    }
+    return text + fmt::format(kColumns, " ", train.algorithm,
+                              train.algorithm == "serial" ? "none" : train.backend,
+                              fmt::format("{} x {}", train.hosts, train.slots_per_host),
+                              short_number(train.step_ms), short_number(train.samples_per_s),
+                              percent(train.accuracy), short_time(train.seconds));
+}
+
+std::string plain_text(const BenchTable& table) {
+    std::string text = table.title + "\n";
+    if (!table.note.empty()) text += wrap(table.note, 2, kColumnsMax);
+    if (!table.columns.empty() && table.columns.front().name.empty()) return text + by_kinds(table);
+    if (table.columns.size() == 1) return text + as_list(table);
+    const std::vector<std::size_t> widths = widths_of(table);
+    for (const std::size_t gap : {2u, 1u}) {
+        std::size_t width = 2;
+        for (const std::size_t each : widths) width += each + gap;
+        if (width - gap <= kColumnsMax && !has_lines(table))
+            return text + in_columns(table, widths, gap);
+    }
+    return text + in_lines(table);
+}
+
+std::string terminal_summary(const BenchReport& report, bool explain) {
+    std::vector<BenchTable> tables{environment_table(report)};
+    if (!report.train.empty()) {
+        tables.push_back(with_short_names(scaling_table(report)));
+        tables.push_back(compression_table(report));
+    }
+    if (explain) tables.push_back(with_short_names(transport_table(report)));
+    if (explain) tables.push_back(explain_table(report));
+    if (explain) tables.push_back(skipped_table(report));
+    std::string text;
+    for (const BenchTable& table : tables)
+        if (!table.empty()) text += "\n" + plain_text(table);
+    return text + failures_text(report);
+}
+
+std::string write_csv(const BenchReport& report) {
+    const std::vector<std::string> columns = csv_columns();
+    std::string text;
+    for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
+    text += "\r\n";
+    const auto add = [&](const char* type, const auto& element, auto each) {
+        CsvLine line;
+        line("type", std::string(type));
+        each_of_shape(element, std::ref(line));
+        each(element, line);
+        text += line.text(columns);
+    };
+    for (const BenchRow& row : report.rows)
+        add("row", row, [](const auto& it, CsvLine& line) { each_of_row(it, std::ref(line)); });
+    for (const BenchTrain& train : report.train)
+        add("train", train,
+            [](const auto& it, CsvLine& line) { each_of_train(it, std::ref(line)); });
+    for (const BenchFailure& failure : report.failures)
+        add("error", failure,
+            [](const auto& it, CsvLine& line) { each_of_failure(it, std::ref(line)); });
+    return text;
+}
+
+std::string write_markdown(const BenchReport& report) {
+    std::string text = "# dtrun bench\n\n";
+    text += fmt::format("{}, dtrun {}, {}.{}\n\n    {}\n\n", report.started, report.dtrun,
+                        short_time(report.seconds), report.interrupted ? " Interrupted." : "",
+                        report.command);
+    for (const BenchTable& table : all_tables(report)) text += markdown_table(table);
+    text.pop_back();
+    return text;
+}
+
+}  // namespace dtrun

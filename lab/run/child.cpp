@@ -1,0 +1,214 @@
+#include "lab/run/child.h"
+
+#include "base/clock.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <optional>
+
+namespace dtrun {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr std::size_t kLineBytesMax = 1u << 20;
+constexpr std::size_t kErrorBytesMax = 16u << 10;
+/// A dtrun that was told to end gives its ranks five seconds.
+constexpr std::chrono::milliseconds kEndMax{20'000};
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+    std::vector<char*> list;
+    for (const std::string& text : texts) list.push_back(const_cast<char*>(text.c_str()));
+    list.push_back(nullptr);
+    return list;
+}
+
+/// Follows one child until it has ended.
+class Child {
+public:
+    Child(const ChildOptions& options, EndingSignals& signals,
+          const std::function<void(std::string_view)>& line)
+        : options_(options), signals_(signals), line_(line) {}
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    Result<void> start() {
+        auto output = make_pipe();
+        if (!output) return std::unexpected(output.error());
+        auto errors = make_pipe();
+        if (!errors) return std::unexpected(errors.error());
+        std::vector<std::string> words{"dtrun"};
+        words.insert(words.end(), options_.words.begin(), options_.words.end());
+        const std::vector<char*> argv = pointers(words);
+        const std::vector<char*> environment = pointers(options_.environment);
+        const pid_t parent = ::getpid();
+        pid_ = ::fork();
+        if (pid_ < 0) return fail(Errc::internal, "fork: {}", std::strerror(errno));
+        if (pid_ == 0) become(argv, environment, output->write.get(), errors->write.get(), parent);
+        output_ = std::move(output->read);
+        errors_ = std::move(errors->read);
+        for (const Fd* const fd : {&output_, &errors_}) ::fcntl(fd->get(), F_SETFL, O_NONBLOCK);
+        return {};
+    }
+
+    ChildEnd follow() {
+        heard_ = Clock::now();
+        if (signals_.received() != 0) end(signals_.received());
+        while (!ended_) {
+            pollfd waiting[] = {
+                {output_.get(), POLLIN, 0}, {errors_.get(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(deadline() - Clock::now());
+            ::poll(waiting, std::size(waiting),
+                   static_cast<int>(std::clamp<long long>(left.count(), 0, 3'600'000)));
+            read_all();
+            while (signals_.take(pid_)) {
+            }
+            if (signals_.received() != 0 && !kill_at_) kill_at_ = after(kEndMax);
+            look_for_end();
+            if (!ended_ && Clock::now() >= deadline()) too_late();
+        }
+        read_all();
+        if (!partial_.empty()) line_(partial_);
+        return std::move(end_);
+    }
+
+private:
+    [[noreturn]] void become(const std::vector<char*>& argv, const std::vector<char*>& environment,
+                             int output, int errors, pid_t parent) const {
+        ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (::getppid() != parent) ::_exit(1);
+        const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+        ::dup2(nothing, STDIN_FILENO);
+        ::dup2(output, STDOUT_FILENO);
+        ::dup2(errors, STDERR_FILENO);
+        ::signal(SIGPIPE, SIG_DFL);
+        ::pthread_sigmask(SIG_SETMASK, &signals_.before(), nullptr);
+        ::execve("/proc/self/exe", argv.data(), environment.data());
+        const std::string text = fmt::format("dtrun: /proc/self/exe: {}\n", std::strerror(errno));
+        static_cast<void>(write_all(STDERR_FILENO, text));
+        ::_exit(127);
+    }
+
+    Deadline deadline() const { return kill_at_ ? *kill_at_ : heard_ + options_.silence_max; }
+
+    void too_late() {
+        if (kill_at_) {
+            ::kill(pid_, SIGKILL);  // its agents end their ranks when it is gone
+            kill_at_ = after(kEndMax);
+            return;
+        }
+        end_.was_silent = true;
+        end(SIGTERM);
+    }
+
+    void end(int signal) {
+        ::kill(pid_, signal);
+        if (!kill_at_) kill_at_ = after(kEndMax);
+    }
+
+    void look_for_end() {
+        int status = 0;
+        const pid_t found = ::waitpid(pid_, &status, WNOHANG);
+        if (found == 0) return;
+        ended_ = true;
+        end_.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+
+    void read_all() {
+        read_from(output_, [this](std::string_view bytes) { take_output(bytes); });
+        read_from(errors_, [this](std::string_view bytes) { take_errors(bytes); });
+    }
+
+    template <class Take>
+    void read_from(Fd& fd, Take take) {
+        char buffer[16'384];
+        while (fd) {
+            const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0 && errno == EAGAIN) return;
+            if (n <= 0) {
+                fd.reset();
+                return;
+            }
+            heard_ = Clock::now();
+            take(std::string_view(buffer, static_cast<std::size_t>(n)));
+        }
+    }
+
+    void take_output(std::string_view bytes) {
+        partial_ += bytes;
+        std::size_t begin = 0;
+        for (std::size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos;
+             begin = end + 1)
+            line_(std::string_view(partial_).substr(begin, end - begin));
+        partial_.erase(0, begin);
+        if (partial_.size() > kLineBytesMax) partial_.clear();  // not one of ours
+    }
+
+    void take_errors(std::string_view bytes) {
+        if (options_.show_errors) static_cast<void>(write_all(STDERR_FILENO, bytes));
+        end_.errors += bytes;
+        if (end_.errors.size() > kErrorBytesMax)
+            end_.errors.erase(0, end_.errors.size() - kErrorBytesMax);
+    }
+
+    const ChildOptions& options_;
+    EndingSignals& signals_;
+    const std::function<void(std::string_view)>& line_;
+    pid_t pid_ = -1;
+    Fd output_;
+    Fd errors_;
+    std::string partial_;
+    Deadline heard_{};
+    std::optional<Deadline> kill_at_;
+    bool ended_ = false;
+    ChildEnd end_;
+};
+
+}  // namespace
+
+EndingSignals::EndingSignals() {
+    sigset_t held;
+    ::sigemptyset(&held);
+    ::sigaddset(&held, SIGCHLD);
+    for (const int number : kEnding) {
+        struct sigaction now {};
+        ::sigaction(number, nullptr, &now);
+        if (now.sa_handler != SIG_IGN) ::sigaddset(&held, number);
+    }
+    ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+    come_.reset(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+EndingSignals::~EndingSignals() {
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+bool EndingSignals::take(pid_t forward) {
+    signalfd_siginfo info{};
+    if (::read(come_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return false;
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGCHLD) return true;
+    if (received_ == 0) received_ = number;
+    if (forward > 0 && info.ssi_code != SI_KERNEL) ::kill(forward, number);
+    return true;
+}
+
+Result<ChildEnd> run_self(const ChildOptions& options, EndingSignals& signals,
+                          const std::function<void(std::string_view line)>& line) {
+    Child child(options, signals, line);
+    if (auto done = child.start(); !done) return std::unexpected(done.error());
+    return child.follow();
+}
+
+}  // namespace dtrun

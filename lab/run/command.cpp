@@ -1,0 +1,188 @@
+#include "lab/run/command.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "hostfiles/filter.h"
+#include "hostfiles/host_spec.h"
+#include "hostfiles/hostfile.h"
+#include "launcher/plan/allocation_here.h"
+#include "lab/report/compare.h"
+#include "lab/report/html.h"
+#include "lab/plan/plan.h"
+#include "lab/run/run.h"
+#include "lab/run/targets.h"
+#include "lab/report/text.h"
+#include "launcher/plan/machine_facts.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+
+/// Where the ranks may run, and from where runs read it again.
+struct Source {
+    BenchPlaces places;
+    std::string hostfile;  ///< for the runs; empty: none
+    Fd standard_input;     ///< what was read of it; `hostfile` names it
+    bool is_bystander = false;
+};
+
+bool names_only(const HostList& hosts) {
+    return std::ranges::all_of(hosts, [](const Host& host) {
+        return host.slots == 1 && !host.slots_max && host.slot_ids.empty();
+    });
+}
+
+int most_slots(const HostList& hosts) {
+    int most = 1;
+    for (const Host& host : hosts)
+        most = std::max(
+            most, host.slot_ids.empty() ? host.slots : static_cast<int>(host.slot_ids.size()));
+    return most;
+}
+
+/// Standard input can be read once only; every run reads this descriptor instead.
+Result<Fd> keep(string_view text) {
+    Fd kept(::memfd_create("hostfile", 0));
+    if (!kept) return fail(Errc::internal, "memfd_create: {}", std::strerror(errno));
+    if (auto done = write_all(kept.get(), text); !done) return std::unexpected(done.error());
+    return kept;
+}
+
+Result<HostList> named_hosts(const Options& options, Source& source) {
+    if (!options.hosts.empty()) return parse_hosts(options.hosts);
+    source.hostfile = options.hostfile;
+    if (options.hostfile != "-") return read_hostfile(options.hostfile);
+    const auto text = read_standard_input();
+    if (!text) return std::unexpected(text.error());
+    auto kept = keep(*text);
+    if (!kept) return std::unexpected(kept.error());
+    source.standard_input = std::move(*kept);
+    source.hostfile = fmt::format("/dev/fd/{}", source.standard_input.get());
+    return parse_hostfile(*text, "stdin");
+}
+
+BenchPlaces this_machine(EnvironmentView environment) {
+    const MachineFacts here = machine_facts(environment);
+    BenchPlaces places;
+    places.hosts.resize(1);
+    places.hosts.front().name = "localhost";
+    places.any_slots = true;
+    places.slots_default_max = here.gpus > 0 ? here.gpus : here.cpus;
+    return places;
+}
+
+/// As the runs will find them by the same flags.
+Result<Source> find_places(const Options& options, EnvironmentView environment) {
+    Source source;
+    BenchPlaces& places = source.places;
+    const bool named = !options.hosts.empty() || !options.hostfile.empty();
+    std::optional<Allocation> allocation;
+    if (named) {
+        auto hosts = named_hosts(options, source);
+        if (!hosts) return std::unexpected(hosts.error());
+        places.hosts = std::move(*hosts);
+    } else {
+        const bool here_only = options.transport == TransportChoice::local ||
+                               find_variable(environment, "DTRUN_RANK").has_value();
+        if (!here_only) {
+            auto found = allocation_here(environment);
+            if (!found) return std::unexpected(found.error());
+            allocation = std::move(*found);
+        }
+        if (!allocation) {
+            places = this_machine(environment);
+            return source;
+        }
+        source.is_bystander = allocation->is_bystander;
+        places.hosts = allocation->hosts;
+    }
+    auto kept = filter_hosts(places.hosts, options.include, options.exclude);
+    if (!kept) return std::unexpected(kept.error());
+    places.hosts = std::move(*kept);
+    places.any_slots = !named || names_only(places.hosts);
+    places.slots_default_max = most_slots(places.hosts);
+    return source;
+}
+
+Result<std::string> find_rank_program(const BenchCommand& command) {
+    if (!command.rank_program.empty()) {
+        std::error_code none;
+        return std::filesystem::absolute(command.rank_program, none).string();
+    }
+    std::error_code none;
+    const auto own = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+    const auto beside = own / kBenchRankProgram;
+    const auto installed = own.parent_path() / "libexec/dtrun" / kBenchRankProgram;
+    for (const auto& path : {beside, installed})
+        if (::access(path.c_str(), X_OK) == 0) return path.string();
+    return fail(Errc::not_found,
+                "no {} at {} or {}: this dtrun was built or installed without its collectives; "
+                "--rank-program names another",
+                kBenchRankProgram, beside.string(), installed.string());
+}
+
+Result<BenchReport> read_report(const std::string& path) {
+    const auto text = read_file(path);
+    if (!text) return std::unexpected(text.error());
+    return parse_report(*text, path);
+}
+
+int compare(const BenchCommand& command) {
+    const auto before = read_report(command.files.at(0));
+    if (!before) return complain_of(before.error());
+    const auto after = read_report(command.files.at(1));
+    if (!after) return complain_of(after.error());
+    const Comparison comparison = compare_reports(*before, *after);
+    const std::string text =
+        plain_text(comparison_table(comparison)) + "\n" + comparison_text(comparison) + "\n";
+    const int screen = command.html == "-" ? STDERR_FILENO : STDOUT_FILENO;
+    auto written = write_all(screen, text);
+    if (written && !command.html.empty())
+        written = write_bench_target(command.html, write_html(comparison, *before, *after));
+    if (written) return 0;
+    return complain_of(written.error());
+}
+
+}  // namespace
+
+std::string typed_command(const std::vector<std::string>& words) {
+    std::string text = "dtrun";
+    bool is_variable = false;
+    for (const std::string& word : words) {
+        std::string shown = word;
+        const bool attached = word.starts_with("-x") && word.size() > 2;
+        const std::size_t equals = word.find('=', attached ? 3 : 0);
+        if ((is_variable || attached) && equals != std::string::npos)
+            shown = word.substr(0, equals + 1) + "...";
+        is_variable = word == "-x";
+        text += " " + shell_quote(shown);
+    }
+    return printable(text);
+}
+
+int run_bench_command(const BenchCommand& command, const Options& options,
+                      EnvironmentView environment, const std::vector<std::string>& words) {
+    if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
+    if (command.compare) return compare(command);
+    const auto source = find_places(options, environment);
+    if (!source) return complain_of(source.error());
+    if (source->is_bystander) {
+        log::info("task 0 of this Slurm step measures; nothing to do here");
+        return 0;
+    }
+    const auto program = find_rank_program(command);
+    if (!program) return complain_of(program.error());
+    return run_bench({command, options, environment, source->places, source->hostfile, *program,
+                      typed_command(words)});
+}
+
+}  // namespace dtrun

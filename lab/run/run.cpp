@@ -1,0 +1,321 @@
+#include "lab/run/run.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "lab/run/child.h"
+#include "lab/report/html.h"
+#include "lab/run/targets.h"
+#include "lab/report/text.h"
+#include "launcher/plan/exit_code.h"
+#include "base/suggest.h"
+
+#include <dtrun_version.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <set>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+
+constexpr int kExitFailed = 1;
+constexpr std::chrono::milliseconds kSweepSilence{300'000};
+constexpr std::chrono::milliseconds kTrainSilence{3'600'000};
+
+std::string now_text() {
+    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    std::tm parts{};
+    ::gmtime_r(&now, &parts);
+    char text[64];
+    return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
+}
+
+/// The words of torchrun are those of the runs; what its variables would say is not meant for them.
+std::vector<std::string> environment_of_runs(EnvironmentView environment) {
+    std::vector<std::string> kept;
+    for (const auto& variable : environment) {
+        const string_view text(variable);
+        if (!text.starts_with("PET_") && !text.starts_with("TORCH_ELASTIC_SHUTDOWN_TIMEOUT="))
+            kept.emplace_back(text);
+    }
+    return kept;
+}
+
+/// Whether a run ended so because of one of its hosts: any other run on them would, too.
+bool is_of_hosts(int status) {
+    constexpr int kCodes[] = {kExitNotExecutable,  kExitProgramMissing, kExitUnreachable,
+                              kExitAuthentication, kExitAgent,          kExitTimeout};
+    return std::ranges::find(kCodes, status) != std::end(kCodes);
+}
+
+std::string counted(std::size_t count, string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// Runs one step after the other, and shows what they say.
+class BenchRun {
+public:
+    explicit BenchRun(const BenchJob& job)
+        : job_(job), command_(job.command), options_(job.options) {
+        child_.environment = environment_of_runs(job.environment);
+        child_.show_errors = options_.verbosity >= log::Level::verbose;
+        for (const auto& [flag, path] : bench_targets(command_))
+            if (path == "-") screen_ = STDERR_FILENO;
+    }
+
+    int run() {
+        const auto begin = Clock::now();
+        report_.dtrun = DTRUN_VERSION;
+        report_.started = now_text();
+        report_.command = job_.typed;
+        // Whether hosts and slots are enough does not depend on what there is.
+        const bool over = options_.oversubscribe;
+        const auto possible = plan_bench(command_, job_.places, {"any"}, over);
+        if (!possible) return complain_of(possible.error());
+        ask_hosts(*possible);
+        const auto backends = command_.backends.empty() ? found_backends() : command_.backends;
+        if (backends.empty() && signals_.received() == 0 && report_.failures.empty()) no_backend();
+        const auto steps = plan_bench(command_, job_.places, backends, over);
+        if (!steps) return complain_of(steps.error());
+        measure(*steps);
+        report_.interrupted = signals_.received() != 0;
+        report_.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        return finish();
+    }
+
+private:
+    /// All that are needed; where some of them cannot be reached, those of the next smaller shape.
+    void ask_hosts(const std::vector<BenchStep>& possible) {
+        std::set<int, std::greater<>> counts;
+        for (const BenchStep& each : possible) counts.insert(each.hosts);
+        const auto tried =
+            command_.backends.empty() ? usual_backends() : std::vector<std::string>{};
+        for (const int hosts : counts) {
+            step(facts_step(hosts, tried));
+            if (signals_.received() != 0 || hosts < hosts_end_) return;
+        }
+    }
+
+    void measure(const std::vector<BenchStep>& steps) {
+        total_ = steps.size();
+        std::size_t too_many_hosts = 0;
+        std::size_t trainings = 0;
+        for (const BenchStep& each : steps) {
+            if (signals_.received() != 0) return;
+            ++number_;
+            if (each.hosts >= hosts_end_)
+                ++too_many_hosts;
+            else if (each.kind == BenchStep::Kind::train && training_fails_)
+                ++trainings;
+            else
+                step(each);
+        }
+        if (too_many_hosts > 0)
+            leave_out(fmt::format("{} on {} or more: not all of these hosts can run it",
+                                  counted(too_many_hosts, "run"),
+                                  counted(static_cast<std::size_t>(hosts_end_), "host")));
+        if (trainings > 0)
+            leave_out(counted(trainings, "training") +
+                      " with several ranks: the serial one has failed already");
+    }
+
+    void leave_out(std::string what) {
+        clear_progress();
+        log::error("left out: {}", what);
+        report_.skipped.push_back(std::move(what));
+    }
+
+    void show(string_view text) {
+        clear_progress();
+        static_cast<void>(write_all(screen_, text));
+    }
+
+    void progress(const BenchStep& step) {
+        if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
+        const std::string what =
+            step.kind == BenchStep::Kind::facts
+                ? "asking hosts what they have"
+                : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
+                              step.algorithm.empty() ? "" : "training " + step.algorithm + ", ",
+                              step.backend, step.hosts, step.slots);
+        static_cast<void>(write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} ...", what)));
+        has_progress_ = true;
+    }
+    void clear_progress() {
+        if (std::exchange(has_progress_, false))
+            static_cast<void>(write_all(STDERR_FILENO, "\r\x1b[K"));
+    }
+
+    void step(const BenchStep& step) {
+        progress(step);
+        const bool trains = step.kind == BenchStep::Kind::train;
+        child_.words = launch_words(step, command_, job_.hostfile, job_.rank_program);
+        child_.silence_max = command_.timeout.value_or(trains ? kTrainSilence : kSweepSilence);
+        BenchReader reader(report_);
+        std::size_t results = 0;
+        std::string unreadable;
+        const auto ended = run_self(child_, signals_, [&](string_view line) {
+            const auto taken = reader.take(line);
+            if (!taken) unreadable = taken.error().message;
+            if (taken) results += show_line(*taken) ? 1 : 0;
+        });
+        clear_progress();
+        if (!ended) return add(step, 0, ended.error().message);
+        if (signals_.received() != 0) return;
+        std::string said = reader.errors();
+        if (ended->was_silent)
+            said = fmt::format("said nothing for {} s (--timeout)",
+                               std::chrono::duration<double>(child_.silence_max).count());
+        if (said.empty()) said = unreadable;
+        if (said.empty() && ended->status == 0 && results == 0) said = "no results were printed";
+        if (said.empty() && ended->status == 0) return;
+        const std::string error = failure_text(ended->status, said, ended->errors);
+        if (step.kind == BenchStep::Kind::facts && !report_.hosts.empty()) return skip(error);
+        if (is_of_hosts(ended->status)) hosts_end_ = std::min(hosts_end_, step.hosts);
+        training_fails_ = training_fails_ || step.algorithm == "serial";
+        add(step, ended->status, error);
+    }
+
+    /// Hosts have told what they are, and backends that were only tried why they cannot be had.
+    void skip(const std::string& reasons) {
+        for (const string_view reason : split(reasons, '\n'))
+            if (!reason.empty()) report_.skipped.emplace_back(reason);
+    }
+
+    /// \return whether it is a result
+    bool show_line(BenchReader::Line line) {
+        switch (line) {
+            case BenchReader::Line::row:
+                show(lines_.row(report_.rows.back()));
+                return true;
+            case BenchReader::Line::train:
+                show(lines_.train(report_.train.back()));
+                return true;
+            case BenchReader::Line::comm:
+            case BenchReader::Line::error:
+            case BenchReader::Line::other:
+                return false;
+            case BenchReader::Line::host:
+                break;
+        }
+        return true;
+    }
+
+    void add(const BenchStep& step, int status, std::string error) {
+        BenchFailure failure;
+        failure.backend = step.backend;
+        failure.hosts = step.hosts;
+        failure.slots_per_host = step.slots;
+        failure.ranks = step.ranks();
+        failure.what =
+            step.kind == BenchStep::Kind::train ? "train " + step.algorithm : step.words.front();
+        failure.exit_code = status;
+        failure.error = std::move(error);
+        const auto& usual = usual_backends();
+        if (!step.backend.empty() && std::ranges::find(usual, step.backend) == usual.end())
+            failure.error += did_you_mean(step.backend, usual);
+        add(std::move(failure));
+    }
+
+    void add(BenchFailure failure) {
+        log::error("{}: {}", failure_title(failure), failure.error);
+        report_.failures.push_back(std::move(failure));
+    }
+
+    /// Those that all hosts could connect by, one rank on each.
+    std::vector<std::string> found_backends() {
+        std::vector<std::string> names;
+        for (const BenchComm& comm : std::exchange(report_.comms, {}))
+            names.push_back(comm.backend);
+        return names;
+    }
+
+    void no_backend() {
+        BenchFailure failure;
+        failure.what = "backends";
+        failure.error =
+            fmt::format("none can be had on every host:\n{}", fmt::join(report_.skipped, "\n"));
+        add(std::move(failure));
+    }
+
+    int finish() {
+        show(terminal_summary(report_, command_.explain));
+        int status = report_.failed() ? kExitFailed : 0;
+        if (report_.interrupted)
+            log::error("interrupted in run {} of {}; {} and {} until then", number_, total_,
+                       counted(report_.rows.size(), "row"),
+                       counted(report_.train.size(), "training"));
+        if (const auto written = write_reports(); !written) status = complain_of(written.error());
+        return report_.interrupted ? kExitSignalBase + signals_.received() : status;
+    }
+
+    Result<void> write_reports() const {
+        Result<void> all;  // one that fails keeps nobody from the others
+        for (const auto& [flag, path] : bench_targets(command_)) {
+            const std::string text = flag == "--html"       ? write_html(report_)
+                                     : flag == "--markdown" ? write_markdown(report_)
+                                     : flag == "--csv"      ? write_csv(report_)
+                                                            : write_json(report_);
+            const auto done = write_bench_target(path, text);
+            if (!done && all) all = fail(done.error(), "{} {}", flag, path);
+        }
+        return all;
+    }
+
+    const BenchJob& job_;
+    const BenchCommand& command_;
+    const Options& options_;
+    EndingSignals signals_;
+    ChildOptions child_;
+    BenchReport report_;
+    BenchLines lines_;
+    int screen_ = STDOUT_FILENO;
+    std::size_t number_ = 0;
+    std::size_t total_ = 0;
+    int hosts_end_ = std::numeric_limits<int>::max();  ///< runs on so many hosts cannot be started
+    bool training_fails_ = false;
+    bool has_progress_ = false;
+};
+
+}  // namespace
+
+int complain_of(const Error& error) {
+    log::error("{}", error.message);
+    return error.code == Errc::internal ? kExitInternal : kExitUsage;
+}
+
+std::string failure_text(int status, const std::string& said, const std::string& errors) {
+    constexpr std::size_t kLinesMax = 8;
+    constexpr std::size_t kBytesMax = 1'200;
+    constexpr string_view kOurName = "dtrun: ";
+    const std::string clean = printable(errors);
+    std::vector<string_view> lines;
+    for (string_view line : split(clean, '\n')) {
+        if (line.starts_with(kOurName)) line.remove_prefix(kOurName.size());
+        if (!trim(line).empty()) lines.push_back(line);
+    }
+    const std::size_t skip = lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
+    std::string text = said;
+    for (std::size_t i = skip; i < lines.size() && said.empty(); ++i)
+        text.append(text.empty() ? "" : "\n").append(lines[i]);
+    if (text.empty()) text = fmt::format("ended with exit code {}", status);
+    if (text.size() > kBytesMax) text = printable(text.substr(0, kBytesMax)) + " ...";
+    if (status == kExitProgramMissing)
+        text += fmt::format(
+            "\n{} has to lie at the same path on every host; --rank-program names another",
+            kBenchRankProgram);
+    return text;
+}
+
+int run_bench(const BenchJob& job) {
+    return BenchRun(job).run();
+}
+
+}  // namespace dtrun

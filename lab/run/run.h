@@ -1,0 +1,39 @@
+#pragma once
+
+#include "base/result.h"
+#include "lab/plan/plan.h"
+#include "launcher/plan/environment.h"
+#include "launcher/plan/options.h"
+
+#include <string>
+
+namespace dtrun {
+
+inline constexpr const char* kBenchRankProgram = "dtrun-bench-rank";
+
+/// What is measured, and where. All of it outlives the run.
+struct BenchJob {
+    const BenchCommand& command;
+    const Options& options;
+    EnvironmentView environment;
+    const BenchPlaces& places;
+    const std::string& hostfile;  ///< that runs read; empty: none
+    const std::string& rank_program;
+    std::string typed;  ///< for the report
+};
+
+/// Asks the hosts what they have, measures every shape, shows rows as they come, and writes the
+/// reports. Where hosts cannot be reached, shapes that need no more than the first of them are
+/// measured.
+/// \return the exit code, as run_bench_command()
+int run_bench(const BenchJob& job);
+
+/// Tells the user. \return the exit code
+int complain_of(const Error& error);
+
+/// What a run that failed has to say, the most useful first, in a few lines.
+/// \param said    by the rank program, in "error" lines
+/// \param errors  the end of its standard error
+std::string failure_text(int status, const std::string& said, const std::string& errors);
+
+}  // namespace dtrun

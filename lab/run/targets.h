@@ -1,0 +1,22 @@
+#pragma once
+
+#include "base/result.h"
+#include "lab/plan/options.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// Reports that are asked for, with where they go: {"--html", "r.html"}. "-" is standard output.
+std::vector<std::pair<std::string_view, std::string_view>> bench_targets(
+    const BenchCommand& command);
+
+/// Before minutes of measuring: whether what is found can be written. Errc: invalid_input
+Result<void> check_bench_targets(const BenchCommand& command);
+
+/// Errc: internal
+Result<void> write_bench_target(std::string_view path, std::string_view text);
+
+}  // namespace dtrun

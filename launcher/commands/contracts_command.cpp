@@ -1,0 +1,78 @@
+#include "launcher/commands/contracts_command.h"
+
+#include "base/suggest.h"
+#include "base/text_layout.h"
+#include "contracts/table.h"
+
+#include <fmt/format.h>
+
+namespace dtrun {
+namespace {
+
+constexpr std::size_t kIndent = 4;
+constexpr std::size_t kMiddle = 22;  // where the overview's texts begin
+
+constexpr std::string_view kIntroduction = R"(
+A contract is a set of variables by which one kind of program knows its place.
+Ranks get those of the default set (marked *), which contradict each other
+nowhere. --contract NAME,... adds others; --contract none,NAME,... begins with
+dtrun's own alone.
+)";
+
+constexpr std::string_view kNone = R"(none
+  No contract, but a word of --contract: without the default set.
+  `--contract none` leaves ranks dtrun's own variables, those of "dtrun", alone;
+  `--contract none,torch` adds torch's to them.
+)";
+
+constexpr std::string_view kEnd = R"(
+dtrun contracts NAME   what it sets, and why
+dtrun contracts all    the same of every contract
+)";
+
+std::string overview() {
+    std::string text(kIntroduction.substr(1));
+    text += '\n';
+    for (const Contract& contract : contracts()) {
+        const std::string left =
+            fmt::format("{} {}", contract.by_default ? '*' : ' ', contract.name);
+        text += two_columns(left, contract.what, kMiddle);
+    }
+    return text + std::string(kEnd);
+}
+
+std::string described(const Contract& contract) {
+    std::string text = fmt::format("{}\n", contract.name);
+    text += wrap(fmt::format("For {}.", contract.what), 2);
+    text += wrap(contract.why, 2);
+    for (const std::string_view added : contract.adds)
+        text += fmt::format("  By name it brings \"{}\" with it.\n", added);
+    if (!contract.variables.empty()) text += "\n";
+    for (const ContractVariable& variable : contract.variables) {
+        const bool own = variable.kind == ContractVariable::Kind::fallback;
+        text += fmt::format("  {}{}\n", variable.name, own ? "  (the user's own value stays)" : "");
+        text += wrap(variable.what, 2 + kIndent);
+    }
+    return text;
+}
+
+}  // namespace
+
+Result<std::string> contracts_text(std::string_view name) {
+    if (name.empty()) return overview();
+    if (name == "all") {
+        std::string text;
+        for (const Contract& contract : contracts())
+            text += (text.empty() ? "" : "\n") + described(contract);
+        return text;
+    }
+    if (name == "none") return std::string(kNone);
+    if (const Contract* const contract = find_contract(name); contract != nullptr)
+        return described(*contract);
+    std::vector<std::string> names{"all", "none"};
+    for (const Contract& contract : contracts()) names.emplace_back(contract.name);
+    return fail(Errc::invalid_input, "there is no contract \"{}\"{}; `dtrun contracts` lists them",
+                name, did_you_mean(name, names));
+}
+
+}  // namespace dtrun

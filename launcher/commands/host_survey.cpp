@@ -1,0 +1,79 @@
+#include "launcher/commands/host_survey.h"
+
+#include "base/loop/deadline.h"
+#include "base/loop/net.h"
+#include "base/loop/task_group.h"
+#include "launcher/transport/host_target.h"
+
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+/// How little an address is worth to other machines.
+int rank_of(const asio::ip::address& address) {
+    if (address.is_loopback()) return 3;
+    if (address.is_v6()) return address.to_v6().is_link_local() ? 2 : 1;
+    return 0;
+}
+
+/// \param addresses  at least one
+std::string best_address(const std::string& name, const std::vector<asio::ip::address>& addresses) {
+    const auto best = std::ranges::min_element(addresses, {}, rank_of);
+    // Debian gives a machine's own name the address 127.0.1.1, which is no use to others.
+    if (best->is_loopback() && name == host_name())
+        for (const InterfaceAddress& own : interface_addresses())
+            if (!own.loopback) return own.address;
+    return numeric(*best);
+}
+
+}  // namespace
+
+HostSurvey::HostSurvey(const HostList& hosts, SurveyOptions options)
+    : hosts_(hosts), options_(options), answers_(hosts.size()) {}
+
+std::vector<Result<std::string>> HostSurvey::run() {
+    TaskGroup workers(io_.get_executor());
+    const std::size_t count = std::min<std::size_t>(hosts_.size(), kVisitsMax);
+    for (std::size_t i = 0; i < count; ++i) workers.spawn(work());
+    asio::co_spawn(io_, workers.join(), [this](std::exception_ptr error) {
+        if (error) std::rethrow_exception(error);
+        io_.stop();  // look-ups that are late have nothing left to say
+    });
+    io_.run();
+    return std::move(answers_);
+}
+
+asio::awaitable<void> HostSurvey::work() {
+    while (next_ < hosts_.size()) {
+        const std::size_t index = next_++;
+        auto answer = co_await visit(hosts_[index]);
+        answers_[index] = std::move(answer);
+    }
+}
+
+asio::awaitable<Result<std::string>> HostSurvey::visit(const Host& host) {
+    auto answer = co_await ask(host);
+    if (answer || answer.error().code != Errc::timed_out) co_return answer;
+    const double limit = std::chrono::duration<double>(options_.connect_timeout).count();
+    Error late = answer.error();
+    late.message += fmt::format(" within {:.3g} s (--connect-timeout)", limit);
+    co_return std::unexpected(late);
+}
+
+asio::awaitable<Result<std::string>> HostSurvey::ask(const Host& host) {
+    const bool connects = options_.connect && !is_this_machine(host);
+    if (!connects && !options_.resolve) co_return std::string();
+    const Deadline deadline = after(options_.connect_timeout);
+    const std::string& name = host.address.empty() ? host.name : host.address;
+    auto addresses = co_await look_up(pool_, name, deadline);
+    if (!addresses) co_return std::unexpected(addresses.error());
+    std::string best = best_address(name, *addresses);
+    if (!connects) co_return best;
+    const auto port = static_cast<std::uint16_t>(host.port != 0 ? host.port : options_.ssh_port);
+    const auto connected = co_await connect_any(std::move(*addresses), port, deadline);
+    if (!connected) co_return std::unexpected(connected.error());
+    co_return best;
+}
+
+}  // namespace dtrun

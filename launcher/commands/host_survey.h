@@ -1,0 +1,49 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/result.h"
+#include "hostfiles/host.h"
+#include "launcher/transport/dial.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+struct SurveyOptions {
+    bool resolve = false;                               ///< look up every host
+    bool connect = false;                               ///< also connect to its ssh port
+    int ssh_port = 22;                                  ///< of hosts that name none
+    std::chrono::milliseconds connect_timeout{10'000};  ///< for each host
+};
+
+/// Looks up many hosts and connects to them, side by side.
+///
+/// Thread: run() blocks its own; name look-ups have a few more. One that hangs delays the destructor.
+class HostSurvey {
+public:
+    /// \param hosts  outlives the survey
+    HostSurvey(const HostList& hosts, SurveyOptions options);
+
+    /// For each host, in the order of `hosts`: a numeric address under which others can reach it
+    /// (IPv4 rather than IPv6; with `resolve`, else maybe empty), or why it cannot be reached. This
+    /// machine needs no connection. Errc: not_found, unreachable, timed_out
+    std::vector<Result<std::string>> run();
+
+private:
+    static constexpr unsigned kVisitsMax = 128;  ///< at once
+
+    asio::awaitable<void> work();
+    asio::awaitable<Result<std::string>> visit(const Host& host);
+    asio::awaitable<Result<std::string>> ask(const Host& host);
+
+    const HostList& hosts_;
+    SurveyOptions options_;
+    asio::io_context io_{1};
+    Pool pool_{kVisitsMax};  // a look-up that had to wait for a thread would lose its time
+    std::size_t next_ = 0;   ///< host that nobody visits yet
+    std::vector<Result<std::string>> answers_;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,150 @@
+#include "launcher/commands/print_plan.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <boost/json.hpp>
+
+namespace dtrun {
+namespace {
+
+namespace json = boost::json;
+
+const char* transport_name(Transport transport) {
+    switch (transport) {
+        case Transport::local:
+            return "local";
+        case Transport::ssh:
+            return "ssh";
+        case Transport::ssh_command:
+            return "ssh command";
+        case Transport::slurm:
+            return "srun";
+    }
+    return "";
+}
+
+/// How ranks get onto a host.
+const char* way_to(const JobSpec& spec, const JobHost& host) {
+    return spec.options.mpirun ? "mpirun" : transport_name(host.transport);
+}
+
+/// Plans are shown to others, and variables hold tokens.
+bool shows_values(const JobSpec& spec) {
+    return spec.options.verbosity >= log::Level::verbose;
+}
+
+std::string address_of(const Host& host) {
+    return host.address.empty() ? host.name : host.address;
+}
+
+std::string command_text(const JobSpec& spec) {
+    std::string text;
+    for (const std::string& word : spec.options.program)
+        text += (text.empty() ? "" : " ") + shell_quote(word);
+    return text;
+}
+
+std::string mpirun_text(const MpirunPlan& plan) {
+    std::string text = fmt::format("mpirun:     {}\nruns:       {}\n", plan.mpirun.name,
+                                   mpirun_command_text(plan.command));
+    std::string_view title = "hostfile:";
+    for (const std::string_view line : split(trim(plan.command.hostfile), '\n')) {
+        if (!line.empty()) text += fmt::format("{:<12}{}\n", title, line);
+        title = "";
+    }
+    return text;
+}
+
+json::object mpirun_json(const MpirunPlan& plan) {
+    json::object environment;
+    for (const auto& [name, value] : plan.command.environment) environment[name] = value;
+    return {{"name", plan.mpirun.name},
+            {"command", json::array(plan.command.argv.begin(), plan.command.argv.end())},
+            {"environment", std::move(environment)},
+            {"hostfile", plan.command.hostfile}};
+}
+
+std::size_t width_of(const JobSpec& spec, std::size_t least, auto text_of) {
+    for (const JobHost& host : spec.hosts) least = std::max(least, text_of(host.host).size());
+    return least;
+}
+
+}  // namespace
+
+std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
+    const auto name_width = width_of(spec, 4, [](const Host& h) { return h.name; });
+    const auto address_width = width_of(spec, 7, address_of);
+    const auto user_width = width_of(spec, 4, [](const Host& h) { return h.user; });
+    std::string text = fmt::format("{} rank{} on {} host{}\n", spec.placement.world_size(),
+                                   spec.placement.world_size() == 1 ? "" : "s", spec.hosts.size(),
+                                   spec.hosts.size() == 1 ? "" : "s");
+    text += fmt::format("{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", "rank", "host",
+                        name_width, "slot", "local", "cross", "address", address_width, "user",
+                        user_width, "by");
+    for (const RankPlace& place : spec.placement.ranks) {
+        const JobHost& host = spec.hosts[static_cast<std::size_t>(place.host)];
+        text += fmt::format(
+            "{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", place.rank, host.host.name,
+            name_width, place.slot, fmt::format("{}/{}", place.local_rank, place.local_size),
+            fmt::format("{}/{}", place.cross_rank, place.cross_size), address_of(host.host),
+            address_width, host.host.user.empty() ? "-" : host.host.user, user_width,
+            way_to(spec, host));
+    }
+    text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
+                        spec.sources.slots, spec.sources.world_size);
+    text += "command:    " + command_text(spec) + "\n";
+    const bool or_home = !spec.directory_required && !spec.options.mpirun;
+    text += fmt::format("directory:  {}{}\n", spec.directory,
+                        or_home ? " (home on hosts that lack it)" : "");
+    for (const auto& [name, value] : spec.env_added)
+        text += fmt::format("env added:  {}={}\n", name,
+                            shows_values(spec) ? shell_quote(value) : "...");
+    if (mpirun != nullptr) text += mpirun_text(*mpirun);
+    return text;
+}
+
+std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun) {
+    json::object plan;
+    plan["world_size"] = spec.placement.world_size();
+    plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
+    plan["directory"] = spec.directory;
+    plan["sources"] = {{"hosts", spec.sources.hosts},
+                       {"slots", spec.sources.slots},
+                       {"world_size", spec.sources.world_size}};
+    json::object environment;
+    for (const auto& [name, value] : spec.env_added)
+        environment[name] = shows_values(spec) ? json::value(value) : json::value(nullptr);
+    plan["environment"] = std::move(environment);
+    json::array hosts;
+    for (const JobHost& host : spec.hosts)
+        hosts.push_back({{"host", host.host.name},
+                         {"slots", host.host.slots},
+                         {"ranks", host.ranks.size()},
+                         {"address", address_of(host.host)},
+                         {"user", host.host.user},
+                         {"port", host.host.port},
+                         {"transport", way_to(spec, host)}});
+    plan["hosts"] = std::move(hosts);
+    json::array ranks;
+    for (const RankPlace& place : spec.placement.ranks) {
+        const Host& host = spec.hosts[static_cast<std::size_t>(place.host)].host;
+        ranks.push_back({{"rank", place.rank},
+                         {"host", host.name},
+                         {"slot", place.slot},
+                         {"local_rank", place.local_rank},
+                         {"cross_rank", place.cross_rank},
+                         {"world_size", spec.placement.world_size()},
+                         {"local_size", place.local_size},
+                         {"cross_size", place.cross_size},
+                         {"address", address_of(host)},
+                         {"user", host.user}});
+    }
+    plan["ranks"] = std::move(ranks);
+    if (mpirun != nullptr) plan["mpirun"] = mpirun_json(*mpirun);
+    return json::serialize(plan) + "\n";
+}
+
+}  // namespace dtrun

@@ -1,0 +1,411 @@
+#include "launcher/commands/store_command.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/loop/task_group.h"
+#include "hostfiles/scan.h"
+#include "launcher/plan/daemon_target.h"
+#include "launcher/plan/exit_code.h"
+#include "rendezvous/client.h"
+#include "rendezvous/messages.h"
+#include "rendezvous/msgpack.h"
+#include "rendezvous/pulse.h"
+#include "rendezvous/request.h"
+
+#include <unistd.h>
+#include <boost/json.hpp>
+#include <csignal>
+#include <limits>
+
+namespace dtrun {
+namespace {
+
+using Verb = StoreCommand::Verb;
+
+constexpr int kExitNotThere = 1;
+constexpr std::chrono::seconds kConnectLimit{10};
+constexpr std::uint64_t kListPage = 10'000;
+
+/// A client of a job's store, over one connection.
+class StoreClient {
+public:
+    StoreClient(asio::any_io_executor executor, std::unique_ptr<Link> link)
+        : link_(std::move(link)), tasks_(executor), pulse_(executor, std::chrono::seconds(3)) {
+        std::array<std::uint8_t, 8> random{};
+        random_bytes(random);
+        for (const std::uint8_t byte : random) client_ = client_ << 8 | byte;
+        client_ |= 1;
+        tasks_.spawn(link_->run_writer());
+    }
+
+    template <class Message>
+    void say(const Message& message) {
+        link_->send(encode(message));
+    }
+    /// A daemon wants signs of life.
+    void keep_alive() {
+        tasks_.spawn(pulse_.run([this] { link_->send(encode(Heartbeat{})); }));
+    }
+
+    struct Reply {
+        Status status{};
+        Bytes results;
+    };
+    /// \param write  writes `count` arguments
+    template <class Write>
+    asio::awaitable<Result<Reply>> ask(Op op, std::uint32_t count, Write write) {
+        Bytes arguments;
+        PackWriter out(arguments);
+        out.array(count + 1);
+        out.uint(0);
+        write(out);
+        link_->send(encode_request({client_, ++id_, 0, op}, arguments));
+        for (;;) {
+            const auto frame = link_->next();
+            if (!frame) co_return std::unexpected(frame.error());
+            if (!*frame) {
+                const auto received = co_await link_->receive();
+                if (!received) co_return std::unexpected(received.error());
+            } else if ((*frame)->type == FrameType::refuse) {
+                const auto refuse = decode<Refuse>((*frame)->payload);
+                co_return fail(Errc::denied, "{}", refuse ? refuse->reason : "refused");
+            } else if ((*frame)->type == FrameType::reply) {
+                const auto reply = decode_reply((*frame)->payload);
+                if (!reply) co_return std::unexpected(reply.error());
+                if (reply->header.id == id_)
+                    co_return Reply{reply->header.status, Bytes(reply->results)};
+            }
+        }
+    }
+
+    asio::awaitable<void> close() {
+        say(Gone{client_});  // answers need not be kept for us
+        co_await link_->flush();
+        link_->shut_down_sending();
+        link_->close();
+        tasks_.stop();
+        co_await tasks_.join();
+    }
+
+private:
+    std::unique_ptr<Link> link_;
+    TaskGroup tasks_;
+    Pulse pulse_;
+    std::uint64_t client_ = 0;
+    std::uint64_t id_ = 0;
+};
+
+/// The agent of this rank, if we are inside one and no daemon was named.
+asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_agent(std::string name) {
+    const auto executor = co_await asio::this_coro::executor;
+    if (name.starts_with('@')) name.front() = '\0';
+    Unix::socket socket(executor);
+    const auto [error] = co_await socket.async_connect(Unix::endpoint(name), use_tuple);
+    if (error) co_return fail(Errc::unreachable, "DTRUN_SOCKET: {}", error.message());
+    if (const auto other = foreign_user(socket.native_handle()))
+        co_return fail(Errc::denied, "DTRUN_SOCKET belongs to user {}, not to us", *other);
+    auto client =
+        std::make_unique<StoreClient>(executor, std::make_unique<Link>(std::move(socket)));
+    Hello hello;
+    hello.pid = ::getpid();
+    client->say(hello);
+    co_return client;
+}
+
+asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_daemon(DaemonTarget target) {
+    const auto executor = co_await asio::this_coro::executor;
+    auto connection = co_await connect_to_server(target.addresses, target.port, target.credentials,
+                                                 after(kConnectLimit));
+    if (!connection) co_return fail(connection.error(), "dtrun serve at {}", target.text);
+    auto client =
+        std::make_unique<StoreClient>(executor, std::make_unique<Link>(std::move(*connection)));
+    Enter enter;
+    enter.member = 1;
+    enter.job_name = target.job;
+    client->say(enter);
+    client->keep_alive();
+    co_return client;
+}
+
+bool put(std::string_view text) {
+    return write_all(STDOUT_FILENO, text).has_value();
+}
+
+void put_value(std::string_view value) {
+    put(value);
+    if (::isatty(STDOUT_FILENO) == 1 && !value.ends_with('\n')) put("\n");
+}
+
+std::string read_all_input() {
+    std::string text;
+    char buffer[65'536];
+    for (ssize_t n = 0; (n = ::read(STDIN_FILENO, buffer, sizeof buffer)) > 0;)
+        text.append(buffer, static_cast<std::size_t>(n));
+    return text;
+}
+
+/// What a reply that is not ok means to the user.
+int complain(const StoreClient::Reply& reply, const std::string& key) {
+    switch (reply.status) {
+        case Status::not_found:
+            log::error("{}: no such key", key);
+            return kExitNotThere;
+        case Status::timed_out:
+            log::error("{}: did not come in time (--timeout)", key);
+            return kExitNotThere;
+        case Status::stale:
+            log::error("{}: a new generation began, with an empty store", key);
+            return kExitNotThere;
+        case Status::wrong_type:
+            log::error("{}: holds something else: a queue, or no number", key);
+            return kExitNotThere;
+        default: {
+            PackReader in(reply.results);
+            in.array();
+            log::error("{}: {}", key, in.str());
+            return kExitNotThere;
+        }
+    }
+}
+
+class StoreRun {
+public:
+    /// \param input  what `set KEY -` sets
+    StoreRun(const StoreCommand& command, StoreClient& client, std::string input)
+        : command_(command), client_(client), input_(std::move(input)) {}
+
+    asio::awaitable<Result<int>> run() {
+        switch (command_.verb) {
+            case Verb::get:
+                return get();
+            case Verb::set:
+                return set();
+            case Verb::add:
+                return add();
+            case Verb::wait:
+                return wait();
+            case Verb::watch:
+                return watch();
+            case Verb::list:
+                return list();
+            case Verb::erase:
+                return erase();
+            case Verb::status:
+                return status();
+        }
+        return status();
+    }
+
+private:
+    const std::string& key() const { return command_.operands.front(); }
+    std::uint64_t timeout_ms(std::uint64_t otherwise) const {
+        return command_.timeout ? static_cast<std::uint64_t>(command_.timeout->count()) : otherwise;
+    }
+
+    asio::awaitable<Result<int>> get() {
+        const auto write = [this](PackWriter& out) { out.bin(key()), out.uint(timeout_ms(0)); };
+        const auto reply = co_await client_.ask(Op::get, 2, write);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, key());
+        PackReader in(reply->results);
+        in.array();
+        put_value(in.bin());
+        co_return 0;
+    }
+
+    asio::awaitable<Result<int>> set() {
+        const std::string& value = command_.operands[1] == "-" ? input_ : command_.operands[1];
+        if (value.size() > kValueBytesMax)
+            co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value.size(),
+                           kValueBytesMax);
+        const auto write = [&](PackWriter& out) { out.bin(key()), out.bin(value); };
+        const auto reply = co_await client_.ask(Op::set, 2, write);
+        if (!reply) co_return std::unexpected(reply.error());
+        co_return reply->status == Status::ok ? 0 : complain(*reply, key());
+    }
+
+    asio::awaitable<Result<int>> add() {
+        const auto delta = to_int(command_.operands[1], std::numeric_limits<long long>::min(),
+                                  std::numeric_limits<long long>::max());
+        if (!delta) co_return fail(Errc::invalid_input, "'{}' is no number", command_.operands[1]);
+        const auto write = [&](PackWriter& out) { out.bin(key()), out.integer(*delta); };
+        const auto reply = co_await client_.ask(Op::add, 2, write);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, key());
+        PackReader in(reply->results);
+        in.array();
+        put(fmt::format("{}\n", in.integer()));
+        co_return 0;
+    }
+
+    asio::awaitable<Result<int>> wait() {
+        const auto write = [this](PackWriter& out) {
+            out.array(static_cast<std::uint32_t>(command_.operands.size()));
+            for (const std::string& key : command_.operands) out.bin(key);
+            out.uint(timeout_ms(kForeverMs));
+        };
+        const auto reply = co_await client_.ask(Op::wait, 2, write);
+        if (!reply) co_return std::unexpected(reply.error());
+        const std::string names = join_names(command_.operands);
+        co_return reply->status == Status::ok ? 0 : complain(*reply, names);
+    }
+
+    asio::awaitable<Result<int>> watch() {
+        std::uint64_t revision = 0;
+        for (;;) {
+            const auto write = [&](PackWriter& out) {
+                out.bin(key()), out.uint(revision), out.uint(timeout_ms(kForeverMs));
+            };
+            const auto reply = co_await client_.ask(Op::watch, 3, write);
+            if (!reply) co_return std::unexpected(reply.error());
+            if (reply->status == Status::stale) {
+                revision = 0;
+                continue;
+            }
+            if (reply->status != Status::ok) co_return complain(*reply, key());
+            PackReader in(reply->results);
+            in.array();
+            revision = in.uint();
+            if (!in.nil() && !(put(in.bin()) && put("\n"))) co_return 0;
+        }
+    }
+
+    asio::awaitable<Result<int>> list() {
+        const std::string prefix = command_.operands.empty() ? "" : key();
+        std::string after;
+        for (bool more = true; more;) {
+            const auto write = [&](PackWriter& out) {
+                out.bin(prefix), out.bin(after), out.uint(kListPage);
+            };
+            const auto reply = co_await client_.ask(Op::list, 3, write);
+            if (!reply) co_return std::unexpected(reply.error());
+            if (reply->status != Status::ok) co_return complain(*reply, prefix);
+            PackReader in(reply->results);
+            in.array();
+            const std::uint32_t count = in.array();
+            for (std::uint32_t i = 0; i < count; ++i) {
+                after = in.bin();
+                put(after + "\n");
+            }
+            more = in.boolean();
+        }
+        co_return 0;
+    }
+
+    asio::awaitable<Result<int>> erase() {
+        const auto write = [this](PackWriter& out) { out.bin(key()); };
+        const auto reply = co_await client_.ask(Op::erase, 1, write);
+        if (!reply) co_return std::unexpected(reply.error());
+        PackReader in(reply->results);
+        in.array();
+        if (reply->status == Status::ok && in.boolean()) co_return 0;
+        co_return not_there();
+    }
+
+    int not_there() const { return complain({Status::not_found, {}}, key()); }
+
+    asio::awaitable<Result<int>> status() {
+        const auto reply = co_await client_.ask(Op::status, 0, [](PackWriter&) {});
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, "status");
+        PackReader in(reply->results);
+        in.array();
+        const std::string text(in.str());
+        put(command_.json ? text + "\n" : status_table(text));
+        co_return 0;
+    }
+
+    const StoreCommand& command_;
+    StoreClient& client_;
+    std::string input_;
+};
+
+asio::awaitable<Result<int>> run(const StoreCommand& command, EnvironmentView environment) {
+    // Before anybody waits for signs of life from us.
+    std::string input;
+    if (command.verb == Verb::set && command.operands[1] == "-") input = read_all_input();
+    const auto socket = find_variable(environment, "DTRUN_SOCKET");
+    const bool of_rank = command.verb != Verb::status && command.daemon.address.empty() &&
+                         command.daemon.job.empty() && socket && !socket->empty();
+    Result<std::unique_ptr<StoreClient>> client;
+    if (of_rank) {
+        client = co_await connect_to_agent(std::string(*socket));
+    } else {
+        const auto target = find_daemon(command.daemon, environment);
+        if (!target) co_return std::unexpected(target.error());
+        if (target->job.empty() && command.verb != Verb::status)
+            co_return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
+        client = co_await connect_to_daemon(*target);
+    }
+    if (!client) co_return std::unexpected(client.error());
+    StoreRun runner(command, **client, std::move(input));
+    auto done = co_await runner.run();
+    co_await (*client)->close();
+    co_return done;
+}
+
+int exit_code_of(const Error& error) {
+    switch (error.code) {
+        case Errc::invalid_input:
+        case Errc::not_found:
+            return kExitUsage;
+        case Errc::denied:
+            return kExitAuthentication;
+        default:
+            return kExitUnreachable;
+    }
+}
+
+}  // namespace
+
+std::string status_table(const std::string& text) {
+    namespace json = boost::json;
+    const json::value status = json::parse(text);
+    const auto number = [](const json::value& object, std::string_view name) {
+        const json::value* found = object.as_object().if_contains(name);
+        return found != nullptr ? found->to_number<std::int64_t>() : 0;
+    };
+    std::string out =
+        fmt::format("dtrun serve {}, pid {}, up {} s, {} connections\n",
+                    std::string_view(status.at("version").as_string()), number(status, "pid"),
+                    number(status, "uptime_s"), number(status, "connections"));
+    const json::array& jobs = status.at("jobs").as_array();
+    if (jobs.empty()) return out + "no jobs\n";
+    out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN", "RANKS",
+                       "KEYS", "STEP");
+    for (const json::value& job : jobs) {
+        const std::string ranks = fmt::format("{} ({}-{})", number(job, "ranks"),
+                                              number(job, "ranks_min"), number(job, "ranks_max"));
+        const bool steps = job.as_object().contains("slowest_step");
+        out += fmt::format(
+            "{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", escaped(job.at("name").as_string()),
+            std::string_view(job.at("phase").as_string()), number(job, "generation"), ranks,
+            number(job, "keys"),
+            steps ? fmt::format("{}-{}", number(job, "slowest_step"), number(job, "fastest_step"))
+                  : "-");
+        const json::value* members = job.as_object().if_contains("members");
+        if (members == nullptr) continue;
+        for (const json::value& member : members->as_array())
+            out += fmt::format("  {:<18} {:>3} slots {:>3} ranks{}\n",
+                               escaped(member.at("host").as_string()), number(member, "slots"),
+                               number(member, "ranks"),
+                               member.at("connected").as_bool() ? "" : ", not connected");
+    }
+    return out;
+}
+
+int run_store_command(const StoreCommand& command, EnvironmentView environment) {
+    ::signal(SIGPIPE, SIG_IGN);
+    asio::io_context io(1);
+    int status = kExitInternal;
+    asio::co_spawn(io, run(command, environment), [&](std::exception_ptr error, Result<int> done) {
+        if (error) std::rethrow_exception(error);
+        if (!done) log::error("{}", done.error().message);
+        status = done ? *done : exit_code_of(done.error());
+    });
+    io.run();
+    return status;
+}
+
+}  // namespace dtrun

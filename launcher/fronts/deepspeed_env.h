@@ -1,0 +1,31 @@
+#pragma once
+
+#include "base/result.h"
+#include "launcher/plan/environment.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// What .deepspeed_env files say.
+struct DeepspeedEnv {
+    std::vector<std::pair<std::string, std::string>> variables;  ///< in order; the last one counts
+    std::vector<std::string> notes;  ///< names that were left out, ready to be shown
+};
+
+/// Reads lines NAME=value: the first '=' divides, blanks around both are dropped, and so is a pair
+/// of quotes around the value. Blank lines and lines that begin with '#' are nothing. Names that
+/// are dtrun's own for each rank are left out, with a note: tools write all they have to the file.
+/// \param file  what messages call it
+/// Errc: invalid_input "<file>:<line>:<column>: ..."
+Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view file);
+
+/// Those of $HOME and of the working directory, in this order, called DS_ENV_FILE or
+/// .deepspeed_env.
+/// Errc: invalid_input, denied
+Result<DeepspeedEnv> read_deepspeed_env(EnvironmentView environment);
+
+}  // namespace dtrun

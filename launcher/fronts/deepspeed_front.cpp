@@ -1,0 +1,162 @@
+// `dtrun deepspeed`: the words of DeepSpeed's runner become the Options of a job.
+
+#include "base/strings.h"
+#include "launcher/cli/flags.h"
+#include "launcher/fronts/deepspeed_env.h"
+
+#include <unistd.h>
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+using Words = std::span<const std::string>;
+
+constexpr std::chrono::milliseconds kGrace{30'000};  // DeepSpeed's own
+constexpr const char* kHostfile = "/job/hostfile";
+constexpr string_view kUsage = "usage: dtrun deepspeed [options] [--] script [args...]";
+
+bool is_filtered(const Options& options) {
+    return !options.include.empty() || !options.exclude.empty();
+}
+
+/// CUDA_VISIBLE_DEVICES, where it stands for an --include of this machine.
+Result<void> set_devices(Draft& draft, EnvironmentView environment,
+                         std::vector<std::string>& warnings) {
+    constexpr string_view kName = "CUDA_VISIBLE_DEVICES";
+    const auto list = find_variable(environment, kName);
+    if (!list || trim(*list).empty()) return {};
+    const Options& options = draft.options;
+    if (is_filtered(options) || draft.deepspeed.gpus || draft.deepspeed.nodes.value_or(1) > 1) {
+        warnings.push_back(fmt::format(
+            "{}={} is ignored: --include, --exclude, --num_gpus or --num_nodes is given", kName,
+            *list));
+        return {};
+    }
+    std::vector<int> devices;
+    for (const string_view item : split(*list, ',')) {
+        const auto device = to_int(trim(item), 0, kSlotsMax - 1);
+        if (!device)
+            return fail(Errc::invalid_input,
+                        "{}={}: DeepSpeed knows devices by number; unset it, or write 0,1", kName,
+                        *list);
+        devices.push_back(static_cast<int>(*device));
+    }
+    draft.options.shape.devices_here = std::move(devices);
+    return {};
+}
+
+Result<void> set_hosts(Draft& draft, EnvironmentView environment,
+                       std::vector<std::string>& warnings) {
+    Options& options = draft.options;
+    const DeepspeedWords& words = draft.deepspeed;
+    if ((words.nodes || words.gpus) && is_filtered(options))
+        return fail(Errc::invalid_input, "{} and {} exclude each other; give one of them",
+                    words.nodes ? "--num_nodes" : "--num_gpus",
+                    options.include.empty() ? "--exclude" : "--include");
+    if (options.hosts.empty() && options.hostfile.empty() && ::access(kHostfile, F_OK) == 0)
+        options.hostfile = kHostfile;
+    HostShape& shape = options.shape;
+    shape.count = HostShape::Count::accelerator;
+    if (words.gpus) {
+        shape.count = HostShape::Count::number;
+        shape.number = *words.gpus;
+        shape.count_flag = fmt::format("--num_gpus {}", *words.gpus);
+    }
+    if (words.nodes) {
+        shape.hosts_min = shape.hosts_max = *words.nodes;
+        shape.hosts_flag = fmt::format("--num_nodes {}", *words.nodes);
+    }
+    shape.devices_chosen = words.gpus || words.nodes.value_or(1) > 1;
+    if (words.node_rank >= 0) shape.by_hand = fmt::format("--node_rank {}", words.node_rank);
+    shape.not_first = words.node_rank > 0;
+    shape.one_command =
+        "name all hosts in a --hostfile, or as --hosts s1:8,s2:8, in one command on one machine";
+    if (!options.hosts.empty() || !options.hostfile.empty()) return {};
+    shape.note_here =
+        fmt::format("no {} and no --hostfile: ranks run on this machine only", kHostfile);
+    return set_devices(draft, environment, warnings);
+}
+
+void set_output(Draft& draft) {
+    const std::string& directory = draft.deepspeed.rank_logs;
+    Options& options = draft.options;
+    if (directory.empty() || directory == "None") return;
+    options.output_dir = directory;
+    options.rank_output.files = RankOutput::Files::deepspeed;
+    options.rank_output.shown.otherwise = 0;
+}
+
+/// The command of each rank.
+Result<void> set_program(Draft& draft, Words script, EnvironmentView environment) {
+    const DeepspeedWords& words = draft.deepspeed;
+    std::vector<std::string>& program = draft.options.program;
+    if (script.empty() || script.front().empty())
+        return fail(Errc::invalid_input, "no script to run; {} (dtrun deepspeed --help tells more)",
+                    kUsage);
+    if (words.no_python && words.module)
+        return fail(Errc::invalid_input, "--no_python and --module exclude each other");
+    if (!words.venv_script.empty()) {
+        const bool is_path = words.venv_script.find('/') != std::string::npos;
+        program = {"bash", "-c", "source \"$0\" && exec \"$@\"",
+                   (is_path ? "" : "./") + words.venv_script};
+    }
+    if (!words.no_python) {
+        program.push_back(python_command(environment));
+        program.emplace_back("-u");
+        if (words.module) program.emplace_back("-m");
+    }
+    program.push_back(script.front());
+    if (!words.no_local_rank) program.emplace_back("--local_rank=${local_rank}");
+    draft.options.rank_macros = !words.no_local_rank;
+    program.insert(program.end(), script.begin() + 1, script.end());
+    return {};
+}
+
+/// Weaker than all that the command line says.
+void add_env(Options& options, const DeepspeedEnv& env) {
+    for (auto variable = env.variables.rbegin(); variable != env.variables.rend(); ++variable)
+        if (std::ranges::find(options.tuning_env, variable->first, &Options::Variable::first) ==
+            options.tuning_env.end())
+            options.tuning_env.push_back(*variable);
+}
+
+}  // namespace
+
+Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
+    Draft draft;
+    draft.hosts_flag = "--hosts";
+    draft.options.grace = kGrace;
+    draft.options.directory_in_pythonpath = true;
+    OptionReader options(words, deepspeed_flags());
+    if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
+    if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, deepspeed_help);
+    if (draft.options.mpirun)
+        return fail(Errc::invalid_input,
+                    "--mpi mpirun: dtrun deepspeed starts the ranks itself, with what deepspeed "
+                    "gives them; for mpirun write dtrun --mpi mpirun ... program");
+    if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
+        return std::unexpected(done.error());
+    std::vector<std::string> warnings;
+    if (const auto done = set_hosts(draft, environment, warnings); !done)
+        return std::unexpected(done.error());
+    set_master(draft.options, draft.deepspeed.master_addr, draft.deepspeed.master_port);
+    set_output(draft);
+    draft.options.contracts.insert(draft.options.contracts.begin(), "deepspeed");
+    if (draft.deepspeed.save_pid)
+        draft.options.pid_file = fmt::format("/tmp/{}.deepspeed", ::getpid());
+    if (!draft.deepspeed.launcher.empty())
+        warnings.push_back(fmt::format("--launcher {} has no effect: dtrun starts the ranks itself",
+                                       draft.deepspeed.launcher));
+    auto env = read_deepspeed_env(environment);
+    if (!env) return std::unexpected(env.error());
+    std::ranges::move(env->notes, std::back_inserter(warnings));
+    auto command = finish_run(std::move(draft), environment);
+    if (!command) return command;
+    add_env(command->options, *env);
+    command->warnings.insert(command->warnings.begin(), warnings.begin(), warnings.end());
+    return command;
+}
+
+}  // namespace dtrun

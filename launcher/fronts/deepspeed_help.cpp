@@ -1,0 +1,42 @@
+// The text of `dtrun deepspeed --help`.
+
+#include "launcher/cli/flags.h"
+
+namespace dtrun {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    R"(usage: dtrun deepspeed [options] [--] script [args...]
+
+Takes the words of DeepSpeed's launcher and starts the ranks itself: no pdsh, no
+mpirun, and every process is gone when one fails. Ranks get the variables that
+DeepSpeed reads, and the GPUs of their slots. A link named deepspeed that leads
+to dtrun does the same. Flags may be written with '_' or '-'.
+
+Examples:
+  dtrun deepspeed --num_gpus 4 train.py --deepspeed_config ds.json
+      4 ranks on this machine
+  dtrun deepspeed --hostfile hosts --include worker-0@worker-1:0,2 train.py
+      all slots of one host and two of another
+  srun hostname -s | dtrun hosts > hosts && dtrun deepspeed -H hosts train.py
+      with the hosts of a batch job, which are also the default
+
+.deepspeed_env (or DS_ENV_FILE) in your home and here sets variables.
+
+Flags of DeepSpeed:
+)";
+
+constexpr std::string_view kEnd = R"(
+Exit code: 0 if every rank exits 0; else that of the first rank that failed; see
+dtrun --help.
+)";
+
+}  // namespace
+
+std::string deepspeed_help() {
+    return std::string(kIntroduction) + flag_rows(deepspeed_flags(), FlagGroup::native) +
+           "\nRefused flags of DeepSpeed:\n" + refusals(deepspeed_flags()) +
+           "\ndtrun's own, as in dtrun --help:\n" + sections(deepspeed_flags()) + std::string(kEnd);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,312 @@
+// The flags of `dtrun torchrun`: torchrun's own, and those of `dtrun run` that do not clash.
+
+#include "base/strings.h"
+#include "launcher/cli/setters.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace dtrun {
+namespace {
+
+using std::string_view;
+using enum FlagGroup;
+
+constexpr int kLocalRanksMax = kSlotsMax;
+
+Result<void> set_nodes(Draft& draft, string_view value) {
+    const std::size_t colon = value.find(':');
+    const auto min = to_int(value.substr(0, colon), 1, kHostsMax);
+    const auto max =
+        colon == string_view::npos ? min : to_int(value.substr(colon + 1), 1, kHostsMax);
+    if (!min || !max || *min > *max)
+        return fail(Errc::invalid_input, "'{}' is neither N nor MIN:MAX, of at least 1", value);
+    draft.torchrun.nodes = value;
+    HostShape& shape = draft.options.shape;
+    shape.hosts_min = static_cast<int>(*min);
+    shape.hosts_max = static_cast<int>(*max);
+    shape.hosts_flag = fmt::format("--nnodes {}", value);
+    return {};
+}
+
+Result<void> set_per_node(Draft& draft, string_view value) {
+    using enum HostShape::Count;
+    HostShape& shape = draft.options.shape;
+    shape.count_flag = fmt::format("--nproc-per-node {}", value);
+    if (const auto number = to_int(value, 1, kSlotsMax)) {
+        shape.count = HostShape::Count::number;
+        shape.number = static_cast<int>(*number);
+        return {};
+    }
+    if (value != "auto" && value != "gpu" && value != "cpu")
+        return fail(Errc::invalid_input,
+                    "'{}' is neither auto, gpu, cpu nor a number from 1 to {}; dtrun counts no "
+                    "other devices",
+                    value, kSlotsMax);
+    shape.count = value == "auto" ? automatic : value == "gpu" ? gpu : cpu;
+    return {};
+}
+
+/// host[:port], [v6] or [v6]:port.
+Result<void> set_endpoint(Draft& draft, string_view value) {
+    const string_view endpoint = trim(value);
+    const bool bare_v6 = endpoint.starts_with('[') && endpoint.ends_with(']');
+    const std::size_t colon = bare_v6 ? string_view::npos : endpoint.rfind(':');
+    string_view host = endpoint.substr(0, colon);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    const bool host_ok = !host.empty() && std::ranges::all_of(host, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               string_view("_.:-").find(c) != string_view::npos;
+    });
+    const bool port_ok =
+        colon == string_view::npos || to_int(endpoint.substr(colon + 1), 0, 65'535);
+    if (!endpoint.empty() && (!host_ok || !port_ok))
+        return fail(Errc::invalid_input, "'{}' is not HOST, HOST:PORT or [IPV6]:PORT", value);
+    draft.torchrun.endpoint = endpoint;
+    draft.torchrun.endpoint_host = host;
+    return {};
+}
+
+/// k=v,k=v; only what dtrun has a word for has an effect.
+Result<void> set_conf(Draft& draft, string_view value) {
+    if (trim(value).empty()) return {};
+    for (const string_view item : split(value, ',')) {
+        const std::size_t equals = item.find('=');
+        const string_view key = trim(item.substr(0, equals));
+        const string_view text =
+            equals == string_view::npos ? string_view{} : trim(item.substr(equals + 1));
+        if (key.empty() || text.empty())
+            return fail(Errc::invalid_input, "'{}' is not KEY=VALUE,KEY=VALUE", value);
+        if (key != "join_timeout" && key != "timeout") continue;
+        const auto time = parse_seconds(text, kTimeoutMin, kTimeoutMax);
+        if (!time) return fail(time.error(), "{}", key);
+        draft.options.start_timeout = *time;
+    }
+    return {};
+}
+
+Result<void> check_interval(Draft&, string_view value) {
+    const auto time = parse_seconds(value, std::chrono::milliseconds(0), kTimeoutMax);
+    if (!time) return std::unexpected(time.error());
+    return {};
+}
+
+Result<void> check_start_method(Draft&, string_view value) {
+    if (value == "spawn" || value == "fork" || value == "forkserver") return {};
+    return fail(Errc::invalid_input, "'{}' is not one of spawn, fork and forkserver", value);
+}
+
+Result<void> check_event_handler(Draft&, string_view value) {
+    if (value == "null") return {};
+    return fail(Errc::invalid_input,
+                "'{}' is a handler of torchrun's own events, which dtrun does not have; only null",
+                value);
+}
+
+Result<void> check_logs_specs(Draft&, string_view value) {
+    if (value == "default") return {};
+    return fail(Errc::invalid_input,
+                "'{}' is a plug-in of torchrun's own; dtrun writes the files itself; only default",
+                value);
+}
+
+template <RankOutput::Streams TorchrunWords::*Member>
+Result<void> set_streams(Draft& draft, string_view value) {
+    auto streams = parse_streams(value);
+    if (!streams) return std::unexpected(streams.error());
+    draft.torchrun.*Member = std::move(*streams);
+    return {};
+}
+
+Result<void> set_local_ranks(Draft& draft, string_view value) {
+    std::vector<std::uint32_t> ranks;
+    for (const string_view item : split(value, ',')) {
+        const auto rank = to_int(trim(item), 0, kLocalRanksMax - 1);
+        if (!rank)
+            return fail(Errc::invalid_input, "'{}' is not a list of local ranks such as 0,1,2",
+                        value);
+        ranks.push_back(static_cast<std::uint32_t>(*rank));
+    }
+    draft.torchrun.local_ranks = std::move(ranks);
+    return {};
+}
+
+/// 0 is any free port, as without the flag.
+Result<void> set_master_port(Draft& draft, string_view value) {
+    const auto number = whole_number(value, 0, 65'535);
+    if (!number) return std::unexpected(number.error());
+    draft.torchrun.master_port.reset();
+    if (*number > 0) draft.torchrun.master_port = *number;
+    return {};
+}
+
+template <std::optional<int> TorchrunWords::*Member, int Max>
+Result<void> set_number(Draft& draft, string_view value) {
+    const auto number = whole_number(value, 0, Max);
+    if (!number) return std::unexpected(number.error());
+    draft.torchrun.*Member = *number;
+    return {};
+}
+
+Result<void> set_signals(Draft& draft, string_view value) {
+    static constexpr string_view kForwarded[] = {"SIGTERM", "SIGINT",  "SIGHUP",  "SIGQUIT",
+                                                 "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT"};
+    draft.torchrun.unforwarded.clear();
+    for (const string_view item : split(value, ',')) {
+        const string_view name = trim(item);
+        if (!name.starts_with("SIG"))
+            return fail(Errc::invalid_input, "'{}' is not a signal's name, as SIGTERM is", name);
+        if (std::ranges::find(kForwarded, name) == std::end(kForwarded))
+            draft.torchrun.unforwarded.emplace_back(name);
+    }
+    return {};
+}
+
+Result<void> set_shutdown_timeout(Draft& draft, string_view value) {
+    const auto time = parse_seconds(value, std::chrono::milliseconds(0), kTimeoutMax);
+    if (!time) return std::unexpected(time.error());
+    draft.options.grace = *time;
+    return {};
+}
+
+Flags node_flags() {
+    return {
+        {"--nnodes", "N|MIN:MAX", native,
+         "hosts to use, the first ones of those there are; MIN:MAX: as many of MAX as there are "
+         "(default: all hosts)",
+         set_nodes, ""},
+        {"--nproc-per-node", "N|auto|gpu|cpu", native,
+         "ranks on each host: a number, or one for each GPU or processor; auto: slots that were "
+         "given, else GPUs, else processors (default: the slots, 1 without hosts)",
+         set_per_node, ""},
+        {"--standalone", "", native, "this machine alone; --rdzv-* is ignored",
+         set_true<&TorchrunWords::standalone>, ""},
+        {"--node-rank", "N", native,
+         "accepted if 0: dtrun is run once and starts every node itself",
+         set_number<&TorchrunWords::node_rank, kHostsMax>, ""},
+    };
+}
+
+Flags meeting_flags() {
+    return {
+        {"--rdzv-id", "ID", native, "TORCHELASTIC_RUN_ID (default: the job's id)",
+         set_text<&TorchrunWords::run_id>, ""},
+        {"--rdzv-backend", "NAME", native,
+         "dtrun: these are the ranks of one node of a job of `dtrun serve` at --rdzv-endpoint; "
+         "others have no effect, dtrun brings ranks together itself",
+         set_text<&TorchrunWords::backend>, ""},
+        {"--rdzv-endpoint", "HOST[:PORT]", native,
+         "with --rdzv-backend dtrun: where the daemon is (else not needed)", set_endpoint, ""},
+        {"--rdzv-conf", "K=V,...", native,
+         "join_timeout and timeout are --start-timeout; others have no effect", set_conf, ""},
+        {"--master-addr", "HOST", native,
+         "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
+         set_text<&TorchrunWords::master_addr>, ""},
+        {"--master-port", "PORT", native, "MASTER_PORT, likewise (default: a free one)",
+         set_master_port, ""},
+        {"--local-addr", "ADDRESS", native, "accepted: --network-interfaces chooses interfaces",
+         set_text<&TorchrunWords::local_addr>, ""},
+    };
+}
+
+Flags program_flags() {
+    return {
+        {"-m --module", "", native, "the script is a module, for python -m",
+         set_true<&TorchrunWords::module>, ""},
+        {"--no-python", "", native, "the script is a program: no python before it",
+         set_true<&TorchrunWords::no_python>, ""},
+        {"--run-path", "", native, "run the script with runpy.run_path",
+         set_true<&TorchrunWords::run_path>, ""},
+        {"--role", "NAME", native, "ROLE_NAME, and in the prefix of lines (default: default)",
+         set_text<&Options::role>, ""},
+        {"--max-restarts", "N", native,
+         "when a rank fails, end all and start them again, so often (default: 0)", set_max_restarts,
+         ""},
+        {"--shutdown-timeout", "SECONDS", native,
+         "between SIGTERM and SIGKILL, as --grace (default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else "
+         "30)",
+         set_shutdown_timeout, ""},
+        {"--signals-to-handle", "NAMES", native,
+         "accepted: dtrun forwards SIGTERM, INT, HUP, QUIT, USR1, USR2, TSTP and CONT", set_signals,
+         ""},
+        {"--start-method", "NAME", native, "accepted: programs are started, not functions",
+         check_start_method, ""},
+        {"--monitor-interval", "SECONDS", native, "accepted: nothing polls", check_interval, ""},
+        {"--event-log-handler", "null", native, "accepted; other handlers are refused",
+         check_event_handler, ""},
+        {"--logs-specs", "default", native, "accepted; plug-ins are refused", check_logs_specs, ""},
+    };
+}
+
+Flags log_flags() {
+    return {
+        {"--log-dir", "DIR", native,
+         "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
+         "(default: /tmp/torchelastic_XXXXXXXX)",
+         set_text<&TorchrunWords::log_dir>, ""},
+        {"-r --redirects", "STREAMS", native,
+         "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
+         "(default: 0)",
+         set_streams<&TorchrunWords::redirects>, ""},
+        {"-t --tee", "STREAMS", native,
+         "into files, and shown with [ROLELOCAL-RANK]: before each line (default: 0)",
+         set_streams<&TorchrunWords::tee>, ""},
+        {"--local-ranks-filter", "RANKS", native,
+         "show only these local ranks, such as 0,1 (default: all)", set_local_ranks, ""},
+    };
+}
+
+Flags refused_flags() {
+    return {
+        {"--numa-binding", "MODE", native, "", nullptr,
+         "dtrun does not bind ranks to processors; begin the program with numactl or taskset "
+         "(--no-python)"},
+        {"--virtual-local-rank", "", native, "", nullptr,
+         "LOCAL_RANK is a rank's index on its host, and every rank there sees the same GPUs"},
+        {"--duplicate-stdout-filters --duplicate-stderr-filters", "FILTERS", native, "", nullptr,
+         "dtrun copies no lines; grep the files of --tee"},
+        {"-np -n --num-proc", "N", hosts, "", nullptr, "say --nnodes and --nproc-per-node"},
+        {"--output-dir --output-filename", "DIR", output, "", nullptr,
+         "say --log-dir, with --redirects or --tee"},
+    };
+}
+
+Flags make_torchrun_flags() {
+    Flags flags;
+    for (auto part : {node_flags, meeting_flags, program_flags, log_flags, refused_flags})
+        std::ranges::move(part(), std::back_inserter(flags));
+    add_common(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
+                       "--ssh-identity-file", "--quiet"});
+    return flags;
+}
+
+}  // namespace
+
+Result<RankOutput::Streams> parse_streams(string_view text) {
+    RankOutput::Streams streams;
+    if (const auto all = to_int(text, 0, 3)) {
+        streams.otherwise = static_cast<std::uint8_t>(*all);
+        return streams;
+    }
+    for (const string_view item : split(text, ',')) {
+        const std::size_t colon = item.find(':');
+        const auto rank = to_int(item.substr(0, colon), 0, kLocalRanksMax - 1);
+        const auto value =
+            colon == string_view::npos ? std::nullopt : to_int(item.substr(colon + 1), 0, 3);
+        if (!rank || !value)
+            return fail(Errc::invalid_input,
+                        "'{}' is neither 0 (none), 1 (stdout), 2 (stderr) or 3 (both), nor "
+                        "LOCAL-RANK:VALUE,... such as 0:1,1:3",
+                        text);
+        streams.of_local_rank[static_cast<std::uint32_t>(*rank)] =
+            static_cast<std::uint8_t>(*value);
+    }
+    return streams;
+}
+
+const Flags& torchrun_flags() {
+    static const Flags flags = make_torchrun_flags();
+    return flags;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,45 @@
+// The text of `dtrun torchrun --help`.
+
+#include "launcher/cli/flags.h"
+
+namespace dtrun {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    R"(usage: dtrun torchrun [options] [--] script [args...]
+
+Takes torchrun's words and starts all nodes from one command: no rendezvous
+endpoint, no node ranks, and ssh or the batch system instead of a shell on every
+machine. PET_* variables are defaults, as they are there. A link named torchrun
+that leads to dtrun does the same.
+
+Examples:
+  dtrun torchrun --standalone --nproc-per-node 4 train.py
+      4 ranks on this machine
+  dtrun torchrun --nnodes 4 --nproc-per-node 2 -H s1,s2,s3,s4 train.py
+      2 ranks on each of 4 hosts, over ssh
+  sbatch -N4 --gpus-per-node 8 --wrap \
+      'dtrun torchrun --nproc-per-node gpu train.py'
+      in a batch system the hosts are its own
+  dtrun torchrun --nproc-per-node 2 --log-dir logs --tee 3 train.py
+      what ranks print in files too, and with [default0]: before each line
+
+${local_rank} in an argument is each rank's own.
+
+Flags of torchrun:
+)";
+
+constexpr std::string_view kEnd = R"(
+Exit code: 0 if every rank exits 0; else that of the first rank that failed, and
+not always 1 as torchrun's; see dtrun --help.
+)";
+
+}  // namespace
+
+std::string torchrun_help() {
+    return std::string(kIntroduction) + flag_rows(torchrun_flags(), FlagGroup::native) +
+           "\nRefused flags:\n" + refusals(torchrun_flags()) +
+           "\ndtrun's own, as in dtrun --help:\n" + sections(torchrun_flags()) + std::string(kEnd);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "launcher/plan/options.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// What torchrun's own flags say beyond what Options holds; empty or unset: not given.
+struct TorchrunWords {
+    std::string nodes;          ///< --nnodes as written; `shape` has the numbers
+    std::string backend;        ///< --rdzv-backend
+    std::string endpoint;       ///< --rdzv-endpoint
+    std::string endpoint_host;  ///< of that, without brackets
+    std::string run_id;         ///< --rdzv-id
+    bool standalone = false;
+    bool module = false;
+    bool no_python = false;
+    bool run_path = false;
+    std::string log_dir;
+    RankOutput::Streams redirects;
+    RankOutput::Streams tee;
+    std::vector<std::uint32_t> local_ranks;  ///< --local-ranks-filter
+    std::optional<int> node_rank;
+    std::string master_addr;
+    std::optional<int> master_port;
+    std::string local_addr;
+    std::vector<std::string> unforwarded;  ///< --signals-to-handle that dtrun does not forward
+};
+
+/// "3", or "0:1,11:3" by local rank: bit 0 is standard output, bit 1 standard error.
+/// Errc: invalid_input
+Result<RankOutput::Streams> parse_streams(std::string_view text);
+
+}  // namespace dtrun

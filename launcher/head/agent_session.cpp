@@ -1,0 +1,118 @@
+#include "launcher/head/agent_session.h"
+
+#include "base/loop/net.h"
+#include "rendezvous/relayed.h"
+
+namespace dtrun {
+
+AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& events)
+    : peer_address_(dtrun::remote_address(connection.socket)),
+      local_address_(dtrun::local_address(connection.socket)),
+      link_(std::move(connection)),
+      port_(port),
+      events_(events) {}
+
+asio::awaitable<void> AgentSession::run(Backpressure* towards) {
+    const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
+        return this->handle(frame);
+    };
+    const auto served = co_await link_.serve(handle, towards);
+    if (served.error().code == Errc::cancelled) co_return;
+    link_.close();
+    events_.agent_closed(*this, served.error());
+}
+
+template <class Message, class Handler>
+Result<void> AgentSession::with(std::string_view payload, Handler handler) {
+    auto message = decode<Message>(payload);
+    if (!message) return std::unexpected(message.error());
+    handler(*message);
+    return {};
+}
+
+Result<void> AgentSession::handle(const FrameView& frame) {
+    if (frame.type == FrameType::join && !host_)
+        return with<Join>(frame.payload, [this](Join& join) {
+            events_.agent_joined(*this, std::move(join), false);
+        });
+    if (!host_)
+        return fail(Errc::invalid_input, "frame of type {} before join",
+                    static_cast<int>(frame.type));
+    if (frame.type == FrameType::heartbeat) {
+        const auto heartbeat = decode<Heartbeat>(frame.payload);
+        if (heartbeat) link_.set_peer_busy(heartbeat->busy);
+    }
+    if (is_exchanged(frame.type)) return events_.agent_exchanged(*this, frame);
+    if (frame.type == FrameType::relayed) return handle_relayed(frame.payload);
+    if (frame.type == FrameType::relay_lost)
+        return with<RelayLost>(frame.payload, [this](RelayLost& lost) {
+            if (events_.is_behind(*this, lost.host)) events_.agent_lost(lost.host, lost.why);
+        });
+    return handle_from(*host_, frame);
+}
+
+Result<void> AgentSession::handle_relayed(std::string_view payload) {
+    const auto relayed = decode_relayed(payload);
+    if (!relayed) return std::unexpected(relayed.error());
+    const FrameView& frame = relayed->frame;
+    if (frame.type == FrameType::join)
+        return with<Join>(frame.payload, [this](Join& join) {
+            events_.agent_joined(*this, std::move(join), true);
+        });
+    if (!events_.is_behind(*this, relayed->host)) return {};  // it was given up meanwhile
+    return handle_from(relayed->host, frame);
+}
+
+Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& frame) {
+    switch (frame.type) {
+        case FrameType::output: {
+            const auto output = decode_output(frame.payload);
+            if (!output) return std::unexpected(output.error());
+            events_.agent_output(host, *output);
+            return {};
+        }
+        case FrameType::output_end:
+            return with<OutputEnd>(frame.payload, [this, host](OutputEnd& end) {
+                events_.agent_output_end(host, end);
+            });
+        case FrameType::started:
+            return with<Started>(frame.payload, [this, host](Started& started) {
+                events_.agent_started(host, started);
+            });
+        case FrameType::exited:
+            return with<Exited>(frame.payload, [this, host](Exited& exited) {
+                events_.agent_exited(host, exited);
+            });
+        case FrameType::input_credit:
+            return with<InputCredit>(frame.payload, [this, host](InputCredit& credit) {
+                events_.agent_input_credit(host, credit.bytes);
+            });
+        case FrameType::paused:
+            return with<Paused>(frame.payload, [this, host](Paused& paused) {
+                events_.agent_paused(host, paused);
+            });
+        case FrameType::signal:
+            return with<SignalRanks>(frame.payload, [this, host](SignalRanks& signal) {
+                events_.agent_signalled(host, signal.signal);
+            });
+        case FrameType::reached:
+            return with<Reached>(frame.payload, [this, host](Reached& reached) {
+                events_.agent_reached(host, reached);
+            });
+        case FrameType::waits:
+            return with<Waits>(frame.payload, [this, host](Waits& waits) {
+                events_.agent_waits(host, std::move(waits));
+            });
+        case FrameType::mpi:
+            return with<MpiNews>(frame.payload,
+                                 [this, host](MpiNews& news) { events_.agent_mpi(host, news); });
+        case FrameType::done:
+            return with<Done>(frame.payload,
+                              [this, host](Done& done) { events_.agent_done(host, done); });
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+}  // namespace dtrun

@@ -1,0 +1,37 @@
+#include "launcher/head/answer_watch.h"
+
+#include <algorithm>
+
+namespace dtrun {
+
+void AnswerWatch::pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now) {
+    pausing_ = generation;
+    by_ = now + grace + kLimit;
+}
+
+void AnswerWatch::paused(std::uint32_t host, std::uint64_t generation) {
+    hosts_[host].paused = generation;
+}
+
+void AnswerWatch::stop(std::chrono::milliseconds grace, Deadline now) {
+    pausing_ = 0;
+    by_ = now + grace + kLimit;
+}
+
+std::vector<std::uint32_t> AnswerWatch::late(Deadline now) const {
+    std::vector<std::uint32_t> late;
+    if (!by_ || now < *by_) return late;
+    std::vector<Deadline> patience;
+    for (const Host& host : hosts_) patience.push_back(host.output.patience(*by_, kLimit));
+    // A relay is done after those behind it.
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        if (const auto relay = tree_.parent(host))
+            patience[*relay] = std::max(patience[*relay], patience[host]);
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+        const bool answered = pausing_ != 0 && hosts_[host].paused == pausing_;
+        if (!answered && now >= patience[host]) late.push_back(host);
+    }
+    return late;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,279 @@
+#include "launcher/head/job.h"
+
+#include "launcher/plan/exit_code.h"
+
+#include <algorithm>
+#include <csignal>
+#include <numeric>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+int failure_code(StartFailure kind) {
+    switch (kind) {
+        case StartFailure::unreachable:
+        case StartFailure::timed_out:
+            return kExitUnreachable;
+        case StartFailure::denied:
+            return kExitAuthentication;
+        case StartFailure::agent:
+            return kExitAgent;
+        case StartFailure::program_missing:
+            return kExitProgramMissing;
+        case StartFailure::not_executable:
+        case StartFailure::directory_missing:
+            return kExitNotExecutable;
+        case StartFailure::mpi:
+            return kExitStuck;
+        case StartFailure::other:
+            return kExitInternal;
+    }
+    return kExitInternal;
+}
+
+}  // namespace
+
+int exit_code(const Outcome& outcome) {
+    switch (outcome.cause) {
+        case Outcome::Cause::success:
+            return 0;
+        case Outcome::Cause::cannot_start:
+            return failure_code(outcome.host_failures.front().kind);
+        case Outcome::Cause::rank_failed:
+            // MPI_Abort takes any number. What is left of it may be 0, which is no success.
+            return outcome.first->signal != 0 ? kExitSignalBase + outcome.first->signal
+                                              : std::max(outcome.first->code & 0xff, 1);
+        case Outcome::Cause::host_lost:
+            return kExitLost;
+        case Outcome::Cause::interrupted:
+            return kExitSignalBase + outcome.signal;
+        case Outcome::Cause::start_timeout:
+            return kExitTimeout;
+        case Outcome::Cause::ended_elsewhere:
+            return kExitLost;
+        case Outcome::Cause::stuck:
+            return kExitStuck;
+    }
+    return kExitInternal;
+}
+
+Job::Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options)
+    : options_(options),
+      ranks_on_host_(std::move(ranks_on_host)),
+      hosts_(ranks_on_host_.size(), HostState::connecting),
+      live_on_host_(ranks_on_host_.size(), 0) {}
+
+std::uint32_t Job::count(HostState state) const {
+    return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
+}
+
+std::vector<std::uint32_t> Job::connecting() const {
+    std::vector<std::uint32_t> hosts;
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+        if (hosts_[host] == HostState::connecting) hosts.push_back(host);
+    return hosts;
+}
+
+void Job::host_ready(std::uint32_t host) {
+    hosts_[host] = HostState::ready;
+    all_answered();
+}
+
+void Job::host_failed(HostFailure failure) {
+    if (hosts_[failure.host] != HostState::connecting) return;
+    hosts_[failure.host] = HostState::failed;
+    outcome_.host_failures.push_back(std::move(failure));
+    all_answered();
+}
+
+/// Either every host is ready, or all that cannot be are known: these are reported together.
+void Job::all_answered() {
+    if (stopping_ || count(HostState::connecting) > 0) return;
+    if (!outcome_.host_failures.empty()) {
+        std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
+        cause(Outcome::Cause::cannot_start);
+        return stop(SIGTERM, std::chrono::milliseconds(0));
+    }
+    started_ = start_wanted_ = true;
+    live_on_host_ = ranks_on_host_;
+    live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+}
+
+void Job::host_lost(std::uint32_t host, std::string text) {
+    if (hosts_[host] != HostState::ready) return;
+    hosts_[host] = HostState::lost;
+    live_ -= std::exchange(live_on_host_[host], 0);
+    if (outcome_.cause == Outcome::Cause::success) {
+        outcome_.lost_host = host;
+        outcome_.lost_text = std::move(text);
+        cause(Outcome::Cause::host_lost);
+    }
+    stop(SIGTERM, options_.grace);
+}
+
+void Job::host_done(std::uint32_t host, std::uint32_t strays) {
+    hosts_[host] = HostState::done;
+    live_ -= std::exchange(live_on_host_[host], 0);
+    outcome_.strays += strays;
+}
+
+void Job::rank_exited(std::uint32_t host, const Exited& exited) {
+    // The host was given up meanwhile, or its ranks are ended for another generation.
+    if (live_on_host_[host] == 0 || paused_) return;
+    const bool failed = exited.code != 0 || exited.signal != 0 || exited.mpi == MpiUse::aborted;
+    if (failed && may_restart(exited)) {
+        ++outcome_.restarts;
+        restart_order_ = exited;
+        paused_ = true;
+        return;
+    }
+    --live_on_host_[host];
+    --live_;
+    if (failed && explains_first(exited)) {
+        outcome_.first = exited;
+        ++outcome_.also_failed;
+        first_abort_.reset();
+    } else if (exited.sent_signal != 0) {
+        ++outcome_.victims;
+        outcome_.killed += exited.signal == SIGKILL;
+    } else if (failed && outcome_.cause == Outcome::Cause::success) {
+        outcome_.first = exited;
+        cause(Outcome::Cause::rank_failed);
+        if (!options_.keep_going) stop(SIGTERM, options_.grace);
+    } else if (failed) {
+        ++outcome_.also_failed;
+    } else if (is_before_cause(exited)) {
+        outcome_.ended_well.push_back({exited.rank, exited.ran_ns});
+    }
+    if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
+}
+
+bool Job::aborted() const {
+    return outcome_.cause == Outcome::Cause::rank_failed && outcome_.first->mpi == MpiUse::aborted;
+}
+
+/// News from different hosts cross: a rank that was first to fail may be heard of after those that
+/// failed because of it. Open MPI's ranks call MPI_Abort when one that they talk to is gone, so what
+/// ended in MPI by itself was before them, and the first to call that was before other failures.
+bool Job::explains_first(const Exited& exited) const {
+    if (outcome_.cause != Outcome::Cause::rank_failed || options_.keep_going ||
+        outcome_.first->rank == exited.rank)
+        return false;
+    const auto died_in_mpi = [](const Exited& rank) {
+        return rank.sent_signal == 0 && rank.mpi == MpiUse::initialized;
+    };
+    if (died_in_mpi(*outcome_.first)) return false;
+    return first_abort_ == exited.rank || (aborted() && died_in_mpi(exited));
+}
+
+/// All start at about the same time, so how long they ran tells where news have crossed.
+bool Job::is_before_cause(const Exited& exited) const {
+    return outcome_.cause == Outcome::Cause::success ||
+           (outcome_.cause == Outcome::Cause::rank_failed &&
+            exited.ran_ns < outcome_.first->ran_ns);
+}
+
+void Job::rank_aborts(std::uint32_t rank) {
+    if (outcome_.cause == Outcome::Cause::success && !first_abort_) first_abort_ = rank;
+}
+
+bool Job::may_restart(const Exited& exited) const {
+    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == Outcome::Cause::success &&
+           outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
+}
+
+void Job::restarted() {
+    paused_ = false;
+    first_abort_.reset();
+    outcome_.ended_well.clear();
+    live_on_host_ = ranks_on_host_;
+    live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+}
+
+void Job::stuck(std::string why) {
+    if (stopping_ || paused_) return;
+    outcome_.ended_text = std::move(why);
+    cause(Outcome::Cause::stuck);
+    stop(SIGTERM, options_.grace);
+}
+
+void Job::left_mpi(std::string why) {
+    if (!aborted()) return;
+    outcome_.cause = Outcome::Cause::stuck;
+    outcome_.ended_text = std::move(why);
+    ++outcome_.also_failed;
+}
+
+void Job::interrupt(int signal) {
+    const bool again = signal != SIGPIPE && std::exchange(interrupted_, true);
+    end(signal);
+    if (again) stop_order_ = Order{SIGKILL, std::chrono::milliseconds(0)};
+}
+
+void Job::end(int signal) {
+    if (outcome_.cause == Outcome::Cause::success && live_ + !started_ > 0) {
+        outcome_.signal = signal;
+        cause(Outcome::Cause::interrupted);
+    }
+    const bool ours = signal == SIGINT || signal == SIGPIPE;  // not meant for the ranks
+    stop(ours ? SIGTERM : signal, options_.grace);
+}
+
+void Job::host_late(HostFailure failure) {
+    if (!started_ && !stopping_) outcome_.host_failures.push_back(std::move(failure));
+}
+
+void Job::start_timed_out() {
+    if (started_ || stopping_) return;
+    std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
+    cause(Outcome::Cause::start_timeout);
+    stop(SIGTERM, std::chrono::milliseconds(0));
+}
+
+void Job::generation_began(std::uint32_t ranks, std::uint32_t first_rank) {
+    paused_ = false;
+    live_on_host_.front() = live_ = ranks;
+    outcome_.ended_well.clear();
+    outcome_.first_rank = first_rank;
+}
+
+void Job::pausing() {
+    paused_ = true;
+}
+
+void Job::ended_elsewhere(bool finished, std::string why) {
+    paused_ = false;
+    if (!finished && outcome_.cause == Outcome::Cause::success) {
+        outcome_.ended_text = std::move(why);
+        cause(Outcome::Cause::ended_elsewhere);
+    }
+    stop(SIGTERM, options_.grace);
+}
+
+void Job::cause(Outcome::Cause cause) {
+    if (outcome_.cause == Outcome::Cause::success) outcome_.cause = cause;
+}
+
+void Job::stop(int signal, std::chrono::milliseconds grace) {
+    if (std::exchange(stopping_, true)) return;
+    stop_order_ = Order{signal, grace};
+}
+
+bool Job::take_start() {
+    return std::exchange(start_wanted_, false);
+}
+
+std::optional<Exited> Job::take_restart() {
+    return std::exchange(restart_order_, std::nullopt);
+}
+
+std::optional<Job::Order> Job::take_stop() {
+    return std::exchange(stop_order_, std::nullopt);
+}
+
+bool Job::over() const {
+    return stopping_ && count(HostState::ready) == 0;
+}
+
+}  // namespace dtrun

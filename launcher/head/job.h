@@ -1,0 +1,150 @@
+#pragma once
+
+#include "base/loop/deadline.h"
+#include "rendezvous/messages.h"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Why a host could not take part, for grouping and for the exit code.
+enum class StartFailure : std::uint8_t {
+    unreachable,
+    timed_out,
+    denied,
+    agent,
+    program_missing,
+    not_executable,
+    directory_missing,
+    mpi,  ///< the program's MPI cannot be served there
+    other,
+};
+
+struct HostFailure {
+    std::uint32_t host = 0;
+    StartFailure kind = StartFailure::other;
+    std::string text;  ///< without the host's name
+};
+
+/// How a job ended, for the report and the exit code.
+struct Outcome {
+    enum class Cause : std::uint8_t {
+        success,
+        cannot_start,  ///< see host_failures
+        rank_failed,   ///< see first
+        host_lost,     ///< see lost_host, lost_text
+        interrupted,   ///< by a signal to dtrun, see signal
+        start_timeout,
+        ended_elsewhere,  ///< by the daemon, or because there is none; see ended_text
+        stuck,            ///< ranks wait for one that does not come; see ended_text
+    };
+    Cause cause = Cause::success;
+    std::vector<HostFailure> host_failures;  ///< by host
+    std::optional<Exited> first;             ///< the first rank that failed
+    std::uint32_t lost_host = 0;
+    std::string lost_text;
+    std::string ended_text;
+    std::uint32_t first_rank = 0;  ///< of this launcher's; ranks here count from it
+    int signal = 0;
+    /// A rank that ended by itself, with code 0.
+    struct EndedWell {
+        std::uint32_t rank = 0;
+        std::int64_t ran_ns = 0;
+    };
+    std::vector<EndedWell> ended_well{};  ///< before there was a cause
+    std::uint32_t also_failed = 0;        ///< ranks that failed by themselves after the first
+    std::uint32_t victims = 0;            ///< ranks that dtrun ended because of it
+    std::uint32_t killed = 0;             ///< of the victims, those that needed SIGKILL
+    std::uint32_t strays = 0;             ///< processes that ranks had left behind
+    std::uint32_t restarts = 0;           ///< of all ranks, because one had failed
+    std::vector<std::string> waiting{};   ///< who waited for what when it ended
+};
+
+/// The process's exit status for an outcome. Pure; the table is tested.
+int exit_code(const Outcome& outcome);
+
+struct JobOptions {
+    bool keep_going = false;
+    std::chrono::milliseconds grace{5'000};
+    int max_restarts = 0;
+};
+
+/// The life of a job as a pure state machine: what happened goes in, what to do comes out. First
+/// cause wins: what fails first names the outcome, by arrival but for ranks that fell because of one
+/// that is heard of later; what dtrun ends afterwards are victims.
+class Job {
+public:
+    /// \param ranks_on_host  [host] how many ranks it runs
+    Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options);
+
+    // What happened.
+    void host_ready(std::uint32_t host);
+    void host_failed(HostFailure failure);                     ///< before the ranks started
+    void host_lost(std::uint32_t host, std::string text);      ///< after it was ready
+    void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
+    void rank_exited(std::uint32_t host, const Exited& exited);
+    /// MPI_Abort. Others may notice, and fail, before this rank has exited.
+    void rank_aborts(std::uint32_t rank);
+    void left_mpi(std::string why);  ///< aborted() ranks did because of one that ended well before
+    void stuck(std::string why);     ///< ranks wait for one that does not come
+    void end(int signal);            ///< somebody else, who may, ends the job by this signal
+    void interrupt(int signal);      ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
+    void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
+    void start_timed_out();
+    /// A generation of a daemon's job: this many ranks run here, on one host.
+    void generation_began(std::uint32_t ranks, std::uint32_t first_rank);
+    void pausing();    ///< what ranks do until the next generation does not count
+    void restarted();  ///< all ranks, after take_restart()
+    void ended_elsewhere(bool finished, std::string why);
+
+    // What to do.
+    struct Order {
+        int signal = 0;
+        std::chrono::milliseconds grace{};
+    };
+    bool take_start();  ///< true once: every host is ready, start the ranks
+    /// The failure because of which all ranks are to be ended and started again, once.
+    std::optional<Exited> take_restart();
+    std::optional<Order> take_stop();  ///< once for each new order: end everything on every host
+    bool over() const;                 ///< nothing is left anywhere that we know of
+    bool ending() const { return stopping_; }
+    bool interrupted() const { return interrupted_; }
+    std::vector<std::uint32_t> connecting() const;  ///< hosts that have not answered yet
+    bool has_failed(std::uint32_t host) const { return hosts_[host] == HostState::failed; }
+    bool running() const { return started_ && !stopping_; }
+    bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
+    const Outcome& outcome() const { return outcome_; }
+    void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
+
+private:
+    enum class HostState : std::uint8_t { connecting, ready, failed, lost, done };
+
+    void all_answered();
+    bool may_restart(const Exited& exited) const;
+    bool explains_first(const Exited& exited) const;
+    bool is_before_cause(const Exited& exited) const;
+    void cause(Outcome::Cause cause);
+    void stop(int signal, std::chrono::milliseconds grace);
+    std::uint32_t count(HostState state) const;
+
+    JobOptions options_;
+    std::vector<std::uint32_t> ranks_on_host_;
+    std::vector<HostState> hosts_;
+    std::vector<std::uint32_t> live_on_host_;
+    std::uint32_t live_ = 0;
+    bool started_ = false;
+    bool start_wanted_ = false;
+    bool paused_ = false;
+    bool stopping_ = false;
+    bool interrupted_ = false;
+    std::optional<Order> stop_order_;
+    std::optional<Exited> restart_order_;
+    std::optional<std::uint32_t> first_abort_;  ///< the rank
+    Outcome outcome_;
+};
+
+}  // namespace dtrun

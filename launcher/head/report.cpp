@@ -1,0 +1,179 @@
+#include "launcher/head/report.h"
+
+#include "base/strings.h"
+#include "launcher/plan/rank_set.h"
+#include "launcher/head/torch_error.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+constexpr std::size_t kStackLinesMax = 30;
+
+std::string duration_text(std::int64_t ns) {
+    const double seconds = static_cast<double>(ns) / 1e9;
+    if (seconds < 10) return fmt::format("{:.2f} s", seconds);
+    if (seconds < 600) return fmt::format("{:.0f} s", seconds);
+    return fmt::format("{:.0f} min", seconds / 60);
+}
+
+std::string signal_text(int signal) {
+    const char* name = ::sigabbrev_np(signal);
+    return fmt::format("signal {} (SIG{})", signal, name != nullptr ? name : "?");
+}
+
+std::string plural(std::uint64_t count, std::string_view one) {
+    return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+/// Text of a program, which is to look like nothing else in a report.
+std::string printable(std::string_view line) {
+    std::string text(line);
+    std::ranges::replace_if(
+        text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; }, '?');
+    return text;
+}
+
+/// What torch's @record has left, unless standard error ends with the same.
+std::string exception_text(std::string_view error_file, const std::vector<std::string>& lines) {
+    const auto error = parse_torch_error(error_file);
+    if (!error && !error_file.empty())
+        return "  what it has left in TORCHELASTIC_ERROR_FILE is too long, or is not of torch\n";
+    if (!error) return {};
+    const std::string& last = error->traceback.empty() ? error->message : error->traceback.back();
+    if (std::ranges::any_of(lines, [&last](const std::string& line) { return line == last; }))
+        return {};
+    std::string text = "  its exception:\n";
+    if (error->traceback.empty())
+        for (const std::string_view line : split(error->message, '\n'))
+            text += "  | " + printable(line) + "\n";
+    const std::size_t skipped =
+        error->traceback.size() - std::min(error->traceback.size(), kStackLinesMax);
+    if (skipped > 0) text += fmt::format("  | … {} lines\n", skipped);
+    for (std::size_t i = skipped; i < error->traceback.size(); ++i)
+        text += "  | " + printable(error->traceback[i]) + "\n";
+    return text;
+}
+
+std::string waiting_text(const Outcome& outcome) {
+    if (outcome.waiting.empty()) return {};
+    std::string text = "  who waited then, and for what:\n";
+    for (const std::string& line : outcome.waiting) text += "    " + line + "\n";
+    return text;
+}
+
+std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
+    const Exited& first = *outcome.first;
+    const std::string& host = spec.host_of(first.rank);
+    const std::uint32_t rank = outcome.first_rank + first.rank;
+    if (first.pid == 0)
+        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", rank, host,
+                           spec.options.program.front(), first.error);
+    std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
+                                        : fmt::format("exited with code {}", first.code);
+    if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
+    if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
+    if (first.core_dumped) how += ", core dumped";
+    how += " after " + duration_text(first.ran_ns);
+    if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
+    std::string text =
+        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", rank, host, first.pid, how);
+    const std::vector<std::string> lines = tail(first.rank);
+    text += exception_text(first.traceback, lines);
+    if (lines.empty()) return text + "  it wrote nothing to standard error\n";
+    text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
+    for (const std::string& line : lines) text += "  | " + line + "\n";
+    return text;
+}
+
+/// Ranks that seemed to have done their work. One that had not, because its program ended it with
+/// exit(0), is why the others fail.
+std::string ended_well_text(const Outcome& outcome, const JobSpec& spec) {
+    if (outcome.ended_well.empty()) return {};
+    std::vector<std::uint32_t> ranks;
+    std::int64_t last_ns = 0;
+    for (const Outcome::EndedWell& ended : outcome.ended_well) {
+        ranks.push_back(outcome.first_rank + ended.rank);
+        last_ns = std::max(last_ns, ended.ran_ns);
+    }
+    std::ranges::sort(ranks);
+    const bool one = ranks.size() == 1;
+    const std::string who =
+        one ? fmt::format("rank {} on {}", ranks[0], spec.host_of(outcome.ended_well[0].rank))
+            : "ranks " + rank_ranges(ranks);
+    const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
+    return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",
+                       duration_text(before_ns));
+}
+
+std::string victims_text(const Outcome& outcome) {
+    const bool of_some =
+        outcome.cause == Outcome::Cause::rank_failed || outcome.cause == Outcome::Cause::host_lost;
+    const std::string_view rank = of_some ? "other rank" : "rank";  // than those that are the cause
+    std::vector<std::string> parts;
+    if (outcome.also_failed > 0)
+        parts.push_back(plural(outcome.also_failed, rank) + " failed after it");
+    if (outcome.victims > 0) {
+        std::string text = plural(outcome.victims, rank) + " ended by dtrun";
+        if (outcome.killed > 0) text += fmt::format(" ({} had to be killed)", outcome.killed);
+        parts.push_back(text);
+    }
+    if (outcome.strays > 0)
+        parts.push_back(fmt::format("{} process{} that ranks had left behind ended", outcome.strays,
+                                    outcome.strays == 1 ? "" : "es"));
+    return parts.empty() ? "" : "  " + join_names(parts) + "\n";
+}
+
+}  // namespace
+
+std::string host_failures_text(const std::vector<HostFailure>& failures, const JobSpec& spec) {
+    std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
+    for (const HostFailure& failure : failures) {
+        auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
+        if (group == groups.end()) group = groups.insert(groups.end(), {failure.text, {}});
+        group->second.push_back(spec.hosts[failure.host].host.name);
+    }
+    std::string text;
+    for (const auto& [what, hosts] : groups)
+        text += fmt::format("  {}: {}\n", join_names(hosts), what);
+    return text;
+}
+
+std::string failure_report(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
+    switch (outcome.cause) {
+        case Outcome::Cause::success:
+            return {};
+        case Outcome::Cause::cannot_start:
+            return fmt::format("dtrun: cannot start: {} of {} failed\n",
+                               outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
+                   host_failures_text(outcome.host_failures, spec);
+        case Outcome::Cause::rank_failed:
+            return rank_failure(outcome, spec, tail) + waiting_text(outcome) +
+                   ended_well_text(outcome, spec) + victims_text(outcome);
+        case Outcome::Cause::stuck:
+            return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
+                   victims_text(outcome);
+        case Outcome::Cause::host_lost:
+            return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
+                               outcome.lost_text) +
+                   waiting_text(outcome) + victims_text(outcome);
+        case Outcome::Cause::ended_elsewhere:
+            return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
+                   victims_text(outcome);
+        case Outcome::Cause::interrupted:
+            return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
+                   waiting_text(outcome) + victims_text(outcome);
+        case Outcome::Cause::start_timeout:
+            return fmt::format(
+                       "dtrun: not every rank was running after {:.3g} s (--start-timeout); waited "
+                       "for:\n",
+                       std::chrono::duration<double>(*spec.options.start_timeout).count()) +
+                   host_failures_text(outcome.host_failures, spec);
+    }
+    return {};
+}
+
+}  // namespace dtrun

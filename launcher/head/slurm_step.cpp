@@ -1,0 +1,112 @@
+#include "launcher/head/slurm_step.h"
+
+#include "base/strings.h"
+#include "hostfiles/nodelist.h"
+#include "launcher/transport/agent_script.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <map>
+
+namespace dtrun {
+namespace {
+
+// A task that ended while srun has input for it would take the whole step with it: one that fails reads
+// on. `$b` is the agent beside dtrun, which nodes may see; `$id` is "go" or a build id.
+constexpr std::string_view kStart =
+    "m=$SLURMD_NODENAME; "
+    "f() { echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\"; exec cat >/dev/null; }; "
+    "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
+    "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
+    "else echo \"@$m dtrun-agent-wanted $(uname -m)\"; fi; "
+    "read -r id n h || exit 1; "
+    "if [ \"$id\" = go ]; then :; elif [ \"$a\" ]; then head -c \"$n\" >/dev/null; else put :; fi; "
+    "exec \"$a\" --node \"$m\"";
+
+/// Of the batch script's environment: what tells srun which job and which cluster it is.
+bool names_the_job(std::string_view name) {
+    constexpr std::string_view kNames[] = {
+        "SLURM_CONF",     "SLURM_CONF_SERVER", "SLURM_JOB_ID",
+        "SLURM_JOBID",    "SLURM_CLUSTERS",    "SLURM_CLUSTER_NAME",
+        "SLURM_HET_SIZE", "SLURM_JWT",         "SLURM_WORKING_CLUSTER"};
+    return std::ranges::find(kNames, name) != std::end(kNames) ||
+           name.starts_with("SLURM_JOB_ID_HET_GROUP_");
+}
+
+/// What a log-in would give, and what srun itself may need to run.
+bool belongs_to_login(std::string_view name) {
+    constexpr std::string_view kNames[] = {"HOME", "USER", "LOGNAME",         "SHELL",
+                                           "PATH", "LANG", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
+                                           "TZ"};
+    return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
+}  // namespace
+
+std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec) {
+    std::map<int, std::vector<std::uint32_t>> components;
+    std::vector<std::vector<std::uint32_t>> groups;
+    for (std::uint32_t host = 0; host < spec.hosts.size(); ++host) {
+        if (spec.hosts[host].transport != Transport::slurm) continue;
+        if (spec.gpus_differ)
+            groups.push_back({host});
+        else
+            components[spec.hosts[host].node.het_group].push_back(host);
+    }
+    for (auto& [component, hosts] : components) groups.push_back(std::move(hosts));
+    return groups;
+}
+
+std::vector<std::string> srun_command(const JobSpec& spec, std::span<const std::uint32_t> hosts,
+                                      const std::string& command) {
+    const Allocation::Node& node = spec.hosts[hosts.front()].node;
+    std::vector<std::string> names;
+    for (const std::uint32_t host : hosts) names.push_back(spec.hosts[host].host.name);
+    std::vector<std::string> argv{
+        "srun", fmt::format("--nodes={}", hosts.size()), fmt::format("--ntasks={}", hosts.size()),
+        "--ntasks-per-node=1", "--nodelist=" + compress_nodelist(names), "--overlap", "--mpi=none",
+        "--cpu-bind=none", "--export=ALL", "--chdir=/",
+        // Agents are not the job: what one exits with does not end the others.
+        "--kill-on-bad-exit=0", "--wait=0"};
+    if (spec.heterogeneous) argv.push_back(fmt::format("--het-group={}", node.het_group));
+    // `--gres` for a single node may not ask for more than the job's other nodes have.
+    if (node.gpus > 0)
+        argv.push_back(fmt::format("--{}{}", spec.gpus_differ ? "gpus=" : "gres=gpu:", node.gpus));
+    argv.insert(argv.end(), {"/bin/sh", "-c", command});
+    return argv;
+}
+
+std::vector<std::string> srun_environment(EnvironmentView caller) {
+    std::vector<std::string> kept;
+    for (const std::string& variable : caller) {
+        const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+        if (names_the_job(name) || belongs_to_login(name)) kept.push_back(variable);
+    }
+    return kept;
+}
+
+std::string tasks_per_node(std::span<const int> counts) {
+    std::string text;
+    for (std::size_t i = 0; i < counts.size();) {
+        const auto end = std::find_if(counts.begin() + static_cast<std::ptrdiff_t>(i), counts.end(),
+                                      [&](int count) { return count != counts[i]; });
+        const auto times = static_cast<std::size_t>(end - counts.begin()) - i;
+        text += fmt::format("{}{}", text.empty() ? "" : ",", counts[i]);
+        if (times > 1) text += fmt::format("(x{})", times);
+        i += times;
+    }
+    return text;
+}
+
+std::string node_agent_command(const AgentFile& agent) {
+    return fmt::format("b={}; i={}; {}{}{}", shell_quote(agent.path), agent.build_id, kFindAgent,
+                       kStoreAgent, kStart);
+}
+
+std::optional<NodeLine> parse_node_line(std::string_view line) {
+    const std::size_t blank = line.find(' ');
+    if (!line.starts_with('@') || blank == std::string_view::npos) return {};
+    return NodeLine{line.substr(1, blank - 1), line.substr(blank + 1)};
+}
+
+}  // namespace dtrun

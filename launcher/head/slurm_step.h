@@ -1,0 +1,50 @@
+#pragma once
+
+#include "launcher/transport/agent_file.h"
+#include "launcher/plan/job_plan.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// The hosts of a job that Slurm starts agents on, in groups with one `srun` for each: all of them;
+/// but those of different components of a heterogeneous job apart, since only one of these would get
+/// srun's standard input, and each alone where nodes have different numbers of GPUs, for which one
+/// step cannot ask.
+/// \return indexes into spec.hosts
+std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec);
+
+/// `srun` with one task on each of `hosts`, which runs `command` under /bin/sh.
+std::vector<std::string> srun_command(const JobSpec& spec, std::span<const std::uint32_t> hosts,
+                                      const std::string& command);
+
+/// What `srun` finds in its environment, and with it the agents: a log-in's, and what names the job
+/// and the cluster. The batch script's wishes for its own steps (SLURM_NTASKS, …) are not for ours.
+std::vector<std::string> srun_environment(EnvironmentView caller);
+
+/// Slurm's short form of a number for each node: "4(x2),3".
+std::string tasks_per_node(std::span<const int> counts);
+
+/// The command of each task. All tasks read the same standard input and write the same output, so
+/// every line of theirs begins with "@<node> ":
+///
+///     @n1 dtrun-agent-found              it has the agent (beside dtrun, in its cache, on PATH)
+///     @n2 dtrun-agent-wanted x86_64      it has not
+///
+/// They wait for a line "go", or "<build id> <bytes> <SHA-256>" and the agent itself, which those
+/// that have it skip. Then they become the agent.
+std::string node_agent_command(const AgentFile& agent);
+
+/// A line of a task.
+struct NodeLine {
+    std::string_view node;
+    std::string_view text;
+};
+std::optional<NodeLine> parse_node_line(std::string_view line);
+
+}  // namespace dtrun

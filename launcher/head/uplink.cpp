@@ -1,0 +1,191 @@
+#include "launcher/head/uplink.h"
+
+#include "base/log.h"
+#include "rendezvous/client.h"
+
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kPauseMin{50};
+constexpr std::chrono::milliseconds kPauseMax{500};
+constexpr std::chrono::seconds kAttemptLimit{2};  // a daemon that is being started may be slow
+constexpr std::chrono::seconds kGoodbyeLimit{1};
+
+}  // namespace
+
+Uplink::Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
+               UplinkEvents& events)
+    : executor_(executor),
+      target_(std::move(target)),
+      options_(options),
+      events_(events),
+      pulse_(executor, options.heartbeat_timeout),
+      over_(executor, asio::steady_timer::time_point::max()) {}
+
+asio::awaitable<void> Uplink::run(Enter enter) {
+    enter_ = std::move(enter);
+    running_ = true;
+    TaskGroup pulse(executor_);
+    pulse.spawn(pulse_.run([this] { beat(); }));
+    co_await keep_connected();
+    pulse.stop();
+    co_await pulse.join();
+    running_ = false;
+    over_.cancel();
+}
+
+asio::awaitable<void> Uplink::keep_connected() {
+    auto connection = co_await connect_to_server(
+        target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
+    Result<void> served;
+    while (connection) {
+        link_ = std::make_shared<Link>(std::move(*connection));
+        TaskGroup writer(executor_);
+        writer.spawn(link_->run_writer());
+        link_->send(encode(enter_));
+        events_.daemon_is_back();
+        if (goodbye_) say_goodbye();
+        served = co_await serve();
+        link_->close();
+        co_await writer.join();
+        if (may_end()) break;
+        if (silent_ || served.error().code == Errc::denied) break;
+        log::info("dtrun serve at {}: {}; connecting again", target_.text, served.error().message);
+        connection = co_await connect(after(options_.return_limit));
+        if (connection) log::info("dtrun serve at {} is back", target_.text);
+    }
+    if (goodbye_ || ended_) co_return;
+    give_up(connection ? served.error() : connection.error());
+}
+
+void Uplink::give_up(const Error& why) {
+    events_.daemon_lost(
+        {why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
+}
+
+/// Tries again and again. Nothing that is said before a proof is final: who says it may have taken the
+/// daemon's port while it is away.
+asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
+    std::chrono::milliseconds pause = kPauseMin;
+    for (;;) {
+        const Deadline attempt = std::min(limit, after(kAttemptLimit));
+        auto connection = co_await connect_to_server(target_.addresses, target_.port,
+                                                     target_.credentials, attempt);
+        if (connection || may_end()) co_return connection;
+        if (Clock::now() + pause > limit)
+            co_return fail(connection.error(), "did not come back within {:.3g} s",
+                           std::chrono::duration<double>(options_.return_limit).count());
+        asio::steady_timer timer(executor_, pause);
+        co_await timer.async_wait(use_tuple);
+        pause = std::min(pause * 2, kPauseMax);
+    }
+}
+
+/// \return why it ended, always an error
+asio::awaitable<Result<void>> Uplink::serve() {
+    const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
+        return this->handle(frame);
+    };
+    const auto served = co_await link_->serve(handle);
+    if (!silent_) co_return served;
+    co_return fail(Errc::timed_out, "{}",
+                   describe_silence(std::chrono::duration_cast<std::chrono::milliseconds>(
+                       Clock::now() - link_->last_heard())));
+}
+
+Result<void> Uplink::handle(const FrameView& frame) {
+    if (is_exchanged(frame.type)) return events_.daemon_exchanged(frame);
+    switch (frame.type) {
+        case FrameType::assign: {
+            const auto assign = decode<Assign>(frame.payload);
+            if (!assign) return std::unexpected(assign.error());
+            if (assign->generation <= enter_.generation) return {};  // sent twice
+            enter_.generation = assign->generation;
+            events_.daemon_assigned(*assign);
+            return {};
+        }
+        case FrameType::propose: {
+            const auto propose = decode<Propose>(frame.payload);
+            if (!propose) return std::unexpected(propose.error());
+            if (propose->generation <= enter_.paused) {
+                accept(propose->generation);
+            } else {
+                events_.daemon_proposed(*propose);
+            }
+            return {};
+        }
+        case FrameType::stop: {
+            const auto stop = decode<Stop>(frame.payload);
+            if (!stop) return std::unexpected(stop.error());
+            ended_ = true;
+            events_.daemon_stopped(*stop);
+            return fail(Errc::closed, "the job has ended");
+        }
+        case FrameType::refuse: {
+            const auto refuse = decode<Refuse>(frame.payload);
+            if (!refuse) return std::unexpected(refuse.error());
+            return fail(refuse->later ? Errc::closed : Errc::denied, "{}", refuse->reason);
+        }
+        default:
+            return fail(Errc::invalid_input, "unexpected frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+void Uplink::beat() {
+    if (!link_ || !link_->is_open()) return;
+    send(FrameType::heartbeat, payload_of(encode(events_.progress())));
+    if (!pulse_.lost(*link_)) return;
+    // A daemon that says nothing while its machine answers may be back soon: a network that is cut
+    // is another matter, for the other hosts go on without us.
+    silent_ = !link_->machine_answers();
+    if (!silent_) log::info("dtrun serve at {} says nothing", target_.text);
+    link_->close();
+}
+
+void Uplink::send(FrameType type, std::string_view payload) {
+    if (link_ && link_->is_open()) link_->send_soon(type, payload);
+}
+
+asio::awaitable<void> Uplink::room() {
+    const std::shared_ptr<Link> link = link_;
+    if (link) co_await link->room();
+}
+
+void Uplink::accept(std::uint64_t generation) {
+    enter_.paused = std::max(enter_.paused, generation);
+    send(FrameType::accept, payload_of(encode(Accept{generation})));
+}
+
+void Uplink::say_goodbye() {
+    link_->send(encode(*goodbye_));
+    said_goodbye_ = true;
+}
+
+/// Nothing is left to be said: a daemon that is away learns of a failure by our absence, but would take
+/// success for one too.
+bool Uplink::may_end() const {
+    return ended_ || (goodbye_ && (said_goodbye_ || !goodbye_->finished));
+}
+
+asio::awaitable<void> Uplink::leave(bool finished, std::string why) {
+    const bool connected = link_ && link_->is_open();
+    if (!goodbye_) {
+        goodbye_.emplace();
+        goodbye_->finished = finished;
+        goodbye_->why = why;
+        if (running_ && connected) say_goodbye();
+    }
+    if (!running_ || (!connected && may_end())) co_return;
+    const Deadline limit = connected ? after(kGoodbyeLimit) : after(options_.return_limit);
+    DeadlineGuard guard(over_, limit);
+    co_await over_.async_wait(use_tuple);
+}
+
+void Uplink::stop_waiting() {
+    over_.cancel();
+}
+
+}  // namespace dtrun

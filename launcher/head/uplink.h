@@ -1,0 +1,85 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "launcher/plan/daemon_target.h"
+#include "rendezvous/exchange.h"
+#include "rendezvous/link.h"
+#include "rendezvous/pulse.h"
+
+#include <memory>
+#include <string>
+
+namespace dtrun {
+
+/// What a daemon says to a member.
+class UplinkEvents {
+public:
+    virtual ~UplinkEvents() = default;
+    virtual void daemon_assigned(const Assign& assign) = 0;
+    virtual void daemon_proposed(const Propose& propose) = 0;
+    virtual void daemon_stopped(const Stop& stop) = 0;
+    /// A frame that is_exchanged(). Errc: invalid_input
+    virtual Result<void> daemon_exchanged(const FrameView& frame) = 0;
+    /// Connected again: what has had no answer is to be sent again.
+    virtual void daemon_is_back() = 0;
+    virtual Heartbeat progress() = 0;
+    /// There is no daemon any more, or it does not want us. The last call.
+    virtual void daemon_lost(const Error& why) = 0;
+};
+
+struct UplinkOptions {
+    std::chrono::milliseconds connect_timeout{10'000};
+    std::chrono::milliseconds heartbeat_timeout{3'000};
+    /// For a daemon that is not there, but not silent either, to be started again.
+    std::chrono::milliseconds return_limit{60'000};
+};
+
+/// A member's connection to its daemon, made anew whenever it breaks.
+///
+/// Thread: the executor's. Lifetime: `events` outlives it; the owner calls leave(), and stops the task
+/// of run().
+class Uplink final : public Backpressure {
+public:
+    Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
+           UplinkEvents& events);
+
+    /// Enters with `enter`, and serves until the end. Errors are told by daemon_lost().
+    asio::awaitable<void> run(Enter enter);
+
+    void send(FrameType type, std::string_view payload);  ///< dropped while there is no connection
+    bool is_full() const override { return link_ && link_->is_full(); }
+    asio::awaitable<void> room() override;
+    void accept(std::uint64_t generation);  ///< our ranks have ended
+    /// The last words; waits until they have arrived: a moment, or if the ranks have finished and
+    /// there is no connection just now, for the daemon to be back.
+    asio::awaitable<void> leave(bool finished, std::string why);
+
+    void stop_waiting();  ///< for the daemon, in leave(): the user wants it over
+
+private:
+    asio::awaitable<void> keep_connected();
+    asio::awaitable<Result<Connection>> connect(Deadline limit);
+    asio::awaitable<Result<void>> serve();
+    Result<void> handle(const FrameView& frame);
+    void give_up(const Error& why);
+    void say_goodbye();
+    bool may_end() const;
+    void beat();
+
+    asio::any_io_executor executor_;
+    DaemonTarget target_;
+    UplinkOptions options_;
+    UplinkEvents& events_;
+    Enter enter_;
+    std::shared_ptr<Link> link_;  ///< with whoever waits for room
+    Pulse pulse_;
+    asio::steady_timer over_;  ///< cancelled when run() ends
+    bool running_ = false;
+    std::optional<Leave> goodbye_;  ///< once we leave
+    bool said_goodbye_ = false;
+    bool ended_ = false;   ///< the daemon has ended the job
+    bool silent_ = false;  ///< it was given up
+};
+
+}  // namespace dtrun

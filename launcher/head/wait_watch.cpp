@@ -1,0 +1,202 @@
+#include "launcher/head/wait_watch.h"
+
+#include "base/strings.h"
+#include "launcher/plan/rank_set.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <ranges>
+
+namespace dtrun {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// For news that are under way when somebody seems to wait in vain.
+constexpr milliseconds kCertain{1'500};
+constexpr milliseconds kWorthTelling{10'000};
+constexpr std::size_t kThingsMax = 5;  // in a report
+constexpr std::size_t kNamesMax = 8;
+
+std::string seconds(milliseconds span) {
+    return fmt::format("{:.3g} s", std::chrono::duration<double>(span).count());
+}
+
+/// Who they are, and whether that is more than one.
+struct Who {
+    std::string text;  ///< "ranks 0-2", "rank 1 and 2 processes"
+    bool several = false;
+    std::string waits() const { return text + (several ? " wait for " : " waits for "); }
+    std::string has_waited(milliseconds span) const {
+        return fmt::format("{} {} waited {}", text, several ? "have" : "has", seconds(span));
+    }
+};
+
+Who who(const std::vector<const RankWait*>& waits) {
+    std::set<std::uint32_t> known;
+    std::size_t unknown = 0;
+    for (const RankWait* wait : waits) {
+        if (wait->rank == kNoRank)
+            ++unknown;
+        else
+            known.insert(wait->rank);
+    }
+    std::vector<std::string> parts;
+    if (!known.empty())
+        parts.push_back(fmt::format("rank{} {}", known.size() == 1 ? "" : "s",
+                                    rank_ranges({known.begin(), known.end()})));
+    if (unknown > 0)
+        parts.push_back(fmt::format("{} process{}", unknown, unknown == 1 ? "" : "es"));
+    return {join_names(parts), known.size() + unknown > 1};
+}
+
+}  // namespace
+
+WaitWatch::WaitWatch(std::uint32_t ranks, std::function<std::string(std::uint32_t)> host_of,
+                     std::optional<milliseconds> limit)
+    : ranks_(ranks), host_of_(std::move(host_of)), limit_(limit) {}
+
+void WaitWatch::begin() {
+    waits_.clear();
+    ended_.clear();
+    mpi_used_ = false;
+    left_mpi_.clear();
+    told_ = over_ = false;
+}
+
+void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now) {
+    if (over_) return;
+    std::vector<Waiting>& list = waits_[host];
+    list.clear();
+    for (RankWait& wait : waits) {
+        const Deadline since = now - milliseconds(wait.waited_ms);
+        list.push_back({std::move(wait), since});
+    }
+}
+
+void WaitWatch::rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi) {
+    ended_[rank] = pid;
+    if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
+}
+
+std::vector<const WaitWatch::Waiting*> WaitWatch::meeting(Deadline now,
+                                                          milliseconds at_least) const {
+    std::vector<const Waiting*> found;
+    for (const auto& [host, list] : waits_)
+        for (const Waiting& waiting : list)
+            if (waiting.wait.starting && now - waiting.since >= at_least) found.push_back(&waiting);
+    return found;
+}
+
+std::vector<const RankWait*> WaitWatch::pointers(const std::vector<const Waiting*>& list) {
+    std::vector<const RankWait*> waits;
+    for (const Waiting* waiting : list) waits.push_back(&waiting->wait);
+    return waits;
+}
+
+std::string WaitWatch::names(std::vector<std::uint32_t> ranks) const {
+    std::vector<std::string> texts;
+    for (const std::uint32_t rank : ranks) {
+        const auto ended = ended_.find(rank);
+        const std::string pid =
+            ended == ended_.end() ? "" : fmt::format(" (pid {})", ended->second);
+        texts.push_back(fmt::format("rank {} on {}{}", rank, host_of_(rank), pid));
+    }
+    return join_names(texts, kNamesMax);
+}
+
+/// Ranks that do not wait with the others; empty where it is not known who they are.
+std::string WaitWatch::missing(const std::vector<const Waiting*>& meeting) const {
+    std::set<std::uint32_t> here;
+    for (const Waiting* waiting : meeting) {
+        if (waiting->wait.rank == kNoRank) return {};
+        here.insert(waiting->wait.rank);
+    }
+    std::vector<std::uint32_t> absent;
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank)
+        if (!here.contains(rank)) absent.push_back(rank);
+    return absent.empty() ? std::string() : names(std::move(absent));
+}
+
+/// Somebody waits for a rank that the job does not have.
+std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>& certain) const {
+    std::vector<const RankWait*> waits;
+    for (const Waiting* waiting : certain)
+        if (waiting->wait.hopeless) waits.push_back(&waiting->wait);
+    if (waits.empty()) return std::nullopt;
+    return fmt::format(
+        "{}{}, which is of a rank that this job of {} does not have; was the program told another "
+        "world size?",
+        who(waits).waits(), waits.front()->what, ranks_);
+}
+
+/// Whoever could still bring what the others wait for would have to be running, and not wait.
+std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>& certain) const {
+    // Asked whenever a rank ends: not to look at all of them unless it may be so.
+    if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
+        return std::nullopt;
+    const auto ended_ranks = std::views::keys(ended_);
+    std::set<std::uint32_t> accounted_for(ended_ranks.begin(), ended_ranks.end());
+    for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
+    if (accounted_for.contains(kNoRank) || accounted_for.size() < ranks_) return std::nullopt;
+    return fmt::format("{} ended without having met the others; {}{}",
+                       names({ended_ranks.begin(), ended_ranks.end()}),
+                       who(pointers(certain)).waits(), certain.front()->wait.what);
+}
+
+/// Others use MPI, in which sooner or later they wait for it.
+std::optional<std::string> WaitWatch::left_mpi() const {
+    if (!mpi_used_ || left_mpi_.empty() || ended_.size() == ranks_) return std::nullopt;
+    const auto& [rank, use] = *left_mpi_.begin();
+    return use == MpiUse::none
+               ? names({rank}) + " ended without MPI_Init, which other ranks have called"
+               : names({rank}) + " ended without MPI_Finalize, in which the others wait for it";
+}
+
+/// Somebody has waited for so long.
+std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
+                                           std::string_view flag) const {
+    const auto late = meeting(now, limit);
+    if (late.empty()) return std::nullopt;
+    const std::string absent = missing(meeting(now, milliseconds(0)));
+    return fmt::format("{}{} for {}{}{}", who(pointers(late)).has_waited(limit), flag,
+                       late.front()->wait.what, absent.empty() ? "" : "; not there: ", absent);
+}
+
+/// Why the job is to end.
+std::optional<std::string> WaitWatch::in_vain(Deadline now) const {
+    const auto certain = meeting(now, kCertain);
+    if (auto text = hopeless(certain)) return text;
+    if (auto text = deserted(certain)) return text;
+    if (auto text = left_mpi()) return text;
+    return limit_ ? late(now, *limit_, " (--init-timeout)") : std::nullopt;
+}
+
+std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
+    if (auto text = in_vain(now)) {
+        over_ = true;
+        return Verdict{true, std::move(*text)};
+    }
+    if (told_) return std::nullopt;
+    auto text = late(now, kWorthTelling, "");
+    if (!text) return std::nullopt;
+    told_ = true;
+    return Verdict{false, std::move(*text)};
+}
+
+std::vector<std::string> WaitWatch::describe() const {
+    std::map<std::string, std::vector<const RankWait*>> things;
+    for (const auto& [host, list] : waits_)
+        for (const Waiting& waiting : list) things[waiting.wait.what].push_back(&waiting.wait);
+    std::vector<std::string> lines;
+    for (const auto& [what, waits] : things) {
+        if (lines.size() == kThingsMax) {
+            lines.push_back(fmt::format("… and {} more", things.size() - kThingsMax));
+            break;
+        }
+        lines.push_back(fmt::format("{}: {}", who(waits).text, what));
+    }
+    return lines;
+}
+
+}  // namespace dtrun

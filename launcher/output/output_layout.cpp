@@ -1,0 +1,180 @@
+#include "launcher/output/output_layout.h"
+
+#include "base/log.h"
+#include "launcher/output/rank_files.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <random>
+
+namespace dtrun {
+namespace {
+
+constexpr int kTries = 100;
+
+std::uint8_t bit_of(Stream stream) {
+    return stream == Stream::out ? 1 : 2;
+}
+
+const RankPlace& place_of(const JobSpec& spec, std::size_t stream) {
+    return spec.placement.ranks[static_cast<std::size_t>(rank_of(stream))];
+}
+
+bool has(const JobSpec& spec, const RankOutput::Streams& streams, std::size_t stream) {
+    const auto local_rank = static_cast<std::uint32_t>(place_of(spec, stream).local_rank);
+    return (streams.of(local_rank) & bit_of(stream_of(stream))) != 0;
+}
+
+bool is_all(const RankOutput::Streams& streams) {
+    return streams.otherwise == 3 && streams.of_local_rank.empty();
+}
+
+std::string random_text() {
+    constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    std::random_device random;
+    std::uniform_int_distribution<std::size_t> index(0, kCharacters.size() - 1);
+    std::string text;
+    while (text.size() < 8) text += kCharacters[index(random)];
+    return text;
+}
+
+/// `directory`/`prefix`_XXXXXXXX, which was not there before.
+Result<std::string> make_new_folder(const std::string& directory, std::string prefix, mode_t mode) {
+    if (auto made = make_directory(directory); !made) return std::unexpected(made.error());
+    std::ranges::replace(prefix, '/', '_');
+    for (int i = 0; i < kTries; ++i) {
+        const std::string path = fmt::format("{}/{}_{}", directory, prefix, random_text());
+        if (::mkdir(path.c_str(), mode) == 0) return path;
+        if (errno != EEXIST)
+            return fail(code_of_file_error(errno), "{}: {}", path, std::strerror(errno));
+    }
+    return fail(Errc::internal, "{}: no free name", directory);
+}
+
+/// torchrun's folder of this run, in that of --log-dir or else in one that nobody else can read.
+Result<std::string> make_run_folder(const Options& asked, std::string_view job_id) {
+    std::string directory = asked.output_dir;
+    if (directory.empty()) {
+        std::error_code none;
+        const std::filesystem::path place = std::filesystem::temp_directory_path(none);
+        auto made = make_new_folder(none ? "/tmp" : place.string(), "torchelastic", 0700);
+        if (!made) return made;
+        directory = std::move(*made);
+        log::warn("no --log-dir: the ranks' files are in {}", directory);
+    }
+    const std::string run = asked.run_id.empty() ? std::string(job_id) : asked.run_id;
+    return make_new_folder(directory, run, 0777);
+}
+
+RankFileName torchrun_names(const JobSpec& spec) {
+    return [&spec](std::size_t stream, int attempt) -> std::string {
+        if (!has(spec, spec.options.rank_output.to_file, stream)) return "";
+        const std::string host =
+            spec.hosts.size() > 1 ? spec.host_of(static_cast<std::uint32_t>(rank_of(stream))) + "/"
+                                  : "";
+        return fmt::format("{}attempt_{}/{}/{}.log", host, attempt,
+                           place_of(spec, stream).local_rank,
+                           stream_of(stream) == Stream::out ? "stdout" : "stderr");
+    };
+}
+
+RankFileName deepspeed_names() {
+    const std::string time = fmt::format("{:%Y%m%d%H%M%S}", fmt::localtime(std::time(nullptr)));
+    return [time](std::size_t stream, int attempt) {
+        const std::string again = attempt == 0 ? "" : fmt::format("_attempt{}", attempt);
+        return fmt::format("{}{}_rank{}.log", time, again, rank_of(stream));
+    };
+}
+
+Result<void> choose_files(OutputOptions& options, const JobSpec& spec, std::string_view job_id) {
+    const Options& asked = spec.options;
+    using Files = RankOutput::Files;
+    using enum RankOutput::Files;
+    const Files files = asked.rank_output.files;
+    if (!asked.rank_output.to_file.any()) return {};
+    if (asked.output_dir.empty() && files != torchrun) return {};
+    options.directory = asked.output_dir;
+    if (files == deepspeed) options.file_name = deepspeed_names();
+    if (files == ranks)
+        if (auto done = remove_attempts(options.directory); !done)
+            return fail(done.error(), "--output-dir");
+    if (files != torchrun) return {};
+    auto folder = make_run_folder(asked, job_id);
+    if (!folder) return fail(folder.error(), "--log-dir");
+    options.directory = std::move(*folder);
+    options.file_name = torchrun_names(spec);
+    return {};
+}
+
+void choose_shows(OutputOptions& options, const JobSpec& spec) {
+    const RankOutput& asked = spec.options.rank_output;
+    if (is_all(asked.shown) && !asked.prefixed.any()) return;
+    const std::size_t streams = spec.placement.ranks.size() * 2;
+    for (std::size_t stream = 0; stream < streams; ++stream) {
+        StreamShow& show = options.shows.emplace_back();
+        show.console = has(spec, asked.shown, stream);
+        if (!has(spec, asked.prefixed, stream)) continue;
+        const auto local_rank = static_cast<std::uint32_t>(place_of(spec, stream).local_rank);
+        show.prefix = expand_line_prefix(asked.prefix, spec.options.role, local_rank);
+    }
+}
+
+}  // namespace
+
+std::string expand_line_prefix(std::string text, std::string_view role, std::uint32_t local_rank) {
+    const std::pair<std::string_view, std::string> kMeanings[] = {
+        {"${role_name}", std::string(role)},
+        {"$role_name", std::string(role)},
+        {"${local_rank}", fmt::format("{}", local_rank)},
+        {"$local_rank", fmt::format("{}", local_rank)},
+        {"$rank", "${rank}"},
+    };
+    std::string expanded;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::string_view rest = std::string_view(text).substr(at);
+        const auto* const found = std::ranges::find_if(
+            kMeanings, [rest](const auto& each) { return rest.starts_with(each.first); });
+        const bool known = found != std::end(kMeanings);
+        expanded += known ? found->second : std::string(1, text[at]);
+        at += known ? found->first.size() : 1;
+    }
+    return expanded;
+}
+
+Result<OutputOptions> output_options(const JobSpec& spec, std::string_view job_id) {
+    const Options& asked = spec.options;
+    const int world_size = spec.placement.world_size();
+    OutputOptions options;
+    options.tag = asked.tag.value_or(world_size > 1 ? Tag::horovod : Tag::none);
+    options.timestamps = asked.timestamps;
+    options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
+    if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
+        for (int rank = 0; rank < world_size; ++rank)
+            options.console.push_back(
+                (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
+                !asked.quiet_ranks.contains(rank));
+    choose_shows(options, spec);
+    if (auto done = choose_files(options, spec, job_id); !done)
+        return std::unexpected(done.error());
+    return options;
+}
+
+std::string_view files_flag(const RankOutput& output) {
+    switch (output.files) {
+        case RankOutput::Files::torchrun:
+            return "--log-dir";
+        case RankOutput::Files::deepspeed:
+            return "--enable_each_rank_log";
+        case RankOutput::Files::ranks:
+            break;
+    }
+    return "--output-dir";
+}
+
+}  // namespace dtrun

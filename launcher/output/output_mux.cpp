@@ -1,0 +1,333 @@
+#include "launcher/output/output_mux.h"
+
+#include "launcher/output/fd_writer.h"
+#include "launcher/output/line_tail.h"
+#include "launcher/output/rank_files.h"
+#include "launcher/output/taken_inbox.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+/// What is formatted under one lock, and the grain of back-pressure: prefixes can make short lines
+/// many times longer.
+constexpr std::size_t kSliceBytes = 32u << 10;
+
+/// What a console could not take yet.
+struct Waiting {
+    std::size_t stream = 0;
+    std::int64_t time_ns = 0;
+    std::string bytes;
+    std::size_t shown = 0;  ///< of `bytes`
+    bool end = false;       ///< finish() instead of bytes
+};
+
+/// One descriptor, with what waits for it.
+struct Console {
+    Console(int fd, std::string name, BufferQueue::Options options, TakenFunction taken)
+        : writer(fd, std::move(name), options, std::move(taken)) {}
+
+    FdWriter writer;
+    std::deque<Waiting> backlog;
+};
+
+/// One stream of a rank.
+struct StreamState {
+    LinePrefixer lines;
+    Console* console = nullptr;  ///< null: not shown
+    bool filed = false;          ///< goes to a file
+    std::uint64_t received_bytes = 0;
+    std::uint64_t console_bytes = 0;  ///< of these, taken by the console
+    std::uint64_t file_bytes = 0;
+    std::uint64_t credited_bytes = 0;
+};
+
+}  // namespace
+
+struct OutputMux::Impl {
+    Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
+    Result<void> open_files();
+    std::string prefix(std::size_t stream, int first_rank) const;
+    bool is_raw() const;
+    void add_stream(std::size_t stream);
+
+    std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
+    void finish(std::size_t stream);
+    void pump();
+    bool waiting() const;
+    void credit(std::size_t stream);
+    std::size_t drop_backlog(Console& console);
+
+    const OutputOptions options;
+    const std::vector<std::string> hosts;
+    const bool raw;
+    TakenInbox inbox;
+    PartBudget parts;
+    Timestamp timestamp;
+    std::vector<std::unique_ptr<Console>> consoles;
+    std::array<Console*, 2> console_of{};  ///< of out and err
+    std::vector<StreamState> streams;      ///< by stream_index()
+    std::vector<LineTail> tails;           ///< by rank
+    std::vector<OutputCredit> credits;
+    std::uint64_t uncredited_bytes = 0;
+    std::vector<Taken> console_taken;
+    std::vector<Taken> file_taken;
+    std::unique_ptr<RankFiles> files;
+    bool stopped = false;
+};
+
+OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
+                      std::function<void()> wake)
+    : options(std::move(given)),
+      hosts(std::move(given_hosts)),
+      raw(is_raw()),
+      inbox(std::move(wake)),
+      parts{options.line_part_max, options.part_total_max},
+      tails(hosts.size()) {
+    const BufferQueue::Options queue{.pending_bytes_max = options.pending_bytes_max,
+                                     .gather = options.gather};
+    const auto taken = [this](std::span<const Taken> pieces) {
+        inbox.add(TakenInbox::Sink::console, pieces);
+    };
+    consoles.push_back(
+        std::make_unique<Console>(options.stdout_fd, "standard output", queue, taken));
+    if (!same_file(options.stdout_fd, options.stderr_fd))
+        consoles.push_back(
+            std::make_unique<Console>(options.stderr_fd, "standard error", queue, taken));
+    console_of = {consoles.front().get(), consoles.back().get()};
+    for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
+}
+
+std::string OutputMux::Impl::prefix(std::size_t stream, int first_rank) const {
+    constexpr std::string_view kRank = "${rank}";
+    const int rank = rank_of(stream);
+    std::string own = stream < options.shows.size() ? options.shows[stream].prefix : "";
+    if (own.empty())
+        return prefix_text(options.tag, first_rank + rank, stream_of(stream),
+                           hosts[static_cast<std::size_t>(rank)]);
+    for (std::size_t at; (at = own.find(kRank)) != std::string::npos;)
+        own.replace(at, kRank.size(), fmt::format("{}", first_rank + rank));
+    return own;
+}
+
+/// Bytes may pass as they come.
+bool OutputMux::Impl::is_raw() const {
+    const auto plain = [](const StreamShow& show) { return show.prefix.empty(); };
+    return options.tag == Tag::none && !options.timestamps && hosts.size() == 1 &&
+           std::ranges::all_of(options.shows, plain);
+}
+
+void OutputMux::Impl::add_stream(std::size_t stream) {
+    const auto rank = static_cast<std::size_t>(rank_of(stream));
+    const bool shown = (rank >= options.console.size() || options.console[rank]) &&
+                       (stream >= options.shows.size() || options.shows[stream].console);
+    LinePrefixer lines(prefix(stream, 0), options.timestamps, parts);
+    Console* const console = shown ? console_of[stream_index(0, stream_of(stream))] : nullptr;
+    streams.push_back({std::move(lines), console});
+}
+
+Result<void> OutputMux::Impl::open_files() {
+    if (options.directory.empty()) return {};
+    const int world_size = static_cast<int>(hosts.size());
+    auto made = RankFiles::create(
+        options.directory, options.file_name ? options.file_name : plain_file_names(world_size),
+        world_size, options.files_open_max, {.gather = options.gather},
+        [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::files, pieces); });
+    if (!made) return std::unexpected(made.error());
+    files = std::move(*made);
+    for (std::size_t stream = 0; stream < streams.size(); stream++)
+        streams[stream].filed = files->has_file(rank_of(stream), stream_of(stream));
+    return {};
+}
+
+/// Formats as much as the console takes; returns how many bytes that was.
+std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
+                                  std::string_view bytes) {
+    StreamState& state = streams[stream];
+    BufferQueue& queue = state.console->writer.queue();
+    std::size_t shown = 0;
+    while (shown < bytes.size() && !queue.full()) {
+        const std::string_view slice = bytes.substr(shown, kSliceBytes);
+        const std::string_view stamp = options.timestamps ? timestamp.text(time_ns) : "";
+        BufferQueue::Filler out(queue);
+        if (raw)
+            out.write(slice);
+        else
+            state.lines.add(slice, stamp, out);
+        out.account(static_cast<std::uint32_t>(stream), slice.size());
+        shown += slice.size();
+    }
+    return shown;
+}
+
+void OutputMux::Impl::finish(std::size_t stream) {
+    BufferQueue::Filler out(streams[stream].console->writer.queue());
+    streams[stream].lines.finish(out);
+}
+
+/// Shows what waits, as far as there is room now.
+void OutputMux::Impl::pump() {
+    for (const auto& console : consoles) {
+        while (!console->backlog.empty() && !console->writer.queue().full()) {
+            Waiting& next = console->backlog.front();
+            const std::string_view rest = std::string_view(next.bytes).substr(next.shown);
+            next.shown += show(next.stream, next.time_ns, rest);
+            if (next.shown < next.bytes.size()) break;
+            if (next.end) finish(next.stream);
+            console->backlog.pop_front();
+        }
+    }
+}
+
+bool OutputMux::Impl::waiting() const {
+    return std::ranges::any_of(consoles, [](const auto& each) { return !each->backlog.empty(); });
+}
+
+/// A byte is credited when the console and the file have both taken it, where there are both.
+void OutputMux::Impl::credit(std::size_t stream) {
+    StreamState& state = streams[stream];
+    std::uint64_t taken = state.received_bytes;
+    if (state.console != nullptr) taken = std::min(taken, state.console_bytes);
+    if (state.filed) taken = std::min(taken, state.file_bytes);
+    if (taken == state.credited_bytes) return;
+    credits.push_back({rank_of(stream), stream_of(stream), taken - state.credited_bytes});
+    uncredited_bytes -= taken - state.credited_bytes;
+    state.credited_bytes = taken;
+}
+
+/// Counts as taken what can no longer be shown; returns how many bytes that was.
+std::size_t OutputMux::Impl::drop_backlog(Console& console) {
+    std::size_t dropped = 0;
+    for (const Waiting& each : console.backlog) {
+        const std::size_t rest = each.bytes.size() - each.shown;
+        const Taken taken{static_cast<std::uint32_t>(each.stream), rest};
+        inbox.add(TakenInbox::Sink::console, {&taken, 1});
+        dropped += rest;
+    }
+    console.backlog.clear();
+    return dropped;
+}
+
+Result<std::unique_ptr<OutputMux>> OutputMux::create(OutputOptions options,
+                                                     std::vector<std::string> hosts,
+                                                     std::function<void()> wake) {
+    auto impl = std::make_unique<Impl>(std::move(options), std::move(hosts), std::move(wake));
+    if (const auto opened = impl->open_files(); !opened) return std::unexpected(opened.error());
+    return std::unique_ptr<OutputMux>(new OutputMux(std::move(impl)));
+}
+
+OutputMux::OutputMux(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+OutputMux::~OutputMux() {
+    stop(Clock::now());
+}
+
+void OutputMux::set_first_rank(int first) {
+    for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream)
+        impl_->streams[stream].lines.set_prefix(impl_->prefix(stream, first));
+}
+
+void OutputMux::begin_attempt(int attempt) {
+    for (LineTail& tail : impl_->tails) tail = {};
+    if (impl_->files) impl_->files->begin_attempt(attempt);
+}
+
+void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::string_view bytes) {
+    if (bytes.empty()) return;
+    const std::size_t index = stream_index(rank, stream);
+    StreamState& state = impl_->streams[index];
+    state.received_bytes += bytes.size();
+    impl_->uncredited_bytes += bytes.size();
+    if (stream == Stream::err) impl_->tails[static_cast<std::size_t>(rank)].add(bytes);
+    if (state.filed) impl_->files->add(rank, stream, bytes);
+    if (state.console == nullptr) {
+        const Taken nothing{static_cast<std::uint32_t>(index), 0};
+        if (!state.filed) impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
+        return;
+    }
+    std::deque<Waiting>& backlog = state.console->backlog;
+    if (backlog.empty()) bytes.remove_prefix(impl_->show(index, host_time_ns, bytes));
+    if (!bytes.empty()) backlog.push_back({index, host_time_ns, std::string(bytes)});
+}
+
+void OutputMux::finish(int rank, Stream stream) {
+    const std::size_t index = stream_index(rank, stream);
+    Console* const console = impl_->streams[index].console;
+    if (console == nullptr) return;
+    if (console->backlog.empty())
+        impl_->finish(index);
+    else
+        console->backlog.push_back({index, 0, {}, 0, true});
+}
+
+void OutputMux::message(std::string_view whole_lines) {
+    BufferQueue::Filler out(impl_->console_of[1]->writer.queue());
+    out.write(whole_lines);
+}
+
+void OutputMux::set_status(std::string_view text) {
+    impl_->console_of[1]->writer.set_status(text);
+}
+
+bool OutputMux::has_terminal() const {
+    return impl_->console_of[1]->writer.is_terminal();
+}
+
+std::span<const OutputCredit> OutputMux::collect() {
+    Impl& impl = *impl_;
+    impl.console_taken.clear();
+    impl.file_taken.clear();
+    impl.credits.clear();
+    impl.inbox.take(impl.console_taken, impl.file_taken);
+    for (const Taken& each : impl.console_taken)
+        impl.streams[each.stream].console_bytes += each.bytes;
+    for (const Taken& each : impl.file_taken) impl.streams[each.stream].file_bytes += each.bytes;
+    for (const Taken& each : impl.console_taken) impl.credit(each.stream);
+    for (const Taken& each : impl.file_taken) impl.credit(each.stream);
+    if (!impl.stopped) impl.pump();
+    return impl.credits;
+}
+
+bool OutputMux::idle() const {
+    const auto written = [](const auto& each) { return each->writer.queue().idle(); };
+    // A buffer stops being held a moment before its bytes are told; hence both.
+    return impl_->uncredited_bytes == 0 && !impl_->waiting() &&
+           std::ranges::all_of(impl_->consoles, written) && (!impl_->files || impl_->files->idle());
+}
+
+std::vector<Error> OutputMux::take_failures() {
+    std::vector<Error> failures;
+    if (impl_->files) failures = impl_->files->take_failures();
+    for (const auto& console : impl_->consoles)
+        if (auto failure = console->writer.take_failure()) failures.push_back(std::move(*failure));
+    return failures;
+}
+
+std::vector<std::string> OutputMux::tail(int rank) const {
+    return impl_->tails[static_cast<std::size_t>(rank)].lines();
+}
+
+std::uint64_t OutputMux::bytes(int rank, Stream stream) const {
+    return impl_->streams[stream_index(rank, stream)].received_bytes;
+}
+
+void OutputMux::stop(Deadline deadline) {
+    if (std::exchange(impl_->stopped, true)) return;
+    impl_->pump();
+    while (impl_->waiting() && Clock::now() < deadline) {
+        impl_->inbox.wait(deadline);
+        impl_->pump();
+    }
+    if (impl_->files) impl_->files->stop(deadline);
+    for (const auto& console : impl_->consoles)
+        console->writer.stop(deadline, impl_->drop_backlog(*console));
+    for (const auto& console : impl_->consoles) console->writer.join();
+    if (impl_->files) impl_->files->join();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,86 @@
+#include "launcher/output/progress.h"
+
+#include <fmt/format.h>
+#include <map>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kTerminalInterval{100};
+constexpr std::chrono::seconds kPlainInterval{2};
+constexpr std::size_t kNamesMax = 4;  // of hosts that wait for the same thing
+
+}  // namespace
+
+Progress::Progress(asio::any_io_executor executor, OutputMux& output,
+                   std::vector<std::string> hosts)
+    : timer_(executor),
+      output_(output),
+      names_(std::move(hosts)),
+      phases_(names_.size(), "waiting for its turn") {}
+
+void Progress::start() {
+    started_ = Clock::now();
+    finished_ = false;
+    tick();
+}
+
+void Progress::host_phase(std::uint32_t host, const char* what) {
+    if (phases_[host] != nullptr) phases_[host] = what;
+}
+
+void Progress::host_ready(std::uint32_t host) {
+    if (phases_[host] == nullptr) return;
+    phases_[host] = nullptr;
+    ++ready_;
+}
+
+void Progress::host_failed(std::uint32_t host) {
+    if (phases_[host] == nullptr) return;
+    phases_[host] = nullptr;
+    ++failed_;
+}
+
+void Progress::tick() {
+    const bool terminal = output_.has_terminal();
+    timer_.expires_after(
+        terminal ? kTerminalInterval
+                 : std::chrono::duration_cast<std::chrono::milliseconds>(kPlainInterval));
+    timer_.async_wait([this, terminal](boost::system::error_code error) {
+        if (error || finished_) return;
+        if (terminal)
+            output_.set_status(line());
+        else
+            output_.message(line() + "\n");
+        tick();
+    });
+}
+
+std::string Progress::line() const {
+    std::map<std::string, std::pair<std::string, std::size_t>> waiting;  // phase -> names, count
+    for (std::size_t host = 0; host < names_.size(); ++host) {
+        if (phases_[host] == nullptr) continue;
+        auto& [names, count] = waiting[phases_[host]];
+        if (++count <= kNamesMax) names += (names.empty() ? "" : ", ") + names_[host];
+    }
+    const auto seconds = std::chrono::duration<double>(Clock::now() - started_).count();
+    std::string text =
+        fmt::format("dtrun: {}/{} hosts ready after {:.1f} s", ready_, names_.size(), seconds);
+    if (failed_ > 0) text += fmt::format(", {} failed", failed_);
+    const char* separator = "; waiting for ";
+    for (const auto& [phase, entry] : waiting) {
+        const auto& [names, count] = entry;
+        text += std::exchange(separator, "; ") + names;
+        if (count > kNamesMax) text += fmt::format(" and {} more", count - kNamesMax);
+        text += fmt::format(" ({})", phase);
+    }
+    return text;
+}
+
+void Progress::finish() {
+    if (std::exchange(finished_, true)) return;
+    timer_.cancel();
+    output_.set_status({});
+}
+
+}  // namespace dtrun

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "launcher/output/output_mux.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Tells the user, while hosts connect, how many have and what the others are waiting for: one live
+/// line on a terminal, a plain line now and then elsewhere.
+///
+/// Thread: the executor's. Lifetime: `output` outlives it; handlers must not run any more when it is
+/// destroyed.
+class Progress {
+public:
+    Progress(asio::any_io_executor executor, OutputMux& output, std::vector<std::string> hosts);
+
+    void start();
+    /// \param what  what the host is doing now, e.g. "ssh authentication"
+    void host_phase(std::uint32_t host, const char* what);
+    void host_ready(std::uint32_t host);
+    void host_failed(std::uint32_t host);
+    void finish();  ///< removes the live line; idempotent
+
+private:
+    void tick();
+    std::string line() const;
+
+    asio::steady_timer timer_;
+    OutputMux& output_;
+    std::vector<std::string> names_;
+    std::vector<const char*> phases_;  ///< nullptr: ready or failed
+    std::size_t ready_ = 0;
+    std::size_t failed_ = 0;
+    std::chrono::steady_clock::time_point started_;
+    bool finished_ = true;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,311 @@
+#include "launcher/output/rank_files.h"
+
+#include "launcher/output/writer_thread.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/uio.h>
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+
+namespace dtrun {
+namespace {
+
+/// In place of a stream: how many attempts later the files are from here on.
+constexpr std::uint32_t kNextAttempt = UINT32_MAX;
+
+namespace fs = std::filesystem;
+
+/// `prefix` and digits.
+bool is_numbered(const std::string& name, std::string_view prefix) {
+    const std::string_view number =
+        name.starts_with(prefix) ? std::string_view(name).substr(prefix.size()) : "";
+    return !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_type(const fs::directory_entry& entry, fs::file_type type) {
+    std::error_code none;
+    return entry.symlink_status(none).type() == type;
+}
+
+/// What is in the folder of a restart, files before their folders, and that folder at last. Empty:
+/// there is something that dtrun has not put there.
+std::vector<fs::path> files_of_attempt(const fs::path& folder) {
+    std::vector<fs::path> paths;
+    std::error_code error;
+    for (const fs::directory_entry& rank : fs::directory_iterator(folder, error)) {
+        if (!is_numbered(rank.path().filename(), "rank.") ||
+            !is_type(rank, fs::file_type::directory))
+            return {};
+        for (const fs::directory_entry& file : fs::directory_iterator(rank.path(), error)) {
+            const std::string name = file.path().filename();
+            if ((name != "stdout" && name != "stderr") || !is_type(file, fs::file_type::regular))
+                return {};
+            paths.push_back(file.path());
+        }
+        paths.push_back(rank.path());
+    }
+    if (error) return {};
+    paths.push_back(folder);
+    return paths;
+}
+
+}  // namespace
+
+Errc code_of_file_error(int error) {
+    if (error == ENOENT || error == ENOTDIR) return Errc::not_found;
+    if (error == EACCES || error == EPERM || error == EROFS) return Errc::denied;
+    return Errc::internal;
+}
+
+Result<void> make_directory(const std::string& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error)
+        return fail(code_of_file_error(error.value()), "{}: {}", path, strerror(error.value()));
+    return {};
+}
+
+Result<void> remove_attempts(const std::string& directory) {
+    std::vector<fs::path> old;
+    std::error_code error;  // a directory that is not there yet has none
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, error))
+        if (is_numbered(entry.path().filename(), "attempt_") &&
+            is_type(entry, fs::file_type::directory))
+            std::ranges::move(files_of_attempt(entry.path()), std::back_inserter(old));
+    for (const fs::path& path : old)
+        if (!fs::remove(path, error) && error)
+            return fail(code_of_file_error(error.value()), "{}: {}", path.string(),
+                        strerror(error.value()));
+    return {};
+}
+
+std::string rank_directory(int rank, int world_size) {
+    const auto width = fmt::formatted_size("{}", world_size - 1);
+    return fmt::format("rank.{:0{}}", rank, width);
+}
+
+RankFileName plain_file_names(int world_size) {
+    return [world_size](std::size_t stream, int attempt) {
+        const std::string folder = attempt == 0 ? "" : fmt::format("attempt_{}/", attempt);
+        return fmt::format("{}{}/{}", folder, rank_directory(rank_of(stream), world_size),
+                           stream_of(stream) == Stream::out ? "stdout" : "stderr");
+    };
+}
+
+Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, RankFileName name,
+                                                     int world_size, std::size_t open_max,
+                                                     BufferQueue::Options options,
+                                                     TakenFunction taken) {
+    std::unique_ptr<RankFiles> files(new RankFiles(
+        std::move(directory), std::move(name), world_size, open_max, options, std::move(taken)));
+    files->choose_files();
+    if (const auto made = files->make_files(); !made) return std::unexpected(made.error());
+    files->thread_ = start_writer_thread([raw = files.get()] { raw->run(); });
+    return files;
+}
+
+RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
+                     BufferQueue::Options options, TakenFunction taken)
+    : directory_(std::move(directory)),
+      name_(std::move(name)),
+      open_max_(std::max<std::size_t>(open_max, 1)),
+      taken_(std::move(taken)),
+      queue_(options),
+      uses_(stream_index(world_size, Stream::out)),
+      files_(uses_.size()) {}
+
+RankFiles::~RankFiles() {
+    stop(Clock::now());
+    join();
+}
+
+void RankFiles::choose_files() {
+    std::string before;  // the name of the stream before
+    for (std::size_t stream = 0; stream < uses_.size(); stream++) {
+        std::string name = name_(stream, 0);
+        const bool shared = stream_of(stream) == Stream::err && name == before;
+        uses_[stream] = name.empty() ? Use::none : shared ? Use::of_stdout : Use::own;
+        before = std::move(name);
+    }
+}
+
+/// Those of this attempt, all empty.
+Result<void> RankFiles::make_files() {
+    if (const auto made = make_directory(directory_); !made) return made;
+    std::string made_folder;
+    for (std::size_t stream = 0; stream < files_.size(); stream++) {
+        if (uses_[stream] != Use::own) continue;
+        const std::string folder = std::filesystem::path(path(stream)).parent_path().string();
+        if (folder != made_folder)
+            if (const auto made = make_directory(folder); !made) return made;
+        made_folder = folder;
+        if (!open(stream, O_TRUNC))
+            return fail(code_of_file_error(errno), "{}: {}", path(stream), strerror(errno));
+    }
+    return {};
+}
+
+bool RankFiles::has_file(int rank, Stream stream) const {
+    return uses_[stream_index(rank, stream)] != Use::none;
+}
+
+std::size_t RankFiles::file_of(std::size_t stream) const {
+    return uses_[stream] == Use::of_stdout ? stream - 1 : stream;
+}
+
+std::string RankFiles::path(std::size_t file) const {
+    return directory_ + "/" + name_(file, attempt_);
+}
+
+/// Errors are in errno.
+bool RankFiles::open(std::size_t file, int flags) {
+    if (files_[file].fd) return true;
+    if (open_files_.size() == open_max_) close_oldest();
+    // O_NONBLOCK matters only if somebody put a FIFO there: then an error instead of a wait.
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+    const std::string name = path(file);
+    int fd = ::open(name.c_str(), kFlags | flags, 0666);
+    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && close_oldest())
+        fd = ::open(name.c_str(), kFlags | flags, 0666);
+    if (fd < 0) return false;
+    files_[file].fd.reset(fd);
+    open_files_.push_back(file);
+    return true;
+}
+
+/// False: none is open.
+bool RankFiles::close_oldest() {
+    if (open_files_.empty()) return false;
+    files_[open_files_.front()].fd.reset();
+    open_files_.pop_front();
+    return true;
+}
+
+void RankFiles::add(int rank, Stream stream, std::string_view bytes) {
+    const auto index = static_cast<std::uint32_t>(stream_index(rank, stream));
+    BufferQueue::Filler out(queue_);
+    while (!bytes.empty()) {
+        const std::size_t written = out.write_some(bytes);
+        out.account(index, written);
+        bytes.remove_prefix(written);
+    }
+}
+
+void RankFiles::begin_attempt(int attempt) {
+    BufferQueue::Filler out(queue_);
+    out.account(kNextAttempt, static_cast<std::size_t>(attempt - added_attempt_));
+    added_attempt_ = attempt;
+}
+
+std::vector<Error> RankFiles::take_failures() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(failures_, {});
+}
+
+void RankFiles::stop(Deadline deadline) {
+    queue_.close(deadline);
+}
+
+void RankFiles::join() {
+    if (thread_.joinable()) thread_.join();
+}
+
+void RankFiles::run() {
+    std::vector<BufferQueue::Buffer> batch;
+    while (queue_.take(batch)) {
+        for (BufferQueue::Buffer& buffer : batch) {
+            if (queue_.closed() && queue_.time_left() <= Clock::duration::zero())
+                unwritten_bytes_ += buffer.size;
+            else
+                write_out(buffer);
+            queue_.release(buffer);
+            std::erase_if(buffer.pieces,
+                          [](const Taken& piece) { return piece.stream == kNextAttempt; });
+            taken_(buffer.pieces);
+            queue_.recycle(std::move(buffer));
+        }
+        batch.clear();
+    }
+    if (unwritten_bytes_ > 0)
+        add_failure({Errc::timed_out, fmt::format("{}: too slow, {} bytes not written", directory_,
+                                                  unwritten_bytes_)});
+    taken_({});
+}
+
+/// The pieces of a buffer lie in it one after the other, and between them what begins an attempt.
+void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
+    const char* at = buffer.data.get();
+    segments_.clear();
+    for (const Taken& piece : buffer.pieces) {
+        if (piece.stream == kNextAttempt) {
+            write_segments();
+            switch_attempt(piece.bytes);
+            continue;
+        }
+        segments_.push_back({file_of(piece.stream), {at, piece.bytes}});
+        at += piece.bytes;
+    }
+    write_segments();
+}
+
+/// Each file gets its own in one go.
+void RankFiles::write_segments() {
+    std::ranges::sort(segments_, [](const Segment& a, const Segment& b) {
+        if (a.file != b.file) return a.file < b.file;
+        return a.bytes.data() < b.bytes.data();
+    });
+    const Segment* const end = segments_.data() + segments_.size();
+    for (const Segment* begin = segments_.data(); begin != end;) {
+        const Segment* next = begin;
+        while (next != end && next->file == begin->file) next++;
+        if (!files_[begin->file].failed) write_file(begin->file, begin, next);
+        begin = next;
+    }
+    segments_.clear();
+}
+
+void RankFiles::switch_attempt(std::size_t steps) {
+    while (close_oldest()) {
+    }
+    attempt_ += static_cast<int>(steps);
+    for (File& file : files_) file.failed = false;
+    const auto made = make_files();
+    if (made) return;
+    for (File& file : files_) file.failed = true;
+    add_failure({made.error().code,
+                 made.error().message + fmt::format("; attempt {} has no files", attempt_)});
+}
+
+void RankFiles::write_file(std::size_t file, const Segment* begin, const Segment* end) {
+    if (!open(file, 0)) return give_up(file, strerror(errno));
+    std::size_t skip = 0;  // bytes of *begin that have been written
+    while (begin != end) {
+        iovec parts[64];
+        int count = 0;
+        for (const Segment* part = begin; part != end && count < 64; part++, count++)
+            parts[count] = {const_cast<char*>(part->bytes.data()), part->bytes.size()};
+        parts[0].iov_base = static_cast<char*>(parts[0].iov_base) + skip;
+        parts[0].iov_len -= skip;
+        const ssize_t n = ::writev(files_[file].fd.get(), parts, count);
+        if (n < 0 && errno != EINTR) return give_up(file, strerror(errno));
+        skip += n > 0 ? static_cast<std::size_t>(n) : 0;
+        while (begin != end && skip >= begin->bytes.size()) skip -= (begin++)->bytes.size();
+    }
+}
+
+void RankFiles::give_up(std::size_t file, std::string_view why) {
+    files_[file].failed = true;
+    add_failure({Errc::internal, fmt::format("{}: {}; it is not complete", path(file), why)});
+}
+
+void RankFiles::add_failure(Error failure) {
+    const std::lock_guard lock(mutex_);
+    failures_.push_back(std::move(failure));
+}
+
+}  // namespace dtrun

@@ -1,0 +1,126 @@
+#pragma once
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "launcher/output/buffer_queue.h"
+#include "launcher/output/fd_writer.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace dtrun {
+
+/// "rank.07": zero padded to the width of the highest rank.
+std::string rank_directory(int rank, int world_size);
+
+/// The file of a stream (stream_index()) below the directory, in its attempt-th start; empty: it
+/// has none. Where both streams of a rank have the same, it gets both in the order of their
+/// arrival. Called on any thread. Which streams have a file, and which share it, is the same in all
+/// attempts.
+using RankFileName = std::function<std::string(std::size_t stream, int attempt)>;
+
+/// rank.N/stdout and rank.N/stderr; of a restart, the same below attempt_N.
+RankFileName plain_file_names(int world_size);
+
+/// Removes the folders attempt_N in `directory` that hold nothing but files of that form: those of
+/// a job before, which would look like restarts of the next one.
+/// Errc: not_found, denied, internal; names the path
+Result<void> remove_attempts(const std::string& directory);
+
+/// Makes a directory and those above it. Errc: not_found, denied, internal; names the path
+Result<void> make_directory(const std::string& path);
+
+/// Of an errno with which a file or directory cannot be made: not_found, denied or internal.
+Errc code_of_file_error(int error);
+
+/// The ranks' bytes as they came, in a file for each stream, written on a thread of their own so
+/// that a slow disk keeps nobody else waiting.
+///
+/// At most `open_max` files are open at a time, so thousands of ranks need no higher limit of
+/// descriptors. A file that fails gets nothing more, and what was meant for it counts as taken.
+///
+/// Thread: one, except take_failures().
+class RankFiles {
+public:
+    /// Makes all directories and empty files. Errc: not_found, denied, internal; names the path
+    static Result<std::unique_ptr<RankFiles>> create(std::string directory, RankFileName name,
+                                                     int world_size, std::size_t open_max,
+                                                     BufferQueue::Options options,
+                                                     TakenFunction taken);
+    ~RankFiles();  ///< stop() at once
+    RankFiles(const RankFiles&) = delete;
+    RankFiles& operator=(const RankFiles&) = delete;
+
+    bool has_file(int rank, Stream stream) const;
+
+    /// \param stream  one that has a file
+    void add(int rank, Stream stream, std::string_view bytes);
+
+    /// What is added from now on goes to files of their own, which are made empty.
+    /// \param attempt  greater than any before; the first files are those of 0
+    void begin_attempt(int attempt);
+
+    bool idle() const { return queue_.idle(); }
+
+    /// Once for each file that failed. Errc: internal, timed_out (stop())
+    std::vector<Error> take_failures();
+
+    /// Lets the thread write what there is until the deadline; join() waits for its end.
+    void stop(Deadline deadline);
+    void join();
+
+private:
+    enum class Use : std::uint8_t { none, own, of_stdout };
+    struct File {
+        Fd fd;
+        bool failed = false;
+    };
+    struct Segment {
+        std::size_t file;
+        std::string_view bytes;
+    };
+
+    RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
+              BufferQueue::Options options, TakenFunction taken);
+    void choose_files();
+    Result<void> make_files();
+    std::size_t file_of(std::size_t stream) const;
+    std::string path(std::size_t file) const;
+    bool open(std::size_t file, int flags);
+    bool close_oldest();
+    void run();
+    void write_out(const BufferQueue::Buffer& buffer);
+    void write_segments();
+    void write_file(std::size_t file, const Segment* begin, const Segment* end);
+    void switch_attempt(std::size_t steps);
+    void give_up(std::size_t file, std::string_view why);
+    void add_failure(Error failure);
+
+    const std::string directory_;
+    const RankFileName name_;
+    const std::size_t open_max_;
+    const TakenFunction taken_;
+    BufferQueue queue_;
+    std::vector<Use> uses_;  // by stream_index(); fixed once the thread runs
+    int added_attempt_ = 0;  // of what is added now
+
+    // The thread's own once it runs.
+    int attempt_ = 0;
+    std::vector<File> files_;             // by stream_index() of the first stream that has it
+    std::deque<std::size_t> open_files_;  // longest open first
+    std::vector<Segment> segments_;
+    std::size_t unwritten_bytes_ = 0;
+
+    std::mutex mutex_;
+    std::vector<Error> failures_;  // guarded by mutex_
+
+    std::thread thread_;
+};
+
+}  // namespace dtrun

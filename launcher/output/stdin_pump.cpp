@@ -1,0 +1,105 @@
+#include "launcher/output/stdin_pump.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+
+namespace dtrun {
+
+StdinPump::StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
+                     std::function<void(std::uint32_t, std::string_view)> send)
+    : executor_(executor), send_(std::move(send)) {
+    for (const std::uint32_t host : hosts) receivers_.push_back({host, 0});
+}
+
+void StdinPump::start() {
+    paused_ = false;
+    if (ended_) return deliver({});
+    if (!input_) open();
+    wait();
+}
+
+void StdinPump::pause() {
+    paused_ = true;
+}
+
+void StdinPump::open() {
+    input_.reset(::open("/proc/self/fd/0", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!input_) input_.reset(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));  // a socket, or not ours
+    struct stat info {};
+    const bool open = input_ && ::fstat(input_.get(), &info) == 0;
+    if (!open) return deliver({});  // closed: nothing will ever come
+    const bool file =
+        S_ISREG(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(input_.get()) == 0);
+    if (!file)
+        watch_ = std::make_unique<asio::posix::stream_descriptor>(
+            executor_, ::fcntl(input_.get(), F_DUPFD_CLOEXEC, 3));
+}
+
+std::uint64_t StdinPump::room() const {
+    std::uint64_t room = kWindowBytes;
+    for (const Receiver& receiver : receivers_)
+        room = std::min(room, kWindowBytes - std::min(kWindowBytes, receiver.under_way));
+    return room;
+}
+
+/// Reading a terminal in the background would stop us.
+bool StdinPump::may_read() const {
+    return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+}
+
+void StdinPump::wait() {
+    if (waiting_ || paused_ || ended_ || receivers_.empty() || room() == 0 || !may_read()) return;
+    waiting_ = true;
+    const auto ready = [this](boost::system::error_code error) {
+        waiting_ = false;
+        if (!error) read();
+    };
+    if (watch_)
+        watch_->async_wait(asio::posix::descriptor_base::wait_read, ready);
+    else
+        asio::post(executor_, [ready] { ready({}); });
+}
+
+void StdinPump::read() {
+    if (paused_ || ended_ || !may_read()) return;
+    constexpr std::uint64_t kReadBytesMax = 64u << 10;
+    std::string bytes(std::min(room(), kReadBytesMax), '\0');
+    const ssize_t n = ::read(input_.get(), bytes.data(), bytes.size());
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
+    bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    deliver(bytes);
+    wait();
+}
+
+void StdinPump::deliver(std::string_view bytes) {
+    ended_ = bytes.empty();
+    for (Receiver& receiver : receivers_) {
+        receiver.under_way += bytes.size();
+        send_(receiver.host, bytes);
+    }
+}
+
+void StdinPump::credit(std::uint32_t host, std::uint64_t bytes) {
+    for (Receiver& receiver : receivers_)
+        if (receiver.host == host) receiver.under_way -= std::min(receiver.under_way, bytes);
+    wait();
+}
+
+void StdinPump::host_gone(std::uint32_t host) {
+    std::erase_if(receivers_, [host](const Receiver& r) { return r.host == host; });
+    wait();
+}
+
+void StdinPump::resume() {
+    wait();
+}
+
+void StdinPump::stop() noexcept {
+    ended_ = true;
+    if (watch_) watch_->close();
+}
+
+}  // namespace dtrun

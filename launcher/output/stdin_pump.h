@@ -1,0 +1,58 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/fd.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Passes dtrun's standard input on to hosts: as fast as the slowest takes it, at most kWindowBytes
+/// ahead. A terminal is only read while dtrun is in its foreground.
+///
+/// Thread: the executor's, which must not run any more when the pump is destroyed.
+class StdinPump {
+public:
+    /// \param hosts  who gets it
+    /// \param send   called with each piece for every host; an empty one is the end of input
+    StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
+              std::function<void(std::uint32_t host, std::string_view bytes)> send);
+
+    /// Ranks run, or run again: they get what those before them have not got, and its end.
+    void start();
+    void pause();  ///< there are no ranks until start()
+    void credit(std::uint32_t host, std::uint64_t bytes);
+    void host_gone(std::uint32_t host);
+    void resume();  ///< dtrun may be in the foreground now
+    void stop() noexcept;
+
+    static constexpr std::uint64_t kWindowBytes = 256u << 10;
+
+private:
+    struct Receiver {
+        std::uint32_t host = 0;
+        std::uint64_t under_way = 0;
+    };
+
+    std::uint64_t room() const;
+    bool may_read() const;
+    void open();
+    void wait();
+    void read();
+    void deliver(std::string_view bytes);
+
+    asio::any_io_executor executor_;
+    std::vector<Receiver> receivers_;
+    std::function<void(std::uint32_t, std::string_view)> send_;
+    Fd input_;  ///< of our own: whoever shares standard input keeps its flags
+    std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
+    bool waiting_ = false;
+    bool paused_ = true;
+    bool ended_ = false;  ///< everybody was told of the end of input
+};
+
+}  // namespace dtrun

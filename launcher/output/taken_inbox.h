@@ -1,0 +1,62 @@
+#pragma once
+
+#include "base/loop/deadline.h"
+#include "launcher/output/output_stream.h"
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace dtrun {
+
+/// What the sinks' threads have taken, until their owner asks for it.
+///
+/// Thread: add() any, the rest the owner's.
+class TakenInbox {
+public:
+    enum class Sink : std::size_t { console, files };
+
+    /// \param wake  called by add(), at most once between two take()
+    explicit TakenInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+    /// News even if there is nothing in it: a sink may have room again, or be idle, or have failed.
+    void add(Sink sink, std::span<const Taken> taken) {
+        {
+            const std::lock_guard lock(mutex_);
+            std::vector<Taken>& box = boxes_[static_cast<std::size_t>(sink)];
+            box.insert(box.end(), taken.begin(), taken.end());
+            news_ = true;
+        }
+        changed_.notify_one();
+        if (!woken_.exchange(true)) wake_();
+    }
+
+    /// \param console  empty, as is `files`; both receive what has come since the last call
+    void take(std::vector<Taken>& console, std::vector<Taken>& files) {
+        woken_ = false;
+        const std::lock_guard lock(mutex_);
+        console.swap(boxes_[static_cast<std::size_t>(Sink::console)]);
+        files.swap(boxes_[static_cast<std::size_t>(Sink::files)]);
+    }
+
+    /// Returns at the deadline, or once there was an add() since the last call.
+    void wait(Deadline deadline) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_until(lock, deadline, [this] { return news_; });
+        news_ = false;
+    }
+
+private:
+    const std::function<void()> wake_;
+    std::atomic<bool> woken_ = false;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::array<std::vector<Taken>, 2> boxes_;  // guarded by mutex_
+    bool news_ = false;                        // guarded by mutex_
+};
+
+}  // namespace dtrun

@@ -1,0 +1,143 @@
+#include "launcher/plan/daemon_target.h"
+
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/loop/net.h"
+#include "base/strings.h"
+#include "rendezvous/job_key.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace dtrun {
+namespace {
+
+std::string variable(EnvironmentView environment, std::string_view name) {
+    return std::string(find_variable(environment, name).value_or(""));
+}
+
+std::string default_file(EnvironmentView environment) {
+    const std::string config = variable(environment, "XDG_CONFIG_HOME");
+    const std::string home = variable(environment, "HOME");
+    return (config.empty() ? home + "/.config" : config) + "/dtrun/secret";
+}
+
+Result<Secret> secret_from(std::string text, std::string_view source) {
+    auto secret = secret_of_text(text);
+    ::explicit_bzero(text.data(), text.size());
+    if (!secret) return fail(secret.error(), "{}", source);
+    return secret;
+}
+
+Result<void> make_secret_file(const std::string& file) {
+    std::error_code ignored;
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path(), ignored);
+    const Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!fd) return fail(Errc::denied, "secret file {}: {}", file, strerror(errno));
+    return write_all(fd.get(), hex(Secret::random().bytes()) + "\n");
+}
+
+Result<std::string> read_descriptor(int fd) {
+    close_on_exec(fd);  // ranks of `dtrun join` must not have it
+    std::string text;
+    char buffer[4096];
+    for (;;) {
+        const ssize_t n = ::read(fd, buffer, sizeof buffer);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(Errc::invalid_input, "--secret-fd {}: {}", fd, strerror(errno));
+        if (n == 0 || text.size() > kSecretTextBytesMax) return text;
+        text.append(buffer, static_cast<std::size_t>(n));
+    }
+}
+
+Result<std::vector<std::string>> look_up(const std::string& host) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0)
+        return fail(Errc::unreachable, "{}: {}", host, gai_strerror(error));
+    std::vector<std::string> addresses;
+    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+        char text[NI_MAXHOST];
+        if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0,
+                          NI_NUMERICHOST) == 0 &&
+            std::ranges::find(addresses, text) == addresses.end())
+            addresses.emplace_back(text);
+    }
+    ::freeaddrinfo(list);
+    return addresses;
+}
+
+}  // namespace
+
+Result<std::pair<std::string, std::uint16_t>> parse_address(std::string_view text,
+                                                            std::uint16_t default_port) {
+    std::string_view host = text, port;
+    if (text.starts_with('[')) {
+        const std::size_t end = text.find(']');
+        if (end == std::string_view::npos)
+            return fail(Errc::invalid_input, "'{}': the bracket is not closed", text);
+        host = text.substr(1, end - 1);
+        port = text.substr(end + 1);
+        if (!port.empty() && !port.starts_with(':'))
+            return fail(Errc::invalid_input, "'{}': write [ADDRESS]:PORT", text);
+    } else if (const std::size_t colon = text.find(':');
+               colon != std::string_view::npos && colon == text.rfind(':')) {
+        host = text.substr(0, colon);
+        port = text.substr(colon);
+    }
+    if (host.empty()) return fail(Errc::invalid_input, "'{}': write HOST:PORT", text);
+    if (port.empty()) return std::pair(std::string(host), default_port);
+    const auto number = to_int(port.substr(1), 0, 65'535);
+    if (!number)
+        return fail(Errc::invalid_input, "'{}': '{}' is not a port from 0 to 65535", text,
+                    port.substr(1));
+    return std::pair(std::string(host), static_cast<std::uint16_t>(*number));
+}
+
+Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment, bool make) {
+    if (words.secret_fd) {
+        auto text = read_descriptor(*words.secret_fd);
+        if (!text) return std::unexpected(text.error());
+        return secret_from(std::move(*text), fmt::format("--secret-fd {}", *words.secret_fd));
+    }
+    std::string file = words.secret_file;
+    if (file.empty()) file = variable(environment, "DTRUN_SECRET_FILE");
+    const bool is_default = file.empty();
+    if (is_default) file = default_file(environment);
+    if (is_default && make && ::access(file.c_str(), F_OK) != 0)
+        if (const auto made = make_secret_file(file); !made) return std::unexpected(made.error());
+    auto text = read_private_file(file, kSecretTextBytesMax,
+                                  variable(environment, "CREDENTIALS_DIRECTORY"));
+    if (!text && is_default && text.error().code == Errc::not_found)
+        return fail(Errc::not_found,
+                    "no secret: {} is made by `dtrun serve`; copy it here, or give --secret-file",
+                    file);
+    if (!text) return fail(text.error().code, "secret file {}", text.error().message);
+    return secret_from(std::move(*text), "secret file " + file);
+}
+
+Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView environment) {
+    DaemonTarget target;
+    target.text = words.address.empty() ? variable(environment, "DTRUN_SERVE") : words.address;
+    if (target.text.empty()) target.text = "localhost";
+    const auto address = parse_address(target.text, kDaemonPort);
+    if (!address) return std::unexpected(address.error());
+    const auto secret = read_secret(words, environment, false);
+    if (!secret) return std::unexpected(secret.error());
+    auto numeric = look_up(address->first);
+    if (!numeric) return std::unexpected(numeric.error());
+    target.addresses = std::move(*numeric);
+    target.port = address->second;
+    target.job = words.job.empty() ? variable(environment, "DTRUN_JOB_NAME") : words.job;
+    const JobId id = job_id_of(target.job);
+    target.credentials = {id, job_secret_of(*secret, id), words.encrypt};
+    return target;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "base/loop/deadline.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "launcher/plan/environment.h"
+#include "launcher/plan/options.h"
+#include "rendezvous/handshake.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+inline constexpr std::uint16_t kDaemonPort = 29'400;
+
+/// A daemon, found and with what must be shown to it.
+struct DaemonTarget {
+    std::string text;                    ///< as the user wrote it
+    std::vector<std::string> addresses;  ///< numeric
+    std::uint16_t port = kDaemonPort;
+    std::string job;
+    Credentials credentials;
+};
+
+/// "host", "host:port", "[::1]:port", "10.0.0.1:port". Errc: invalid_input
+Result<std::pair<std::string, std::uint16_t>> parse_address(std::string_view text,
+                                                            std::uint16_t default_port);
+
+/// Reads the secret. A file must belong to us and be closed to others.
+/// \param make  a missing default file is made, with random bytes
+/// Errc: invalid_input, not_found, denied
+Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment, bool make);
+
+/// Looks names up. Errc: invalid_input, not_found, denied, unreachable
+Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView environment);
+
+}  // namespace dtrun

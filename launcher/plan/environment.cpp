@@ -1,0 +1,224 @@
+#include "launcher/plan/environment.h"
+
+#include "base/fd.h"
+#include "base/strings.h"
+#include "launcher/plan/env_file.h"
+#include "base/text_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace dtrun {
+
+namespace {
+
+constexpr VariableGroup kGroups[] = {
+    {NameRule::own, "each rank's place in the job",
+     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
+     "ROLE_WORLD_SIZE LOCAL_SIZE CROSS_RANK CROSS_SIZE HOROVOD_RANK HOROVOD_SIZE "
+     "HOROVOD_LOCAL_RANK HOROVOD_LOCAL_SIZE HOROVOD_CROSS_RANK HOROVOD_CROSS_SIZE "
+     "HOROVOD_HOSTNAME OMPI_COMM_WORLD_* PMI_RANK PMI_SIZE PMIX_RANK"},
+    {NameRule::own, "reserved for dtrun", "DTRUN_*"},
+    {NameRule::stale, "where the job meets; another job's would join the wrong one",
+     "MASTER_ADDR MASTER_PORT HOROVOD_GLOO_RENDEZVOUS_* HOROVOD_ELASTIC _HOROVOD_SECRET_KEY"},
+    {NameRule::stale, "another job's places, for jax, TensorFlow and MXNet",
+     "TF_CONFIG JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID DMLC_ROLE "
+     "DMLC_PS_ROOT_URI DMLC_PS_ROOT_PORT DMLC_NUM_WORKER DMLC_WORKER_ID DMLC_NODE_HOST"},
+    {NameRule::stale, "left by torchrun or another torch launcher around dtrun",
+     "NODE_RANK ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
+     "TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE "
+     "TORCHELASTIC_TIMER_FILE"},
+    {NameRule::stale, "left by an MPI launcher around dtrun; programs would call that one",
+     "OMPI_UNIVERSE_SIZE OMPI_WORLD_SIZE OMPI_WORLD_LOCAL_SIZE OMPI_APP_CTX_NUM_PROCS "
+     "OMPI_APP_SIZES OMPI_FIRST_RANKS OMPI_FILE_LOCATION OMPI_ARGV OMPI_COMMAND OMPI_NUM_APP_CTX "
+     "OMPI_TOOL_NAME OMPI_VERSION OMPI_MCA_schizo OMPI_MCA_orte_* OMPI_MCA_ess* "
+     "OMPI_MCA_initial_wdir OMPI_MCA_num_procs OMPI_MCA_cpu_type OMPI_MCA_mpi_oversubscribe "
+     "PRTE_LAUNCHED PRTE_SHARED_FS PRTE_MCA_ess* PRTE_MCA_prte_ess* PRTE_MCA_prte_hnp_uri "
+     "PRTE_MCA_prte_parent_uri PMI_* PMIX_NAMESPACE PMIX_ID PMIX_HOSTNAME PMIX_VERSION "
+     "PMIX_SERVER_* PMIX_SECURITY_MODE PMIX_BFROP_BUFFER_TYPE PMIX_GDS_MODULE PMIX_PTL_MODULE "
+     "PMIX_DSTORE_* PMIX_SYSTEM_TMPDIR PMIX_KEEPALIVE_PIPE PMIX_LAUNCHER_* PMIX_PARAM_FILE_PASSED "
+     "PMIX_MCA_mca_base_component_path MPI_LOCALRANKID MPI_LOCALNRANKS HYDI_* HYDRA_BSTRAP_* "
+     "HYDRA_LAUNCH_TYPE HYDRA_IP_VERSION MPIR_CVAR_CH3_INTERFACE_HOSTNAME I_MPI_HYDRA_UUID "
+     "I_MPI_INFO_* I_MPI_INTERNAL_* I_MPI_PIN_INFO I_MPI_PIN_MAPPING I_MPI_MPIRUN "
+     "MV2_COMM_WORLD_* MPIRUN_RANK MPIRUN_NPROCS MPIRUN_ID MPIRUN_HOST MPIRUN_PORT MPISPAWN_*"},
+    {NameRule::stale, "Slurm's place of one task; dtrun is one task and starts many ranks",
+     "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_GTIDS SLURM_TASK_PID"},
+    {NameRule::stale, "Slurm's step around dtrun; MPI libraries would take ranks for its tasks",
+     "SLURM_STEP_* SLURM_STEPID SLURM_SRUN_* SLURM_CPU_BIND* SLURM_LAUNCH_NODE_IPADDR "
+     "SLURM_EXPORT_ENV"},
+    {NameRule::host_bound, "the log-in, which each host has its own of",
+     "HOME USER LOGNAME SHELL MAIL HOST HOSTNAME HOSTTYPE SUDO_*"},
+    {NameRule::host_bound, "the shell dtrun was started from", "PWD OLDPWD SHLVL _ BASH_FUNC_*"},
+    {NameRule::host_bound, "the terminal, which no rank has",
+     "TTY GPG_TTY COLUMNS LINES TERM_PROGRAM* TERM_SESSION_ID VTE_VERSION WINDOWID TMUX* STY "
+     "VSCODE_*"},
+    {NameRule::host_bound, "the ssh session, and sockets and caches of keys",
+     "SSH_* GPG_AGENT_INFO KRB5CCNAME"},
+    {NameRule::host_bound, "the desktop session",
+     "DISPLAY XAUTHORITY ICEAUTHORITY WAYLAND_DISPLAY SESSION_MANAGER DESKTOP_SESSION "
+     "XDG_RUNTIME_DIR XDG_SESSION_* XDG_SEAT* XDG_VTNR DBUS_SESSION_BUS_*"},
+    {NameRule::host_bound, "the service manager",
+     "INVOCATION_ID JOURNAL_STREAM NOTIFY_SOCKET LISTEN_* MANAGERPID SYSTEMD_EXEC_PID "
+     "WATCHDOG_*"},
+    {NameRule::host_bound, "directories for temporary files that may exist only here",
+     "TMPDIR TMP TEMP TEMPDIR"},
+    {NameRule::host_bound, "which accelerators of this machine to use",
+     "*_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK SLURM_JOB_GPUS"},
+    {NameRule::host_bound, "files of a batch system, which only its first host may have",
+     "PBS_NODEFILE PE_HOSTFILE LSB_DJOB_HOSTFILE OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES "
+     "COBALT_NODEFILE"},
+    {NameRule::host_bound, "the node this is, to Slurm",
+     "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE"},
+};
+
+/// Settings of the collectives, which are the program's.
+constexpr std::string_view kForPrograms =
+    "DTRUN_BACKEND DTRUN_BACKEND_DIR DTRUN_NETWORK_INTERFACE DTRUN_MPI_LIBRARY DTRUN_NCCL_LIBRARY "
+    "DTRUN_CUDART_LIBRARY DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY";
+
+bool matches(std::string_view name, std::string_view pattern) {
+    if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
+    if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
+    return name == pattern;
+}
+
+/// Name and value of "NAME=value"; nothing for what execve() takes and nobody can look up.
+std::optional<std::pair<std::string_view, std::string_view>> split_variable(std::string_view text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0) return {};
+    return std::pair(text.substr(0, equals), text.substr(equals + 1));
+}
+
+/// Where ranks of another dtrun around us share memory (worker/mpi/mpi_service.cpp): a directory that
+/// goes with that job, and is on its own hosts only. Another value of such a name is the user's.
+bool is_outer_memory(std::string_view name, std::string_view value) {
+    return matches(name, "*_backing_directory") && matches(value, "/dev/shm/dtrun-*");
+}
+
+using VariableMap = std::map<std::string, std::string>;
+
+std::vector<Options::Variable> to_list(const VariableMap& variables) {
+    return {variables.begin(), variables.end()};
+}
+
+Result<void> add_env_file(VariableMap& variables, const std::string& path) {
+    const auto text = read_file(path);
+    if (!text) return fail(text.error(), "--env-file");
+    auto lines = parse_env_file(*text, path);
+    if (!lines) return std::unexpected(lines.error());
+    for (auto& [name, value] : *lines)
+        variables.insert_or_assign(std::move(name), std::move(value));
+    return {};
+}
+
+Result<void> add_export(VariableMap& variables, EnvironmentView caller, const std::string& text) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (equals != std::string::npos) {
+        variables.insert_or_assign(name, text.substr(equals + 1));
+        return {};
+    }
+    const auto value = find_variable(caller, name);
+    if (!value)
+        return fail(Errc::invalid_input, "-x {}: {} is not set here; set it or write -x {}=VALUE",
+                    name, name, name);
+    variables.insert_or_assign(name, std::string(*value));
+    return {};
+}
+
+Result<VariableMap> asked_variables(EnvironmentView caller, const Options& options) {
+    VariableMap variables(options.tuning_env.begin(), options.tuning_env.end());
+    for (const std::string& path : options.env_files)
+        if (const auto added = add_env_file(variables, path); !added)
+            return std::unexpected(added.error());
+    for (const std::string& text : options.export_vars)
+        if (const auto added = add_export(variables, caller, text); !added)
+            return std::unexpected(added.error());
+    for (const auto& [name, value] : options.assignments) variables.insert_or_assign(name, value);
+    return variables;
+}
+
+}  // namespace
+
+Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options) {
+    const auto asked = asked_variables(caller, options);
+    if (!asked) return std::unexpected(asked.error());
+    VariableMap local = *asked;
+    VariableMap remote = *asked;
+    for (const std::string& text : options.no_env ? EnvironmentView{} : caller) {
+        const auto variable = split_variable(text);
+        if (!variable || is_outer_memory(variable->first, variable->second)) continue;
+        const VariableGroup* group = find_variable_group(variable->first);
+        const bool here = group == nullptr || group->rule == NameRule::host_bound;
+        if (here) local.emplace(*variable);
+        if (group == nullptr) remote.emplace(*variable);
+    }
+    return EnvironmentPlan{to_list(local), to_list(remote), to_list(*asked)};
+}
+
+std::span<const VariableGroup> variable_groups() {
+    return kGroups;
+}
+
+const VariableGroup* find_variable_group(std::string_view name) {
+    if (std::ranges::count(split(kForPrograms, ' '), name) > 0) return nullptr;
+    const auto group = std::ranges::find_if(kGroups, [name](const VariableGroup& candidate) {
+        return std::ranges::any_of(split(candidate.names, ' '), [name](std::string_view pattern) {
+            return matches(name, pattern);
+        });
+    });
+    return group == std::end(kGroups) ? nullptr : group;
+}
+
+std::string environment_help() {
+    std::string text =
+        "What a rank finds in its environment, weakest first:\n"
+        "  1. the caller's environment, except the names below (--no-env: nothing of it)\n"
+        "  2. what Horovod's tuning flags and --config-file stand for\n"
+        "  3. --env-file FILE\n"
+        "  4. -x VAR, -x VAR=VALUE\n"
+        "  5. VAR=VALUE before the program\n"
+        "  6. its place in the job: DTRUN_RANK, RANK, HOROVOD_RANK, ...\n";
+    constexpr std::pair<NameRule, std::string_view> kTitles[] = {
+        {NameRule::host_bound, "Not sent to other hosts, unless given by 3 to 5:"},
+        {NameRule::stale, "Not inherited at all, unless given by 3 to 5:"},
+        {NameRule::own, "Set by dtrun for each rank; refused in 3 to 5:"},
+    };
+    for (const auto& [rule, title] : kTitles) {
+        text += fmt::format("\n{}\n", title);
+        for (const VariableGroup& group : kGroups) {
+            if (group.rule != rule) continue;
+            text += fmt::format("  {}\n", group.reason) + wrap(group.names, 6, kHelpColumns);
+        }
+    }
+    text += "\nNames of DTRUN_ that are the program's, and passed on as others are:\n";
+    return text + wrap(kForPrograms, 6, kHelpColumns);
+}
+
+bool is_variable_name(std::string_view name) {
+    const auto is_letter = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    };
+    return !name.empty() && is_letter(name[0]) && std::ranges::all_of(name, [&](char c) {
+        return is_letter(c) || (c >= '0' && c <= '9') || c == '.' || c == '-';
+    });
+}
+
+Result<void> check_settable(std::string_view name) {
+    if (name.empty()) return fail(Errc::invalid_input, "the variable has no name");
+    const VariableGroup* group = find_variable_group(name);
+    if (group != nullptr && group->rule == NameRule::own)
+        return fail(Errc::invalid_input, "{} is dtrun's own ({}) and cannot be set", name,
+                    group->reason);
+    return {};
+}
+
+std::optional<std::string_view> find_variable(EnvironmentView environment, std::string_view name) {
+    for (const std::string& text : environment)
+        if (const auto variable = split_variable(text); variable && variable->first == name)
+            return variable->second;
+    return {};
+}
+
+}  // namespace dtrun

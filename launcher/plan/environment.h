@@ -1,0 +1,64 @@
+#pragma once
+
+#include "base/result.h"
+#include "launcher/plan/options.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun {
+
+/// An environment as execve() takes it: "NAME=value", any bytes.
+using EnvironmentView = std::span<const std::string>;
+
+/// What the ranks get from the caller, each name once, sorted by name. Their own variables (rank,
+/// sizes, addresses) come on top, and so does what each host's log-in says (HOME, USER, ...).
+struct EnvironmentPlan {
+    std::vector<Options::Variable> local;   ///< ranks on this machine
+    std::vector<Options::Variable> remote;  ///< ranks on other hosts
+    std::vector<Options::Variable> added;   ///< the part of both that the user asked for on the
+                                            ///< command line: what --plan shows
+};
+
+/// Weakest to strongest: the caller's environment by variable_groups() (nothing with --no-env),
+/// tuning flags, --env-file, -x, K=V before the program. Reads the files named by --env-file.
+/// \return invalid_input (a mistake in a file, a name in it that is dtrun's own, -x VAR that is
+///         unset here), not_found or denied (a file)
+Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options);
+
+/// How names are treated that are not simply forwarded to every host.
+enum class NameRule {
+    host_bound,  ///< stays on this machine, unless given by -x, --env-file or K=V
+    stale,       ///< another launcher's: not even inherited here, unless given
+    own,         ///< dtrun's own for each rank: not inherited, and refused if given
+};
+
+/// Names that are treated alike, and why.
+struct VariableGroup {
+    NameRule rule{};
+    std::string_view reason;
+    std::string_view names;  ///< between blanks; a '*' at the begin or the end matches any text
+};
+
+std::span<const VariableGroup> variable_groups();
+
+/// The group of a name, nullptr if it is simply forwarded.
+const VariableGroup* find_variable_group(std::string_view name);
+
+/// variable_groups() for a person, in at most 80 columns: `dtrun help environment`.
+std::string environment_help();
+
+/// A letter or '_', then letters, digits, '_', '.' and '-'.
+bool is_variable_name(std::string_view name);
+
+/// invalid_input, with what to do instead, if the user may not set this variable: no name, or one
+/// that is dtrun's own.
+Result<void> check_settable(std::string_view name);
+
+/// Value of a variable; the first wins if there are several, as for getenv().
+std::optional<std::string_view> find_variable(EnvironmentView environment, std::string_view name);
+
+}  // namespace dtrun

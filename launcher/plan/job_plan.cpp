@@ -1,0 +1,339 @@
+#include "launcher/plan/job_plan.h"
+
+#include "base/log.h"
+#include "base/loop/net.h"
+#include "base/strings.h"
+#include "hostfiles/filter.h"
+#include "hostfiles/host_spec.h"
+#include "hostfiles/hostfile.h"
+#include "launcher/plan/allocation_here.h"
+#include "launcher/plan/machine_facts.h"
+#include "launcher/head/slurm_step.h"
+#include "launcher/transport/ssh_channel.h"
+#include "contracts/table.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+/// Where ranks may run, before anything is chosen.
+struct Offer {
+    HostList hosts;
+    Sources sources;
+    std::optional<Allocation>
+        allocation;  ///< of the scheduler around us, whether or not it is used
+    bool from_allocation = false;
+};
+
+/// Hosts that the user has named. With `--transport slurm` the allocation must be readable all the
+/// same.
+Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
+    Offer offer;
+    auto hosts =
+        options.hosts.empty() ? read_hostfile(options.hostfile) : parse_hosts(options.hosts);
+    if (!hosts) return std::unexpected(hosts.error());
+    offer.hosts = std::move(*hosts);
+    offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
+    offer.sources.slots = offer.sources.hosts;
+    auto allocation = slurm_here(caller);
+    if (!allocation && options.transport == TransportChoice::slurm)
+        return std::unexpected(allocation.error());
+    if (allocation) offer.allocation = std::move(*allocation);
+    return offer;
+}
+
+Offer this_machine(const Options& options) {
+    Offer offer;
+    Host here;
+    here.name = options.join ? host_name() : "localhost";
+    here.slots = options.world_size.value_or(1);
+    offer.hosts = {here};
+    offer.sources.hosts = "this machine";
+    offer.sources.slots = options.world_size ? "-np" : "one";
+    return offer;
+}
+
+Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
+    if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
+    // In a rank the allocation is the whole job's around us.
+    const bool in_rank = find_variable(caller, "DTRUN_RANK").has_value();
+    if (options.join || options.transport == TransportChoice::local || in_rank)
+        return this_machine(options);
+    auto allocation = allocation_here(caller);
+    if (!allocation) return std::unexpected(allocation.error());
+    if (!*allocation) return this_machine(options);
+    Offer offer;
+    offer.from_allocation = true;
+    offer.hosts = (*allocation)->hosts;
+    offer.sources = {(*allocation)->hosts_source, (*allocation)->slots_source, ""};
+    offer.allocation = std::move(*allocation);
+    return offer;
+}
+
+/// What fits on a host of an allocation is not oversubscribed; its slots are what the scheduler
+/// itself would start there.
+Result<HostList> filter_offer(const Options& options, const Offer& offer) {
+    HostList hosts = offer.hosts;
+    for (Host& host : hosts)
+        if (offer.from_allocation) host.slots = host.slots_max.value_or(host.slots);
+    auto kept = filter_hosts(hosts, options.include, options.exclude);
+    if (!kept || !offer.from_allocation) return kept;
+    for (Host& host : *kept) {
+        const auto given = std::ranges::find(offer.hosts, host.name, &Host::name);
+        if (host.slot_ids.empty()) host.slots = given->slots;
+    }
+    return kept;
+}
+
+/// Hosts and their ranks by --nnodes, --nproc-per-node and their like.
+Result<Placement> place_shape(const Options& options, Offer& offer, HostList hosts, bool named,
+                              const MachineFacts& here) {
+    const Allocation* const allocation = offer.from_allocation ? &*offer.allocation : nullptr;
+    auto shaped = shape_hosts(options.shape,
+                              {std::move(hosts), allocation, named, options.oversubscribe}, here);
+    if (!shaped) return std::unexpected(shaped.error());
+    if (allocation == nullptr || !allocation->is_bystander)
+        for (const std::string& note : shaped->notes) log::warn("{}", note);
+    const HostShape& shape = options.shape;
+    if (!shape.count_flag.empty()) offer.sources.world_size = shape.count_flag;
+    // Each host has its ranks as slots_max, so all of them are as many as it says.
+    return place_ranks(shaped->hosts, {shaped->world_size, options.map_by, true});
+}
+
+Result<Placement> place(const Options& options, Offer& offer, EnvironmentView caller) {
+    const bool shaped = options.shape.any();
+    const bool named = !options.hosts.empty() || !options.hostfile.empty();
+    const MachineFacts here = shaped ? machine_facts(caller) : MachineFacts{};
+    if (shaped && !named && !offer.from_allocation)
+        size_this_machine(options.shape, offer.hosts.front(), here);
+    HostList hosts = offer.hosts;
+    PlacementRequest request{options.world_size, options.map_by, options.oversubscribe};
+    const bool filtered = !options.include.empty() || !options.exclude.empty();
+    if (filtered) {
+        auto kept = filter_offer(options, offer);
+        if (!kept) return std::unexpected(kept.error());
+        hosts = std::move(*kept);
+    }
+    offer.sources.world_size = options.world_size ? "-np" : "every slot";
+    if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
+    if (offer.from_allocation) {
+        for (Host& host : hosts) {
+            if (options.oversubscribe) host.slots_max.reset();
+            if (!options.oversubscribe && !host.slots_max) host.slots_max = host.slots;
+        }
+        request.oversubscribe = true;
+        if (!options.world_size && !filtered) {
+            request.world_size = offer.allocation->world_size;
+            offer.sources.world_size = offer.allocation->world_size_source;
+        }
+    }
+    return place_ranks(hosts, request);
+}
+
+/// The index of a host in Slurm's allocation, if we are in one and it is a node of it.
+std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation,
+                                     const Host& host) {
+    if (!allocation || allocation->scheduler != Scheduler::slurm) return {};
+    if (!host.user.empty() || host.port != 0 || !host.address.empty()) return {};  // meant for ssh
+    const auto found = std::ranges::find(allocation->hosts, host.name, &Host::name);
+    if (found == allocation->hosts.end()) return {};
+    return static_cast<std::size_t>(found - allocation->hosts.begin());
+}
+
+Result<Transport> choose_transport(const Host& host, const SshOptions& ssh, const Options& options,
+                                   bool is_node, bool in_slurm) {
+    if (options.join || options.transport == TransportChoice::local) {
+        if (options.join || is_this_machine(host)) return Transport::local;
+        return fail(Errc::invalid_input, "--transport local: {} is another machine", host.name);
+    }
+    if (options.transport == TransportChoice::slurm && !in_slurm)
+        return fail(Errc::invalid_input,
+                    "--transport slurm: no Slurm allocation here; start dtrun in sbatch or salloc");
+    if (options.transport == TransportChoice::slurm && !is_node)
+        return fail(Errc::invalid_input, "--transport slurm: {} is not in the allocation",
+                    host.name);
+    if (is_node && options.transport != TransportChoice::ssh) return Transport::slurm;
+    if (is_this_machine(host)) return Transport::local;
+    if (!ssh.command.empty() || ssh_config_needs_openssh(host)) return Transport::ssh_command;
+    return Transport::ssh;
+}
+
+/// A key that is named must be there: another one would only hide the mistake.
+Result<void> check_key(const std::string& file) {
+    if (file.empty() || ::access(file.c_str(), R_OK) == 0) return {};
+    return fail(Errc::invalid_input, "ssh key {}: {}", file, strerror(errno));
+}
+
+Result<void> check_ranks(const Options& options, int world_size) {
+    const auto check = [world_size](const char* flag, int rank) -> Result<void> {
+        if (rank < world_size) return {};
+        return fail(Errc::invalid_input, "{}: rank {} does not exist, the ranks are 0..{}", flag,
+                    rank, world_size - 1);
+    };
+    if (auto done = check("--quiet-ranks", options.quiet_ranks.largest()); !done) return done;
+    if (auto done = check("--only-ranks", options.only_ranks.largest()); !done) return done;
+    if (options.stdin_target.kind != StdinTarget::Kind::rank) return {};
+    return check("--stdin", options.stdin_target.rank);
+}
+
+/// An address at which each host finds only itself.
+void warn_of_loopback(const Placement& placement, const std::vector<Options::Variable>& asked) {
+    const auto master = std::ranges::find(asked, "MASTER_ADDR", &Options::Variable::first);
+    if (placement.hosts.size() < 2 || master == asked.end()) return;
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(master->second, error);
+    if (master->second != "localhost" && (error || !address.is_loopback())) return;
+    log::warn(
+        "MASTER_ADDR={}: ranks on {} will not find rank 0 there, which is on {}; leave it out",
+        master->second, placement.hosts[1].name, placement.hosts[0].name);
+}
+
+/// What a front end has to say, and words that turn out to be without effect.
+void tell(const Options& options, const Placement& placement,
+          const std::vector<Options::Variable>& asked) {
+    for (const std::string& note : options.notes) log::warn("{}", note);
+    const std::vector<std::uint32_t>& filter = options.rank_output.local_ranks;
+    const auto is_shown = [&filter](const RankPlace& place) {
+        return std::ranges::find(filter, static_cast<std::uint32_t>(place.local_rank)) !=
+               filter.end();
+    };
+    if (!filter.empty() && std::ranges::none_of(placement.ranks, is_shown))
+        log::warn("--local-ranks-filter: no rank has such a local rank, so none is shown");
+    warn_of_loopback(placement, asked);
+    if (options.store_given.value_or(TorchStore::rank0) == TorchStore::rank0) return;
+    for (const char* const name : {"MASTER_ADDR", "MASTER_PORT"}) {
+        if (std::ranges::find(asked, name, &Options::Variable::first) == asked.end()) continue;
+        log::warn("--store {} has no effect: rank 0 serves torch's store where {} is given",
+                  options.store_given == TorchStore::proxy ? "proxy" : "agent", name);
+        return;
+    }
+}
+
+Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm) {
+    auto contracts = effective_contracts(options.contracts, in_slurm);
+    if (!contracts) return fail(contracts.error(), "--contract");
+    spec.contracts = std::move(*contracts);
+    const auto ranks = static_cast<std::uint32_t>(spec.placement.world_size());
+    if (auto done = check_contracts(spec.contracts, ranks); !done)
+        return fail(done.error(), "--contract");
+    if (options.join && needs_nodes(spec.contracts))
+        return fail(Errc::invalid_input,
+                    "--contract: one of these names all hosts, which only a job that one dtrun "
+                    "launches knows; leave it out with dtrun join");
+    return {};
+}
+
+/// Where ranks get their slots as devices and the user chose these, a list of devices that is only
+/// inherited would name others.
+void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const JobSpec& spec) {
+    constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
+    const bool chosen = !options.hosts.empty() || !options.hostfile.empty() ||
+                        !options.include.empty() || !options.exclude.empty() ||
+                        options.shape.devices_chosen;
+    if (!chosen || std::ranges::find(spec.contracts, "devices") == spec.contracts.end()) return;
+    const auto is_it = [](const Options::Variable& variable) { return variable.first == kName; };
+    if (std::ranges::any_of(plan.added, is_it)) return;
+    std::erase_if(plan.local, is_it);
+    std::erase_if(plan.remote, is_it);
+}
+
+/// Before all that PYTHONPATH has, where any rank is on another machine, as DeepSpeed has it; a
+/// value of the user's own for this job stays as it is.
+void add_to_pythonpath(JobSpec& spec) {
+    constexpr std::string_view kName = "PYTHONPATH";
+    const auto is_local = [](const JobHost& host) { return host.transport == Transport::local; };
+    const auto is_asked = std::ranges::find(spec.env_added, kName, &Options::Variable::first);
+    if (std::ranges::all_of(spec.hosts, is_local) || is_asked != spec.env_added.end()) return;
+    for (JobHost& host : spec.hosts) {
+        const auto at = std::ranges::lower_bound(host.env, kName, {}, &Options::Variable::first);
+        if (at == host.env.end() || at->first != kName)
+            host.env.emplace(at, kName, spec.directory);
+        else
+            at->second = spec.directory + (at->second.empty() ? "" : ":" + at->second);
+    }
+}
+
+/// torch's own clients do not encrypt: with --encrypt they stay on their hosts, unless the user has chosen.
+void keep_store_off_the_network(Options& options, const JobSpec& spec) {
+    const bool has_network = spec.hosts.size() > 1 || options.join;
+    const bool by_default = !options.store_given && options.torch_store == TorchStore::agent;
+    if (options.encrypt && has_network && by_default) options.torch_store = TorchStore::proxy;
+}
+
+}  // namespace
+
+Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory) {
+    JobSpec spec;
+    auto offer = find_hosts(options, caller);
+    if (!offer) return std::unexpected(offer.error());
+    auto placement = place(options, *offer, caller);
+    if (!placement) return std::unexpected(placement.error());
+    spec.placement = std::move(*placement);
+    if (auto done = check_ranks(options, spec.placement.world_size()); !done)
+        return std::unexpected(done.error());
+    auto environment = plan_environment(caller, options);
+    if (!environment) return std::unexpected(environment.error());
+
+    spec.ssh = {options.ssh_port, options.ssh_identity_file, options.accept_new_host_keys,
+                shell_words(options.ssh_command).value_or(std::vector<std::string>{})};
+    if (auto done = check_key(options.ssh_identity_file); !done)
+        return std::unexpected(done.error());
+    const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
+    if (options.mpirun) {
+        spec.environment_here = environment->local;  // what ranks get besides is mpirun's business
+    } else if (auto done = add_contracts(spec, options, in_slurm); !done) {
+        return std::unexpected(done.error());
+    }
+    drop_inherited_devices(*environment, options, spec);
+    const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
+    if (!is_bystander) tell(options, spec.placement, environment->added);
+    if (in_slurm) {
+        const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;
+        const auto any = [&](auto differs) { return std::ranges::any_of(nodes, differs); };
+        spec.heterogeneous = any([](const Allocation::Node& n) { return n.het_group > 0; });
+        spec.gpus_differ =
+            any([&](const Allocation::Node& n) { return n.gpus != nodes.front().gpus; });
+        spec.srun_env = srun_environment(caller);
+    }
+    spec.sources = std::move(offer->sources);
+    for (const Host& host : spec.placement.hosts) {
+        if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
+        JobHost& target = spec.hosts.emplace_back();
+        target.host = host;
+        const auto node = find_node(offer->allocation, host);
+        const auto transport =
+            choose_transport(host, spec.ssh, options, node.has_value(), in_slurm);
+        if (!transport) return std::unexpected(transport.error());
+        target.transport = *transport;
+        if (node) target.node = offer->allocation->nodes[*node];
+        target.env =
+            target.transport == Transport::local ? environment->local : environment->remote;
+    }
+    for (const RankPlace& place : spec.placement.ranks)
+        spec.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(
+            static_cast<std::uint32_t>(place.rank));
+    spec.env_added = std::move(environment->added);
+    if (options.join) {
+        auto daemon = find_daemon(options.join->daemon, caller);
+        if (!daemon) return std::unexpected(daemon.error());
+        if (daemon->job.empty())
+            return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
+        spec.daemon = std::move(*daemon);
+    }
+    if (offer->from_allocation) spec.allocation = std::move(offer->allocation);
+    spec.directory_required = !options.wdir.empty();
+    const bool relative = spec.directory_required && !options.wdir.starts_with('/');
+    spec.directory = !spec.directory_required ? directory
+                     : relative               ? directory + "/" + options.wdir
+                                              : options.wdir;
+    if (options.directory_in_pythonpath) add_to_pythonpath(spec);
+    keep_store_off_the_network(options, spec);
+    spec.options = std::move(options);
+    return spec;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "base/result.h"
+#include "hostfiles/allocation.h"
+#include "hostfiles/placement.h"
+#include "launcher/plan/daemon_target.h"
+#include "launcher/plan/environment.h"
+#include "launcher/transport/host_target.h"
+#include "launcher/plan/options.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// How an agent gets onto a host.
+enum class Transport : std::uint8_t { local, ssh, ssh_command, slurm };
+
+/// One host of a job, with everything decided.
+struct JobHost {
+    Host host;
+    Transport transport = Transport::ssh;
+    std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
+    std::vector<std::uint32_t> ranks;                      ///< in order of local_rank
+    Allocation::Node node;                                 ///< what a scheduler tells of it
+};
+
+/// Where the numbers of a job came from, for a person.
+struct Sources {
+    std::string hosts;
+    std::string slots;
+    std::string world_size;
+};
+
+/// One job, ready to run: what was asked for, placed and checked. Plain data.
+struct JobSpec {
+    Options options;
+    SshOptions ssh;
+    Placement placement;
+    std::vector<JobHost> hosts;  ///< as placement.hosts
+    Sources sources;
+    std::optional<Allocation> allocation;  ///< of a scheduler around us, if hosts are from there
+    bool heterogeneous = false;            ///< that allocation has several components
+    bool gpus_differ = false;              ///< among the nodes of that allocation
+    std::vector<std::string> contracts;    ///< whose variables ranks get
+    std::vector<std::string> srun_env;     ///< "NAME=value", of every srun
+    std::string directory;                 ///< for the ranks
+    bool directory_required = false;       ///< --wdir: else home will do where it is missing
+    std::optional<DaemonTarget> daemon;    ///< dtrun join: whose job it is
+    std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
+    std::vector<Options::Variable> environment_here;  ///< --mpi mpirun: what mpirun itself gets
+
+    const std::string& host_of(std::uint32_t rank) const {
+        return hosts[static_cast<std::size_t>(placement.ranks[rank].host)].host.name;
+    }
+};
+
+/// Decides everything that can be decided before the first packet: reads the hostfile, places ranks,
+/// chooses transports and environments.
+/// \param caller     the caller's environment
+/// \param directory  the caller's working directory
+/// \return invalid_input, not_found or denied, ready to be shown
+Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory);
+
+}  // namespace dtrun

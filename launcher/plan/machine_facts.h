@@ -1,0 +1,16 @@
+#pragma once
+
+#include "launcher/plan/environment.h"
+#include "launcher/plan/host_shape.h"
+
+namespace dtrun {
+
+/// Counts what this machine has: NVIDIA GPUs by their device files, as far as CUDA_VISIBLE_DEVICES
+/// shows them, processors this process may use, and NUMA nodes with processors.
+MachineFacts machine_facts(EnvironmentView environment);
+
+/// How many devices CUDA_VISIBLE_DEVICES leaves of `present`: its entries up to the first that is
+/// negative. Unset: all.
+int visible_devices(int present, EnvironmentView environment);
+
+}  // namespace dtrun

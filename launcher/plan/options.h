@@ -1,0 +1,181 @@
+#pragma once
+
+#include "base/log.h"
+#include "hostfiles/placement.h"
+#include "launcher/plan/host_shape.h"
+#include "launcher/plan/rank_set.h"
+#include "rendezvous/messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+enum class Tag;  // launcher/output/line_prefix.h
+
+/// What --plan prints; `none` runs the job.
+enum class PlanFormat { none, text, json };
+
+/// Who gets dtrun's standard input. The others read end of file at once.
+struct StdinTarget {
+    enum class Kind { none, all, rank };
+    Kind kind = Kind::rank;
+    int rank = 0;  ///< with Kind::rank
+
+    bool operator==(const StdinTarget&) const = default;
+};
+
+/// Where the two outputs of the ranks go, in the words of torchrun.
+struct RankOutput {
+    enum class Files {
+        ranks,     ///< DIR/rank.N/stdout and stderr
+        torchrun,  ///< DIR/RUN-ID_XXXXXXXX/attempt_N/LOCAL-RANK/stdout.log and stderr.log, behind a
+                   ///< folder for each host if there are several
+        deepspeed,  ///< DIR/TIME_rankN.log, both in one
+    };
+    /// Which of stdout (bit 0) and stderr (bit 1), by local rank, else `otherwise`.
+    struct Streams {
+        std::map<std::uint32_t, std::uint8_t> of_local_rank{};
+        std::uint8_t otherwise = 0;
+        std::uint8_t of(std::uint32_t local_rank) const {
+            const auto found = of_local_rank.find(local_rank);
+            return found == of_local_rank.end() ? otherwise : found->second;
+        }
+        bool any() const {
+            return otherwise != 0 || std::ranges::any_of(of_local_rank, [](const auto& each) {
+                       return each.second != 0;
+                   });
+        }
+    };
+    Files files = Files::ranks;
+    Streams to_file{{}, 3};  ///< into files, if there are any
+    Streams shown{{}, 3};    ///< on the console
+    Streams prefixed{};      ///< there with `prefix` instead of the tag
+    std::string prefix;      ///< "${role_name}", "${local_rank}" and "${rank}" in it are replaced
+    std::vector<std::uint32_t> local_ranks{};  ///< --local-ranks-filter, already in `shown`
+};
+
+/// --transport: how agents get onto the hosts.
+enum class TransportChoice { automatic, local, ssh, slurm };
+
+/// How a daemon and a job of it are named on the command line.
+struct DaemonWords {
+    std::string address;           ///< HOST[:PORT]; empty: $DTRUN_SERVE, else this machine
+    std::string job;               ///< --job; empty: $DTRUN_JOB_NAME
+    std::string secret_file;       ///< --secret-file; empty: $DTRUN_SECRET_FILE, else the default
+    std::optional<int> secret_fd;  ///< --secret-fd
+    bool encrypt = false;          ///< --encrypt
+};
+
+/// What `dtrun join` asks for besides.
+struct JoinOptions {
+    DaemonWords daemon;
+    std::optional<int> ranks_min;  ///< --min-np; unset: as many as the first member has
+    std::optional<int> ranks_max;  ///< --max-np; unset: as ranks_min
+    std::chrono::milliseconds last_call{2'000};        ///< --last-call
+    std::chrono::milliseconds server_timeout{60'000};  ///< --server-timeout
+};
+
+/// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
+/// not against the hosts: the world size is not known yet.
+struct Options {
+    using Variable = std::pair<std::string, std::string>;  ///< name and value
+
+    // What runs.
+    std::vector<std::string> program;   ///< argv, at least one word
+    std::vector<Variable> assignments;  ///< K=V before the program, in order; checked names
+    std::string wdir;                   ///< --wdir; empty: the caller's if it is there, else home
+
+    // Where it runs.
+    std::optional<int> world_size;  ///< -np, 1..kRanksMax; unset: every slot (1 without hosts)
+    std::string hosts;              ///< -H, not parsed; empty if not given; never with `hostfile`
+    std::string hostfile;           ///< --hostfile, a path or "-"; empty if not given
+    std::string include;            ///< --include, DeepSpeed's grammar; never with `exclude`
+    std::string exclude;            ///< --exclude
+    HostShape shape;                ///< --nnodes, --nproc-per-node and their like
+    MapBy map_by = MapBy::slot;     ///< --map-by
+    bool oversubscribe = false;     ///< --oversubscribe
+    PlanFormat plan = PlanFormat::none;  ///< --plan[=text|json]: print the map, start nothing
+
+    // What the ranks find in their environment; environment.h makes it from these.
+    std::vector<std::string> export_vars;  ///< -x "VAR" or "VAR=v", in order; checked names
+    std::vector<std::string> env_files;    ///< --env-file, paths in order, not read
+    bool no_env = false;                   ///< --no-env: nothing of the caller's environment
+    std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
+    TorchStore torch_store = TorchStore::agent;  ///< --store; proxy by default with --encrypt
+    std::optional<TorchStore> store_given;       ///< the same as written, if at all
+    MpiMode mpi = MpiMode::automatic;            ///< --mpi: by what MPI libraries find their places
+    bool mpirun = false;                         ///< --mpi mpirun: the site's own starts the ranks
+    std::vector<std::string> mpi_args;      ///< --mpi-args, as a shell splits them; mpirun only
+    std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own; likewise
+    /// As DeepSpeed has it with several hosts: the working directory before all in PYTHONPATH.
+    bool directory_in_pythonpath = false;
+    bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
+    std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
+    std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id
+    std::vector<Variable>
+        tuning_env;  ///< made by tuning flags, --config-file, --tcp, .deepspeed_env and
+                     ///< --network-interfaces; each name once
+
+    // How hosts are reached.
+    TransportChoice transport = TransportChoice::automatic;  ///< --transport
+    int ssh_port = 0;                                        ///< -p, 1..65535; 0: ssh's own choice
+    std::string ssh_identity_file;                           ///< -i; empty: ssh's own choice
+    std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
+    bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
+    std::vector<std::string> network_interfaces;  ///< --network-interfaces; empty: any
+
+    /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
+    std::chrono::milliseconds connect_timeout{10'000};
+
+    bool encrypt = false;  ///< --encrypt: every connection of dtrun's between hosts
+
+    /// --tree-threshold: with more hosts, some agents relay for others.
+    int tree_threshold = 256;
+
+    /// --heartbeat-timeout: a host that is silent for so long is lost. At least one second.
+    std::chrono::milliseconds heartbeat_timeout{3'000};
+
+    /// --start-timeout, else HOROVOD_START_TIMEOUT: from the start of dtrun until every rank runs.
+    /// Unset: no limit of its own, so each host has its `connect_timeout` however many there are.
+    std::optional<std::chrono::milliseconds> start_timeout;
+
+    // What is shown.
+    std::optional<Tag> tag;   ///< --tag; unset: horovod with several ranks, none with one
+    bool timestamps = false;  ///< --timestamps: before the tag, taken on the rank's host
+    /// --output-dir, for per-rank files. Empty: none, or for torchrun's files a new one.
+    std::string output_dir;
+    /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's forms.
+    RankOutput rank_output;
+    RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
+    RankSet only_ranks;        ///< --only-ranks: the only ones on the console; empty: all
+    StdinTarget stdin_target;  ///< --stdin
+    log::Level verbosity = log::Level::normal;  ///< --quiet, --verbose, --debug
+
+    // How it ends.
+    std::chrono::milliseconds grace{
+        5'000};               ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
+    bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
+    int max_restarts = 0;     ///< --max-restarts: how often a failed rank makes all start again
+    /// --init-timeout: how long ranks wait for others in the stores of their frameworks, in which
+    /// they meet. Unset: as long as the frameworks themselves do.
+    std::optional<std::chrono::milliseconds> init_timeout;
+
+    std::vector<std::string> notes;  ///< for the user once it is known where ranks run, each a line
+
+    /// Where @record of torch in our caller looks for what has ended the first rank that failed, as
+    /// torchrun leaves it: the caller's TORCHELASTIC_ERROR_FILE. Empty: nowhere.
+    std::string error_file;
+
+    std::string pid_file;  ///< --save_pid: holds dtrun's process id as long as the job runs
+
+    std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine
+};
+
+}  // namespace dtrun

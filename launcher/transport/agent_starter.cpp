@@ -1,0 +1,162 @@
+#include "launcher/transport/agent_starter.h"
+
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "base/strings.h"
+#include "launcher/transport/agent_script.h"
+#include "rendezvous/messages.h"
+
+#include <array>
+
+namespace dtrun {
+namespace {
+
+/// A release has 8 MB; one with debug information and sanitizers ten times as many.
+constexpr std::size_t kAgentBytesMax = 1u << 30;
+
+constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
+constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
+
+// Runs on the host. It first looks for the agent of this build; else it says what machine this is, is
+// told which agent to expect (build id, size, SHA-256), and stores it. Nothing else is sent before the
+// agent has said that it runs, so that `head` cannot read too far.
+constexpr std::string_view kStart =
+    "has \"$i\" && exec \"$a\"; "
+    "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
+    "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h || exit 1; "
+    "has \"$id\" && exec \"$a\"; put echo dtrun-agent-send; exec \"$a\"";
+
+/// Waits for the host's word that it is ready for the bytes.
+asio::awaitable<Result<void>> await_send(LineReader& lines, Deadline deadline) {
+    for (;;) {
+        const auto line = co_await lines.next(deadline);
+        if (!line) co_return std::unexpected(line.error());
+        if (*line == kAgentSend) co_return Result<void>{};
+        if (line->starts_with(kAgentFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
+    }
+}
+
+asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
+                                         std::string machine, std::chrono::milliseconds patience) {
+    const auto found = copies.get(machine);
+    if (!found) co_return std::unexpected(found.error());
+    const AgentCopy* copy = *found;
+    auto done = co_await channel.write(copy->announcement, after(patience));
+    if (!done) co_return done;
+    done = co_await await_send(lines, after(patience));
+    if (!done) co_return done;
+    done = co_await send_agent_bytes(channel, copy->bytes, patience);
+    // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
+    if (!done && done.error().code != Errc::closed) co_return done;
+    co_return Result<void>{};
+}
+
+}  // namespace
+
+Result<const AgentCopy*> AgentCopies::get(const std::string& machine) {
+    if (const auto known = copies_.find(machine); known != copies_.end()) return &known->second;
+    const auto agent = find_agent(machine);
+    if (!agent) return fail(Errc::internal, "{}", agent.error().message);
+    auto bytes = read_file(agent->path, kAgentBytesMax);
+    if (!bytes) return std::unexpected(bytes.error());
+    AgentCopy copy;
+    copy.announcement =
+        fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
+    copy.bytes = std::move(*bytes);
+    return &copies_.emplace(machine, std::move(copy)).first->second;
+}
+
+asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
+                                               std::chrono::milliseconds patience) {
+    while (!bytes.empty()) {
+        const std::string_view piece = bytes.substr(0, kPieceBytes);
+        const auto done = co_await channel.write(piece, after(patience));
+        if (!done) co_return done;
+        bytes.remove_prefix(piece.size());
+    }
+    co_return Result<void>{};
+}
+
+std::string remote_agent_command(const AgentFile& agent) {
+    const std::string script =
+        fmt::format("i={}; {}{}{}", agent.build_id, kFindAgent, kStoreAgent, kStart);
+    return "exec /bin/sh -c " + shell_quote(script);
+}
+
+std::string remote_sweep_command(const AgentFile& agent, const std::string& job) {
+    const std::string script = fmt::format("i={}; {}has \"$i\" && exec \"$a\" --sweep {}",
+                                           agent.build_id, kFindAgent, job);
+    return "exec /bin/sh -c " + shell_quote(script);
+}
+
+asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
+    for (;;) {
+        const std::size_t end = buffer_.find('\n');
+        if (end != std::string::npos) {
+            std::string line = buffer_.substr(0, end);
+            buffer_.erase(0, end + 1);
+            co_return line;
+        }
+        if (buffer_.size() > kBytesMax)
+            co_return fail(Errc::invalid_input, "the host prints without end");
+        std::array<char, 4096> bytes;
+        const auto n = co_await channel_.read(bytes, deadline);
+        if (!n) co_return std::unexpected(n.error());
+        if (*n == 0) co_return fail(Errc::closed, "ended");
+        buffer_.append(bytes.data(), *n);
+    }
+}
+
+Result<void> check_ready(std::string_view line) {
+    line.remove_prefix(kAgentReady.size());
+    const std::string_view version = line.substr(0, line.find(' '));
+    if (version == std::to_string(kProtocolVersion)) return {};
+    return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,
+                kProtocolVersion);
+}
+
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
+                                          Deadline& deadline, std::chrono::milliseconds patience,
+                                          std::function<void(const char*)> phase) {
+    std::string last_said;
+    for (;;) {
+        const auto line = co_await lines.next(deadline);
+        if (!line && line.error().code == Errc::closed) {
+            const std::string ending = co_await describe_ending(channel);
+            co_return fail(Errc::closed, "the agent did not start: {}{}{}", ending,
+                           last_said.empty() ? "" : ": ", last_said);
+        }
+        if (!line) co_return fail(line.error(), "starting the agent");
+        if (line->starts_with(kAgentFailed))
+            co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
+        if (line->starts_with(kAgentWanted)) {
+            phase("copying the agent");
+            const std::string machine = line->substr(kAgentWanted.size());
+            const auto sent = co_await send_agent(channel, lines, copies, machine, patience);
+            deadline = after(patience);
+            if (!sent && sent.error().code == Errc::timed_out)
+                co_return fail(sent.error(), "copying the agent");
+            if (!sent) co_return sent;
+            phase("starting the agent");
+            continue;
+        }
+        if (!line->starts_with(kAgentReady)) {
+            last_said = *line;  // what a login shell prints, or why there is none
+            continue;
+        }
+        co_return check_ready(*line);
+    }
+}
+
+asio::awaitable<std::string> describe_ending(Channel& channel) {
+    const Deadline limit = after(kEndingLimit);
+    const std::string ending = co_await channel.ending(limit);
+    const std::string errors = channel.take_errors();
+    const std::string said(trim(errors));
+    if (said.empty() && ending.empty()) co_return std::string("it said nothing");
+    co_return fmt::format("{}{}{}", ending, ending.empty() || said.empty() ? "" : ": ", said);
+}
+
+}  // namespace dtrun

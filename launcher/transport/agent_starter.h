@@ -1,0 +1,84 @@
+#pragma once
+
+#include "base/loop/deadline.h"
+#include "base/result.h"
+#include "launcher/transport/agent_file.h"
+#include "launcher/transport/channel.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace dtrun {
+
+// What a host says before its agent speaks frames, each the begin of a line.
+inline constexpr std::string_view kAgentReady = "dtrun-agent ";
+inline constexpr std::string_view kAgentFound = "dtrun-agent-found";
+inline constexpr std::string_view kAgentWanted = "dtrun-agent-wanted ";
+inline constexpr std::string_view kAgentSend = "dtrun-agent-send";
+inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
+
+/// The command that finds the agent on a host, or asks for it and stores it in the user's cache
+/// directory. One line for any login shell; nothing of the job is in it.
+std::string remote_agent_command(const AgentFile& agent);
+
+/// The command that has the agent of a host end what a job has left there.
+/// \param job  its id, in hexadecimal
+std::string remote_sweep_command(const AgentFile& agent, const std::string& job);
+
+/// Reads whole lines from a channel.
+class LineReader {
+public:
+    explicit LineReader(Channel& channel) : channel_(channel) {}
+
+    /// The next line without its end. Errc: closed (end of output), timed_out, cancelled,
+    /// invalid_input (kBytesMax without a line)
+    asio::awaitable<Result<std::string>> next(Deadline deadline);
+
+    static constexpr std::size_t kBytesMax = 64u << 10;
+
+private:
+    Channel& channel_;
+    std::string buffer_;
+};
+
+/// The agent for a kind of machine, ready to be sent.
+struct AgentCopy {
+    std::string bytes;
+    std::string announcement;  ///< "<build id> <bytes> <SHA-256>\n", goes first
+};
+
+/// The agents that hosts have asked for. Each is read and hashed once, however many hosts lack it.
+class AgentCopies {
+public:
+    /// \param machine  as `uname -m` says
+    /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
+    Result<const AgentCopy*> get(const std::string& machine);
+
+private:
+    std::map<std::string, AgentCopy> copies_;  ///< by machine
+};
+
+/// Waits until the agent behind `channel` is ready for its bootstrap, and copies it there first if it
+/// asks for that. Copying takes as long as the link needs.
+/// \param copies    outlives the call
+/// \param[in,out] deadline  for the agent's answer; renewed once it was copied
+/// \param patience          how long a copy may stand still
+/// Errc: timed_out, closed (with what the host said), not_found (no agent for its CPU), internal
+asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
+                                          Deadline& deadline, std::chrono::milliseconds patience,
+                                          std::function<void(const char*)> phase);
+
+/// Whether the agent whose first line this is speaks our protocol. Errc: internal
+Result<void> check_ready(std::string_view line);
+
+/// Errc: timed_out (nothing went through for as long as `patience`), cancelled, closed
+asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
+                                               std::chrono::milliseconds patience);
+
+/// "exit status 1: sh: not found": how a command ended, with what it said on standard error. One that
+/// lives on without output is waited for a second.
+asio::awaitable<std::string> describe_ending(Channel& channel);
+
+}  // namespace dtrun

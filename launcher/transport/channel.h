@@ -1,0 +1,35 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/deadline.h"
+#include "base/result.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace dtrun {
+
+/// The standard streams of a command that was started on a host. Kept open as the lifeline: the
+/// command sees its standard input end when the channel, or this process, is gone.
+///
+/// Thread: the io_context's; one operation at a time.
+class Channel {
+public:
+    virtual ~Channel() = default;
+
+    /// Some bytes of standard output; 0 at its end. Errc: closed, timed_out, cancelled
+    virtual asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) = 0;
+    /// All of `bytes` to standard input. Errc: closed, timed_out, cancelled
+    virtual asio::awaitable<Result<void>> write(std::string_view bytes, Deadline deadline) = 0;
+    /// What the command wrote to standard error since the last call, at most kErrorBytesMax.
+    virtual std::string take_errors() = 0;
+    /// What became of the command, after read() returned 0: "exit status 127", or "" if that is not
+    /// known by the deadline, as of one that has closed its output and lives on.
+    virtual asio::awaitable<std::string> ending(Deadline deadline) = 0;
+    virtual void close() noexcept = 0;  ///< idempotent; a pending operation ends
+
+    static constexpr std::size_t kErrorBytesMax = 16u << 10;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,165 @@
+#include "launcher/transport/process_channel.h"
+
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+class ProcessChannel final : public Process {
+public:
+    ProcessChannel(asio::any_io_executor executor, pid_t pid, Fd in, Fd out, Fd err)
+        : pid_(pid),
+          in_(executor, in.release()),
+          out_(executor, out.release()),
+          err_(executor, err.release()),
+          child_ended_(executor) {
+        collect_errors();
+    }
+
+    ~ProcessChannel() override {
+        close();
+        // An agent ends by itself when its input does; nobody waits for it here.
+        if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);
+        *alive_ = false;
+    }
+
+    asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
+        DeadlineGuard guard(out_, deadline);
+        const auto buffer = asio::buffer(into.data(), into.size());
+        const auto [error, bytes] = co_await out_.async_read_some(buffer, use_tuple);
+        if (!error) co_return bytes;
+        if (error == asio::error::eof) co_return std::size_t{0};
+        if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
+        co_return fail(Errc::cancelled, "{}", error.message());
+    }
+
+    asio::awaitable<Result<void>> write(std::string_view bytes, Deadline deadline) override {
+        DeadlineGuard guard(in_, deadline);
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, written] = co_await asio::async_write(in_, buffer, use_tuple);
+        if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
+        if (error == asio::error::operation_aborted) co_return fail(Errc::cancelled, "closed");
+        if (error) co_return fail(Errc::closed, "{}", error.message());
+        co_return Result<void>{};
+    }
+
+    std::string take_errors() override { return std::exchange(errors_, {}); }
+
+    asio::awaitable<std::string> ending(Deadline deadline) override {
+        boost::system::error_code ignored;
+        child_ended_.add(SIGCHLD, ignored);  // before the first look, so that none is missed
+        DeadlineGuard guard(child_ended_, deadline);
+        int status = 0;
+        pid_t ended = pid_ > 0 ? ::waitpid(pid_, &status, WNOHANG) : -1;
+        while (ended == 0) {
+            const auto [error, signal] = co_await child_ended_.async_wait(use_tuple);
+            if (error) break;
+            ended = ::waitpid(pid_, &status, WNOHANG);
+        }
+        child_ended_.clear(ignored);
+        if (ended <= 0) co_return std::string();
+        pid_ = -1;
+        if (WIFSIGNALED(status)) co_return fmt::format("signal {}", WTERMSIG(status));
+        co_return fmt::format("exit status {}", WEXITSTATUS(status));
+    }
+
+    std::string take_error_lines() override {
+        const std::size_t end = errors_.rfind('\n') + 1;  // 0 without one
+        std::string lines = errors_.substr(0, end);
+        errors_.erase(0, end);
+        return lines;
+    }
+
+    void close_input() override {
+        boost::system::error_code ignored;
+        in_.close(ignored);
+    }
+
+    void signal(int signal) override {
+        if (pid_ > 0) ::kill(pid_, signal);
+    }
+
+    void close() noexcept override {
+        boost::system::error_code ignored;
+        in_.close(ignored);
+        out_.close(ignored);
+        err_.close(ignored);
+        child_ended_.cancel(ignored);
+    }
+
+private:
+    void collect_errors() {
+        const auto done = [this, alive = alive_](boost::system::error_code error,
+                                                 std::size_t bytes) {
+            if (!*alive || error) return;
+            errors_.append(error_buffer_, bytes);
+            if (errors_.size() > kErrorBytesMax) errors_.erase(0, errors_.size() - kErrorBytesMax);
+            collect_errors();
+        };
+        err_.async_read_some(asio::buffer(error_buffer_), done);
+    }
+
+    pid_t pid_;
+    asio::posix::stream_descriptor in_, out_, err_;
+    asio::signal_set child_ended_;  ///< of any child of ours; empty while nobody waits
+    std::string errors_;
+    char error_buffer_[4096];
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+    std::vector<char*> list;
+    for (const std::string& string : strings) list.push_back(const_cast<char*>(string.c_str()));
+    list.push_back(nullptr);
+    return list;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
+                                               const std::vector<std::string>& argv,
+                                               const std::vector<std::string>& env) {
+    auto in = make_pipe();
+    auto out = make_pipe();
+    auto err = make_pipe();
+    for (const auto* made : {&in, &out, &err})
+        if (!*made) return std::unexpected(made->error());
+
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in->read.get(), 0);
+    posix_spawn_file_actions_adddup2(&actions, out->write.get(), 1);
+    posix_spawn_file_actions_adddup2(&actions, err->write.get(), 2);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t all, none;
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    pid_t pid = 0;
+    const int error = posix_spawnp(&pid, argv.front().c_str(), &actions, &attributes,
+                                   pointers(argv).data(), pointers(env).data());
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (error != 0) {
+        const Errc code = error == ENOENT   ? Errc::not_found
+                          : error == EACCES ? Errc::denied
+                                            : Errc::internal;
+        return fail(code, "{}: {}", argv.front(), strerror(error));
+    }
+    return std::make_unique<ProcessChannel>(executor, pid, std::move(in->write),
+                                            std::move(out->read), std::move(err->read));
+}
+
+}  // namespace dtrun

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "lab/report/results.h"
+
+namespace dtrun {
+
+inline BenchRow bench_row(const std::string& backend, int hosts, int slots, std::uint64_t bytes,
+                          double time_us, const std::string& compression = "none") {
+    BenchRow row;
+    row.backend = backend;
+    row.hosts = hosts;
+    row.slots_per_host = slots;
+    row.ranks = hosts * slots;
+    row.op = "allreduce";
+    row.dtype = "f32";
+    row.compression = compression;
+    row.bytes = bytes;
+    row.count = bytes / 4;
+    row.iters = 20;
+    row.t_min_us = time_us * 0.95;
+    row.t_mean_us = time_us * 1.02;
+    row.t_p50_us = time_us;
+    row.t_p99_us = time_us * 1.5;
+    row.t_max_us = time_us * 2;
+    row.algbw_GBps = static_cast<double>(bytes) / time_us / 1e3;
+    row.busbw_GBps = row.algbw_GBps * 2 * (row.ranks - 1) / row.ranks;
+    row.rel_err = compression == "none" ? 0 : 0.0094;
+    return row;
+}
+
+inline BenchTrain bench_train(const std::string& algorithm, const std::string& backend, int hosts,
+                              int slots, double step_ms) {
+    BenchTrain run;
+    run.algorithm = algorithm;
+    run.backend = backend;
+    run.hosts = hosts;
+    run.slots_per_host = slots;
+    run.ranks = hosts * slots;
+    run.model = "mlp";
+    run.epochs = 3;
+    run.global_batch = 256;
+    run.step_ms = step_ms;
+    run.compute_ms = step_ms * 0.8;
+    run.comm_ms = step_ms * 0.2;
+    run.samples_per_s = 256'000 / step_ms;
+    run.accuracy = 0.98351;
+    run.loss = 0.05;
+    run.seconds = 73.84;
+    run.data = "generated digits";
+    return run;
+}
+
+/// Two hosts, two backends, a compression, and training.
+inline BenchReport bench_report() {
+    BenchReport report;
+    report.dtrun = "0.1.0";
+    report.started = "2025-01-31 13:45:00 UTC";
+    report.command = "dtrun bench -H s1:2,s2:2";
+    report.seconds = 48;
+    for (const char* const name : {"s1", "s2"}) {
+        BenchHost& host = report.hosts.emplace_back();
+        host.name = name;
+        host.cpu = "EPYC";
+        host.cores = 2;
+        host.mpi = "Open MPI 4.1.4";
+    }
+    BenchComm& comm = report.comms.emplace_back();
+    comm.backend = "mpi";
+    comm.hosts = 2;
+    comm.slots_per_host = 2;
+    comm.ranks = 4;
+    comm.version = "Open MPI 4.1.4";
+    comm.transport = "tcp over eth0";
+    comm.details = {{"GPUDirect P2P", "no: no GPU"}};
+    for (const int slots : {1, 2})
+        for (const std::uint64_t bytes : {1'024u, 1'048'576u}) {
+            const double time = 10.0 + static_cast<double>(bytes) / 1e3;
+            report.rows.push_back(bench_row("mpi", 2, slots, bytes, time));
+            report.rows.push_back(bench_row("gloo", 2, slots, bytes, time * 3));
+            report.rows.push_back(bench_row("gloo", 2, slots, bytes, time, "int8"));
+        }
+    report.train = {bench_train("serial", "none", 1, 1, 10),
+                    bench_train("parallel", "mpi", 1, 2, 6),
+                    bench_train("parallel", "mpi", 2, 1, 8),
+                    bench_train("parallel", "mpi", 2, 2, 4), bench_train("int8", "mpi", 2, 2, 3)};
+    return report;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,89 @@
+#include "lab/rank/options.h"
+
+#include <catch2/catch.hpp>
+#include <sstream>
+
+using namespace dtrun::collectives;
+using namespace dtrun::collectives::bench;
+
+namespace {
+
+dtrun::Result<BenchOptions> parse(const std::string& line) {
+    std::istringstream stream(line);
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) words.push_back(word);
+    const std::vector<std::string_view> views(words.begin(), words.end());
+    return parse_options(views);
+}
+
+std::string error_of(const std::string& line) {
+    const auto options = parse(line);
+    return options ? "none" : options.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("a sweep's options are read", "[collectives][bench]") {
+    const auto options = parse(
+        "sweep --backend gloo --ops allreduce,reduce-scatter --sizes 4,1048576 --dtypes f32,bf16 "
+        "--compress none,fp8-e4m3 --iters 7 --warmup 0 --seconds 0.5 --check 0");
+    REQUIRE(options.has_value());
+    CHECK(options->command == Command::sweep);
+    CHECK(options->backend == "gloo");
+    CHECK(options->sweep.ops == std::vector{Op::allreduce, Op::reduce_scatter});
+    CHECK(options->sweep.sizes == std::vector<std::size_t>{4, 1'048'576});
+    CHECK(options->sweep.dtypes == std::vector{DType::f32, DType::bf16});
+    CHECK(options->sweep.formats == std::vector<std::optional<Format>>{std::nullopt, Format::e4m3});
+    CHECK(options->sweep.iters == 7);
+    CHECK(options->sweep.warmup == 0);
+    CHECK(options->sweep.seconds == 0.5);
+    CHECK_FALSE(options->sweep.check);
+}
+
+TEST_CASE("a training's options are read", "[collectives][bench]") {
+    const auto options = parse(
+        "train --backend mpi --algorithm fp16 --model cnn --epochs 4 --global-batch 256 --seed 9 "
+        "--data /data");
+    REQUIRE(options.has_value());
+    CHECK(options->command == Command::train);
+    CHECK(options->algorithm.format == Format::f16);
+    CHECK(options->train.model == Model::cnn);
+    CHECK(options->train.epochs == 4);
+    CHECK(options->train.global_batch == 256);
+    CHECK(options->train.seed == 9);
+    CHECK(options->data == "/data");
+    CHECK(parse("")->command == Command::help);
+    CHECK(parse("facts --backends gloo,mpi")->backends.size() == 2);
+}
+
+TEST_CASE("wrong options are quoted", "[collectives][bench]") {
+    CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep or train");
+    CHECK(error_of("sweep --iters") == "--iters: what?");
+    CHECK(error_of("sweep --iters 0") == "--iters \"0\": a number from 1 to 1000000 is wanted");
+    CHECK(error_of("sweep --sizes 4,x") == "--sizes: \"x\" is no number of bytes");
+    CHECK(error_of("sweep --seconds nan") ==
+          "--seconds \"nan\": a number from 0 to 86400 is wanted");
+    CHECK(error_of("sweep --epochs 3") == "sweep has no option --epochs");
+    CHECK(error_of("train --ops allreduce") == "train has no option --ops");
+    CHECK(error_of("train --model big") == "no model \"big\": mlp or cnn");
+    CHECK(error_of("sweep --ops sum").starts_with("--ops: no operation \"sum\": allreduce, "));
+    CHECK(error_of("sweep --dtypes f8").starts_with("--dtypes: no type \"f8\": f32, f64, "));
+    CHECK(error_of("sweep --compress zip") != "none");
+    CHECK(error_of("train --algorithm fast").starts_with("no algorithm \"fast\": serial, "));
+}
+
+TEST_CASE("8 bits have error feedback unless they are unscaled", "[collectives][bench]") {
+    const auto feedback = [](std::string_view name) { return parse_algorithm(name)->feedback; };
+    CHECK(parse_algorithm("serial")->serial);
+    CHECK_FALSE(parse_algorithm("parallel")->format.has_value());
+    for (const char* name : {"int8", "fp8-e4m3", "fp8-e5m2", "fp16-ef", "fp8-e4m3-unscaled-ef"})
+        CHECK(feedback(name));
+    for (const char* name : {"fp16", "bf16", "fp8-e4m3-unscaled", "int8-noef", "parallel"})
+        CHECK_FALSE(feedback(name));
+    const auto algorithm = parse_algorithm("int8-noef-stochastic");
+    CHECK(algorithm->stochastic);
+    CHECK_FALSE(algorithm->feedback);
+    CHECK(algorithm->format == Format::int8);
+    CHECK(algorithm->name == "int8-noef-stochastic");
+    CHECK(parse_algorithm("int8-stochastic-ef")->feedback);
+}

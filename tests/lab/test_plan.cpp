@@ -1,0 +1,220 @@
+#include "base/strings.h"
+#include "lab/plan/plan.h"
+#include "tests/launcher/cli_support.h"
+
+#include <fmt/ranges.h>
+#include <catch2/catch.hpp>
+
+using namespace dtrun;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+CommandLine bench_of(std::string_view typed) {
+    auto command = parse_typed(typed);
+    INFO((command ? "no error" : command.error().message));
+    REQUIRE(command.has_value());
+    REQUIRE(command->kind == CommandLine::Kind::bench);
+    return *command;
+}
+
+std::string sizes_of(std::string_view text) {
+    const auto sizes = parse_sizes(text);
+    return sizes ? fmt::format("{}", fmt::join(*sizes, " ")) : sizes.error().message;
+}
+
+BenchPlaces places_of(std::initializer_list<int> slots, bool any_slots = false) {
+    BenchPlaces places;
+    int number = 1;
+    for (const int count : slots) {
+        Host& host = places.hosts.emplace_back();
+        host.name = fmt::format("s{}", number++);
+        host.slots = count;
+        places.slots_default_max = std::max(places.slots_default_max, count);
+    }
+    places.any_slots = any_slots;
+    return places;
+}
+
+/// "sweep mpi 2x4" of every step, or the error.
+std::string plan_of(std::string_view typed, const BenchPlaces& places,
+                    const std::vector<std::string>& backends = {"mpi"},
+                    bool oversubscribe = false) {
+    const auto steps = plan_bench(bench_of(typed).bench, places, backends, oversubscribe);
+    if (!steps) return steps.error().message;
+    std::string text;
+    for (const BenchStep& step : *steps)
+        text +=
+            fmt::format("{}{} {} {}x{}", text.empty() ? "" : ", ", step.words.front(),
+                        step.algorithm.empty() ? step.backend : step.backend + " " + step.algorithm,
+                        step.hosts, step.slots);
+    return text;
+}
+
+/// The value that a flag has in a step.
+std::string value_of(const BenchStep& step, std::string_view flag) {
+    const auto at = std::ranges::find(step.words, flag);
+    return at == step.words.end() ? "" : *(at + 1);
+}
+
+}  // namespace
+
+TEST_CASE("sizes are numbers, ranges with factors, and lists of both", "[launcher][bench]") {
+    CHECK(sizes_of("4..1K:x4") == "4 16 64 256 1024");
+    CHECK(sizes_of("4..1000:x4") == "4 16 64 256 1000");
+    CHECK(sizes_of("1K..4K") == "1024 2048 4096");
+    CHECK(sizes_of("64M, 4,1k,4") == "4 1024 67108864");
+    CHECK(sizes_of("1G..1G:x2") == "1073741824");
+    CHECK(sizes_of("4K..1K") == "'4K..1K' runs backwards");
+    CHECK(sizes_of("0") == "'0' is not a number of bytes such as 4, 64K or 16M");
+    CHECK(sizes_of("K") == "'K' is not a number of bytes such as 4, 64K or 16M");
+    CHECK(sizes_of("4..") == "'' is not a number of bytes such as 4, 64K or 16M");
+    CHECK(sizes_of("99999999999G") ==
+          "'99999999999G' is not a number of bytes such as 4, 64K or 16M");
+    CHECK_THAT(sizes_of("4..1K:4"), Contains("grows by a factor from 2 to 1024"));
+    CHECK_THAT(sizes_of("4..1K:x1"), Contains("grows by a factor from 2 to 1024"));
+    CHECK(short_bytes(4) == "4");
+    CHECK(short_bytes(1'536) == "1.5K");
+    CHECK(short_bytes(64.0 * (1 << 20)) == "64M");
+}
+
+TEST_CASE("dtrun bench without options measures the usual things", "[launcher][bench]") {
+    const BenchCommand bench = bench_of("bench").bench;
+    CHECK(bench.backends.empty());
+    CHECK(bench.ops == std::vector<std::string>{"allreduce"});
+    CHECK(bench.sizes.empty());
+    CHECK_FALSE((bench.train || bench.explain || bench.compare));
+    CHECK((bench.check && bench.sweep));
+    CHECK(plan_of("bench", places_of({4}, true), {"mpi", "gloo"}) ==
+          "sweep mpi 1x2, sweep gloo 1x2, sweep mpi 1x4, sweep gloo 1x4");
+    CHECK(plan_of("bench", places_of({1}, true)) == "sweep mpi 1x1");
+    CHECK(plan_of("bench", places_of({1}, true), {}).empty());
+}
+
+TEST_CASE("rows share a minute unless the user gives them a time", "[launcher][bench]") {
+    const auto seconds_of = [](std::string_view typed, const BenchPlaces& places) {
+        return value_of(plan_bench(bench_of(typed).bench, places, {"mpi"}, false)->front(),
+                        "--seconds");
+    };
+    CHECK(seconds_of("bench --sizes 1K", places_of({2}, true)) == "1");
+    CHECK(seconds_of("bench --sizes 1..1G", places_of({2, 2, 2, 2})) == "0.258");
+    CHECK(seconds_of("bench --seconds 2.5", places_of({2})) == "2.5");
+    CHECK(seconds_of("bench --iters 20", places_of({2})).empty());
+    CHECK(seconds_of("bench --iters 20 --seconds 3", places_of({2})) == "3");
+}
+
+TEST_CASE("every number of hosts is combined with every number of slots", "[launcher][bench]") {
+    const BenchPlaces four = places_of({4, 4, 4, 4});
+    CHECK(plan_of("bench --hosts 1,4 --slots 2", four) == "sweep mpi 1x2, sweep mpi 4x2");
+    CHECK(plan_of("bench --hosts 2", places_of({4, 3})) == "sweep mpi 2x1, sweep mpi 2x2");
+    CHECK(plan_of("bench --slots 1", places_of({4, 4, 4})) == "sweep mpi 2x1, sweep mpi 3x1");
+    CHECK(plan_of("bench --hosts 5", four) ==
+          "--hosts 5: there are 4; name more with -H or --hostfile");
+    CHECK(plan_of("bench --slots 8", four) ==
+          "--slots 8: s1 has 4; give it more, as in -H s1:8, or --oversubscribe");
+    CHECK(plan_of("bench --hosts 1 --slots 8", four, {"mpi"}, true) == "sweep mpi 1x8");
+    CHECK(plan_of("bench --hosts 2 --slots 8", places_of({1, 1}, true)) == "sweep mpi 2x8");
+}
+
+TEST_CASE("training is run alone once, and then in every shape", "[launcher][bench]") {
+    CHECK(
+        plan_of("bench --train --no-sweep --compress none,int8", places_of({2}), {"mpi", "gloo"}) ==
+        "train mpi serial 1x1, train mpi parallel 1x2, train gloo parallel 1x2, "
+        "train mpi int8 1x2, train gloo int8 1x2");
+    CHECK(plan_of("bench --train --no-sweep --compress int8", places_of({2})) ==
+          "train mpi serial 1x1, train mpi parallel 1x2, train mpi int8 1x2");
+    CHECK(plan_of("bench --train --no-sweep --algorithms serial,fp8-e4m3-noef", places_of({2})) ==
+          "train mpi serial 1x1, train mpi fp8-e4m3-noef 1x2");
+    const auto steps = plan_bench(
+        bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64 "
+                 "--loss-scale 0.0625")
+            .bench,
+        places_of({2}), {"mpi"}, false);
+    REQUIRE(steps.has_value());
+    CHECK(fmt::format("{}", fmt::join(steps->back().words, " ")) ==
+          "train --backend mpi --algorithm int8 --model cnn --epochs 7 --global-batch 64 --seed 1 "
+          "--loss-scale 0.0625 --data /d");
+}
+
+TEST_CASE("each run is a dtrun torchrun with the user's flags", "[launcher][bench]") {
+    const CommandLine command = bench_of(
+        "bench -H s1:4,s2:4 -x A=b --ssh-port 2222 --encrypt --mpi pmix --include s1 --verbose "
+        "--network-interface=eth1");
+    CHECK(command.options.hosts == "s1:4,s2:4");
+    BenchStep step;
+    step.hosts = 1;
+    step.slots = 4;
+    step.words = {"sweep", "--backend", "mpi"};
+    const auto words = launch_words(step, command.bench, "", "/x/rank");
+    CHECK(fmt::format("{}", fmt::join(words, " ")) ==
+          "torchrun --no-python --nnodes 1 --nproc-per-node 4 --grace 5 -H s1:4,s2:4 -x A=b "
+          "--ssh-port 2222 --encrypt --mpi=pmix --include s1 --verbose --network-interfaces eth1 "
+          "--tag none --only-ranks 0 --stdin none -- /x/rank sweep --backend mpi");
+    const auto run = parse_command_line(words, {});
+    REQUIRE(run.has_value());
+    CHECK(run->options.shape.number == 4);
+    CHECK(run->options.ssh_port == 2222);
+    CHECK(run->options.program.front() == "/x/rank");
+
+    const CommandLine from_file = bench_of("bench --hostfile h");
+    CHECK(from_file.bench.launch.empty());
+    const auto with_file = launch_words(step, from_file.bench, "/dev/fd/7", "r");
+    CHECK_THAT(fmt::format("{}", fmt::join(with_file, " ")), Contains("--hostfile /dev/fd/7 "));
+}
+
+TEST_CASE("dtrun bench says what would be right", "[launcher][bench][cli]") {
+    const auto [typed, expected] = GENERATE(table<std::string, std::string>({
+        {"bench --hosts s1:4", "--hosts: 's1:4' is not a whole number from 1 to"},
+        {"bench --ops allredcue", "--ops: 'allredcue' is not one of allreduce, "},
+        {"bench --dtypes f8", "--dtypes: 'f8' is not one of f32, "},
+        {"bench --compare a b --csv c", "--compare writes no file but that of --html; leave out"},
+        {"bench --compress int4", "--compress: 'int4' is not one of none, "},
+        {"bench --algorithms adam", "--algorithms: 'adam' is neither serial, parallel nor one of"},
+        {"bench --backends mpi,,gloo", "--backends: a name is missing in 'mpi,,gloo'"},
+        {"bench --backends ../x", "--backends: '../x' is not the name of a backend"},
+        {"bench --sizes big", "--sizes: 'big' is not a number of bytes"},
+        {"bench --model gpt", "--model: 'gpt' is neither mlp nor cnn"},
+        {"bench --loss-scale 0", "--loss-scale: '0' is not a number from 0.000001 to 1000000"},
+        {"bench --loss-scale 1/8", "--loss-scale: '1/8' is not a number from 0.000001"},
+        {"bench --slots 0", "--slots: '0' is not a whole number from 1 to 65536"},
+        {"bench -H a --hostfile b", "-H and --hostfile exclude each other"},
+        {"bench --include a --exclude b", "--include and --exclude exclude each other"},
+        {"bench --mpi mpirun", "--mpi mpirun: dtrun bench starts the ranks itself"},
+        {"bench --no-sweep", "--no-sweep without --train leaves nothing to do"},
+        {"bench --data d", "--data is for training; add --train"},
+        {"bench a.json", "'a.json' is no option; usage: dtrun bench [options]"},
+        {"bench --compare a.json", "--compare takes two files that --json has written"},
+        {"bench --compare a b c", "--compare takes two files that --json has written"},
+        {"bench --backendz mpi", "unknown option --backendz; did you mean --backends?"},
+        {"bench --ssh-port 0", "--ssh-port: '0' is not a whole number from 1 to 65535"},
+    }));
+    CAPTURE(typed);
+    CHECK_THAT(error_of(typed), StartsWith(expected));
+}
+
+TEST_CASE("two reports to compare may stand before or behind options", "[launcher][bench][cli]") {
+    for (const char* const typed : {"bench --compare a b --html h", "bench a --html h b --compare",
+                                    "bench --html h a --compare b"}) {
+        CAPTURE(typed);
+        const BenchCommand bench = bench_of(typed).bench;
+        CHECK(bench.compare);
+        CHECK(bench.files == std::vector<std::string>{"a", "b"});
+        CHECK(bench.html == "h");
+    }
+}
+
+TEST_CASE("the help of dtrun bench fits 80 columns, and the manual has it",
+          "[launcher][bench][cli]") {
+    const auto help = parse_typed("help bench");
+    REQUIRE(help.has_value());
+    CHECK(help->text == parse_typed("bench --help")->text);
+    for (const std::string_view line : split(help->text, '\n')) {
+        CAPTURE(line);
+        CHECK(line.size() <= 80);
+    }
+    for (const std::string& name : bench_ops()) CHECK_THAT(help->text, Contains(name));
+    CHECK_THAT(parse_typed("help man")->text, Contains(".SH MEASURING: DTRUN BENCH"));
+    CHECK_THAT(parse_typed("--help")->text, Contains("dtrun bench "));
+}

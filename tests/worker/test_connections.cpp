@@ -1,0 +1,241 @@
+#include "rendezvous/client.h"
+#include "rendezvous/request.h"
+#include "tests/support/loop.h"
+#include "worker/agent/connections.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::seconds kPatience{5};
+
+/// An agent's ports with a head at the other end of a TCP connection, and ranks that connect.
+class Agent {
+public:
+    explicit Agent(asio::io_context& io) : io_(io), sockets_(socket_pair(io)) {
+        to_head_ = std::make_unique<Link>(Connection{std::move(sockets_.first), std::nullopt});
+        head_ = std::make_unique<Link>(Connection{std::move(sockets_.second), std::nullopt});
+        ports_ = std::make_unique<Ports>(
+            io.get_executor(), *to_head_, [](const Hello& hello) { return greet(hello); }, [] {});
+        name_ = ports_->open_for_ranks().value();
+        tasks_ = std::make_unique<TaskGroup>(io.get_executor());
+        tasks_->spawn(to_head_->run_writer());
+        tasks_->spawn(head_->run_writer());
+        tasks_->spawn(serve_head());
+        ports_->relay().begin(1, 2);
+    }
+    ~Agent() {
+        ports_->stop();
+        to_head_->close();
+        head_->close();
+        for (auto& link : ranks_) link->close();
+        for (auto& link : agents_) link->close();
+        tasks_->stop();
+        io_.restart();
+        io_.run_for(std::chrono::seconds(1));
+    }
+
+    static Result<Welcome> greet(const Hello& hello) {
+        if (hello.rank != kNoRank && hello.rank > 1)
+            return fail(Errc::denied, "rank {} is not on this host", hello.rank);
+        Welcome welcome;
+        welcome.rank = hello.rank;
+        welcome.world_size = 2;
+        return welcome;
+    }
+
+    Link& connect() {
+        Unix::socket socket(io_);
+        socket.connect(Unix::endpoint(std::string(1, '\0') + name_.substr(1)));
+        ranks_.push_back(std::make_unique<Link>(std::move(socket)));
+        tasks_->spawn(ranks_.back()->run_writer());
+        return *ranks_.back();
+    }
+    Link& connect_rank(std::uint32_t rank) {
+        Link& link = connect();
+        Hello hello;
+        hello.rank = rank;
+        link.send(encode(hello));
+        CHECK(next(link).first == FrameType::welcome);
+        return link;
+    }
+
+    /// Agents that connect through this one, by host; they say only that they join.
+    void connect_agents(std::initializer_list<std::uint32_t> hosts) {
+        const Credentials credentials{random_job_id(), Secret::random()};
+        const std::uint16_t port = ports_->open_for_agents(credentials, {"127.0.0.1"}).value();
+        for (const std::uint32_t host : hosts) {
+            auto connection = run_to_end(
+                io_, connect_to_server({"127.0.0.1"}, port, credentials, after(kPatience)));
+            REQUIRE(connection.has_value());
+            agents_.push_back(std::make_unique<Link>(std::move(*connection)));
+            Join join;
+            join.host = host;
+            agents_.back()->send(encode(join));
+            CHECK(next_of(FrameType::relayed).first == FrameType::relayed);
+        }
+    }
+    Link& agent_below(std::size_t index) { return *agents_.at(index); }
+    /// Has heartbeats sent, and silent agents given up, until the end.
+    void beat(Pulse& pulse) {
+        tasks_->spawn(pulse.run([this, &pulse] { ports_->beat(pulse); }));
+    }
+
+    /// The next frame of a type that comes to the head.
+    std::pair<FrameType, std::string> next_of(FrameType type) {
+        for (;;) {
+            auto frame = next(head());
+            if (frame.first == type || frame.first == FrameType{}) return frame;
+        }
+    }
+    /// The next frame that comes over a link; type 0 if it ended.
+    std::pair<FrameType, std::string> next(Link& link) {
+        for (;;) {
+            const auto frame = link.next();
+            REQUIRE(frame.has_value());
+            if (*frame) return {(*frame)->type, std::string((*frame)->payload)};
+            if (!run_to_end(io_, link.receive())) return {};
+        }
+    }
+    Link& head() { return *head_; }
+
+private:
+    asio::awaitable<void> serve_head() {
+        for (;;) {
+            const auto received = co_await to_head_->receive();
+            if (!received) co_return;
+            for (;;) {
+                const auto frame = to_head_->next();
+                if (!frame || !*frame) break;
+                CHECK(ports_->from_head(**frame));
+            }
+        }
+    }
+
+    asio::io_context& io_;
+    std::pair<tcp::socket, tcp::socket> sockets_;
+    std::unique_ptr<Link> to_head_, head_;
+    std::unique_ptr<Ports> ports_;
+    std::vector<std::unique_ptr<Link>> ranks_, agents_;
+    std::unique_ptr<TaskGroup> tasks_;
+    std::string name_;
+};
+
+}  // namespace
+
+TEST_CASE("a rank that says hello is welcomed, one from elsewhere is refused with the reason",
+          "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    agent.connect_rank(1);
+    agent.connect_rank(kNoRank);
+    Link& stranger = agent.connect();
+    Hello hello;
+    hello.rank = 9;
+    stranger.send(encode(hello));
+    const auto [type, payload] = agent.next(stranger);
+    CHECK(type == FrameType::refuse);
+    CHECK(decode<Refuse>(payload)->reason == "rank 9 is not on this host");
+    CHECK(agent.next(stranger).first == FrameType{});
+}
+
+TEST_CASE("a process that speaks no or another protocol is cut off", "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& wrong_order = agent.connect();
+    wrong_order.send(encode(Gone{1}));
+    CHECK(agent.next(wrong_order).first == FrameType{});
+    Link& garbage = agent.connect();
+    garbage.send(Bytes(64, '\xff'));
+    CHECK(agent.next(garbage).first == FrameType{});
+    Link& older = agent.connect();
+    Hello hello;
+    hello.protocol = 1;
+    older.send(encode(hello));
+    CHECK(decode<Refuse>(agent.next(older).second)->reason ==
+          fmt::format("it speaks protocol 1, this is {}", kProtocolVersion));
+}
+
+TEST_CASE("a rank that has finalized its worker and lives on fails the fences of the others",
+          "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& waits = agent.connect_rank(0);
+    Link& finalizes = agent.connect_rank(1);
+    waits.send(encode(Fence{1, "f", 0, 1, {}}));
+    finalizes.close();  // its process, ours, lives on
+    const auto [type, payload] = agent.next(agent.head());
+    REQUIRE(type == FrameType::unfence);
+    CHECK(decode<Unfence>(payload)->name.empty());
+    CHECK(decode<Unfence>(payload)->why == "rank 1 has finalized its worker");
+}
+
+TEST_CASE("a rank that connects again after it has closed its connection fails nothing",
+          "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& waits = agent.connect_rank(0);
+    agent.connect_rank(1).close();
+    Link& again = agent.connect_rank(1);
+    waits.send(encode(Fence{1, "f", 0, 1, {}}));
+    io.restart();
+    io.run_for(std::chrono::milliseconds(1'500));  // longer than it is waited for
+    again.send(encode(Fence{1, "f", 0, 1, {}}));
+    CHECK(agent.next(agent.head()).first == FrameType::fence);
+}
+
+TEST_CASE("requests of many ranks go up one connection, and each reply to who asked", "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& one = agent.connect_rank(0);
+    Link& two = agent.connect_rank(1);
+    one.send(encode_request({11, 1, 0, Op::get}, "\x90"));
+    two.send(encode_request({22, 1, 0, Op::get}, "\x90"));
+    for (int i = 0; i < 2; ++i) {
+        const auto [type, payload] = agent.next(agent.head());
+        REQUIRE(type == FrameType::request);
+        const auto request = decode_request(payload);
+        agent.head().send(encode_reply({request->header.client, 1, Status::ok}, "\x90"));
+    }
+    for (Link* link : {&one, &two}) {
+        const auto [type, payload] = agent.next(*link);
+        REQUIRE(type == FrameType::reply);
+        CHECK(decode_reply(payload)->header.client == (link == &one ? 11u : 22u));
+    }
+    one.close();
+    const auto [type, payload] = agent.next(agent.head());
+    CHECK(type == FrameType::gone);
+    CHECK(decode<Gone>(payload)->client == 11);
+}
+
+TEST_CASE("a fence of a host's ranks goes up as one frame", "[ports]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& one = agent.connect_rank(0);
+    Link& two = agent.connect_rank(1);
+    one.send(encode(Fence{1, "f", 0, 1, {{0, "a"}}}));
+    two.send(encode(Fence{1, "f", 0, 1, {{1, "b"}}}));
+    const auto [type, payload] = agent.next(agent.head());
+    REQUIRE(type == FrameType::fence);
+    const auto sum = decode<Fence>(payload);
+    CHECK(sum->ranks == 2);
+    CHECK(sum->entries.size() == 2);
+    agent.head().send(encode(Fenced{1, "f", 0, true, "", sum->entries}));
+    for (Link* link : {&one, &two}) CHECK(agent.next(*link).first == FrameType::fenced);
+}
+
+TEST_CASE("an agent that has said that it is busy is given up later than others", "[ports]") {
+    asio::io_context io;
+    Pulse pulse(io.get_executor(), std::chrono::milliseconds(200));
+    Agent agent(io);
+    agent.connect_agents({1, 2});
+    Heartbeat busy;
+    busy.busy = true;
+    agent.agent_below(0).send(encode(busy));
+    agent.beat(pulse);
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 2);
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 1);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,293 @@
+#include "worker/agent/connections.h"
+
+#include "base/loop/accept.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "rendezvous/relayed.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+/// For the process that a rank's next connection comes from, or for this one to end.
+constexpr std::chrono::seconds kFinalizeGrace{1};
+
+/// The process at the other end.
+pid_t peer_pid(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return peer.pid;
+}
+
+/// A descriptor that becomes readable when the process ends; empty if it has.
+Fd open_process(pid_t pid) {
+    return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+bool has_ended(const Fd& process) {
+    pollfd watched{process.get(), POLLIN, 0};
+    return ::poll(&watched, 1, 0) > 0;
+}
+
+}  // namespace
+
+Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
+             std::function<void()> agents_gone)
+    : executor_(executor),
+      head_(head),
+      greet_(std::move(greet)),
+      agents_gone_(std::move(agents_gone)),
+      relay_(*this),
+      rank_acceptor_(executor),
+      tasks_(executor),
+      watches_(executor) {}
+
+Result<std::string> Ports::open_for_ranks() {
+    // An abstract name is gone with us, whatever happens; who may connect is checked by user.
+    std::array<std::uint8_t, 12> random{};
+    random_bytes(random);
+    const std::string name = "dtrun-" + hex(random);
+    boost::system::error_code error;
+    rank_acceptor_.open(Unix(), error);
+    if (!error) close_on_exec(rank_acceptor_.native_handle());
+    if (!error) rank_acceptor_.bind(Unix::endpoint(std::string(1, '\0') + name), error);
+    if (!error) rank_acceptor_.listen(SOMAXCONN, error);
+    if (error) return fail(Errc::internal, "socket for ranks: {}", error.message());
+    tasks_.spawn(accept_ranks());
+    return "@" + name;
+}
+
+std::function<void(FrameType, std::string_view)> Ports::open_for_agent(
+    PortKind kind, std::function<Result<void>(const FrameView&)> take) {
+    const PortId port = ++last_port_;
+    own_ports_[port] = std::move(take);
+    relay_.add_port(port, kind, kNoRank);
+    return [this, port](FrameType type, std::string_view payload) {
+        const auto passed_up = relay_.from_port(port, {type, payload}, {});
+        if (!passed_up) log::warn("our own request: {}", passed_up.error().message);
+    };
+}
+
+Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials,
+                                             const std::vector<std::string>& addresses) {
+    const auto secret_of = [credentials](const JobId& job) {
+        return job == credentials.job ? std::optional(credentials.secret) : std::nullopt;
+    };
+    const auto admit = [this](const JobId&, Connection connection) {
+        auto port = std::make_unique<Port>(std::move(connection), ++last_port_);
+        port->is_agent = true;
+        start(std::move(port));
+    };
+    ServerOptions options;
+    options.encrypt = credentials.encrypt;
+    agent_server_ = std::make_unique<Server>(executor_, secret_of, admit, options);
+    if (!addresses.empty()) return agent_server_->listen(addresses, 0);
+    auto port = agent_server_->listen({"::"}, 0);
+    if (!port) port = agent_server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
+    return port;
+}
+
+asio::awaitable<void> Ports::accept_ranks() {
+    AcceptTrouble trouble("the socket for ranks");
+    for (;;) {
+        auto socket = co_await accept_next(rank_acceptor_, trouble);
+        if (!socket) co_return;
+        const int fd = socket->native_handle();
+        if (const auto user = foreign_user(fd)) {
+            turned_away(fmt::format("refused a process at the socket for ranks: it runs as user {}",
+                                    *user));
+            continue;
+        }
+        auto port = std::make_unique<Port>(std::move(*socket), ++last_port_);
+        port->pid = peer_pid(fd);
+        start(std::move(port));
+    }
+}
+
+/// Every user of this machine can come to the socket for ranks: not all are told of.
+void Ports::turned_away(const std::string& text) {
+    if (const auto times = turned_away_.count())
+        log::warn("{}{}", text, *times > 1 ? fmt::format(" ({} times)", *times) : "");
+}
+
+void Ports::start(std::unique_ptr<Port> port) {
+    const PortId id = port->id;
+    ports_.emplace(id, std::move(port));
+    tasks_.spawn(run_port(id));
+}
+
+asio::awaitable<void> Ports::run_port(PortId id) {
+    Port& port = *ports_.at(id);
+    TaskGroup writer(executor_);
+    writer.spawn(port.link.run_writer());
+    const std::function<Result<void>(const FrameView&)> handle = [this, &port](const FrameView& f) {
+        return on_frame(port, f);
+    };
+    const auto served = co_await port.link.serve(handle, &head_);
+    const Error why = served.error();
+    if (!port.is_agent && why.code == Errc::invalid_input)
+        turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));
+    if (why.code != Errc::cancelled) {
+        agent_lost(port, why.message);
+        co_await port.link.flush();
+    }
+    relay_.remove_port(id);
+    port.link.close();
+    co_await writer.join();
+    const auto [rank, pid] = std::pair(port.rank, port.pid);
+    ports_.erase(id);
+    if (rank != kNoRank && why.code == Errc::closed) watches_.spawn(watch_finalized(rank, pid));
+}
+
+/// A rank that has finalized its worker and lives on comes to no fence any more: those who wait for it
+/// are to know. One whose process ends may have another, and if it has none its end is told of.
+asio::awaitable<void> Ports::watch_finalized(std::uint32_t rank, pid_t pid) {
+    const Fd process = open_process(pid);
+    if (!process) co_return;
+    const std::uint64_t generation = relay_.generation();
+    asio::steady_timer grace(executor_, kFinalizeGrace);
+    const auto [error] = co_await grace.async_wait(use_tuple);
+    if (error || has_ended(process) || is_connected(rank) || generation != relay_.generation())
+        co_return;
+    relay_.fail_fences(fmt::format("rank {} has finalized its worker", rank));
+}
+
+bool Ports::is_connected(std::uint32_t rank) const {
+    return std::ranges::any_of(ports_,
+                               [rank](const auto& port) { return port.second->rank == rank; });
+}
+
+Result<void> Ports::on_frame(Port& port, const FrameView& frame) {
+    if (!std::exchange(port.greeted, true)) return first_frame(port, frame);
+    return port.is_agent ? from_agent(port, frame) : relay_.from_port(port.id, frame, {});
+}
+
+Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
+    if (port.is_agent) {
+        const auto join = decode<Join>(frame.payload);
+        if (frame.type != FrameType::join || !join)
+            return fail(Errc::invalid_input, "an agent's first frame is join");
+        if (!agents_.emplace(join->host, port.id).second)
+            return fail(Errc::invalid_input, "host {} is connected already", join->host);
+        port.host = join->host;
+        relay_.add_port(port.id, PortKind::subtree, kNoRank);
+        return from_agent(port, frame);
+    }
+    const auto hello = decode<Hello>(frame.payload);
+    if (frame.type != FrameType::hello || !hello)
+        return fail(Errc::invalid_input, "a rank's first frame is hello");
+    const auto welcome = hello->protocol == kProtocolVersion
+                             ? greet_(*hello)
+                             : fail(Errc::denied, "it speaks protocol {}, this is {}",
+                                    hello->protocol, kProtocolVersion);
+    if (!welcome) {
+        port.link.send(encode(Refuse{welcome.error().message, false}));
+        return std::unexpected(welcome.error());
+    }
+    port.rank = hello->rank;
+    relay_.add_port(port.id, PortKind::rank, hello->rank);
+    port.link.send(encode(*welcome));
+    return {};
+}
+
+Result<void> Ports::from_agent(Port& port, const FrameView& frame) {
+    if (frame.type == FrameType::heartbeat) {
+        const auto heartbeat = decode<Heartbeat>(frame.payload);
+        if (heartbeat) port.link.set_peer_busy(heartbeat->busy);
+    }
+    if (is_exchanged(frame.type)) return relay_.from_port(port.id, frame, {});
+    head_.send_soon(FrameType::relayed, encode_relayed(*port.host, frame.type, frame.payload));
+    if (frame.type == FrameType::done) {
+        forget_agent(port);
+        port.link.close();  // it waits for this
+    }
+    return {};
+}
+
+void Ports::agent_lost(Port& port, const std::string& why) {
+    if (!port.host) return;
+    head_.send(encode(RelayLost{*port.host, why}));
+    forget_agent(port);
+}
+
+void Ports::forget_agent(Port& port) {
+    agents_.erase(*port.host);
+    port.host.reset();
+    if (agents_.empty()) agents_gone_();
+}
+
+Result<void> Ports::from_head(const FrameView& frame) {
+    if (frame.type != FrameType::relayed) return relay_.from_root(frame);
+    const auto inner = decode_relayed(frame.payload);
+    if (!inner) return std::unexpected(inner.error());
+    const auto agent = agents_.find(inner->host);
+    if (agent == agents_.end()) return {};
+    to_port(agent->second, inner->frame.type, inner->frame.payload);
+    return {};
+}
+
+void Ports::say_alive(bool busy) {
+    Heartbeat heartbeat = relay_.summary();
+    heartbeat.busy = busy;
+    const Bytes up = encode(heartbeat);
+    to_root(FrameType::heartbeat, payload_of(up));
+}
+
+void Ports::beat(const Pulse& pulse) {
+    const Bytes down = encode(Heartbeat{});
+    for (const auto& [host, id] : std::map(agents_)) {
+        Port& port = *ports_.at(id);
+        to_port(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
+        const auto silence = pulse.lost(port.link);
+        if (!silence) continue;
+        agent_lost(port, describe_silence(*silence));
+        port.link.close();
+    }
+}
+
+void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
+    if (own_ports_.contains(port)) return to_own_port(port, type, payload);
+    const auto found = ports_.find(port);
+    if (found == ports_.end()) return;
+    // An agent below may get many frames in one turn of the loop, a rank seldom more than one.
+    if (found->second->is_agent)
+        found->second->link.send_soon(type, payload);
+    else
+        found->second->link.send(type, payload);
+}
+
+/// Not from within the relay, which must be done with what it does.
+void Ports::to_own_port(PortId port, FrameType type, std::string_view payload) {
+    if (type != FrameType::reply && type != FrameType::fenced) return;
+    asio::post(executor_, [this, port, type, bytes = Bytes(payload)] {
+        const auto taken = own_ports_.at(port)({type, bytes});
+        if (!taken) log::warn("answer to our own request: {}", taken.error().message);
+    });
+}
+
+void Ports::to_root(FrameType type, std::string_view payload) {
+    head_.send_soon(type, payload);
+}
+
+void Ports::stop() noexcept {
+    boost::system::error_code ignored;
+    rank_acceptor_.close(ignored);
+    if (agent_server_) agent_server_->stop();
+    for (const auto& [id, port] : ports_) port->link.close();
+    watches_.stop();
+}
+
+asio::awaitable<void> Ports::join() {
+    if (agent_server_) co_await agent_server_->join();
+    co_await tasks_.join();
+    watches_.stop();
+    co_await watches_.join();
+}
+
+}  // namespace dtrun

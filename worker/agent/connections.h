@@ -1,0 +1,105 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "base/throttle.h"
+#include "rendezvous/link.h"
+#include "rendezvous/pulse.h"
+#include "rendezvous/relay.h"
+#include "rendezvous/server.h"
+
+#include <sys/types.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// Everybody who is connected to an agent from below, the ranks of its host and the agents behind it
+/// in the tree, and the Relay between these and the head.
+///
+/// Thread: the executor's. Lifetime: `head` outlives it; the owner calls stop() and awaits join().
+class Ports final : private Outbox {
+public:
+    /// What a rank that says hello is answered; an error refuses it.
+    using Greet = std::function<Result<Welcome>(const Hello&)>;
+
+    /// \param agents_gone  called when the last agent behind this one has gone
+    Ports(asio::any_io_executor executor, Link& head, Greet greet,
+          std::function<void()> agents_gone);
+
+    /// Waits for ranks on a Unix socket.
+    /// \return the value of DTRUN_SOCKET. Errc: internal
+    Result<std::string> open_for_ranks();
+    /// A connection of the agent's own. \return what to send its frames with
+    /// \param kind  rank: as of a helper of one, for the store only; subtree: also for fences
+    /// \param take  takes what comes back: replies, and the ends of fences
+    std::function<void(FrameType, std::string_view)> open_for_agent(
+        PortKind kind, std::function<Result<void>(const FrameView&)> take);
+    /// Waits for agents of other hosts. \return the port
+    /// \param addresses  of this machine, numeric, at which; none: all that it has
+    Result<std::uint16_t> open_for_agents(const Credentials& credentials,
+                                          const std::vector<std::string>& addresses = {});
+
+    Relay& relay() { return relay_; }
+    /// A frame of the head that is_exchanged(), or is relayed. Errc: invalid_input
+    Result<void> from_head(const FrameView& frame);
+    /// A heartbeat to the head.
+    /// \param busy  we may not get a processor for seconds
+    void say_alive(bool busy);
+    /// Heartbeats to the agents behind this one; those that are silent are lost.
+    void beat(const Pulse& pulse);
+    bool has_agents() const { return !agents_.empty(); }
+
+    void stop() noexcept;
+    asio::awaitable<void> join();
+
+private:
+    struct Port {
+        Port(Unix::socket socket, PortId number) : link(std::move(socket)), id(number) {}
+        Port(Connection connection, PortId number) : link(std::move(connection)), id(number) {}
+        Link link;
+        PortId id = 0;
+        std::uint32_t rank = kNoRank;       ///< once it has been welcomed as one
+        pid_t pid = 0;                      ///< of a rank's process
+        std::optional<std::uint32_t> host;  ///< of an agent that has joined
+        bool is_agent = false;
+        bool greeted = false;  ///< its first frame has come
+    };
+
+    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_root(FrameType type, std::string_view payload) override;
+    void to_own_port(PortId port, FrameType type, std::string_view payload);
+
+    asio::awaitable<void> accept_ranks();
+    void turned_away(const std::string& text);
+    asio::awaitable<void> watch_finalized(std::uint32_t rank, pid_t pid);
+    bool is_connected(std::uint32_t rank) const;
+    void start(std::unique_ptr<Port> port);
+    asio::awaitable<void> run_port(PortId id);
+    Result<void> on_frame(Port& port, const FrameView& frame);
+    Result<void> first_frame(Port& port, const FrameView& frame);
+    Result<void> from_agent(Port& port, const FrameView& frame);
+    void agent_lost(Port& port, const std::string& why);
+    void forget_agent(Port& port);
+
+    asio::any_io_executor executor_;
+    Link& head_;
+    Greet greet_;
+    std::function<void()> agents_gone_;
+    Relay relay_;
+    Unix::acceptor rank_acceptor_;
+    std::unique_ptr<Server> agent_server_;
+    std::map<PortId, std::unique_ptr<Port>> ports_;
+    std::map<std::uint32_t, PortId> agents_;  ///< by host
+    PortId last_port_ = 0;
+    Throttle turned_away_;  ///< processes that were refused
+    std::map<PortId, std::function<Result<void>(const FrameView&)>> own_ports_;  ///< the agent's
+    TaskGroup tasks_;
+    TaskGroup watches_;  ///< of ranks that have finalized their workers
+};
+
+}  // namespace dtrun

@@ -1,0 +1,107 @@
+#include "worker/agent/foreign_stores.h"
+
+#include "base/loop/net.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+/// \param port  that it got
+Result<Fd> bind_loopback(std::uint16_t& port) {
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (!socket ||
+        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+        return fail(Errc::internal, "torch's store on loopback: {}", std::strerror(errno));
+    port = ntohs(address.sin_port);
+    return socket;
+}
+
+}  // namespace
+
+bool has_rank_0(const Assign& assign) {
+    return std::ranges::any_of(assign.ranks, [](const RankSlot& slot) { return slot.rank == 0; });
+}
+
+ForeignStores::ForeignStores(asio::any_io_executor executor, RelayedStore::Send send)
+    : executor_(executor),
+      relayed_(std::move(send)),
+      users_(relayed_),
+      torch_(executor),
+      horovod_(executor) {}
+
+Result<void> ForeignStores::open(bool torch_proxy) {
+    const auto port = horovod_.listen();
+    if (!port) return std::unexpected(port.error());
+    horovod_port_ = *port;
+    if (!torch_proxy) return {};
+    auto socket = bind_loopback(proxy_port_);
+    if (!socket) return std::unexpected(socket.error());
+    torch_listens_ = true;
+    return torch_.listen(std::move(*socket));
+}
+
+Result<void> ForeignStores::begin(const Assign& assign, TorchStore torch, Fd master) {
+    relayed_.begin(assign.generation);
+    if (auto done = begin_torch(assign, torch, std::move(master)); !done) return done;
+    horovod_.begin(relayed_, assign.world_size, assign.ranks);
+    return {};
+}
+
+/// The store of the generation before ends after the last connection that may use it.
+Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, Fd master) {
+    if (torch == TorchStore::proxy) {
+        torch_.begin(relayed_, assign.world_size, {});
+        return {};
+    }
+    if (torch == TorchStore::agent && !has_rank_0(assign))
+        users_.answer_for(
+            address_towards(assign.master_address));  // from where our ranks come to it
+    if (torch == TorchStore::rank0 || !has_rank_0(assign)) {
+        // Rank 0 may listen on that port now, or is elsewhere.
+        torch_.end();
+        local_.reset();
+        torch_listens_ = false;
+        return {};
+    }
+    if (!torch_listens_) {
+        if (!master)
+            return fail(Errc::internal, "port {}, for torch's store, is not free any more",
+                        assign.master_port);
+        if (auto done = torch_.listen(std::move(master)); !done) return done;
+        torch_listens_ = true;
+    }
+    auto store = std::make_unique<LocalStore>(executor_);
+    const auto ask = [this](const tcp::endpoint& there, const tcp::endpoint& here,
+                            DistantUsers::Told told) { users_.ask(there, here, std::move(told)); };
+    torch_.begin(*store, assign.world_size, {assign.peers, ask});
+    local_ = std::move(store);
+    return {};
+}
+
+std::vector<RankWait> ForeignStores::waits() const {
+    std::vector<RankWait> waits = torch_.waits();
+    std::ranges::move(horovod_.waits(), std::back_inserter(waits));
+    return waits;
+}
+
+void ForeignStores::stop() noexcept {
+    torch_.stop();
+    horovod_.stop();
+}
+
+asio::awaitable<void> ForeignStores::join() {
+    co_await torch_.join();
+    co_await horovod_.join();
+}
+
+}  // namespace dtrun

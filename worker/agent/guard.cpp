@@ -1,0 +1,70 @@
+#include "worker/agent/guard.h"
+
+#include "worker/ranks/left_behind.h"
+#include "worker/ranks/process_tree.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::seconds kKillLimit{4};
+
+volatile sig_atomic_t agent_pid = 0;
+
+void pass_on(int signal) {
+    for (std::size_t i = 0; i < kGuardSignals.size(); ++i)
+        if (kGuardSignals[i] == signal) ::kill(static_cast<pid_t>(agent_pid), passed_on(i));
+}
+
+/// The agent alone holds the lifeline: with ours open, nobody would see it end.
+void close_standard_streams() {
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd <= 2; ++fd) ::dup2(null, fd);
+    if (null > 2) ::close(null);
+}
+
+[[noreturn]] void be_guard(pid_t agent) {
+    agent_pid = agent;
+    ::prctl(PR_SET_NAME, "dtrun-guard");
+    for (const int signal : kGuardSignals) ::signal(signal, pass_on);
+    close_standard_streams();
+    for (;;) {
+        int status = 0;
+        const pid_t pid = ::waitpid(-1, &status, 0);
+        if (pid < 0 && errno == EINTR) continue;
+        if (pid == agent || pid < 0) {
+            end_descendants(kKillLimit);
+            left_behind().clean();
+            ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+        }
+    }
+}
+
+}  // namespace
+
+void start_guard() {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    left_behind();  // before the fork: it is to be shared
+    const pid_t guard = ::getpid();
+    const pid_t agent = ::fork();
+    if (agent < 0) {
+        std::perror("dtrun-agent: fork");
+        std::exit(1);
+    }
+    if (agent > 0) be_guard(agent);
+    ::setsid();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != guard) ::_exit(1);
+}
+
+}  // namespace dtrun

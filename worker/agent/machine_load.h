@@ -1,0 +1,31 @@
+#pragma once
+
+#include "base/loop/deadline.h"
+
+#include <optional>
+#include <string_view>
+
+namespace dtrun {
+
+/// Whether this machine has so much to do that our own heartbeats may come late by seconds: they then
+/// say so in advance, and a late one is taken for a lost host only after several timeouts.
+///
+/// High is a load of more than four runnable threads for each processor, as when ranks that outnumber
+/// the processors start, or a sample that was itself late by a second. It counts for two seconds: the
+/// number goes up and down from moment to moment.
+class MachineLoad {
+public:
+    /// To be called at every heartbeat.
+    void sample(Deadline now);
+    bool is_high(Deadline now) const { return now < high_until_; }
+
+private:
+    std::optional<Deadline> last_sample_;
+    Deadline high_until_{};
+};
+
+/// Threads of the machine that run or want to.
+/// \param loadavg  the content of /proc/loadavg; 0 if it is none
+long runnable_threads(std::string_view loadavg);
+
+}  // namespace dtrun

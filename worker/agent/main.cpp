@@ -1,0 +1,65 @@
+#include "base/build_id.h"
+#include "base/log.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/guard.h"
+#include "worker/ranks/left_behind.h"
+#include "worker/ranks/process_tree.h"
+
+#include <unistd.h>
+#include <csignal>
+#include <cstdio>
+#include <string_view>
+
+namespace {
+
+constexpr const char* kUsage =
+    "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
+    "to do; --node NAME tells it that Slurm starts it. By hand it is good for two things:\n"
+    "  dtrun-agent --build-id     print which build this is\n"
+    "  dtrun-agent --sweep JOB    end what a job of this id has left on this host\n";
+
+int sweep(const std::string& job) {
+    int killed = 0;
+    // A process may fork between the look and the kill; the second look finds its child.
+    for (int round = 0; round < 10; ++round) {
+        const auto left = dtrun::processes_of_job(job);
+        if (left.empty()) break;
+        for (const pid_t pid : left) killed += ::kill(pid, SIGKILL) == 0;
+    }
+    dtrun::clean_directories(job);
+    std::printf("%d\n", killed);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string_view option = argc > 1 ? argv[1] : "";
+    if (option == "--build-id") {
+        std::puts(dtrun::elf_build_id("/proc/self/exe").value_or("none").c_str());
+        return 0;
+    }
+    if (option == "--sweep" && argc == 3) return sweep(argv[2]);
+    const bool of_scheduler = option == "--node" && argc == 3;
+    if (argc > 1 && !of_scheduler) {
+        std::fputs(kUsage, option == "--help" ? stdout : stderr);
+        return option == "--help" ? 0 : 2;
+    }
+    ::signal(SIGPIPE, SIG_IGN);
+    dtrun::start_guard();
+    dtrun::log::init("dtrun-agent", dtrun::log::Level::normal);
+    dtrun::asio::io_context io(1);
+    int status = 1;
+    {
+        dtrun::Agent agent(io, environ, of_scheduler ? argv[2] : "");
+        dtrun::asio::co_spawn(io, agent.run(), [&](std::exception_ptr error, int code) {
+            if (error) std::rethrow_exception(error);
+            status = code;
+            io.stop();
+        });
+        io.run();
+    }
+    // Handlers that are still queued belong to objects that are gone now: leave without them.
+    std::fflush(nullptr);
+    ::_exit(status);
+}

@@ -1,0 +1,106 @@
+#include "worker/agent/preflight.h"
+
+#include "base/loop/net.h"
+#include "base/strings.h"
+#include "worker/ranks/rank_process.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Says why ranks cannot run in `directory`; empty when they can.
+std::string directory_problem(const std::string& directory) {
+    struct stat info {};
+    if (::stat(directory.c_str(), &info) != 0) return strerror(errno);
+    if (!S_ISDIR(info.st_mode)) return "not a directory";
+    if (::access(directory.c_str(), X_OK) != 0) return strerror(errno);
+    return {};
+}
+
+/// Of the scheduler's own step, in which the agent is the task and the rank is not; what it says of this
+/// host and its devices is the rank's too.
+bool is_step_variable(std::string_view name) {
+    for (const std::string_view here :
+         {"SLURM_TOPOLOGY_ADDR", "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS",
+          "SLURM_STEP_GPUS", "SLURM_TMPDIR"})
+        if (name.starts_with(here)) return false;
+    for (const std::string_view step : {"SLURM_", "SRUN_", "PMI_", "PMI2_", "PMIX_"})
+        if (name.starts_with(step)) return true;
+    return false;
+}
+
+Environment merge_environment(const Bootstrap& bootstrap, char** host_env) {
+    Environment env;
+    for (char** entry = host_env; *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const std::size_t equals = text.find('=');
+        if (equals == std::string_view::npos || equals == 0) continue;
+        const std::string_view name = text.substr(0, equals);
+        if (!bootstrap.nodes.empty() && is_step_variable(name)) continue;
+        env[std::string(name)] = text.substr(equals + 1);
+    }
+    // Of the shell that started us, not of the rank.
+    for (const char* name : {"_", "OLDPWD", "SHLVL"}) env.erase(name);
+    for (const auto& [name, value] : bootstrap.env) env[name] = value;
+    env.try_emplace("PATH", kDefaultPath);
+    return env;
+}
+
+std::string home_of(const Environment& env) {
+    const auto home = env.find("HOME");
+    return home != env.end() && directory_problem(home->second).empty() ? home->second : "/";
+}
+
+void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
+    if (bootstrap.interfaces.empty()) return;
+    std::vector<std::string> names;
+    for (const InterfaceAddress& address : interface_addresses())
+        if (std::ranges::find(names, address.interface) == names.end())
+            names.push_back(address.interface);
+    for (const std::string& wanted : bootstrap.interfaces) {
+        if (std::ranges::find(names, wanted) == names.end()) continue;
+        found.interface = wanted;
+        return;
+    }
+    found.problem = HostProblem::other;
+    found.problem_text = fmt::format("no network interface {} (--network-interfaces); it has {}",
+                                     join_names(bootstrap.interfaces), join_names(names));
+}
+
+}  // namespace
+
+Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
+    Preflight found;
+    found.env = merge_environment(bootstrap, host_env);
+    found.directory = bootstrap.directory.empty() ? home_of(found.env) : bootstrap.directory;
+    const std::string wrong = directory_problem(found.directory);
+    if (!wrong.empty() && bootstrap.directory_required) {
+        found.problem = HostProblem::directory_missing;
+        found.problem_text = fmt::format("{}: {} (--wdir)", found.directory, wrong);
+        return found;
+    }
+    if (!wrong.empty()) found.directory = home_of(found.env);
+    found.env["PWD"] = found.directory;
+
+    choose_interface(bootstrap, found);
+    if (found.problem != HostProblem::none) return found;
+    if (bootstrap.argv.empty()) return found;
+    auto program = find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
+    if (program) {
+        found.program = std::move(*program);
+        return found;
+    }
+    found.problem = program.error().code == Errc::denied ? HostProblem::not_executable
+                                                         : HostProblem::program_missing;
+    found.problem_text = program.error().message;
+    return found;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "contracts/variables.h"
+#include "rendezvous/messages.h"
+
+#include <cstdint>
+#include <string>
+
+namespace dtrun {
+
+/// What was found out about this host before any rank is started.
+struct Preflight {
+    Environment env;      ///< of every rank, less what differs between ranks
+    std::string program;  ///< path to execute
+    std::string directory;
+    std::string interface;  ///< the first of the user's that this host has; empty: none given
+    HostProblem problem = HostProblem::none;
+    std::string problem_text;
+};
+
+/// Merges environments, chooses the working directory and finds the program.
+/// \param host_env  this host's own environment, "NAME=value"
+Preflight check_host(const Bootstrap& bootstrap, char** host_env);
+
+}  // namespace dtrun

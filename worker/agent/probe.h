@@ -1,0 +1,11 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "rendezvous/messages.h"
+
+namespace dtrun {
+
+/// Tries to connect to each of the probe's addresses, all side by side.
+asio::awaitable<Reached> try_addresses(Probe probe);
+
+}  // namespace dtrun

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/fd.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace dtrun {
+
+/// Free TCP ports in a row, bound so that they stay free until their users come. They lie outside
+/// the range from which the kernel picks ports for outgoing connections, so that they stay free a
+/// moment longer than that.
+class ReservedPorts {
+public:
+    ReservedPorts();
+    /// None if `count` is 0, or no such row was found.
+    explicit ReservedPorts(std::uint32_t count);
+    ReservedPorts(ReservedPorts&&) noexcept;
+    ReservedPorts& operator=(ReservedPorts&&) noexcept;
+    ~ReservedPorts();
+
+    std::uint16_t first() const { return first_; }  ///< 0: none
+    /// Lets others connect to the first, for them to see that they can, and closes what connects: nobody
+    /// else would find room in the backlog. Until take_first() or release(); once.
+    void listen_on_first(asio::any_io_executor executor);
+    /// The first's socket, for who serves there himself; bound anew if it was released, and empty if
+    /// somebody else has it then.
+    Fd take_first();
+    void release();  ///< for the ranks; the numbers stay
+
+private:
+    class Door;
+
+    std::vector<Fd> sockets_;
+    std::shared_ptr<Door> door_;
+    std::uint16_t first_ = 0;
+};
+
+}  // namespace dtrun

@@ -1,0 +1,132 @@
+#include "worker/ranks/output_pump.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kRest{2};
+constexpr std::uint32_t kReservedPart = 8;        // of the window: one of so many
+constexpr std::size_t kTrickleBytes = 32u << 10;  // a transfer of less is followed by a rest
+
+std::size_t available(int pipe) {
+    int bytes = 0;
+    if (::ioctl(pipe, FIONREAD, &bytes) != 0) return 0;
+    return static_cast<std::size_t>(bytes);
+}
+
+/// Nobody has the other end open any more, and nothing is left to read.
+bool at_end(int pipe) {
+    pollfd state{pipe, POLLIN, 0};
+    return ::poll(&state, 1, 0) == 1 && (state.revents & POLLIN) == 0;
+}
+
+std::int64_t unix_time_ns() {
+    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count();
+}
+
+}  // namespace
+
+OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
+                       std::function<void(std::uint32_t, Stream)> ended)
+    : executor_(executor),
+      link_(link),
+      window_(window_bytes),
+      reserve_(window_bytes / kReservedPart),
+      ended_(std::move(ended)),
+      rest_timer_(executor) {}
+
+void OutputPump::add(std::uint32_t rank, Stream stream, Fd pipe) {
+    watch(sources_.emplace(sources_.end(), executor_, rank, stream, std::move(pipe)));
+}
+
+void OutputPump::watch(Handle source) {
+    boost::system::error_code error;
+    source->watcher.assign(source->pipe.get(), error);
+    source->watcher.async_wait(asio::posix::descriptor_base::wait_read,
+                               [this, source](boost::system::error_code failed) {
+                                   if (failed) return;
+                                   source->watcher.release();
+                                   ready_.push_back(source);
+                                   pump();
+                               });
+}
+
+void OutputPump::credit(std::uint64_t bytes) {
+    window_ += bytes;
+    ready_.insert(ready_.begin(), held_.begin(), held_.end());
+    held_.clear();
+    pump();
+}
+
+std::size_t OutputPump::room_for(Handle source) const {
+    const std::uint64_t kept = source->stream == Stream::err ? 0 : std::min(window_, reserve_);
+    return std::min<std::size_t>(window_ - kept, OutputHeader::kDataBytesMax);
+}
+
+void OutputPump::pump() {
+    if (std::exchange(pumping_, true)) return;  // a transfer that ended at once calls back
+    while (window_ > 0 && !ready_.empty()) {
+        const Handle source = ready_.front();
+        ready_.pop_front();
+        const int pipe = source->pipe.get();
+        const std::size_t bytes = available(pipe);
+        const std::size_t room = room_for(source);
+        if (bytes > 0 && room == 0) {
+            held_.push_back(source);
+        } else if (bytes > 0) {
+            transfer(source, std::min(bytes, room));
+        } else if (at_end(pipe)) {
+            const std::uint32_t rank = source->rank;
+            const Stream stream = source->stream;
+            sources_.erase(source);
+            ended_(rank, stream);
+        } else {
+            watch(source);
+        }
+    }
+    pumping_ = false;
+}
+
+void OutputPump::transfer(Handle source, std::size_t bytes) {
+    window_ -= bytes;
+    const OutputHeader header{source->rank, source->stream, unix_time_ns()};
+    const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
+    link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.get(), bytes,
+                         [this, source, bytes] { transferred(source, bytes); });
+}
+
+void OutputPump::transferred(Handle source, std::size_t bytes) {
+    if (bytes < kTrickleBytes)
+        rest(source);
+    else
+        ready_.push_back(source);
+    pump();
+}
+
+void OutputPump::rest(Handle source) {
+    resting_.push_back(source);
+    if (resting_.size() > 1) return;
+    rest_timer_.expires_after(kRest);
+    rest_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) wake_resting();
+    });
+}
+
+void OutputPump::hurry() {
+    rest_timer_.cancel();
+    wake_resting();
+}
+
+void OutputPump::wake_resting() {
+    ready_.insert(ready_.end(), resting_.begin(), resting_.end());
+    resting_.clear();
+    pump();
+}
+
+}  // namespace dtrun

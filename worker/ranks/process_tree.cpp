@@ -1,0 +1,161 @@
+#include "worker/ranks/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace dtrun {
+namespace {
+
+struct ProcessStat {
+    pid_t pid = 0;
+    pid_t parent = 0;
+    char state = 0;
+};
+
+/// Reads a small file of /proc; empty when the process is gone.
+std::string read_proc(pid_t pid, const char* file, std::size_t bytes_max) {
+    const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return {};
+    std::string text(bytes_max, '\0');
+    std::size_t used = 0;
+    for (;;) {
+        const ssize_t n = ::read(fd, text.data() + used, text.size() - used);
+        if (n <= 0) break;
+        used += static_cast<std::size_t>(n);
+    }
+    ::close(fd);
+    text.resize(used);
+    return text;
+}
+
+std::optional<ProcessStat> read_stat(pid_t pid) {
+    const std::string text = read_proc(pid, "stat", 512);
+    // The name, in parentheses, may itself hold anything: look for the last one.
+    const std::size_t close = text.rfind(')');
+    if (close == std::string::npos || close + 4 >= text.size()) return {};
+    ProcessStat stat{pid, 0, text[close + 2]};
+    std::from_chars(text.data() + close + 4, text.data() + text.size(), stat.parent);
+    return stat;
+}
+
+std::vector<pid_t> all_pids() {
+    std::vector<pid_t> pids;
+    const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
+    if (!proc) return pids;
+    while (const dirent* entry = ::readdir(proc.get())) {
+        const std::string_view name = entry->d_name;
+        pid_t pid = 0;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+        if (error == std::errc{} && end == name.data() + name.size()) pids.push_back(pid);
+    }
+    return pids;
+}
+
+/// Reaps every child that has ended. \return false when there are no children at all
+bool reap() {
+    for (;;) {
+        const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
+        if (pid == 0) return true;
+        if (pid < 0 && errno != EINTR) return false;
+    }
+}
+
+/// Stops the tree from the top until nothing new appears in it: a stopped process cannot fork.
+void stop_descendants(pid_t root, pid_t except) {
+    constexpr int kRoundsMax = 64;
+    std::unordered_set<pid_t> stopped;
+    for (int round = 0; round < kRoundsMax; ++round) {
+        bool found_new = false;
+        for (const pid_t pid : descendants(root, except)) {
+            if (!stopped.insert(pid).second) continue;
+            found_new = true;
+            ::kill(pid, SIGSTOP);
+        }
+        if (!found_new) return;
+    }
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants(pid_t root, pid_t except) {
+    std::unordered_map<pid_t, std::vector<pid_t>> children;
+    std::unordered_set<pid_t> zombies;
+    for (const pid_t pid : all_pids()) {
+        const auto stat = read_stat(pid);
+        if (!stat) continue;
+        children[stat->parent].push_back(pid);
+        if (stat->state == 'Z' || stat->state == 'X') zombies.insert(pid);
+    }
+    std::vector<pid_t> found;
+    std::vector<pid_t> open{root};
+    while (!open.empty()) {
+        const pid_t parent = open.back();
+        open.pop_back();
+        for (const pid_t child : children[parent]) {
+            open.push_back(child);
+            if (child != except && !zombies.contains(child)) found.push_back(child);
+        }
+    }
+    return found;
+}
+
+std::vector<pid_t> processes_of_job(const std::string& job) {
+    std::unordered_set<pid_t> spared;
+    for (pid_t pid = ::getpid(); pid > 0 && spared.insert(pid).second;) {
+        const auto stat = read_stat(pid);
+        pid = stat ? stat->parent : 0;
+    }
+    const std::string marker = "DTRUN_JOB=" + job;
+    std::vector<pid_t> found;
+    for (const pid_t pid : all_pids()) {
+        if (spared.contains(pid)) continue;
+        const std::string environment = '\0' + read_proc(pid, "environ", 4u << 20);
+        const std::size_t at = environment.find('\0' + marker);
+        if (at == std::string::npos) continue;
+        const std::size_t end = at + 1 + marker.size();
+        if (end == environment.size() || environment[end] == '\0') found.push_back(pid);
+    }
+    return found;
+}
+
+std::vector<pid_t> kill_descendants(pid_t except) {
+    stop_descendants(::getpid(), except);
+    const std::vector<pid_t> left = descendants(::getpid(), except);
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    return left;
+}
+
+int end_descendants(std::chrono::milliseconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigset_t before;
+    sigprocmask(SIG_BLOCK, &child, &before);
+    std::unordered_set<pid_t> killed;
+    while (reap()) {
+        const std::vector<pid_t> left = kill_descendants();
+        killed.insert(left.begin(), left.end());
+        if (std::chrono::steady_clock::now() >= deadline) break;
+        // An orphan becomes our child without a signal to us; look again soon.
+        const timespec soon{0, 10'000'000};
+        ::sigtimedwait(&child, nullptr, &soon);
+    }
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return static_cast<int>(killed.size());
+}
+
+}  // namespace dtrun

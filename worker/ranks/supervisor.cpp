@@ -1,0 +1,244 @@
+#include "worker/ranks/supervisor.h"
+
+#include "base/fd.h"
+#include "base/strings.h"
+#include "worker/ranks/process_tree.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <limits>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::seconds kKillLimit{5};  // of strays that KILL does not end
+constexpr std::chrono::seconds kKillWorthTelling{3};
+/// How often a stray that was asked to end is looked for; it need not be our child, so that no
+/// signal tells of its end.
+constexpr std::chrono::milliseconds kStrayInterval{20};
+
+/// Processes that the kernel's OOM killer has ended on this machine since boot; 0 if it does not say.
+std::uint64_t oom_kills() {
+    const auto text = read_file("/proc/vmstat");
+    if (!text) return 0;
+    const std::size_t at = text->find("\noom_kill ");
+    if (at == std::string::npos) return 0;
+    const std::string_view rest = std::string_view(*text).substr(at + 10);
+    return static_cast<std::uint64_t>(
+        to_int(rest.substr(0, rest.find('\n')), 0, std::numeric_limits<long long>::max())
+            .value_or(0));
+}
+
+/// To a rank's process group, or to a process that is about to make one.
+void send_signal(pid_t rank, int signal) {
+    if (::kill(-rank, signal) != 0 && errno == ESRCH) ::kill(rank, signal);
+}
+
+}  // namespace
+
+Supervisor::Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited,
+                       std::function<void(std::string)> stays)
+    : executor_(executor),
+      exited_(std::move(exited)),
+      stays_(std::move(stays)),
+      child_signals_(executor, SIGCHLD),
+      grace_timer_(executor),
+      stray_timer_(executor),
+      oom_kills_seen_(oom_kills()) {
+    watch_children();
+}
+
+void Supervisor::watch_children() {
+    child_signals_.async_wait([this](boost::system::error_code error, int) {
+        if (error) return;
+        watch_children();
+        reap();
+    });
+}
+
+void Supervisor::start(const Request& request, std::function<void(Start)> started) {
+    auto spawned = spawn_rank(request.command);
+    if (!spawned) {
+        Start failed;
+        failed.rank = request.rank;
+        failed.executed = std::unexpected(spawned.error());
+        return started(std::move(failed));
+    }
+    const pid_t pid = spawned->pid;
+    asio::posix::stream_descriptor status(executor_, spawned->exec_status.release());
+    Rank& rank = ranks_[pid];
+    rank.generation = request.generation;
+    rank.rank = request.rank;
+    rank.started = std::chrono::steady_clock::now();
+    rank.executing = std::make_shared<Executing>(
+        Executing{std::move(*spawned), std::move(status), std::move(started)});
+    watch_exec(pid, rank.executing);
+}
+
+void Supervisor::watch_exec(pid_t pid, const std::shared_ptr<Executing>& executing) {
+    executing->status.async_wait(
+        asio::posix::descriptor_base::wait_read,
+        [this, pid, weak = std::weak_ptr(executing)](boost::system::error_code error) {
+            const auto current = weak.lock();
+            if (error || !current) return;
+            const auto result = exec_result(current->status.native_handle());
+            if (!result) return watch_exec(pid, current);
+            executed(ranks_.find(pid), *result);
+        });
+}
+
+/// \return whether it is a rank now
+bool Supervisor::executed(Ranks::iterator rank, const Result<void>& result) {
+    const auto executing = std::exchange(rank->second.executing, nullptr);
+    RankProcess& process = executing->process;
+    Start start{rank->second.rank, rank->first, {}, {}, {}, result};
+    if (result) {
+        start.in = std::move(process.in);
+        start.out = std::move(process.out);
+        start.err = std::move(process.err);
+    } else {
+        ranks_.erase(rank);  // its exit is reaped like a stray's
+    }
+    executing->started(std::move(start));
+    return result.has_value();
+}
+
+void Supervisor::signal(int signal) {
+    for (const auto& [pid, rank] : ranks_) ::kill(-pid, signal);
+}
+
+void Supervisor::kill(std::uint64_t generation, std::uint32_t rank) {
+    for (const auto& [pid, running] : ranks_)
+        if (running.generation == generation && running.rank == rank) send_signal(pid, SIGKILL);
+}
+
+void Supervisor::signalled(int signal) {
+    for (auto& [pid, rank] : ranks_) rank.sent_signal = rank.had_signal = signal;
+}
+
+void Supervisor::end_ranks(int signal) {
+    for (auto& [pid, rank] : ranks_) {
+        rank.sent_signal = signal;
+        if (rank.had_signal != signal) send_signal(pid, signal);
+        send_signal(pid, SIGCONT);  // a stopped process would not see it
+    }
+}
+
+void Supervisor::reap() {
+    bool childless = false;
+    for (;;) {
+        int status = 0;
+        const pid_t pid = ::waitpid(-1, &status, WNOHANG);
+        if (pid < 0 && errno == EINTR) continue;
+        childless = pid < 0;
+        if (pid <= 0) break;
+        if (pid == spared_) spared_ = 0;
+        const auto found = ranks_.find(pid);
+        if (found == ranks_.end()) continue;
+        if (const auto& executing = found->second.executing) {
+            const auto result = exec_result(executing->status.native_handle());
+            if (!executed(found, result.value_or(Result<void>{}))) continue;
+        }
+        const Rank rank = found->second;
+        ranks_.erase(found);
+        report(pid, rank, status);
+    }
+    if (stopping_ && ranks_.empty()) strays_or_done(childless);
+}
+
+bool Supervisor::out_of_memory() {
+    const std::uint64_t before = std::exchange(oom_kills_seen_, oom_kills());
+    return oom_kills_seen_ > before;
+}
+
+void Supervisor::report(pid_t pid, const Rank& rank, int status) {
+    Exited exited;
+    exited.generation = rank.generation;
+    exited.rank = rank.rank;
+    exited.pid = pid;
+    exited.sent_signal = rank.sent_signal;
+    if (WIFSIGNALED(status)) {
+        exited.signal = WTERMSIG(status);
+        exited.core_dumped = WCOREDUMP(status);
+    } else {
+        exited.code = WEXITSTATUS(status);
+    }
+    exited.out_of_memory = exited.signal == SIGKILL && rank.sent_signal == 0 && out_of_memory();
+    exited.ran_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::steady_clock::now() - rank.started)
+                        .count();
+    exited_(exited);
+}
+
+void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
+                          std::function<void(int)> gone) {
+    if (!stopping_) {
+        reap();  // who has ended by itself until now was not ended by us
+        stopping_ = Stopping{signal, {}};
+        grace_timer_.expires_at(asio::steady_timer::time_point::max());
+    }
+    if (gone) stopping_->gone = std::move(gone);
+    const auto until = std::chrono::steady_clock::now() + grace;
+    if (until < grace_timer_.expiry()) {
+        grace_timer_.expires_at(until);
+        grace_timer_.async_wait([this](boost::system::error_code error) {
+            if (error || !stopping_ || Clock::now() < grace_timer_.expiry()) return;
+            stopping_->killing = true;
+            end_ranks(SIGKILL);
+            killed_in_vain();
+            reap();
+        });
+    }
+    if (grace > std::chrono::milliseconds(0)) end_ranks(signal);
+    reap();
+}
+
+/// Who ends the job or starts it again would wait without knowing for whom.
+void Supervisor::killed_in_vain() {
+    grace_timer_.expires_after(kKillWorthTelling);
+    grace_timer_.async_wait([this](boost::system::error_code error) {
+        if (error || !stopping_ || ranks_.empty()) return;
+        std::vector<std::string> names;
+        for (const auto& [pid, rank] : ranks_)
+            names.push_back(fmt::format("rank {} (pid {})", rank.rank, pid));
+        stays_(
+            fmt::format("killed {} s ago and still there, in the hands of the kernel or of a "
+                        "debugger: {}",
+                        kKillWorthTelling.count(), join_names(names)));
+    });
+}
+
+/// The ranks are gone: what they left behind is asked to end as well, and waited for; or killed, and
+/// given up after a while.
+void Supervisor::strays_or_done(bool childless) {
+    Stopping& stopping = *stopping_;
+    const std::vector<pid_t> left =
+        stopping.killing ? kill_descendants(spared_) : descendants(::getpid(), spared_);
+    const bool none = left.empty() && (childless || !stopping.killing || spared_ != 0);
+    if (stopping.killing && !stopping.strays_until) stopping.strays_until = after(kKillLimit);
+    if (none || (stopping.killing && Clock::now() >= *stopping.strays_until)) return all_gone();
+    const bool first = !std::exchange(stopping.strays_found, true);
+    if (first || stopping.killing) stopping.strays.insert(left.begin(), left.end());
+    if (first && !stopping.killing) {
+        for (const pid_t pid : left) {
+            ::kill(pid, stopping.signal);
+            ::kill(pid, SIGCONT);
+        }
+    }
+    stray_timer_.expires_after(kStrayInterval);
+    stray_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) reap();
+    });
+}
+
+void Supervisor::all_gone() {
+    grace_timer_.cancel();
+    stray_timer_.cancel();
+    const Stopping stopped = std::move(*stopping_);
+    stopping_.reset();
+    stopped.gone(static_cast<int>(stopped.strays.size()));
+}
+
+}  // namespace dtrun
