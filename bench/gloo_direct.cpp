@@ -3,8 +3,8 @@
 /// Ranks are processes on the loopback interface. Every way in which Gloo can do an operation and
 /// ours take turns, in batches; a row has the median over batches of the time of one operation, of
 /// the slowest rank, in microseconds, and how much faster ours is than Gloo's best.
-#include "collectives/group.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/group.h"
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>

@@ -22,6 +22,7 @@
 namespace {
 
 using namespace dtrun;
+using namespace dtrun::output;
 
 struct Setup {
     OutputOptions output;

@@ -24,6 +24,7 @@
 namespace {
 
 using namespace dtrun;
+using namespace dtrun::agent;
 
 struct Shape {
     std::uint32_t agents = 1;

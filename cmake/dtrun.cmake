@@ -53,7 +53,7 @@ endif()
 
 # Everything is compiled once, for programs and shared libraries alike; a shared library exports what its
 # version script names.
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+target_compile_options(dtrun_flags INTERFACE -fPIC)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-namespace dtrun {
+namespace dtrun::contracts {
 namespace {
 
 using enum ContractVariable::Kind;
@@ -344,7 +344,7 @@ void choose(Chosen& chosen, const Contract& contract) {
 
 }  // namespace
 
-std::span<const Contract> contracts() {
+std::span<const Contract> all_contracts() {
     return kContracts;
 }
 
@@ -398,4 +398,4 @@ Result<void> check_contracts(std::span<const std::string> contracts, std::uint32
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::contracts

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::contracts {
 
 /// One variable of a contract.
 struct ContractVariable {
@@ -35,12 +35,12 @@ struct Contract {
 
 /// All of them, in the order in which they are shown. The table is the whole truth: the agent sets
 /// no variable that is not in it.
-std::span<const Contract> contracts();
+std::span<const Contract> all_contracts();
 
 /// \return nullptr: no contract has that name
 const Contract* find_contract(std::string_view name);
 
-/// Names of the contracts that a job's ranks get, in the order of contracts(), each once. Without
+/// Names of the contracts that a job's ranks get, in the order of all_contracts(), each once. Without
 /// `named` the default set. Named ones are added to that, or, where one of them is "none", to
 /// dtrun's own alone.
 /// \param named     values of --contract: a name, or several with commas between them
@@ -56,4 +56,4 @@ bool needs_nodes(std::span<const std::string> contracts);
 /// Errc: invalid_input
 Result<void> check_contracts(std::span<const std::string> contracts, std::uint32_t ranks);
 
-}  // namespace dtrun
+}  // namespace dtrun::contracts

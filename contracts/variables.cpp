@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace dtrun {
+namespace dtrun::contracts {
 namespace {
 
 std::string text(std::uint64_t value) {
@@ -332,4 +332,4 @@ ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
     return std::move(make.set);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::contracts

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::contracts {
 
 /// Names and values, the last word on each.
 using Environment = std::map<std::string, std::string, std::less<>>;
@@ -65,4 +65,4 @@ TorchStore torch_store_for(const Assign& assign, const ContractFacts& facts,
 ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
                                      const ContractFacts& facts, const Environment& user);
 
-}  // namespace dtrun
+}  // namespace dtrun::contracts

@@ -2,13 +2,13 @@
 #include "base/log.h"
 #include "lab/run/command.h"
 #include "launcher/cli/cli.h"
-#include "launcher/plan/exit_code.h"
-#include "launcher/head/head.h"
 #include "launcher/commands/hosts_command.h"
-#include "launcher/mpirun/mpirun_run.h"
 #include "launcher/commands/print_plan.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
+#include "launcher/head/head.h"
+#include "launcher/mpirun/mpirun_run.h"
+#include "launcher/plan/exit_code.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ using namespace dtrun;
 
 int exit_with(const Error& error) {
     log::error("{}", error.message);
-    return kExitUsage;
+    return plan::kExitUsage;
 }
 
 /// --save_pid: a file with our process id, which must be new: /tmp is everybody's.
@@ -38,13 +38,13 @@ Result<void> write_pid_file(const std::string& path) {
     return write_all(file.get(), std::to_string(::getpid()));
 }
 
-int run_job(const JobSpec& spec) {
+int run_job(const plan::JobSpec& spec) {
     const std::string& pid_file = spec.options.pid_file;
     if (!pid_file.empty())
         if (const auto done = write_pid_file(pid_file); !done) return exit_with(done.error());
     asio::io_context io(1);
-    Head head(io, spec);
-    int status = kExitInternal;
+    head::Head head(io, spec);
+    int status = plan::kExitInternal;
     asio::co_spawn(io, head.run(), [&](std::exception_ptr error, int code) {
         if (error) std::rethrow_exception(error);
         status = code;
@@ -57,34 +57,34 @@ int run_job(const JobSpec& spec) {
     ::_exit(status);
 }
 
-int run(Options options, EnvironmentView environment) {
+int run(plan::Options options, plan::EnvironmentView environment) {
     std::error_code no_directory;
     const std::string directory = std::filesystem::current_path(no_directory).string();
-    const PlanFormat plan = options.plan;
-    const auto spec = make_job_spec(std::move(options), environment, directory);
+    const plan::PlanFormat plan = options.plan;
+    const auto spec = plan::make_job_spec(std::move(options), environment, directory);
     if (!spec) return exit_with(spec.error());
-    if (plan == PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
+    if (plan == plan::PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
         log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
         return 0;
     }
-    std::optional<MpirunPlan> mpirun;
+    std::optional<mpirun::MpirunPlan> mpirun;
     if (spec->options.mpirun) {
-        auto planned = plan_mpirun(*spec, environment);
+        auto planned = mpirun::plan_mpirun(*spec, environment);
         if (!planned) return exit_with(planned.error());
         mpirun = std::move(*planned);
     }
-    if (plan == PlanFormat::none && mpirun) {
-        log::error("{}", run_mpirun(*spec, mpirun->command).message);
-        return kExitInternal;
+    if (plan == plan::PlanFormat::none && mpirun) {
+        log::error("{}", mpirun::run_mpirun(*spec, mpirun->command).message);
+        return plan::kExitInternal;
     }
-    if (plan == PlanFormat::none) return run_job(*spec);
-    const MpirunPlan* const shown = mpirun ? &*mpirun : nullptr;
-    const std::string text =
-        plan == PlanFormat::json ? plan_json(*spec, shown) : plan_text(*spec, shown);
+    if (plan == plan::PlanFormat::none) return run_job(*spec);
+    const mpirun::MpirunPlan* const shown = mpirun ? &*mpirun : nullptr;
+    const std::string text = plan == plan::PlanFormat::json ? commands::plan_json(*spec, shown)
+                                                            : commands::plan_text(*spec, shown);
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
                    std::fflush(stdout) == 0
                ? 0
-               : kExitInternal;
+               : plan::kExitInternal;
 }
 
 /// A caller may have closed standard streams; what we open must not take their numbers.
@@ -113,21 +113,22 @@ int main(int argc, char** argv) {
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     if (argc < 1) return exit_with({Errc::invalid_input, "no argv[0]"});
     const std::vector<std::string> words = words_of(argc, argv);
-    auto command = parse_command_line(words, environment);
+    auto command = cli::parse_command_line(words, environment);
     if (!command) return exit_with(command.error());
     log::init("dtrun", command->options.verbosity);
     for (const std::string& warning : command->warnings) log::warn("{}", warning);
-    if (command->kind == CommandLine::Kind::run)
+    if (command->kind == cli::CommandLine::Kind::run)
         return run(std::move(command->options), environment);
-    if (command->kind == CommandLine::Kind::serve) {
+    if (command->kind == cli::CommandLine::Kind::serve) {
         log::init("dtrun serve", command->serve.verbosity);
-        return run_serve(command->serve, environment);
+        return commands::run_serve(command->serve, environment);
     }
-    if (command->kind == CommandLine::Kind::store)
-        return run_store_command(command->store, environment);
-    if (command->kind == CommandLine::Kind::bench)
-        return run_bench_command(command->bench, command->options, environment, words);
-    if (command->kind == CommandLine::Kind::hosts) run_hosts_command(command->hosts, environment);
+    if (command->kind == cli::CommandLine::Kind::store)
+        return commands::run_store_command(command->store, environment);
+    if (command->kind == cli::CommandLine::Kind::bench)
+        return lab::run_bench_command(command->bench, command->options, environment, words);
+    if (command->kind == cli::CommandLine::Kind::hosts)
+        commands::run_hosts_command(command->hosts, environment);
     std::fputs(command->text.c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : kExitInternal;
+    return std::fflush(stdout) == 0 ? 0 : plan::kExitInternal;
 }

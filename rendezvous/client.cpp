@@ -1,7 +1,7 @@
 #include "rendezvous/client.h"
 
-#include "base/strings.h"
 #include "base/loop/task_group.h"
+#include "base/strings.h"
 #include "rendezvous/handshake.h"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/crypto.h"
-#include "base/loop/deadline.h"
 #include "base/ids.h"
+#include "base/loop/asio.h"
+#include "base/loop/deadline.h"
 #include "base/result.h"
 #include "rendezvous/sealing.h"
 

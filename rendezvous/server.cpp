@@ -1,8 +1,8 @@
 #include "rendezvous/server.h"
 
-#include "base/loop/accept.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/accept.h"
 #include "base/loop/net.h"
 
 #include <sys/resource.h>

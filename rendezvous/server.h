@@ -1,10 +1,10 @@
 #pragma once
 
+#include "base/ids.h"
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
-#include "base/ids.h"
-#include "base/result.h"
 #include "base/loop/task_group.h"
+#include "base/result.h"
 #include "base/throttle.h"
 #include "rendezvous/handshake.h"
 #include "rendezvous/link.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 #include "base/throttle.h"
 
 #include <chrono>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/clock.h"
+#include "base/loop/asio.h"
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 #include "collectives/gloo/group.h"
 
-#include "collectives/gloo/side_copy.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/gloo/side_copy.h"
 
 #include <algorithm>
 #include <bit>

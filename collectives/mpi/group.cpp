@@ -1,7 +1,7 @@
 #include "collectives/mpi/group.h"
 
-#include "collectives/mpi/messages.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/mpi/messages.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #include "collectives/group.h"
-#include "collectives/mpi/interfaces.h"
 #include "collectives/mpi/group.h"
+#include "collectives/mpi/interfaces.h"
 #include "collectives/mpi/runtime.h"
 #include "collectives/mpi/standing.h"
 #include "collectives/mpi/texts.h"

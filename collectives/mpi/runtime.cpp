@@ -1,7 +1,7 @@
 #include "collectives/mpi/runtime.h"
 
-#include "collectives/mpi/interfaces.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/mpi/interfaces.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

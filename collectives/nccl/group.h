@@ -1,8 +1,8 @@
 #pragma once
 
 #include "collectives/group.h"
-#include "collectives/nccl/codec_cuda.h"
 #include "collectives/nccl/bootstrap.h"
+#include "collectives/nccl/codec_cuda.h"
 #include "collectives/nccl/facts.h"
 #include "collectives/nccl/library.h"
 

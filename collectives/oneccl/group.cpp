@@ -1,7 +1,7 @@
 #include "collectives/oneccl/group.h"
 
-#include "collectives/quiet_thread.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/quiet_thread.h"
 
 #include <sched.h>
 #include <algorithm>

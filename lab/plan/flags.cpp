@@ -1,26 +1,27 @@
 // The words of `dtrun bench`: its own flags, and those of `dtrun run` that say where ranks run.
 
+#include "lab/plan/flags.h"
 #include "base/strings.h"
+#include "base/suggest.h"
 #include "lab/plan/plan.h"
 #include "launcher/cli/setters.h"
-#include "base/suggest.h"
 
 #include <algorithm>
 #include <charconv>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
 using Words = std::span<const std::string>;
-using enum FlagGroup;
+using enum cli::FlagGroup;
 
 constexpr string_view kUsage = "usage: dtrun bench [options]";
 constexpr double kLossScaleMin = 1e-6;
 constexpr double kLossScaleMax = 1e6;
 
-BenchCommand& part_of(Draft& draft) {
+BenchCommand& part_of(cli::Draft& draft) {
     return draft.bench;
 }
 
@@ -37,7 +38,7 @@ Result<std::vector<std::string>> parse_list(string_view text) {
 }
 
 template <auto Member, const std::vector<std::string>& (*Known)()>
-Result<void> set_known(Draft& draft, string_view value) {
+Result<void> set_known(cli::Draft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (std::string& item : *items) {
@@ -52,7 +53,7 @@ Result<void> set_known(Draft& draft, string_view value) {
 }
 
 /// Names of plug-ins, which may be anybody's.
-Result<void> set_backends(Draft& draft, string_view value) {
+Result<void> set_backends(cli::Draft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items)
@@ -68,10 +69,10 @@ Result<void> set_backends(Draft& draft, string_view value) {
 }
 
 template <auto Member, int Max>
-Result<void> set_counts(Draft& draft, string_view value) {
+Result<void> set_counts(cli::Draft& draft, string_view value) {
     std::vector<int> counts;
     for (const string_view part : split(value, ',')) {
-        const auto number = whole_number(trim(part), 1, Max);
+        const auto number = cli::whole_number(trim(part), 1, Max);
         if (!number) return std::unexpected(number.error());
         if (std::ranges::find(counts, *number) == counts.end()) counts.push_back(*number);
     }
@@ -80,34 +81,34 @@ Result<void> set_counts(Draft& draft, string_view value) {
 }
 
 template <auto Member, int Min, int Max>
-Result<void> set_count(Draft& draft, string_view value) {
-    const auto number = whole_number(value, Min, Max);
+Result<void> set_count(cli::Draft& draft, string_view value) {
+    const auto number = cli::whole_number(value, Min, Max);
     if (!number) return std::unexpected(number.error());
     part_of(draft).*Member = *number;
     return {};
 }
 
 template <auto Member>
-Result<void> set_time(Draft& draft, string_view value) {
-    const auto time = parse_seconds(value, kTimeoutMin, kTimeoutMax);
+Result<void> set_time(cli::Draft& draft, string_view value) {
+    const auto time = cli::parse_seconds(value, cli::kTimeoutMin, cli::kTimeoutMax);
     if (!time) return std::unexpected(time.error());
     part_of(draft).*Member = *time;
     return {};
 }
 
 template <auto Member>
-Result<void> set_word(Draft& draft, string_view value) {
+Result<void> set_word(cli::Draft& draft, string_view value) {
     part_of(draft).*Member = value;
     return {};
 }
 
 template <auto Member, bool Value = true>
-Result<void> set_switch(Draft& draft, string_view) {
+Result<void> set_switch(cli::Draft& draft, string_view) {
     part_of(draft).*Member = Value;
     return {};
 }
 
-Result<void> set_sizes(Draft& draft, string_view value) {
+Result<void> set_sizes(cli::Draft& draft, string_view value) {
     auto sizes = parse_sizes(value);
     if (!sizes) return std::unexpected(sizes.error());
     draft.bench.sizes = std::move(*sizes);
@@ -115,7 +116,7 @@ Result<void> set_sizes(Draft& draft, string_view value) {
 }
 
 /// Names that the rank program knows; what is no word of it would only fail there, later.
-Result<void> set_algorithms(Draft& draft, string_view value) {
+Result<void> set_algorithms(cli::Draft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
@@ -133,7 +134,7 @@ Result<void> set_algorithms(Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_model(Draft& draft, string_view value) {
+Result<void> set_model(cli::Draft& draft, string_view value) {
     if (value != "mlp" && value != "cnn")
         return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
     draft.bench.model = value;
@@ -141,7 +142,7 @@ Result<void> set_model(Draft& draft, string_view value) {
 }
 
 /// As it was typed, for the rank program reads it again.
-Result<void> set_loss_scale(Draft& draft, string_view value) {
+Result<void> set_loss_scale(cli::Draft& draft, string_view value) {
     double scale = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), scale);
     if (error != std::errc() || end != value.data() + value.size() ||
@@ -152,7 +153,7 @@ Result<void> set_loss_scale(Draft& draft, string_view value) {
     return {};
 }
 
-Flags sweep_flags() {
+cli::Flags sweep_flags() {
     return {
         {"--backends --backend", "NAMES", native,
          "such as mpi,gloo,nccl,oneccl (default: those that every host has)", set_backends, ""},
@@ -189,7 +190,7 @@ Flags sweep_flags() {
     };
 }
 
-Flags train_flags() {
+cli::Flags train_flags() {
     return {
         {"--train", "", training, "train the example network too, alone and in every shape",
          set_switch<&BenchCommand::train>, ""},
@@ -218,7 +219,7 @@ Flags train_flags() {
     };
 }
 
-Flags report_flags() {
+cli::Flags report_flags() {
     return {
         {"--html", "FILE", output, "a page with tables and plots, of one file",
          set_word<&BenchCommand::html>, ""},
@@ -237,7 +238,7 @@ Flags report_flags() {
     };
 }
 
-Flags limit_flags() {
+cli::Flags limit_flags() {
     return {
         {"--rank-program", "FILE", ending,
          "what ranks run, on every host (default: dtrun-bench-rank beside dtrun, or in "
@@ -250,11 +251,11 @@ Flags limit_flags() {
 }
 
 /// A flag of `dtrun run` that is checked here and handed on to each run.
-Flag handed_on(Flag flag, string_view names) {
+cli::Flag handed_on(cli::Flag flag, string_view names) {
     flag.names = names;
     const bool is_source = flag.first_name() == "--hostfile";  // standard input is read once
     flag.apply = [inner = std::move(flag.apply), is_source, name = flag.first_name()](
-                     Draft& draft, string_view value) -> Result<void> {
+                     cli::Draft& draft, string_view value) -> Result<void> {
         if (auto done = inner(draft, value); !done) return done;
         if (is_source) return {};
         std::vector<std::string>& words = draft.bench.launch;
@@ -269,7 +270,7 @@ Flag handed_on(Flag flag, string_view names) {
     return flag;
 }
 
-Flags launch_flags() {
+cli::Flags launch_flags() {
     static constexpr string_view kNames[] = {"-H",
                                              "--hostfile",
                                              "--include",
@@ -296,10 +297,10 @@ Flags launch_flags() {
                                              "--heartbeat-timeout",
                                              "--verbose",
                                              "--debug"};
-    Flags of_run;
-    add_of_run(of_run, {std::begin(kNames), std::end(kNames)});
-    Flags flags;
-    for (Flag& flag : of_run) {
+    cli::Flags of_run;
+    cli::add_of_run(of_run, {std::begin(kNames), std::end(kNames)});
+    cli::Flags flags;
+    for (cli::Flag& flag : of_run) {
         // --hosts counts here.
         const string_view names = flag.first_name() == "-H" ? "-H" : flag.names;
         flags.push_back(handed_on(std::move(flag), names));
@@ -307,16 +308,16 @@ Flags launch_flags() {
     return flags;
 }
 
-Flags make_bench_flags() {
-    Flags flags;
+cli::Flags make_bench_flags() {
+    cli::Flags flags;
     for (auto part : {sweep_flags, train_flags, report_flags, limit_flags, launch_flags})
         std::ranges::move(part(), std::back_inserter(flags));
-    add_of_run(flags, {"--quiet", "--help"});
+    cli::add_of_run(flags, {"--quiet", "--help"});
     return flags;
 }
 
-Result<void> check_bench(const Draft& draft) {
-    const Options& options = draft.options;
+Result<void> check_bench(const cli::Draft& draft) {
+    const plan::Options& options = draft.options;
     const BenchCommand& bench = draft.bench;
     if (bench.compare && bench.files.size() != 2)
         return fail(Errc::invalid_input,
@@ -343,28 +344,29 @@ Result<void> check_bench(const Draft& draft) {
 
 }  // namespace
 
-const Flags& bench_flags() {
-    static const Flags flags = make_bench_flags();
+const cli::Flags& bench_flags() {
+    static const cli::Flags flags = make_bench_flags();
     return flags;
 }
 
-Result<CommandLine> parse_bench(Words words, EnvironmentView) {
-    Draft draft;
+Result<cli::CommandLine> parse_bench(Words words, plan::EnvironmentView) {
+    cli::Draft draft;
     while (!words.empty()) {
-        OptionReader options(words, bench_flags());
+        cli::OptionReader options(words, bench_flags());
         if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
-        if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, bench_help);
+        if (draft.kind != cli::CommandLine::Kind::run)
+            return cli::text_command(draft.kind, bench_help);
         words = words.subspan(options.at());
         if (words.empty()) break;
         draft.bench.files.push_back(words.front());
         words = words.subspan(1);
     }
     if (const auto done = check_bench(draft); !done) return std::unexpected(done.error());
-    CommandLine command;
-    command.kind = CommandLine::Kind::bench;
+    cli::CommandLine command;
+    command.kind = cli::CommandLine::Kind::bench;
     command.options = std::move(draft.options);
     command.bench = std::move(draft.bench);
     return command;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -1,8 +1,9 @@
 // The text of `dtrun bench --help`.
 
+#include "lab/plan/flags.h"
 #include "launcher/cli/flags.h"
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 constexpr std::string_view kIntroduction = R"(usage: dtrun bench [options]
@@ -41,20 +42,20 @@ could not be written at the end; 128+n after signal n.
 }  // namespace
 
 std::string bench_help() {
-    constexpr std::pair<FlagGroup, std::string_view> kTitles[] = {
-        {FlagGroup::native, "What is measured"},
-        {FlagGroup::training, "Training"},
-        {FlagGroup::output, "Reports and messages"},
-        {FlagGroup::hosts, "Where ranks run"},
-        {FlagGroup::environment, "What ranks start with"},
-        {FlagGroup::reaching, "Reaching the hosts"},
-        {FlagGroup::ending, "Limits"},
-        {FlagGroup::other, "About dtrun"},
+    constexpr std::pair<cli::FlagGroup, std::string_view> kTitles[] = {
+        {cli::FlagGroup::native, "What is measured"},
+        {cli::FlagGroup::training, "Training"},
+        {cli::FlagGroup::output, "Reports and messages"},
+        {cli::FlagGroup::hosts, "Where ranks run"},
+        {cli::FlagGroup::environment, "What ranks start with"},
+        {cli::FlagGroup::reaching, "Reaching the hosts"},
+        {cli::FlagGroup::ending, "Limits"},
+        {cli::FlagGroup::other, "About dtrun"},
     };
     std::string help(kIntroduction);
     for (const auto& [group, title] : kTitles)
-        help += fmt::format("\n{}:\n{}", title, flag_rows(bench_flags(), group));
+        help += fmt::format("\n{}:\n{}", title, cli::flag_rows(bench_flags(), group));
     return help + std::string(kEnd);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// `dtrun bench`: what to measure and where to write it. Hosts and how they are reached are in
 /// Options.
@@ -53,4 +53,4 @@ struct BenchCommand {
     std::optional<std::chrono::milliseconds> timeout;  ///< --timeout, of silence
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -312,4 +312,4 @@ std::vector<std::string> launch_words(const BenchStep& step, const BenchCommand&
     return words;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// Where ranks may run, as far as the plan has to know it.
 struct BenchPlaces {
@@ -62,4 +62,4 @@ Result<std::vector<BenchStep>> plan_bench(const BenchCommand& command, const Ben
 std::vector<std::string> launch_words(const BenchStep& step, const BenchCommand& command,
                                       const std::string& hostfile, const std::string& rank_program);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -1,8 +1,8 @@
 #include "base/fd.h"
 #include "base/strings.h"
-#include "lab/rank/host_facts.h"
 #include "collectives/nccl/library.h"
 #include "collectives/oneccl/library.h"
+#include "lab/rank/host_facts.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 constexpr double kWidth = 480;
@@ -188,7 +188,7 @@ private:
     }
 
     bool can_show(const Chart::Point& point) const {
-        return dtrun::can_show(point.x, chart_.x) && dtrun::can_show(point.y, chart_.y);
+        return lab::can_show(point.x, chart_.x) && lab::can_show(point.y, chart_.y);
     }
 
     void axes() {
@@ -248,8 +248,8 @@ private:
                 if (!can_show(point)) continue;
                 const double x = x_.place(point.x);
                 const double y = y_.place(point.y);
-                const bool from_low = dtrun::can_show(point.low, chart_.y);
-                if (dtrun::can_show(point.high, chart_.y))
+                const bool from_low = lab::can_show(point.low, chart_.y);
+                if (lab::can_show(point.high, chart_.y))
                     text_ += fmt::format(
                         "<line class=\"whisker\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" "
                         "y2=\"{2:.1f}\"/>",
@@ -363,4 +363,4 @@ std::string html_text(std::string_view text) {
     return escaped;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// A line chart, and how it becomes an SVG picture that stands inside an HTML page: colours are the
 /// page's, by the classes s0 to s7, grid, axis, ideal and note; text is the page's too.
@@ -58,4 +58,4 @@ std::vector<double> axis_ticks(double low, double high, const Chart::Axis& axis,
 /// Text for HTML and SVG, attributes too.
 std::string html_text(std::string_view text);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 constexpr double kNoiseMin = 0.03;
@@ -150,4 +150,4 @@ std::string comparison_text(const Comparison& comparison) {
     return text;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// One measurement that two reports have.
 struct ComparedRow : BenchShape {
@@ -45,4 +45,4 @@ BenchTable comparison_table(const Comparison& comparison);
 /// "12 faster, 3 slower, 40 within noise; 2 only in the first report"
 std::string comparison_text(const Comparison& comparison);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -427,4 +427,4 @@ std::vector<BenchFigures> bench_figures(const BenchReport& report) {
     return all;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

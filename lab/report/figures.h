@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 struct BenchFigure {
     std::string title;
@@ -29,4 +29,4 @@ std::vector<BenchFigures> bench_figures(const BenchReport& report);
 /// ranks. Whiskers are noise: those that reach the line of no change say nothing.
 BenchFigures comparison_figures(const Comparison& comparison);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

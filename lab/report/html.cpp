@@ -1,14 +1,14 @@
 #include "lab/report/html.h"
 
 #include "base/strings.h"
-#include "lab/report/figures.h"
 #include "lab/plan/plan.h"
+#include "lab/report/figures.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -272,4 +272,4 @@ std::string write_html(const Comparison& comparison, const BenchReport& before,
     return page("dtrun bench: comparison", body);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

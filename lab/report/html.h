@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// The whole report as one HTML page: no scripts, no other files. Light or dark as the reader has
 /// it, light in print.
@@ -16,4 +16,4 @@ std::string write_html(const BenchReport& report);
 std::string write_html(const Comparison& comparison, const BenchReport& before,
                        const BenchReport& after);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 #include <concepts>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 namespace json = boost::json;
@@ -371,4 +371,4 @@ std::string printable(string_view text) {
     return clean;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

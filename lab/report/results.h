@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// A number that nobody has told.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -192,4 +192,4 @@ Result<BenchReport> parse_report(std::string_view text, std::string_view name);
 /// what is no UTF-8 a question mark.
 std::string printable(std::string_view text);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <map>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -415,4 +415,4 @@ std::string label_of(string_view backend, string_view compression) {
     return label;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

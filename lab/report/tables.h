@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// A table before it is anybody's text. Cells are foreign text, not escaped.
 struct BenchTable {
@@ -65,4 +65,4 @@ std::string shape_text(const BenchShape& shape);
 /// "mpi", "gloo fp16".
 std::string label_of(std::string_view backend, std::string_view compression);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

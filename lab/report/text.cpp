@@ -1,15 +1,15 @@
 #include "lab/report/text.h"
 
 #include "base/strings.h"
-#include "lab/plan/plan.h"
 #include "base/text_layout.h"
+#include "lab/plan/plan.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <concepts>
 #include <map>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -339,4 +339,4 @@ std::string write_markdown(const BenchReport& report) {
     return text;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

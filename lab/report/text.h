@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// Rows of the terminal as they come, under a heading for each operation, type and compression, in
 /// at most 80 columns.
@@ -38,4 +38,4 @@ std::string write_csv(const BenchReport& report);
 /// The tables of the lab.
 std::string write_markdown(const BenchReport& report);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -14,7 +14,7 @@
 #include <iterator>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using namespace std::chrono_literals;
@@ -211,4 +211,4 @@ Result<ChildEnd> run_self(const ChildOptions& options, EndingSignals& signals,
     return child.follow();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// Holds back, as long as it lives, the signals that would end this process, so that what it has
 /// started ends before it.
@@ -53,4 +53,4 @@ struct ChildOptions {
 Result<ChildEnd> run_self(const ChildOptions& options, EndingSignals& signals,
                           const std::function<void(std::string_view line)>& line);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

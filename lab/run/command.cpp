@@ -6,13 +6,13 @@
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
-#include "launcher/plan/allocation_here.h"
+#include "lab/plan/plan.h"
 #include "lab/report/compare.h"
 #include "lab/report/html.h"
-#include "lab/plan/plan.h"
+#include "lab/report/text.h"
 #include "lab/run/run.h"
 #include "lab/run/targets.h"
-#include "lab/report/text.h"
+#include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@
 #include <cstring>
 #include <filesystem>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -57,7 +57,7 @@ Result<Fd> keep(string_view text) {
     return kept;
 }
 
-Result<HostList> named_hosts(const Options& options, Source& source) {
+Result<HostList> named_hosts(const plan::Options& options, Source& source) {
     if (!options.hosts.empty()) return parse_hosts(options.hosts);
     source.hostfile = options.hostfile;
     if (options.hostfile != "-") return read_hostfile(options.hostfile);
@@ -70,8 +70,8 @@ Result<HostList> named_hosts(const Options& options, Source& source) {
     return parse_hostfile(*text, "stdin");
 }
 
-BenchPlaces this_machine(EnvironmentView environment) {
-    const MachineFacts here = machine_facts(environment);
+BenchPlaces this_machine(plan::EnvironmentView environment) {
+    const plan::MachineFacts here = plan::machine_facts(environment);
     BenchPlaces places;
     places.hosts.resize(1);
     places.hosts.front().name = "localhost";
@@ -81,7 +81,7 @@ BenchPlaces this_machine(EnvironmentView environment) {
 }
 
 /// As the runs will find them by the same flags.
-Result<Source> find_places(const Options& options, EnvironmentView environment) {
+Result<Source> find_places(const plan::Options& options, plan::EnvironmentView environment) {
     Source source;
     BenchPlaces& places = source.places;
     const bool named = !options.hosts.empty() || !options.hostfile.empty();
@@ -91,10 +91,10 @@ Result<Source> find_places(const Options& options, EnvironmentView environment) 
         if (!hosts) return std::unexpected(hosts.error());
         places.hosts = std::move(*hosts);
     } else {
-        const bool here_only = options.transport == TransportChoice::local ||
-                               find_variable(environment, "DTRUN_RANK").has_value();
+        const bool here_only = options.transport == plan::TransportChoice::local ||
+                               plan::find_variable(environment, "DTRUN_RANK").has_value();
         if (!here_only) {
-            auto found = allocation_here(environment);
+            auto found = plan::allocation_here(environment);
             if (!found) return std::unexpected(found.error());
             allocation = std::move(*found);
         }
@@ -169,8 +169,8 @@ std::string typed_command(const std::vector<std::string>& words) {
     return printable(text);
 }
 
-int run_bench_command(const BenchCommand& command, const Options& options,
-                      EnvironmentView environment, const std::vector<std::string>& words) {
+int run_bench_command(const BenchCommand& command, const plan::Options& options,
+                      plan::EnvironmentView environment, const std::vector<std::string>& words) {
     if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
     const auto source = find_places(options, environment);
@@ -185,4 +185,4 @@ int run_bench_command(const BenchCommand& command, const Options& options,
                       typed_command(words)});
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "lab/run/child.h"
-#include "lab/report/html.h"
-#include "lab/run/targets.h"
-#include "lab/report/text.h"
-#include "launcher/plan/exit_code.h"
 #include "base/suggest.h"
+#include "lab/report/html.h"
+#include "lab/report/text.h"
+#include "lab/run/child.h"
+#include "lab/run/targets.h"
+#include "launcher/plan/exit_code.h"
 
 #include <dtrun_version.h>
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@
 #include <limits>
 #include <set>
 
-namespace dtrun {
+namespace dtrun::lab {
 namespace {
 
 using std::string_view;
@@ -38,7 +38,7 @@ std::string now_text() {
 }
 
 /// The words of torchrun are those of the runs; what its variables would say is not meant for them.
-std::vector<std::string> environment_of_runs(EnvironmentView environment) {
+std::vector<std::string> environment_of_runs(plan::EnvironmentView environment) {
     std::vector<std::string> kept;
     for (const auto& variable : environment) {
         const string_view text(variable);
@@ -50,8 +50,9 @@ std::vector<std::string> environment_of_runs(EnvironmentView environment) {
 
 /// Whether a run ended so because of one of its hosts: any other run on them would, too.
 bool is_of_hosts(int status) {
-    constexpr int kCodes[] = {kExitNotExecutable,  kExitProgramMissing, kExitUnreachable,
-                              kExitAuthentication, kExitAgent,          kExitTimeout};
+    constexpr int kCodes[] = {plan::kExitNotExecutable, plan::kExitProgramMissing,
+                              plan::kExitUnreachable,   plan::kExitAuthentication,
+                              plan::kExitAgent,         plan::kExitTimeout};
     return std::ranges::find(kCodes, status) != std::end(kCodes);
 }
 
@@ -253,7 +254,7 @@ private:
                        counted(report_.rows.size(), "row"),
                        counted(report_.train.size(), "training"));
         if (const auto written = write_reports(); !written) status = complain_of(written.error());
-        return report_.interrupted ? kExitSignalBase + signals_.received() : status;
+        return report_.interrupted ? plan::kExitSignalBase + signals_.received() : status;
     }
 
     Result<void> write_reports() const {
@@ -271,7 +272,7 @@ private:
 
     const BenchJob& job_;
     const BenchCommand& command_;
-    const Options& options_;
+    const plan::Options& options_;
     EndingSignals signals_;
     ChildOptions child_;
     BenchReport report_;
@@ -288,7 +289,7 @@ private:
 
 int complain_of(const Error& error) {
     log::error("{}", error.message);
-    return error.code == Errc::internal ? kExitInternal : kExitUsage;
+    return error.code == Errc::internal ? plan::kExitInternal : plan::kExitUsage;
 }
 
 std::string failure_text(int status, const std::string& said, const std::string& errors) {
@@ -307,7 +308,7 @@ std::string failure_text(int status, const std::string& said, const std::string&
         text.append(text.empty() ? "" : "\n").append(lines[i]);
     if (text.empty()) text = fmt::format("ended with exit code {}", status);
     if (text.size() > kBytesMax) text = printable(text.substr(0, kBytesMax)) + " ...";
-    if (status == kExitProgramMissing)
+    if (status == plan::kExitProgramMissing)
         text += fmt::format(
             "\n{} has to lie at the same path on every host; --rank-program names another",
             kBenchRankProgram);
@@ -318,4 +319,4 @@ int run_bench(const BenchJob& job) {
     return BenchRun(job).run();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

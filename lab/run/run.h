@@ -7,15 +7,15 @@
 
 #include <string>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 inline constexpr const char* kBenchRankProgram = "dtrun-bench-rank";
 
 /// What is measured, and where. All of it outlives the run.
 struct BenchJob {
     const BenchCommand& command;
-    const Options& options;
-    EnvironmentView environment;
+    const plan::Options& options;
+    plan::EnvironmentView environment;
     const BenchPlaces& places;
     const std::string& hostfile;  ///< that runs read; empty: none
     const std::string& rank_program;
@@ -36,4 +36,4 @@ int complain_of(const Error& error);
 /// \param errors  the end of its standard error
 std::string failure_text(int status, const std::string& said, const std::string& errors);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

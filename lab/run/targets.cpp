@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 std::vector<std::pair<std::string_view, std::string_view>> bench_targets(
     const BenchCommand& command) {
@@ -45,4 +45,4 @@ Result<void> write_bench_target(std::string_view path, std::string_view text) {
     return write_all(file.get(), text);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::lab {
 
 /// Reports that are asked for, with where they go: {"--html", "r.html"}. "-" is standard output.
 std::vector<std::pair<std::string_view, std::string_view>> bench_targets(
@@ -19,4 +19,4 @@ Result<void> check_bench_targets(const BenchCommand& command);
 /// Errc: internal
 Result<void> write_bench_target(std::string_view path, std::string_view text);
 
-}  // namespace dtrun
+}  // namespace dtrun::lab

@@ -1,12 +1,14 @@
 #include "launcher/cli/cli.h"
+#include "lab/plan/flags.h"
+#include "launcher/fronts/fronts.h"
 
 #include "base/fd.h"
 #include "base/strings.h"
+#include "contracts/table.h"
 #include "launcher/cli/flags.h"
-#include "launcher/commands/contracts_command.h"
 #include "launcher/cli/horovod_config.h"
 #include "launcher/cli/mpirun_options.h"
-#include "contracts/table.h"
+#include "launcher/commands/contracts_command.h"
 
 #include <dtrun_version.h>
 #include <fmt/format.h>
@@ -14,7 +16,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
@@ -88,8 +90,8 @@ private:
                             word, draft_.options.assignments.back().first);
             const std::size_t equals = word.find('=');
             const string_view name = word.substr(0, equals);
-            if (equals == string_view::npos || !is_variable_name(name)) return {};
-            if (const auto settable = check_settable(name); !settable)
+            if (equals == string_view::npos || !plan::is_variable_name(name)) return {};
+            if (const auto settable = plan::check_settable(name); !settable)
                 return fail(settable.error(), "{}=...", name);
             draft_.options.assignments.emplace_back(name, word.substr(equals + 1));
         }
@@ -104,7 +106,7 @@ private:
 };
 
 Result<void> check_conflicts(const Draft& draft) {
-    const Options& options = draft.options;
+    const plan::Options& options = draft.options;
     if (!options.hosts.empty() && !options.hostfile.empty())
         return fail(Errc::invalid_input, "{} and --hostfile exclude each other; give one of them",
                     draft.hosts_flag);
@@ -128,7 +130,7 @@ Result<void> add_config_file(Draft& draft) {
 }
 
 /// The variables that the user sets win, so the operations on CPUs have to follow them.
-void follow_controller(Draft& draft, EnvironmentView environment) {
+void follow_controller(Draft& draft, plan::EnvironmentView environment) {
     const auto controller = draft.tuning.find(kHorovodController);
     if (controller == draft.tuning.end()) return;
     const auto take = [&entry = controller->second](string_view value) {
@@ -137,7 +139,7 @@ void follow_controller(Draft& draft, EnvironmentView environment) {
     for (const string_view word : draft.options.export_vars) {
         const std::size_t equals = word.find('=');
         if (word.substr(0, equals) != kHorovodController) continue;
-        take(equals == string_view::npos ? find_variable(environment, word).value_or("")
+        take(equals == string_view::npos ? plan::find_variable(environment, word).value_or("")
                                          : word.substr(equals + 1));
     }
     for (const auto& [name, value] : draft.options.assignments)
@@ -146,7 +148,7 @@ void follow_controller(Draft& draft, EnvironmentView environment) {
 
 /// Whether MPI is wanted that nobody offers.
 Result<void> check_mpi(const Draft& draft) {
-    const Options& options = draft.options;
+    const plan::Options& options = draft.options;
     if (options.mpirun) return {};
     const auto controller = draft.tuning.find(kHorovodController);
     const bool for_horovod = controller != draft.tuning.end() && controller->second == "mpi";
@@ -155,7 +157,7 @@ Result<void> check_mpi(const Draft& draft) {
                     "MPI is Horovod's controller (--mpi without a word, or 'controller: mpi' in "
                     "--config-file), but --mpi none offers none; leave one of them out");
     if (!for_horovod && !draft.mpi_asked) return {};
-    const auto contracts = effective_contracts(options.contracts);
+    const auto contracts = contracts::effective_contracts(options.contracts);
     if (!contracts) return std::unexpected(contracts.error());
     if (std::ranges::find(*contracts, "mpi") == contracts->end())
         return fail(Errc::invalid_input,
@@ -165,9 +167,9 @@ Result<void> check_mpi(const Draft& draft) {
     return {};
 }
 
-Result<void> add_start_timeout(Options& options, EnvironmentView environment) {
+Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView environment) {
     constexpr string_view kName = "HOROVOD_START_TIMEOUT";
-    const auto text = find_variable(environment, kName);
+    const auto text = plan::find_variable(environment, kName);
     if (options.start_timeout || !text || text->empty()) return {};
     const auto time = parse_seconds(*text, kTimeoutMin, kTimeoutMax);
     if (!time) return fail(time.error(), "{} (in the environment)", kName);
@@ -175,15 +177,15 @@ Result<void> add_start_timeout(Options& options, EnvironmentView environment) {
     return {};
 }
 
-void add_tuning_env(Draft& draft, EnvironmentView environment, CommandLine& command) {
+void add_tuning_env(Draft& draft, plan::EnvironmentView environment, CommandLine& command) {
     HorovodEnvironment horovod = horovod_environment(draft.tuning);
     // A caller may have Horovod's oneCCL for the operations under either controller.
-    if (!draft.options.no_env && find_variable(environment, kHorovodCpuOperations))
-        std::erase_if(horovod.variables, [](const Options::Variable& variable) {
+    if (!draft.options.no_env && plan::find_variable(environment, kHorovodCpuOperations))
+        std::erase_if(horovod.variables, [](const plan::Options::Variable& variable) {
             return variable.first == kHorovodCpuOperations;
         });
     std::ranges::move(horovod.warnings, std::back_inserter(command.warnings));
-    std::vector<Options::Variable>& variables = draft.options.tuning_env;
+    std::vector<plan::Options::Variable>& variables = draft.options.tuning_env;
     std::ranges::move(horovod.variables, std::back_inserter(variables));
     if (draft.tcp) variables.emplace_back("NCCL_IB_DISABLE", "1");
     const std::vector<std::string>& interfaces = draft.options.network_interfaces;
@@ -226,7 +228,7 @@ bool is_next_program(const std::string& word, const std::string& next) {
     return word == ":" && std::ranges::find(kRanks, next) != std::end(kRanks);
 }
 
-Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
+Result<CommandLine> parse_run(Words words, plan::EnvironmentView environment) {
     auto draft = RunReader(words, run_flags(), usage_line()).read();
     if (!draft) return std::unexpected(draft.error());
     if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, run_help);
@@ -243,7 +245,7 @@ Result<CommandLine> parse_run(Words words, EnvironmentView environment) {
     return command;
 }
 
-Result<CommandLine> parse_join(Words words, EnvironmentView environment) {
+Result<CommandLine> parse_join(Words words, plan::EnvironmentView environment) {
     std::string address;
     if (!words.empty() && !is_option(words[0])) {
         address = words[0];
@@ -257,7 +259,7 @@ Result<CommandLine> parse_join(Words words, EnvironmentView environment) {
     if (draft->kind != CommandLine::Kind::run) return text_command(draft->kind, join_help);
     if (const auto done = add_start_timeout(draft->options, environment); !done)
         return std::unexpected(done.error());
-    JoinOptions& join = draft->join;
+    plan::JoinOptions& join = draft->join;
     if (join.ranks_max && join.ranks_max < join.ranks_min.value_or(1))
         return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *join.ranks_max,
                     join.ranks_min.value_or(1));
@@ -272,7 +274,7 @@ Result<CommandLine> parse_join(Words words, EnvironmentView environment) {
     return command;
 }
 
-Result<CommandLine> parse_serve(Words words, EnvironmentView) {
+Result<CommandLine> parse_serve(Words words, plan::EnvironmentView) {
     Draft draft;
     OptionReader options(words, serve_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
@@ -331,7 +333,7 @@ Result<CommandLine> parse_store_words(Words words, const Flags& flags, std::stri
     return command;
 }
 
-Result<CommandLine> parse_store(Words words, EnvironmentView) {
+Result<CommandLine> parse_store(Words words, plan::EnvironmentView) {
     if (words.empty() || words[0] == "--help" || words[0] == "-h") {
         if (words.empty())
             return fail(Errc::invalid_input,
@@ -346,7 +348,7 @@ Result<CommandLine> parse_store(Words words, EnvironmentView) {
     return parse_store_words(words.subspan(1), store_flags(), store_help, *verb);
 }
 
-Result<CommandLine> parse_status(Words words, EnvironmentView) {
+Result<CommandLine> parse_status(Words words, plan::EnvironmentView) {
     constexpr StoreVerb kStatus{"status", StoreCommand::Verb::status, "[HOST[:PORT]]", 0, 1};
     auto command = parse_store_words(words, status_flags(), status_help, kStatus);
     if (command && !command->store.operands.empty())
@@ -354,7 +356,7 @@ Result<CommandLine> parse_status(Words words, EnvironmentView) {
     return command;
 }
 
-Result<CommandLine> parse_hosts_command(Words words, EnvironmentView) {
+Result<CommandLine> parse_hosts_command(Words words, plan::EnvironmentView) {
     Draft draft;
     OptionReader options(words, hosts_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
@@ -376,10 +378,10 @@ Result<CommandLine> parse_hosts_command(Words words, EnvironmentView) {
     return command;
 }
 
-Result<CommandLine> parse_contracts(Words words, EnvironmentView) {
+Result<CommandLine> parse_contracts(Words words, plan::EnvironmentView) {
     const bool help = !words.empty() && (words[0] == "--help" || words[0] == "-h");
     if (words.size() > 1) return fail(Errc::invalid_input, "usage: dtrun contracts [NAME]");
-    auto text = contracts_text(words.empty() || help ? "" : words[0]);
+    auto text = commands::contracts_text(words.empty() || help ? "" : words[0]);
     if (!text) return std::unexpected(text.error());
     CommandLine command;
     command.kind = CommandLine::Kind::help;
@@ -388,16 +390,16 @@ Result<CommandLine> parse_contracts(Words words, EnvironmentView) {
 }
 
 std::string contracts_help() {
-    return contracts_text("").value_or("");
+    return commands::contracts_text("").value_or("");
 }
 
 struct SubCommand {
     string_view name;
-    Result<CommandLine> (*parse)(Words words, EnvironmentView environment);
+    Result<CommandLine> (*parse)(Words words, plan::EnvironmentView environment);
     std::string (*help)();
 };
 
-Result<CommandLine> parse_help(Words words, EnvironmentView environment);
+Result<CommandLine> parse_help(Words words, plan::EnvironmentView environment);
 
 constexpr SubCommand kSubCommands[] = {
     {"run", parse_run, run_help},
@@ -406,16 +408,16 @@ constexpr SubCommand kSubCommands[] = {
     {"store", parse_store, store_help},
     {"status", parse_status, status_help},
     {"hosts", parse_hosts_command, hosts_help},
-    {"bench", parse_bench, bench_help},
-    {"torchrun", parse_torchrun, torchrun_help},
-    {"deepspeed", parse_deepspeed, deepspeed_help},
+    {"bench", lab::parse_bench, lab::bench_help},
+    {"torchrun", fronts::parse_torchrun, fronts::torchrun_help},
+    {"deepspeed", fronts::parse_deepspeed, fronts::deepspeed_help},
     {"contracts", parse_contracts, contracts_help},
     {"help", parse_help, run_help},
-    {"environment", nullptr, environment_help},
+    {"environment", nullptr, plan::environment_help},
     {"man", nullptr, man_page},
 };
 
-Result<CommandLine> parse_help(Words words, EnvironmentView) {
+Result<CommandLine> parse_help(Words words, plan::EnvironmentView) {
     if (words.empty()) return text_command(CommandLine::Kind::help, run_help);
     const auto found = std::ranges::find(kSubCommands, words[0], &SubCommand::name);
     if (found != std::end(kSubCommands)) return text_command(CommandLine::Kind::help, found->help);
@@ -436,13 +438,13 @@ CommandLine text_command(CommandLine::Kind kind, std::string (*help)()) {
     return command;
 }
 
-void set_master(Options& options, const std::string& address, std::optional<int> port) {
+void set_master(plan::Options& options, const std::string& address, std::optional<int> port) {
     if (!address.empty()) options.assignments.emplace_back("MASTER_ADDR", address);
     if (port) options.assignments.emplace_back("MASTER_PORT", fmt::format("{}", *port));
     if (!address.empty() || port) options.torch_store = TorchStore::rank0;
 }
 
-Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
+Result<CommandLine> finish_run(Draft draft, plan::EnvironmentView environment) {
     if (const auto done = check_conflicts(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
     follow_controller(draft, environment);
@@ -455,8 +457,8 @@ Result<CommandLine> finish_run(Draft draft, EnvironmentView environment) {
     return command;
 }
 
-std::string python_command(EnvironmentView environment) {
-    const string_view path = find_variable(environment, "PATH").value_or("");
+std::string python_command(plan::EnvironmentView environment) {
+    const string_view path = plan::find_variable(environment, "PATH").value_or("");
     for (const char* const name : {"python3", "python"})
         for (const string_view folder : split(path, ':'))
             if (!folder.empty() && ::access((std::string(folder) + "/" + name).c_str(), X_OK) == 0)
@@ -465,7 +467,7 @@ std::string python_command(EnvironmentView environment) {
 }
 
 Result<CommandLine> parse_command_line(const std::vector<std::string>& args,
-                                       EnvironmentView environment) {
+                                       plan::EnvironmentView environment) {
     const Words words(args);
     for (const SubCommand& candidate : kSubCommands)
         if (!words.empty() && words[0] == candidate.name && candidate.parse != nullptr)
@@ -473,4 +475,4 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& args,
     return parse_run(words, environment);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 /// `dtrun serve`.
 struct ServeOptions {
     std::string listen;           ///< --listen ADDRESS[:PORT]; empty: every interface
-    DaemonWords daemon;           ///< the secret, and whether to encrypt
+    plan::DaemonWords daemon;     ///< the secret, and whether to encrypt
     std::string state_directory;  ///< --state; empty: nothing is kept
     std::chrono::milliseconds heartbeat_timeout{3'000};
     log::Level verbosity = log::Level::verbose;
@@ -24,7 +24,7 @@ struct ServeOptions {
 struct StoreCommand {
     enum class Verb { get, set, wait, watch, list, add, erase, status };
     Verb verb = Verb::status;
-    DaemonWords daemon;
+    plan::DaemonWords daemon;
     std::vector<std::string> operands;  ///< as many as the verb takes
     std::optional<std::chrono::milliseconds> timeout;
     bool json = false;  ///< status
@@ -54,11 +54,11 @@ struct HostsCommand {
 struct CommandLine {
     enum class Kind { run, serve, store, hosts, bench, help, version, check_build };
     Kind kind = Kind::run;
-    Options options;                    ///< with Kind::run and Kind::bench
+    plan::Options options;              ///< with Kind::run and Kind::bench
     ServeOptions serve;                 ///< with Kind::serve
     StoreCommand store;                 ///< with Kind::store
     HostsCommand hosts;                 ///< with Kind::hosts
-    BenchCommand bench;                 ///< with Kind::bench
+    lab::BenchCommand bench;            ///< with Kind::bench
     std::string text;                   ///< otherwise: for standard output, whole lines
     std::vector<std::string> warnings;  ///< for standard error, one line each, without '\n'
 };
@@ -76,6 +76,6 @@ struct CommandLine {
 /// \return invalid_input for what the user should have written otherwise (exit code: usage), or
 ///         not_found, denied (--config-file)
 Result<CommandLine> parse_command_line(const std::vector<std::string>& args,
-                                       EnvironmentView environment);
+                                       plan::EnvironmentView environment);
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
 using std::string_view;
 using enum FlagGroup;
 
-template <class Number, Number JoinOptions::*Member>
+template <class Number, Number plan::JoinOptions::*Member>
 Result<void> set_join_number(Draft& draft, string_view value) {
     const auto number = whole_number(value, 1, kRanksMax);
     if (!number) return std::unexpected(number.error());
@@ -57,7 +57,7 @@ Flags secret_flags() {
         {"--secret-file", "FILE", daemon,
          "the daemon's secret, readable for you alone (default: DTRUN_SECRET_FILE, else "
          "~/.config/dtrun/secret)",
-         set_daemon_text<&DaemonWords::secret_file>, ""},
+         set_daemon_text<&plan::DaemonWords::secret_file>, ""},
         {"--secret-fd", "N", daemon, "read the secret from this open descriptor", set_secret_fd,
          ""},
         {"--encrypt", "", daemon,
@@ -72,7 +72,7 @@ Flag job_flag() {
             "NAME",
             daemon,
             "which job of the daemon (default: DTRUN_JOB_NAME)",
-            set_daemon_text<&DaemonWords::job>,
+            set_daemon_text<&plan::DaemonWords::job>,
             ""};
 }
 
@@ -83,15 +83,15 @@ Flags make_join_flags() {
     flags.push_back({"--min-np", "N", daemon,
                      "the job begins with so many ranks, and goes on with so many after a loss "
                      "(default: -np of its first member)",
-                     set_join_number<std::optional<int>, &JoinOptions::ranks_min>, ""});
+                     set_join_number<std::optional<int>, &plan::JoinOptions::ranks_min>, ""});
     flags.push_back({"--max-np", "N", daemon, "more are spares (default: --min-np: a static job)",
-                     set_join_number<std::optional<int>, &JoinOptions::ranks_max>, ""});
+                     set_join_number<std::optional<int>, &plan::JoinOptions::ranks_max>, ""});
     flags.push_back({"--last-call", "SECONDS", daemon,
                      "between --min-np and --max-np ranks, wait so long for more (default: 2)",
-                     set_part_seconds<&Draft::join, &JoinOptions::last_call, 0>, ""});
+                     set_part_seconds<&Draft::join, &plan::JoinOptions::last_call, 0>, ""});
     flags.push_back({"--server-timeout", "SECONDS", daemon,
                      "for a daemon that has ended to be started again (default: 60)",
-                     set_part_seconds<&Draft::join, &JoinOptions::server_timeout, 0>, ""});
+                     set_part_seconds<&Draft::join, &plan::JoinOptions::server_timeout, 0>, ""});
     std::ranges::move(secret_flags(), std::back_inserter(flags));
     add_of_run(flags, {"-x", "--env-file", "--no-env", "--wdir", "--connect-timeout",
                        "--start-timeout", "--tag", "--timestamps", "--stdin", "--quiet",
@@ -132,7 +132,7 @@ Flags make_store_flags() {
     Flags flags{
         {"--server", "HOST[:PORT]", daemon,
          "the daemon (default: the agent when a rank asks, else DTRUN_SERVE, else this machine)",
-         set_daemon_text<&DaemonWords::address>, ""},
+         set_daemon_text<&plan::DaemonWords::address>, ""},
         job_flag(),
         {"--timeout", "SECONDS", daemon,
          "for what does not exist yet (default: get does not wait, the others have no limit)",
@@ -184,4 +184,4 @@ const Flags& status_flags() {
     return flags;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -2,7 +2,7 @@
 
 #include "launcher/cli/flags.h"
 
-namespace dtrun {
+namespace dtrun::cli {
 namespace {
 
 constexpr std::string_view kJoin =
@@ -92,4 +92,4 @@ std::string status_help() {
     return help_of(kStatus, status_flags());
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -1,12 +1,14 @@
 // From a word of the command line to the flag it means.
 
 #include "base/strings.h"
-#include "launcher/cli/flags.h"
 #include "base/suggest.h"
+#include "lab/plan/flags.h"
+#include "launcher/cli/flags.h"
+#include "launcher/fronts/fronts.h"
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
@@ -54,10 +56,10 @@ std::unexpected<Error> unknown(const Flags& flags, string_view name) {
         for (const string_view candidate : split(flag.names, ' '))
             if (hint.ends_with(" " + with_dashes(candidate) + "?"))
                 hint.replace(hint.size() - candidate.size() - 1, candidate.size(), candidate);
-    const string_view command = &flags == &torchrun_flags()    ? "dtrun torchrun"
-                                : &flags == &deepspeed_flags() ? "dtrun deepspeed"
-                                : &flags == &bench_flags()     ? "dtrun bench"
-                                                               : "dtrun";
+    const string_view command = &flags == &fronts::torchrun_flags()    ? "dtrun torchrun"
+                                : &flags == &fronts::deepspeed_flags() ? "dtrun deepspeed"
+                                : &flags == &lab::bench_flags()        ? "dtrun bench"
+                                                                       : "dtrun";
     if (hint.empty()) hint = fmt::format("; see {} --help", command);
     return fail(Errc::invalid_input, "unknown option {}{}", name, hint);
 }
@@ -187,4 +189,4 @@ Result<string_view> OptionReader::option_value(const FoundFlag& found) {
     return next;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -1,9 +1,9 @@
 #include "launcher/cli/flags.h"
 
 #include "base/strings.h"
+#include "contracts/table.h"
 #include "launcher/cli/setters.h"
 #include "launcher/output/line_prefix.h"
-#include "contracts/table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -11,7 +11,7 @@
 #include <iterator>
 #include <tuple>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
@@ -24,7 +24,7 @@ constexpr string_view kNoJsrun =
     "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
     "mpirun";
 
-template <std::vector<std::string> Options::*Member>
+template <std::vector<std::string> plan::Options::*Member>
 Result<void> add_text(Draft& draft, string_view value) {
     (draft.options.*Member).emplace_back(value);
     return {};
@@ -88,9 +88,10 @@ Result<void> set_map_by(Draft& draft, string_view value) {
 }
 
 Result<void> set_transport(Draft& draft, string_view value) {
-    const auto choice = choose<TransportChoice>(value, {{"ssh", TransportChoice::ssh},
-                                                        {"slurm", TransportChoice::slurm},
-                                                        {"local", TransportChoice::local}});
+    const auto choice =
+        choose<plan::TransportChoice>(value, {{"ssh", plan::TransportChoice::ssh},
+                                              {"slurm", plan::TransportChoice::slurm},
+                                              {"local", plan::TransportChoice::local}});
     if (!choice) return std::unexpected(choice.error());
     draft.options.transport = *choice;
     return {};
@@ -98,7 +99,7 @@ Result<void> set_transport(Draft& draft, string_view value) {
 
 Result<void> add_contracts(Draft& draft, string_view value) {
     const std::string names(value);
-    const auto known = effective_contracts({&names, 1});
+    const auto known = contracts::effective_contracts({&names, 1});
     if (!known) return std::unexpected(known.error());
     for (const string_view name : split(value, ','))
         draft.options.contracts.emplace_back(trim(name));
@@ -145,7 +146,7 @@ Result<void> set_mpi(Draft& draft, string_view value) {
     return {};
 }
 
-template <std::vector<std::string> Options::*Member>
+template <std::vector<std::string> plan::Options::*Member>
 Result<void> add_words(Draft& draft, string_view value) {
     const auto words = shell_words(value);
     if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
@@ -154,34 +155,35 @@ Result<void> add_words(Draft& draft, string_view value) {
 }
 
 Result<void> set_plan(Draft& draft, string_view value) {
-    const auto choice = choose<PlanFormat>(
-        value, {{"", PlanFormat::text}, {"text", PlanFormat::text}, {"json", PlanFormat::json}});
+    const auto choice = choose<plan::PlanFormat>(value, {{"", plan::PlanFormat::text},
+                                                         {"text", plan::PlanFormat::text},
+                                                         {"json", plan::PlanFormat::json}});
     if (!choice) return fail(Errc::invalid_input, "'{}' is neither text nor json", value);
     draft.options.plan = *choice;
     return {};
 }
 
 Result<void> set_tag(Draft& draft, string_view value) {
-    const auto choice = choose<Tag>(value, {{"none", Tag::none},
-                                            {"rank", Tag::rank},
-                                            {"host", Tag::host},
-                                            {"rank-host", Tag::rank_host},
-                                            {"horovod", Tag::horovod}});
+    const auto choice = choose<output::Tag>(value, {{"none", output::Tag::none},
+                                                    {"rank", output::Tag::rank},
+                                                    {"host", output::Tag::host},
+                                                    {"rank-host", output::Tag::rank_host},
+                                                    {"horovod", output::Tag::horovod}});
     if (!choice) return std::unexpected(choice.error());
     draft.options.tag = *choice;
     return {};
 }
 
-template <RankSet Options::*Member>
+template <plan::RankSet plan::Options::*Member>
 Result<void> add_ranks(Draft& draft, string_view value) {
-    const auto ranks = RankSet::parse(value);
+    const auto ranks = plan::RankSet::parse(value);
     if (!ranks) return std::unexpected(ranks.error());
     (draft.options.*Member).add(*ranks);
     return {};
 }
 
 Result<void> set_stdin(Draft& draft, string_view value) {
-    using enum StdinTarget::Kind;
+    using enum plan::StdinTarget::Kind;
     if (value == "none" || value == "all") {
         draft.options.stdin_target = {value == "all" ? all : none, 0};
         return {};
@@ -190,7 +192,7 @@ Result<void> set_stdin(Draft& draft, string_view value) {
     if (!number || value.starts_with('-'))
         return fail(Errc::invalid_input, "'{}' is neither none, all nor a rank from 0 to {}", value,
                     kRanksMax - 1);
-    draft.options.stdin_target = {StdinTarget::Kind::rank, static_cast<int>(*number)};
+    draft.options.stdin_target = {plan::StdinTarget::Kind::rank, static_cast<int>(*number)};
     return {};
 }
 
@@ -214,7 +216,7 @@ Result<void> add_interfaces(Draft& draft, string_view value) {
 }
 
 Result<void> add_export(Draft& draft, string_view value) {
-    const auto settable = check_settable(value.substr(0, value.find('=')));
+    const auto settable = plan::check_settable(value.substr(0, value.find('=')));
     if (!settable) return settable;
     draft.options.export_vars.emplace_back(value);
     return {};
@@ -236,20 +238,20 @@ std::vector<Flag> host_flags() {
         {"-H --hosts", "HOSTS", hosts,
          "hosts and slots: s1:4,s2:4; also s1 (1 slot), user@s1:4, [::1]:4, n[01-16]:8 (default: "
          "the batch system's, else this machine)",
-         set_text<&Options::hosts>, ""},
+         set_text<&plan::Options::hosts>, ""},
         {"--hostfile -hostfile", "FILE", hosts,
          "file with a host in each line, as `s1 slots=4`, `s1:4` or `s1`, or YAML; - is standard "
          "input",
-         set_text<&Options::hostfile>, ""},
+         set_text<&plan::Options::hostfile>, ""},
         {"--include", "FILTER", hosts, "use only these hosts and slots: s1@s2:0,2 (default: all)",
-         set_text<&Options::include>, ""},
+         set_text<&plan::Options::include>, ""},
         {"--exclude", "FILTER", hosts, "use all but these (default: none left out)",
-         set_text<&Options::exclude>, ""},
+         set_text<&plan::Options::exclude>, ""},
         {"--map-by", "slot|node", hosts,
          "fill a host before the next, or one rank on each in turn (default: slot)", set_map_by,
          ""},
         {"--oversubscribe", "", hosts, "allow more ranks than slots (default: an error)",
-         set_true<&Options::oversubscribe>, ""},
+         set_true<&plan::Options::oversubscribe>, ""},
         {"--plan", "[=text|json]", hosts,
          "print which rank goes where with what, values of variables only with --verbose, and "
          "start nothing (default: start; --plan alone: text)",
@@ -263,11 +265,11 @@ std::vector<Flag> environment_flags() {
          "set a variable for every rank, by default to its value here; repeatable", add_export, ""},
         {"--env-file", "FILE", environment,
          "set variables from lines VAR=VALUE; -x and VAR=VALUE before the program win; repeatable",
-         add_text<&Options::env_files>, ""},
+         add_text<&plan::Options::env_files>, ""},
         {"--no-env", "", environment,
          "forward nothing of your environment but what you name (default: all but what `dtrun help "
          "environment` lists)",
-         set_true<&Options::no_env>, ""},
+         set_true<&plan::Options::no_env>, ""},
         {"--contract", "NAME,...", environment,
          "also set the variables of these kinds of programs; `dtrun contracts` lists them "
          "(default: those marked there, and slurm in a Slurm allocation)",
@@ -284,14 +286,14 @@ std::vector<Flag> environment_flags() {
         {"--mpi-args", "ARGS", environment,
          "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or mpiexec of "
          "PATH (default: none)",
-         add_words<&Options::mpi_args>, "", true},
+         add_words<&plan::Options::mpi_args>, "", true},
         {"--binding-args", "ARGS", environment,
          "for it, of binding and mapping (default: with Open MPI --bind-to none --map-by slot)",
-         add_words<&Options::binding_args>, "", true},
+         add_words<&plan::Options::binding_args>, "", true},
         {"--wdir -wdir", "DIR", environment,
          "working directory on every host (default: the current one if the host has it, else your "
          "home)",
-         set_text<&Options::wdir>, ""},
+         set_text<&plan::Options::wdir>, ""},
     };
 }
 
@@ -306,14 +308,14 @@ std::vector<Flag> reaching_flags() {
         {"--ssh-identity-file -i", "FILE", reaching,
          "private key; one under a passphrase only through ssh-agent (default: ssh-agent, "
          "~/.ssh/config, your usual keys)",
-         set_text<&Options::ssh_identity_file>, ""},
+         set_text<&plan::Options::ssh_identity_file>, ""},
         {"--ssh-command", "COMMAND", reaching,
          "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)", set_ssh_command,
          ""},
         {"--accept-new-host-keys", "", reaching,
          "trust hosts that known_hosts lacks, and add them; never a changed or revoked key "
          "(default: an error)",
-         set_true<&Options::accept_new_host_keys>, ""},
+         set_true<&plan::Options::accept_new_host_keys>, ""},
         {"--network-interfaces --network-interface", "NAMES", reaching,
          "use only these, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME and "
          "HOROVOD_GLOO_IFACE; repeatable (default: whichever works)",
@@ -321,17 +323,17 @@ std::vector<Flag> reaching_flags() {
         {"--connect-timeout", "SECONDS", reaching,
          "for each host: look up, connect, log in, start the agent; fractions allowed (default: "
          "10)",
-         set_seconds<&Options::connect_timeout, 1>, ""},
+         set_seconds<&plan::Options::connect_timeout, 1>, ""},
         {"--encrypt", "", reaching,
          "encrypt what dtrun sends between hosts, torch's store too; not what programs send by "
          "themselves (default: authenticated, but in the clear)",
-         set_true<&Options::encrypt>, ""},
+         set_true<&plan::Options::encrypt>, ""},
         {"--tree-threshold", "HOSTS", reaching,
          "with more hosts than this, some relay for others (default: 256)", set_tree_threshold, ""},
         {"--start-timeout", "SECONDS", reaching,
          "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
          "--connect-timeout)",
-         set_seconds<&Options::start_timeout, 1>, ""},
+         set_seconds<&plan::Options::start_timeout, 1>, ""},
     };
 }
 
@@ -343,14 +345,14 @@ std::vector<Flag> output_flags() {
          set_tag, ""},
         {"--timestamps --prefix-output-with-timestamp -prefix-timestamp", "", output,
          "the time before each line, taken on its host (default: none)",
-         set_true<&Options::timestamps>, ""},
+         set_true<&plan::Options::timestamps>, ""},
         {"--output-dir --output-filename", "DIR", output,
          "also write DIR/rank.N/stdout and stderr (default: no files)",
-         set_text<&Options::output_dir>, ""},
+         set_text<&plan::Options::output_dir>, ""},
         {"--only-ranks", "RANKS", output, "show only these, such as 0,3-5 (default: all)",
-         add_ranks<&Options::only_ranks>, ""},
+         add_ranks<&plan::Options::only_ranks>, ""},
         {"--quiet-ranks", "RANKS", output, "do not show these (default: none)",
-         add_ranks<&Options::quiet_ranks>, ""},
+         add_ranks<&plan::Options::quiet_ranks>, ""},
         {"--stdin", "none|all|RANK", output, "who reads standard input (default: 0)", set_stdin,
          ""},
         {"--quiet", "", output, "of dtrun's own messages only errors (default: warnings too)",
@@ -364,19 +366,19 @@ std::vector<Flag> ending_flags() {
     return {
         {"--grace", "SECONDS", ending,
          "between SIGTERM and SIGKILL when the job ends; fractions allowed (default: 5)",
-         set_seconds<&Options::grace, 0>, ""},
+         set_seconds<&plan::Options::grace, 0>, ""},
         {"--heartbeat-timeout", "SECONDS", ending,
          "a host that is silent for so long is lost; at least 1, fractions allowed (default: 3)",
-         set_seconds<&Options::heartbeat_timeout, 1'000>, ""},
+         set_seconds<&plan::Options::heartbeat_timeout, 1'000>, ""},
         {"--max-restarts", "N", ending,
          "when a rank fails, end all and start them again, so often (default: 0)", set_max_restarts,
          ""},
         {"--init-timeout", "SECONDS", ending,
          "how long ranks may wait for others in the stores of their frameworks (default: as long "
          "as the frameworks do)",
-         set_seconds<&Options::init_timeout, 1>, ""},
+         set_seconds<&plan::Options::init_timeout, 1>, ""},
         {"--keep-going", "", ending, "a rank that fails does not end the others (default: it does)",
-         set_true<&Options::keep_going>, ""},
+         set_true<&plan::Options::keep_going>, ""},
     };
 }
 
@@ -528,4 +530,4 @@ Result<std::chrono::milliseconds> parse_seconds(string_view text, std::chrono::m
     return std::chrono::milliseconds(std::llround(number * 1000));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -3,8 +3,8 @@
 
 #include "base/result.h"
 #include "launcher/cli/cli.h"
-#include "launcher/fronts/deepspeed_words.h"
 #include "launcher/cli/horovod_flags.h"
+#include "launcher/fronts/deepspeed_words.h"
 #include "launcher/fronts/torchrun_words.h"
 
 #include <chrono>
@@ -16,24 +16,24 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 /// What the words read so far ask for.
 struct Draft {
-    Options options;
+    plan::Options options;
     HorovodValues tuning;
     bool tcp = false;
     std::string config_file;
     CommandLine::Kind kind = CommandLine::Kind::run;  ///< another one ends the reading
     std::string_view hosts_flag = "-H";               ///< what messages call --hosts
-    DaemonWords daemon;                               ///< join, store, status
-    JoinOptions join;
+    plan::DaemonWords daemon;                         ///< join, store, status
+    plan::JoinOptions join;
     ServeOptions serve;
     StoreCommand store;
     HostsCommand hosts;
-    BenchCommand bench;
-    TorchrunWords torchrun;
-    DeepspeedWords deepspeed;
+    lab::BenchCommand bench;
+    fronts::TorchrunWords torchrun;
+    fronts::DeepspeedWords deepspeed;
     bool mpi_asked = false;  ///< --mpi asks for MPI that dtrun offers
 };
 
@@ -90,9 +90,6 @@ const Flags& serve_flags();
 const Flags& store_flags();
 const Flags& status_flags();
 const Flags& hosts_flags();
-const Flags& bench_flags();
-const Flags& torchrun_flags();
-const Flags& deepspeed_flags();
 
 /// Appends those of run_flags() that have these first names, in the order of run_flags().
 void add_of_run(Flags& flags, const std::vector<std::string_view>& names);
@@ -132,21 +129,15 @@ private:
     bool ended_ = false;
 };
 
-/// Commands that have a parser in a file of their own.
-Result<CommandLine> parse_torchrun(std::span<const std::string> words, EnvironmentView environment);
-Result<CommandLine> parse_deepspeed(std::span<const std::string> words,
-                                    EnvironmentView environment);
-Result<CommandLine> parse_bench(std::span<const std::string> words, EnvironmentView environment);
-
 /// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then
 /// serves.
-void set_master(Options& options, const std::string& address, std::optional<int> port);
+void set_master(plan::Options& options, const std::string& address, std::optional<int> port);
 /// What a draft of a job to run amounts to: looks for contradictions, reads --config-file.
-Result<CommandLine> finish_run(Draft draft, EnvironmentView environment);
+Result<CommandLine> finish_run(Draft draft, plan::EnvironmentView environment);
 /// The text that --help and its like ask for.
 CommandLine text_command(CommandLine::Kind kind, std::string (*help)());
 /// "python3", or "python" where PATH has only that.
-std::string python_command(EnvironmentView environment);
+std::string python_command(plan::EnvironmentView environment);
 
 /// One row for each flag of a group, for --help.
 std::string flag_rows(const Flags& flags, FlagGroup group);
@@ -158,9 +149,6 @@ std::string serve_help();
 std::string store_help();
 std::string status_help();
 std::string hosts_help();
-std::string bench_help();
-std::string torchrun_help();
-std::string deepspeed_help();
 /// Flags that are refused, each reason once.
 std::string refusals(const Flags& flags);
 /// The groups of run_flags() that `flags` has some of, each under its title.
@@ -169,4 +157,4 @@ std::string sections(const Flags& flags);
 std::string man_page();
 std::string_view usage_line();
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

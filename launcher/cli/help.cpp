@@ -1,10 +1,11 @@
 // The text of `dtrun --help`.
 
 #include "base/strings.h"
-#include "launcher/cli/flags.h"
 #include "base/text_layout.h"
+#include "lab/plan/flags.h"
+#include "launcher/cli/flags.h"
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
@@ -157,7 +158,7 @@ std::string man_page() {
            ".SH SYNOPSIS\n.B dtrun\n[run] [options] [VAR=VALUE...] program [args...]\n"
            ".SH DESCRIPTION\n.nf\n" +
            roff(std::string_view(help).substr(help.find('\n') + 1)) +
-           ".fi\n.SH MEASURING: DTRUN BENCH\n.nf\n" + roff(bench_help()) + ".fi\n";
+           ".fi\n.SH MEASURING: DTRUN BENCH\n.nf\n" + roff(lab::bench_help()) + ".fi\n";
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

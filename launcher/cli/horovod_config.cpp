@@ -6,7 +6,7 @@
 #include <yaml-cpp/yaml.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
@@ -122,4 +122,4 @@ Result<HorovodValues> parse_horovod_config(std::string_view text, std::string_vi
     }
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

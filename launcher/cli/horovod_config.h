@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 /// Reads horovodrun's --config-file:
 ///   controller: gloo             # or mpi
@@ -15,4 +15,4 @@ namespace dtrun {
 /// \return variable to value, or invalid_input "<name>:<line>:<column>: ..."
 Result<HorovodValues> parse_horovod_config(std::string_view text, std::string_view name);
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 namespace {
 
@@ -172,4 +172,4 @@ HorovodEnvironment horovod_environment(const HorovodValues& values) {
     return environment;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 /// One tuning setting of Horovod: how the user spells it, and the variable that carries it to the
 /// ranks. Names and meanings are those of horovodrun 0.28.
@@ -56,4 +56,4 @@ struct HorovodEnvironment {
 /// What the ranks get. As horovodrun does, leaves out settings whose `needs` is not on.
 HorovodEnvironment horovod_environment(const HorovodValues& values);
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::cli {
 namespace {
 
 using std::string_view;
@@ -151,4 +151,4 @@ std::string hosts_help() {
     return help + std::string(kHostsExit);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

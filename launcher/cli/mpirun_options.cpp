@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::cli {
 
-Result<void> check_mpirun_options(const Options& options) {
-    const Options unset;
+Result<void> check_mpirun_options(const plan::Options& options) {
+    const plan::Options unset;
     if (!options.mpirun) {
         if (options.mpi_args.empty() && options.binding_args.empty()) return {};
         return fail(Errc::invalid_input,
@@ -47,4 +47,4 @@ Result<void> check_mpirun_options(const Options& options) {
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

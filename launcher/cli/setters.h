@@ -5,19 +5,19 @@
 
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::cli {
 
 /// The part of a draft that a member belongs to.
 template <class T>
-Options& part_of(Draft& draft, T Options::*) {
+plan::Options& part_of(Draft& draft, T plan::Options::*) {
     return draft.options;
 }
 template <class T>
-TorchrunWords& part_of(Draft& draft, T TorchrunWords::*) {
+fronts::TorchrunWords& part_of(Draft& draft, T fronts::TorchrunWords::*) {
     return draft.torchrun;
 }
 template <class T>
-DeepspeedWords& part_of(Draft& draft, T DeepspeedWords::*) {
+fronts::DeepspeedWords& part_of(Draft& draft, T fronts::DeepspeedWords::*) {
     return draft.deepspeed;
 }
 template <class T>
@@ -58,4 +58,4 @@ inline Result<void> set_ssh_port(Draft& draft, std::string_view value) {
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::cli

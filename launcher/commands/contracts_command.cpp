@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace dtrun {
+namespace dtrun::commands {
 namespace {
 
 constexpr std::size_t kIndent = 4;
@@ -33,7 +33,7 @@ dtrun contracts all    the same of every contract
 std::string overview() {
     std::string text(kIntroduction.substr(1));
     text += '\n';
-    for (const Contract& contract : contracts()) {
+    for (const contracts::Contract& contract : contracts::all_contracts()) {
         const std::string left =
             fmt::format("{} {}", contract.by_default ? '*' : ' ', contract.name);
         text += two_columns(left, contract.what, kMiddle);
@@ -41,15 +41,15 @@ std::string overview() {
     return text + std::string(kEnd);
 }
 
-std::string described(const Contract& contract) {
+std::string described(const contracts::Contract& contract) {
     std::string text = fmt::format("{}\n", contract.name);
     text += wrap(fmt::format("For {}.", contract.what), 2);
     text += wrap(contract.why, 2);
     for (const std::string_view added : contract.adds)
         text += fmt::format("  By name it brings \"{}\" with it.\n", added);
     if (!contract.variables.empty()) text += "\n";
-    for (const ContractVariable& variable : contract.variables) {
-        const bool own = variable.kind == ContractVariable::Kind::fallback;
+    for (const contracts::ContractVariable& variable : contract.variables) {
+        const bool own = variable.kind == contracts::ContractVariable::Kind::fallback;
         text += fmt::format("  {}{}\n", variable.name, own ? "  (the user's own value stays)" : "");
         text += wrap(variable.what, 2 + kIndent);
     }
@@ -62,17 +62,19 @@ Result<std::string> contracts_text(std::string_view name) {
     if (name.empty()) return overview();
     if (name == "all") {
         std::string text;
-        for (const Contract& contract : contracts())
+        for (const contracts::Contract& contract : contracts::all_contracts())
             text += (text.empty() ? "" : "\n") + described(contract);
         return text;
     }
     if (name == "none") return std::string(kNone);
-    if (const Contract* const contract = find_contract(name); contract != nullptr)
+    if (const contracts::Contract* const contract = contracts::find_contract(name);
+        contract != nullptr)
         return described(*contract);
     std::vector<std::string> names{"all", "none"};
-    for (const Contract& contract : contracts()) names.emplace_back(contract.name);
+    for (const contracts::Contract& contract : contracts::all_contracts())
+        names.emplace_back(contract.name);
     return fail(Errc::invalid_input, "there is no contract \"{}\"{}; `dtrun contracts` lists them",
                 name, did_you_mean(name, names));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::commands {
 
 /// What `dtrun contracts [NAME]` prints: each contract, whether it is in the default set and why;
 /// with a name all of its variables. Lines of at most kHelpColumns.
@@ -13,4 +13,4 @@ namespace dtrun {
 /// Errc: invalid_input, for a name that does not exist
 Result<std::string> contracts_text(std::string_view name);
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::commands {
 namespace {
 
 /// How little an address is worth to other machines.
@@ -62,18 +62,18 @@ asio::awaitable<Result<std::string>> HostSurvey::visit(const Host& host) {
 }
 
 asio::awaitable<Result<std::string>> HostSurvey::ask(const Host& host) {
-    const bool connects = options_.connect && !is_this_machine(host);
+    const bool connects = options_.connect && !transport::is_this_machine(host);
     if (!connects && !options_.resolve) co_return std::string();
     const Deadline deadline = after(options_.connect_timeout);
     const std::string& name = host.address.empty() ? host.name : host.address;
-    auto addresses = co_await look_up(pool_, name, deadline);
+    auto addresses = co_await transport::look_up(pool_, name, deadline);
     if (!addresses) co_return std::unexpected(addresses.error());
     std::string best = best_address(name, *addresses);
     if (!connects) co_return best;
     const auto port = static_cast<std::uint16_t>(host.port != 0 ? host.port : options_.ssh_port);
-    const auto connected = co_await connect_any(std::move(*addresses), port, deadline);
+    const auto connected = co_await transport::connect_any(std::move(*addresses), port, deadline);
     if (!connected) co_return std::unexpected(connected.error());
     co_return best;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

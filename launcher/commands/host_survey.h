@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::commands {
 
 struct SurveyOptions {
     bool resolve = false;                               ///< look up every host
@@ -41,9 +41,10 @@ private:
     const HostList& hosts_;
     SurveyOptions options_;
     asio::io_context io_{1};
-    Pool pool_{kVisitsMax};  // a look-up that had to wait for a thread would lose its time
-    std::size_t next_ = 0;   ///< host that nobody visits yet
+    transport::Pool pool_{
+        kVisitsMax};        // a look-up that had to wait for a thread would lose its time
+    std::size_t next_ = 0;  ///< host that nobody visits yet
     std::vector<Result<std::string>> answers_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

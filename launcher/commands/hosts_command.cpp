@@ -8,17 +8,17 @@
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/commands/host_survey.h"
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/exit_code.h"
-#include "launcher/commands/host_survey.h"
-#include "launcher/transport/host_target.h"
 #include "launcher/plan/machine_facts.h"
+#include "launcher/transport/host_target.h"
 
 #include <unistd.h>
 #include <algorithm>
 #include <cstdio>
 
-namespace dtrun {
+namespace dtrun::commands {
 namespace {
 
 /// A host list, and whether its numbers of slots are a scheduler's.
@@ -42,14 +42,14 @@ Result<HostList> hosts_of_nodelist(std::string_view list) {
 
 /// Piped names win over the environment; nothing piped, as in a batch script whose standard input is
 /// /dev/null, leaves it to the environment.
-Result<Source> default_source(EnvironmentView environment) {
+Result<Source> default_source(plan::EnvironmentView environment) {
     const bool piped = ::isatty(STDIN_FILENO) == 0;
     if (piped) {
         const auto text = read_standard_input();
         if (!text) return std::unexpected(text.error());
         if (!trim(*text).empty()) return without_allocation(parse_hostfile(*text, "stdin"));
     }
-    auto allocation = allocation_here(environment);
+    auto allocation = plan::allocation_here(environment);
     if (!allocation) return std::unexpected(allocation.error());
     if (!*allocation)
         return fail(Errc::invalid_input,
@@ -59,28 +59,29 @@ Result<Source> default_source(EnvironmentView environment) {
     return Source{std::move((*allocation)->hosts), true};
 }
 
-Result<Source> read_source(const HostsCommand& command, EnvironmentView environment) {
+Result<Source> read_source(const cli::HostsCommand& command, plan::EnvironmentView environment) {
     if (!command.hosts.empty()) return without_allocation(parse_hosts(command.hosts));
     if (!command.hostfile.empty()) return without_allocation(read_hostfile(command.hostfile));
     if (!command.nodelist.empty()) return without_allocation(hosts_of_nodelist(command.nodelist));
     return default_source(environment);
 }
 
-void set_slots(Source& source, const HostsCommand& command, EnvironmentView environment) {
+void set_slots(Source& source, const cli::HostsCommand& command,
+               plan::EnvironmentView environment) {
     for (Host& host : source.hosts) {
         if (command.slots) {
             host.slots = *command.slots;
             if (host.slots_max.value_or(host.slots) < host.slots) host.slots_max.reset();
         } else if (command.slots_auto && !source.from_allocation && host.slots == 1 &&
-                   is_this_machine(host)) {
-            const MachineFacts here = machine_facts(environment);
+                   transport::is_this_machine(host)) {
+            const plan::MachineFacts here = plan::machine_facts(environment);
             host.slots = here.gpus_present > 0 ? here.gpus_present : here.cpus;
         }
     }
 }
 
 /// The list with everything but look-ups done.
-Result<HostList> make_list(const HostsCommand& command, EnvironmentView environment) {
+Result<HostList> make_list(const cli::HostsCommand& command, plan::EnvironmentView environment) {
     auto source = read_source(command, environment);
     if (!source) return std::unexpected(source.error());
     if (command.short_names) {
@@ -96,7 +97,7 @@ Result<HostList> make_list(const HostsCommand& command, EnvironmentView environm
 
 /// Looks the hosts up as asked; complains about each that fails.
 /// \return how many have failed
-std::size_t visit_all(HostSurvey& survey, HostList& hosts, const HostsCommand& command) {
+std::size_t visit_all(HostSurvey& survey, HostList& hosts, const cli::HostsCommand& command) {
     std::size_t failed = 0;
     const std::vector<Result<std::string>> answers = survey.run();
     for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -123,10 +124,10 @@ Result<HostList> addresses_as_names(HostList hosts) {
 
 int complain(const Error& error) {
     log::error("{}", error.message);
-    return error.code == Errc::internal ? kExitInternal : kExitUsage;
+    return error.code == Errc::internal ? plan::kExitInternal : plan::kExitUsage;
 }
 
-int print(const HostsCommand& command, HostList hosts) {
+int print(const cli::HostsCommand& command, HostList hosts) {
     if (command.resolve && !holds_addresses(command.format)) {
         auto renamed = addresses_as_names(std::move(hosts));
         if (!renamed) return complain(renamed.error());
@@ -136,14 +137,14 @@ int print(const HostsCommand& command, HostList hosts) {
     if (!text) return complain(text.error());
     if (const auto written = write_all(STDOUT_FILENO, *text); !written) {
         log::error("standard output: {}", written.error().message);
-        return kExitInternal;
+        return plan::kExitInternal;
     }
     return 0;
 }
 
 }  // namespace
 
-void run_hosts_command(const HostsCommand& command, EnvironmentView environment) {
+void run_hosts_command(const cli::HostsCommand& command, plan::EnvironmentView environment) {
     auto hosts = make_list(command, environment);
     if (!hosts) ::_exit(complain(hosts.error()));
     if (!command.resolve && !command.check) ::_exit(print(command, std::move(*hosts)));
@@ -155,7 +156,7 @@ void run_hosts_command(const HostsCommand& command, EnvironmentView environment)
     HostSurvey survey(*hosts, options);
     const std::size_t failed = visit_all(survey, *hosts, command);
     if (failed > 0) log::error("{} of {} hosts cannot be reached", failed, hosts->size());
-    ::_exit(failed > 0 ? kExitUnreachable : print(command, std::move(*hosts)));
+    ::_exit(failed > 0 ? plan::kExitUnreachable : print(command, std::move(*hosts)));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

@@ -7,32 +7,32 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-namespace dtrun {
+namespace dtrun::commands {
 namespace {
 
 namespace json = boost::json;
 
-const char* transport_name(Transport transport) {
+const char* transport_name(plan::Transport transport) {
     switch (transport) {
-        case Transport::local:
+        case plan::Transport::local:
             return "local";
-        case Transport::ssh:
+        case plan::Transport::ssh:
             return "ssh";
-        case Transport::ssh_command:
+        case plan::Transport::ssh_command:
             return "ssh command";
-        case Transport::slurm:
+        case plan::Transport::slurm:
             return "srun";
     }
     return "";
 }
 
 /// How ranks get onto a host.
-const char* way_to(const JobSpec& spec, const JobHost& host) {
+const char* way_to(const plan::JobSpec& spec, const plan::JobHost& host) {
     return spec.options.mpirun ? "mpirun" : transport_name(host.transport);
 }
 
 /// Plans are shown to others, and variables hold tokens.
-bool shows_values(const JobSpec& spec) {
+bool shows_values(const plan::JobSpec& spec) {
     return spec.options.verbosity >= log::Level::verbose;
 }
 
@@ -40,16 +40,16 @@ std::string address_of(const Host& host) {
     return host.address.empty() ? host.name : host.address;
 }
 
-std::string command_text(const JobSpec& spec) {
+std::string command_text(const plan::JobSpec& spec) {
     std::string text;
     for (const std::string& word : spec.options.program)
         text += (text.empty() ? "" : " ") + shell_quote(word);
     return text;
 }
 
-std::string mpirun_text(const MpirunPlan& plan) {
+std::string mpirun_text(const mpirun::MpirunPlan& plan) {
     std::string text = fmt::format("mpirun:     {}\nruns:       {}\n", plan.mpirun.name,
-                                   mpirun_command_text(plan.command));
+                                   mpirun::mpirun_command_text(plan.command));
     std::string_view title = "hostfile:";
     for (const std::string_view line : split(trim(plan.command.hostfile), '\n')) {
         if (!line.empty()) text += fmt::format("{:<12}{}\n", title, line);
@@ -58,7 +58,7 @@ std::string mpirun_text(const MpirunPlan& plan) {
     return text;
 }
 
-json::object mpirun_json(const MpirunPlan& plan) {
+json::object mpirun_json(const mpirun::MpirunPlan& plan) {
     json::object environment;
     for (const auto& [name, value] : plan.command.environment) environment[name] = value;
     return {{"name", plan.mpirun.name},
@@ -67,14 +67,14 @@ json::object mpirun_json(const MpirunPlan& plan) {
             {"hostfile", plan.command.hostfile}};
 }
 
-std::size_t width_of(const JobSpec& spec, std::size_t least, auto text_of) {
-    for (const JobHost& host : spec.hosts) least = std::max(least, text_of(host.host).size());
+std::size_t width_of(const plan::JobSpec& spec, std::size_t least, auto text_of) {
+    for (const plan::JobHost& host : spec.hosts) least = std::max(least, text_of(host.host).size());
     return least;
 }
 
 }  // namespace
 
-std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
+std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
     const auto name_width = width_of(spec, 4, [](const Host& h) { return h.name; });
     const auto address_width = width_of(spec, 7, address_of);
     const auto user_width = width_of(spec, 4, [](const Host& h) { return h.user; });
@@ -85,7 +85,7 @@ std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
                         name_width, "slot", "local", "cross", "address", address_width, "user",
                         user_width, "by");
     for (const RankPlace& place : spec.placement.ranks) {
-        const JobHost& host = spec.hosts[static_cast<std::size_t>(place.host)];
+        const plan::JobHost& host = spec.hosts[static_cast<std::size_t>(place.host)];
         text += fmt::format(
             "{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", place.rank, host.host.name,
             name_width, place.slot, fmt::format("{}/{}", place.local_rank, place.local_size),
@@ -106,7 +106,7 @@ std::string plan_text(const JobSpec& spec, const MpirunPlan* mpirun) {
     return text;
 }
 
-std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun) {
+std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
     json::object plan;
     plan["world_size"] = spec.placement.world_size();
     plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
@@ -119,7 +119,7 @@ std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun) {
         environment[name] = shows_values(spec) ? json::value(value) : json::value(nullptr);
     plan["environment"] = std::move(environment);
     json::array hosts;
-    for (const JobHost& host : spec.hosts)
+    for (const plan::JobHost& host : spec.hosts)
         hosts.push_back({{"host", host.host.name},
                          {"slots", host.host.slots},
                          {"ranks", host.ranks.size()},
@@ -147,4 +147,4 @@ std::string plan_json(const JobSpec& spec, const MpirunPlan* mpirun) {
     return json::serialize(plan) + "\n";
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

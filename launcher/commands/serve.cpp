@@ -14,15 +14,15 @@
 #include <csignal>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::commands {
 namespace {
 
 constexpr int kFirstPassedFd = 3;  // sd_listen_fds(3)
 constexpr std::uint64_t kDescriptors = 1u << 20;
 
 /// Tells systemd, if it has asked to be told (sd_notify(3)).
-void notify(EnvironmentView environment, std::string_view state) {
-    const auto path = find_variable(environment, "NOTIFY_SOCKET");
+void notify(plan::EnvironmentView environment, std::string_view state) {
+    const auto path = plan::find_variable(environment, "NOTIFY_SOCKET");
     sockaddr_un address{};
     if (!path || path->size() < 2 || path->size() >= sizeof address.sun_path) return;
     address.sun_family = AF_UNIX;
@@ -36,15 +36,16 @@ void notify(EnvironmentView environment, std::string_view state) {
 }
 
 /// Sockets that systemd has opened for us.
-int passed_sockets(EnvironmentView environment) {
+int passed_sockets(plan::EnvironmentView environment) {
     const auto number = [&](std::string_view name) {
-        return to_int(find_variable(environment, name).value_or(""), 0, 1'000'000'000).value_or(0);
+        return to_int(plan::find_variable(environment, name).value_or(""), 0, 1'000'000'000)
+            .value_or(0);
     };
     return number("LISTEN_PID") == ::getpid() ? static_cast<int>(number("LISTEN_FDS")) : 0;
 }
 
-Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
-                                   EnvironmentView environment) {
+Result<std::uint16_t> open_sockets(Daemon& daemon, const cli::ServeOptions& options,
+                                   plan::EnvironmentView environment) {
     const int passed = passed_sockets(environment);
     if (passed > 0) {
         Result<std::uint16_t> port = std::uint16_t{0};
@@ -52,28 +53,28 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
         return port;
     }
     if (options.listen.empty()) {
-        auto port = daemon.listen({"::"}, kDaemonPort);
+        auto port = daemon.listen({"::"}, plan::kDaemonPort);
         if (!port && port.error().message.find("Address family") != std::string::npos)
-            port = daemon.listen({"0.0.0.0"}, kDaemonPort);  // no IPv6 here
+            port = daemon.listen({"0.0.0.0"}, plan::kDaemonPort);  // no IPv6 here
         return port;
     }
-    const auto address = parse_address(options.listen, kDaemonPort);
+    const auto address = plan::parse_address(options.listen, plan::kDaemonPort);
     if (!address) return fail(address.error(), "--listen");
     return daemon.listen({address->first}, address->second);
 }
 
-asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
-                           EnvironmentView environment) {
+asio::awaitable<int> serve(Daemon& daemon, const cli::ServeOptions& options,
+                           plan::EnvironmentView environment) {
     const auto executor = co_await asio::this_coro::executor;
     asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
     if (const auto restored = daemon.restore(); !restored) {
         log::error("{}", restored.error().message);
-        co_return kExitInternal;
+        co_return plan::kExitInternal;
     }
     const auto port = open_sockets(daemon, options, environment);
     if (!port) {
         log::error("{}", port.error().message);
-        co_return port.error().code == Errc::invalid_input ? kExitUsage : kExitInternal;
+        co_return port.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
     log::info("serving on port {}", *port);
     notify(environment, "READY=1");
@@ -86,11 +87,11 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
 
 }  // namespace
 
-int run_serve(const ServeOptions& options, EnvironmentView environment) {
-    const auto secret = read_secret(options.daemon, environment, true);
+int run_serve(const cli::ServeOptions& options, plan::EnvironmentView environment) {
+    const auto secret = plan::read_secret(options.daemon, environment, true);
     if (!secret) {
         log::error("{}", secret.error().message);
-        return kExitUsage;
+        return plan::kExitUsage;
     }
     raise_descriptor_limit(kDescriptors);
     asio::io_context io(1);
@@ -100,7 +101,7 @@ int run_serve(const ServeOptions& options, EnvironmentView environment) {
     daemon_options.heartbeat_timeout = options.heartbeat_timeout;
     daemon_options.state_directory = options.state_directory;
     Daemon daemon(io.get_executor(), daemon_options);
-    int status = kExitInternal;
+    int status = plan::kExitInternal;
     asio::co_spawn(io, serve(daemon, options, environment),
                    [&](std::exception_ptr error, int code) {
                        if (error) std::rethrow_exception(error);
@@ -112,4 +113,4 @@ int run_serve(const ServeOptions& options, EnvironmentView environment) {
     ::_exit(status);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

@@ -3,9 +3,9 @@
 #include "launcher/cli/cli.h"
 #include "launcher/plan/environment.h"
 
-namespace dtrun {
+namespace dtrun::commands {
 
 /// `dtrun serve`, until a signal ends it. \return the process's exit status
-int run_serve(const ServeOptions& options, EnvironmentView environment);
+int run_serve(const cli::ServeOptions& options, plan::EnvironmentView environment);
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

@@ -2,8 +2,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/strings.h"
 #include "base/loop/task_group.h"
+#include "base/strings.h"
 #include "hostfiles/scan.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
@@ -18,10 +18,10 @@
 #include <csignal>
 #include <limits>
 
-namespace dtrun {
+namespace dtrun::commands {
 namespace {
 
-using Verb = StoreCommand::Verb;
+using Verb = cli::StoreCommand::Verb;
 
 constexpr int kExitNotThere = 1;
 constexpr std::chrono::seconds kConnectLimit{10};
@@ -113,7 +113,7 @@ asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_agent(std::stri
     co_return client;
 }
 
-asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_daemon(DaemonTarget target) {
+asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_daemon(plan::DaemonTarget target) {
     const auto executor = co_await asio::this_coro::executor;
     auto connection = co_await connect_to_server(target.addresses, target.port, target.credentials,
                                                  after(kConnectLimit));
@@ -172,7 +172,7 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
 class StoreRun {
 public:
     /// \param input  what `set KEY -` sets
-    StoreRun(const StoreCommand& command, StoreClient& client, std::string input)
+    StoreRun(const cli::StoreCommand& command, StoreClient& client, std::string input)
         : command_(command), client_(client), input_(std::move(input)) {}
 
     asio::awaitable<Result<int>> run() {
@@ -316,23 +316,24 @@ private:
         co_return 0;
     }
 
-    const StoreCommand& command_;
+    const cli::StoreCommand& command_;
     StoreClient& client_;
     std::string input_;
 };
 
-asio::awaitable<Result<int>> run(const StoreCommand& command, EnvironmentView environment) {
+asio::awaitable<Result<int>> run(const cli::StoreCommand& command,
+                                 plan::EnvironmentView environment) {
     // Before anybody waits for signs of life from us.
     std::string input;
     if (command.verb == Verb::set && command.operands[1] == "-") input = read_all_input();
-    const auto socket = find_variable(environment, "DTRUN_SOCKET");
+    const auto socket = plan::find_variable(environment, "DTRUN_SOCKET");
     const bool of_rank = command.verb != Verb::status && command.daemon.address.empty() &&
                          command.daemon.job.empty() && socket && !socket->empty();
     Result<std::unique_ptr<StoreClient>> client;
     if (of_rank) {
         client = co_await connect_to_agent(std::string(*socket));
     } else {
-        const auto target = find_daemon(command.daemon, environment);
+        const auto target = plan::find_daemon(command.daemon, environment);
         if (!target) co_return std::unexpected(target.error());
         if (target->job.empty() && command.verb != Verb::status)
             co_return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
@@ -349,11 +350,11 @@ int exit_code_of(const Error& error) {
     switch (error.code) {
         case Errc::invalid_input:
         case Errc::not_found:
-            return kExitUsage;
+            return plan::kExitUsage;
         case Errc::denied:
-            return kExitAuthentication;
+            return plan::kExitAuthentication;
         default:
-            return kExitUnreachable;
+            return plan::kExitUnreachable;
     }
 }
 
@@ -395,10 +396,10 @@ std::string status_table(const std::string& text) {
     return out;
 }
 
-int run_store_command(const StoreCommand& command, EnvironmentView environment) {
+int run_store_command(const cli::StoreCommand& command, plan::EnvironmentView environment) {
     ::signal(SIGPIPE, SIG_IGN);
     asio::io_context io(1);
-    int status = kExitInternal;
+    int status = plan::kExitInternal;
     asio::co_spawn(io, run(command, environment), [&](std::exception_ptr error, Result<int> done) {
         if (error) std::rethrow_exception(error);
         if (!done) log::error("{}", done.error().message);
@@ -408,4 +409,4 @@ int run_store_command(const StoreCommand& command, EnvironmentView environment) 
     return status;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

@@ -5,13 +5,13 @@
 
 #include <string>
 
-namespace dtrun {
+namespace dtrun::commands {
 
 /// `dtrun store` and `dtrun status`. \return the process's exit status
-int run_store_command(const StoreCommand& command, EnvironmentView environment);
+int run_store_command(const cli::StoreCommand& command, plan::EnvironmentView environment);
 
 /// What `dtrun status` shows of the daemon's answer. Names are members' own words, and shown so that no
 /// terminal obeys them. \param text  JSON
 std::string status_table(const std::string& text);
 
-}  // namespace dtrun
+}  // namespace dtrun::commands

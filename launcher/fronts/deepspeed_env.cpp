@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 /// Without the quotes around it, which a shell would take away.
@@ -31,14 +31,14 @@ Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view
         const auto column = static_cast<std::size_t>(line.data() - whole.data()) + 1;
         if (equals == std::string_view::npos)
             return fail(Errc::invalid_input, "{}:{}:{}: expected NAME=VALUE", file, number, column);
-        if (!is_variable_name(name))
+        if (!plan::is_variable_name(name))
             return fail(Errc::invalid_input, "{}:{}:{}: '{}' is not a variable's name", file,
                         number, column, name);
         const std::string_view value = unquoted(trim(line.substr(equals + 1)));
         if (value.find('\0') != std::string_view::npos)
             return fail(Errc::invalid_input, "{}:{}:{}: a NUL byte, which no variable can hold",
                         file, number, column);
-        if (const auto settable = check_settable(name); !settable) {
+        if (const auto settable = plan::check_settable(name); !settable) {
             env.notes.push_back(
                 fmt::format("{}:{}: left out: {}", file, number, settable.error().message));
             continue;
@@ -48,9 +48,10 @@ Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view
     return env;
 }
 
-Result<DeepspeedEnv> read_deepspeed_env(EnvironmentView environment) {
-    const std::string file(find_variable(environment, "DS_ENV_FILE").value_or(".deepspeed_env"));
-    const std::string home(find_variable(environment, "HOME").value_or(""));
+Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment) {
+    const std::string file(
+        plan::find_variable(environment, "DS_ENV_FILE").value_or(".deepspeed_env"));
+    const std::string home(plan::find_variable(environment, "HOME").value_or(""));
     std::vector<std::string> paths;
     if (file.starts_with('/'))
         paths = {file};
@@ -71,4 +72,4 @@ Result<DeepspeedEnv> read_deepspeed_env(EnvironmentView environment) {
     return all;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::fronts {
 
 /// What .deepspeed_env files say.
 struct DeepspeedEnv {
@@ -26,6 +26,6 @@ Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view
 /// Those of $HOME and of the working directory, in this order, called DS_ENV_FILE or
 /// .deepspeed_env.
 /// Errc: invalid_input, denied
-Result<DeepspeedEnv> read_deepspeed_env(EnvironmentView environment);
+Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment);
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

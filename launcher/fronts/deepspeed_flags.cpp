@@ -3,15 +3,16 @@
 
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
+#include "launcher/fronts/fronts.h"
 
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 using std::string_view;
-using enum FlagGroup;
+using enum cli::FlagGroup;
 
 constexpr string_view kNoCores =
     "dtrun does not bind ranks to processors; begin the program with numactl or taskset "
@@ -22,29 +23,29 @@ constexpr string_view kNotElastic =
 
 /// DeepSpeed's own default, -1, means: not given.
 template <std::optional<int> DeepspeedWords::*Member, int Max>
-Result<void> set_count(Draft& draft, string_view value) {
-    const auto number = whole_number(value, -1, Max);
+Result<void> set_count(cli::Draft& draft, string_view value) {
+    const auto number = cli::whole_number(value, -1, Max);
     if (!number) return std::unexpected(number.error());
     (draft.deepspeed.*Member).reset();
     if (*number > 0) draft.deepspeed.*Member = *number;
     return {};
 }
 
-Result<void> set_master_port(Draft& draft, string_view value) {
-    const auto number = whole_number(value, 1, 65'535);
+Result<void> set_master_port(cli::Draft& draft, string_view value) {
+    const auto number = cli::whole_number(value, 1, 65'535);
     if (!number) return std::unexpected(number.error());
     draft.deepspeed.master_port = *number;
     return {};
 }
 
-Result<void> set_node_rank(Draft& draft, string_view value) {
-    const auto number = whole_number(value, -1, kHostsMax);
+Result<void> set_node_rank(cli::Draft& draft, string_view value) {
+    const auto number = cli::whole_number(value, -1, kHostsMax);
     if (!number) return std::unexpected(number.error());
     draft.deepspeed.node_rank = *number;
     return {};
 }
 
-Result<void> set_launcher(Draft& draft, string_view value) {
+Result<void> set_launcher(cli::Draft& draft, string_view value) {
     static constexpr string_view kKnown[] = {"pdsh",  "openmpi", "mvapich",
                                              "slurm", "mpich",   "impi"};
     std::string name(value);
@@ -56,7 +57,7 @@ Result<void> set_launcher(Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_log_level(Draft& draft, string_view value) {
+Result<void> set_log_level(cli::Draft& draft, string_view value) {
     using enum log::Level;
     const std::pair<string_view, log::Level> levels[] = {{"debug", debug},
                                                          {"info", verbose},
@@ -72,15 +73,16 @@ Result<void> set_log_level(Draft& draft, string_view value) {
     return {};
 }
 
-Flags host_flags() {
+cli::Flags host_flags() {
     return {
         {"-H --hostfile", "FILE", native,
          "hosts, as `worker-0 slots=4` in each line (default: /job/hostfile if it is there, else "
          "the batch system's hosts, else this machine)",
-         set_text<&Options::hostfile>, ""},
+         cli::set_text<&plan::Options::hostfile>, ""},
         {"-i --include", "FILTER", native, "use only these hosts and slots: w0@w1:0,2",
-         set_text<&Options::include>, ""},
-        {"-e --exclude", "FILTER", native, "use all but these", set_text<&Options::exclude>, ""},
+         cli::set_text<&plan::Options::include>, ""},
+        {"-e --exclude", "FILTER", native, "use all but these",
+         cli::set_text<&plan::Options::exclude>, ""},
         {"--num_nodes", "N", native, "the first N hosts (default: all)",
          set_count<&DeepspeedWords::nodes, kHostsMax>, ""},
         {"--num_gpus --num_accelerators", "N", native,
@@ -89,43 +91,44 @@ Flags host_flags() {
          set_count<&DeepspeedWords::gpus, kSlotsMax>, ""},
         {"--master_addr", "HOST", native,
          "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
-         set_text<&DeepspeedWords::master_addr>, ""},
+         cli::set_text<&DeepspeedWords::master_addr>, ""},
         {"--master_port", "PORT", native, "MASTER_PORT, likewise", set_master_port, ""},
-        {"--ssh_port", "PORT", native, "port (default: ~/.ssh/config, else 22)", set_ssh_port, ""},
+        {"--ssh_port", "PORT", native, "port (default: ~/.ssh/config, else 22)", cli::set_ssh_port,
+         ""},
     };
 }
 
-Flags program_flags() {
+cli::Flags program_flags() {
     return {
         {"--module", "", native, "the script is a module, for python -m",
-         set_true<&DeepspeedWords::module>, ""},
+         cli::set_true<&DeepspeedWords::module>, ""},
         {"--no_python", "", native, "the script is a program: no python before it",
-         set_true<&DeepspeedWords::no_python>, ""},
+         cli::set_true<&DeepspeedWords::no_python>, ""},
         {"--no_local_rank", "", native,
          "do not give the script --local_rank=N as its first argument (default: it gets it)",
-         set_true<&DeepspeedWords::no_local_rank>, ""},
+         cli::set_true<&DeepspeedWords::no_local_rank>, ""},
         {"--venv_script", "FILE", native, "source this file, in bash, before each rank",
-         set_text<&DeepspeedWords::venv_script>, ""},
+         cli::set_text<&DeepspeedWords::venv_script>, ""},
         {"--enable_each_rank_log", "DIR", native,
          "what ranks print goes to DIR/TIME_rankN.log, and is not shown",
-         set_text<&DeepspeedWords::rank_logs>, ""},
+         cli::set_text<&DeepspeedWords::rank_logs>, ""},
         {"--save_pid", "", native, "keep dtrun's process id in /tmp/PID.deepspeed while it runs",
-         set_true<&DeepspeedWords::save_pid>, ""},
+         cli::set_true<&DeepspeedWords::save_pid>, ""},
         {"--log_level", "LEVEL", native,
          "of dtrun's own messages: debug, info, warning, error or critical (default: warning)",
          set_log_level, ""},
         {"-q --quiet", "", native, "--log_level error",
-         [](Draft& draft, string_view) { return set_log_level(draft, "error"); }, ""},
+         [](cli::Draft& draft, string_view) { return set_log_level(draft, "error"); }, ""},
         {"--launcher", "NAME", native, "accepted: dtrun starts the ranks itself", set_launcher, ""},
-        {"--force_multi", "", native, "accepted: one remote host is reached as many are", nothing,
-         ""},
-        {"--no_ssh_check", "", native, "accepted: there is no separate check", nothing, ""},
+        {"--force_multi", "", native, "accepted: one remote host is reached as many are",
+         cli::nothing, ""},
+        {"--no_ssh_check", "", native, "accepted: there is no separate check", cli::nothing, ""},
         {"--node_rank", "N", native, "accepted if 0: dtrun is run once and starts every node",
          set_node_rank, ""},
     };
 }
 
-Flags refused_flags() {
+cli::Flags refused_flags() {
     return {
         {"--no_ssh", "", native, "", nullptr,
          "dtrun starts all nodes from one command; without ssh run dtrun serve on one machine and "
@@ -142,24 +145,24 @@ Flags refused_flags() {
     };
 }
 
-Flags make_deepspeed_flags() {
-    Flags flags;
+cli::Flags make_deepspeed_flags() {
+    cli::Flags flags;
     for (auto part : {host_flags, program_flags, refused_flags})
         std::ranges::move(part(), std::back_inserter(flags));
-    flags.push_back(
-        {"--hosts", "HOSTS", hosts, "hosts and slots: s1:4,s2:4", set_text<&Options::hosts>, ""});
+    flags.push_back({"--hosts", "HOSTS", hosts, "hosts and slots: s1:4,s2:4",
+                     cli::set_text<&plan::Options::hosts>, ""});
     flags.push_back({"--ssh-identity-file", "FILE", reaching,
                      "private key (default: ssh-agent, ~/.ssh/config, your usual keys)",
-                     set_text<&Options::ssh_identity_file>, ""});
-    add_common(flags, {"--max-restarts"});
+                     cli::set_text<&plan::Options::ssh_identity_file>, ""});
+    cli::add_common(flags, {"--max-restarts"});
     return flags;
 }
 
 }  // namespace
 
-const Flags& deepspeed_flags() {
-    static const Flags flags = make_deepspeed_flags();
+const cli::Flags& deepspeed_flags() {
+    static const cli::Flags flags = make_deepspeed_flags();
     return flags;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

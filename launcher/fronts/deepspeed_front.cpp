@@ -3,11 +3,12 @@
 #include "base/strings.h"
 #include "launcher/cli/flags.h"
 #include "launcher/fronts/deepspeed_env.h"
+#include "launcher/fronts/fronts.h"
 
 #include <unistd.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 using std::string_view;
@@ -17,17 +18,17 @@ constexpr std::chrono::milliseconds kGrace{30'000};  // DeepSpeed's own
 constexpr const char* kHostfile = "/job/hostfile";
 constexpr string_view kUsage = "usage: dtrun deepspeed [options] [--] script [args...]";
 
-bool is_filtered(const Options& options) {
+bool is_filtered(const plan::Options& options) {
     return !options.include.empty() || !options.exclude.empty();
 }
 
 /// CUDA_VISIBLE_DEVICES, where it stands for an --include of this machine.
-Result<void> set_devices(Draft& draft, EnvironmentView environment,
+Result<void> set_devices(cli::Draft& draft, plan::EnvironmentView environment,
                          std::vector<std::string>& warnings) {
     constexpr string_view kName = "CUDA_VISIBLE_DEVICES";
-    const auto list = find_variable(environment, kName);
+    const auto list = plan::find_variable(environment, kName);
     if (!list || trim(*list).empty()) return {};
-    const Options& options = draft.options;
+    const plan::Options& options = draft.options;
     if (is_filtered(options) || draft.deepspeed.gpus || draft.deepspeed.nodes.value_or(1) > 1) {
         warnings.push_back(fmt::format(
             "{}={} is ignored: --include, --exclude, --num_gpus or --num_nodes is given", kName,
@@ -47,9 +48,9 @@ Result<void> set_devices(Draft& draft, EnvironmentView environment,
     return {};
 }
 
-Result<void> set_hosts(Draft& draft, EnvironmentView environment,
+Result<void> set_hosts(cli::Draft& draft, plan::EnvironmentView environment,
                        std::vector<std::string>& warnings) {
-    Options& options = draft.options;
+    plan::Options& options = draft.options;
     const DeepspeedWords& words = draft.deepspeed;
     if ((words.nodes || words.gpus) && is_filtered(options))
         return fail(Errc::invalid_input, "{} and {} exclude each other; give one of them",
@@ -57,10 +58,10 @@ Result<void> set_hosts(Draft& draft, EnvironmentView environment,
                     options.include.empty() ? "--exclude" : "--include");
     if (options.hosts.empty() && options.hostfile.empty() && ::access(kHostfile, F_OK) == 0)
         options.hostfile = kHostfile;
-    HostShape& shape = options.shape;
-    shape.count = HostShape::Count::accelerator;
+    plan::HostShape& shape = options.shape;
+    shape.count = plan::HostShape::Count::accelerator;
     if (words.gpus) {
-        shape.count = HostShape::Count::number;
+        shape.count = plan::HostShape::Count::number;
         shape.number = *words.gpus;
         shape.count_flag = fmt::format("--num_gpus {}", *words.gpus);
     }
@@ -79,17 +80,17 @@ Result<void> set_hosts(Draft& draft, EnvironmentView environment,
     return set_devices(draft, environment, warnings);
 }
 
-void set_output(Draft& draft) {
+void set_output(cli::Draft& draft) {
     const std::string& directory = draft.deepspeed.rank_logs;
-    Options& options = draft.options;
+    plan::Options& options = draft.options;
     if (directory.empty() || directory == "None") return;
     options.output_dir = directory;
-    options.rank_output.files = RankOutput::Files::deepspeed;
+    options.rank_output.files = plan::RankOutput::Files::deepspeed;
     options.rank_output.shown.otherwise = 0;
 }
 
 /// The command of each rank.
-Result<void> set_program(Draft& draft, Words script, EnvironmentView environment) {
+Result<void> set_program(cli::Draft& draft, Words script, plan::EnvironmentView environment) {
     const DeepspeedWords& words = draft.deepspeed;
     std::vector<std::string>& program = draft.options.program;
     if (script.empty() || script.front().empty())
@@ -103,7 +104,7 @@ Result<void> set_program(Draft& draft, Words script, EnvironmentView environment
                    (is_path ? "" : "./") + words.venv_script};
     }
     if (!words.no_python) {
-        program.push_back(python_command(environment));
+        program.push_back(cli::python_command(environment));
         program.emplace_back("-u");
         if (words.module) program.emplace_back("-m");
     }
@@ -115,23 +116,24 @@ Result<void> set_program(Draft& draft, Words script, EnvironmentView environment
 }
 
 /// Weaker than all that the command line says.
-void add_env(Options& options, const DeepspeedEnv& env) {
+void add_env(plan::Options& options, const DeepspeedEnv& env) {
     for (auto variable = env.variables.rbegin(); variable != env.variables.rend(); ++variable)
-        if (std::ranges::find(options.tuning_env, variable->first, &Options::Variable::first) ==
-            options.tuning_env.end())
+        if (std::ranges::find(options.tuning_env, variable->first,
+                              &plan::Options::Variable::first) == options.tuning_env.end())
             options.tuning_env.push_back(*variable);
 }
 
 }  // namespace
 
-Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
-    Draft draft;
+Result<cli::CommandLine> parse_deepspeed(Words words, plan::EnvironmentView environment) {
+    cli::Draft draft;
     draft.hosts_flag = "--hosts";
     draft.options.grace = kGrace;
     draft.options.directory_in_pythonpath = true;
-    OptionReader options(words, deepspeed_flags());
+    cli::OptionReader options(words, deepspeed_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
-    if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, deepspeed_help);
+    if (draft.kind != cli::CommandLine::Kind::run)
+        return cli::text_command(draft.kind, deepspeed_help);
     if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun deepspeed starts the ranks itself, with what deepspeed "
@@ -141,7 +143,7 @@ Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
     std::vector<std::string> warnings;
     if (const auto done = set_hosts(draft, environment, warnings); !done)
         return std::unexpected(done.error());
-    set_master(draft.options, draft.deepspeed.master_addr, draft.deepspeed.master_port);
+    cli::set_master(draft.options, draft.deepspeed.master_addr, draft.deepspeed.master_port);
     set_output(draft);
     draft.options.contracts.insert(draft.options.contracts.begin(), "deepspeed");
     if (draft.deepspeed.save_pid)
@@ -152,11 +154,11 @@ Result<CommandLine> parse_deepspeed(Words words, EnvironmentView environment) {
     auto env = read_deepspeed_env(environment);
     if (!env) return std::unexpected(env.error());
     std::ranges::move(env->notes, std::back_inserter(warnings));
-    auto command = finish_run(std::move(draft), environment);
+    auto command = cli::finish_run(std::move(draft), environment);
     if (!command) return command;
     add_env(command->options, *env);
     command->warnings.insert(command->warnings.begin(), warnings.begin(), warnings.end());
     return command;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

@@ -1,8 +1,9 @@
 // The text of `dtrun deepspeed --help`.
 
 #include "launcher/cli/flags.h"
+#include "launcher/fronts/fronts.h"
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 constexpr std::string_view kIntroduction =
@@ -34,9 +35,10 @@ dtrun --help.
 }  // namespace
 
 std::string deepspeed_help() {
-    return std::string(kIntroduction) + flag_rows(deepspeed_flags(), FlagGroup::native) +
-           "\nRefused flags of DeepSpeed:\n" + refusals(deepspeed_flags()) +
-           "\ndtrun's own, as in dtrun --help:\n" + sections(deepspeed_flags()) + std::string(kEnd);
+    return std::string(kIntroduction) + cli::flag_rows(deepspeed_flags(), cli::FlagGroup::native) +
+           "\nRefused flags of DeepSpeed:\n" + cli::refusals(deepspeed_flags()) +
+           "\ndtrun's own, as in dtrun --help:\n" + cli::sections(deepspeed_flags()) +
+           std::string(kEnd);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

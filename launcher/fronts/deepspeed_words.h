@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::fronts {
 
 /// What DeepSpeed's own flags say beyond what Options holds; empty or unset: not given.
 struct DeepspeedWords {
@@ -22,4 +22,4 @@ struct DeepspeedWords {
     std::string venv_script;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

@@ -2,19 +2,20 @@
 
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
+#include "launcher/fronts/fronts.h"
 
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 using std::string_view;
-using enum FlagGroup;
+using enum cli::FlagGroup;
 
 constexpr int kLocalRanksMax = kSlotsMax;
 
-Result<void> set_nodes(Draft& draft, string_view value) {
+Result<void> set_nodes(cli::Draft& draft, string_view value) {
     const std::size_t colon = value.find(':');
     const auto min = to_int(value.substr(0, colon), 1, kHostsMax);
     const auto max =
@@ -22,19 +23,19 @@ Result<void> set_nodes(Draft& draft, string_view value) {
     if (!min || !max || *min > *max)
         return fail(Errc::invalid_input, "'{}' is neither N nor MIN:MAX, of at least 1", value);
     draft.torchrun.nodes = value;
-    HostShape& shape = draft.options.shape;
+    plan::HostShape& shape = draft.options.shape;
     shape.hosts_min = static_cast<int>(*min);
     shape.hosts_max = static_cast<int>(*max);
     shape.hosts_flag = fmt::format("--nnodes {}", value);
     return {};
 }
 
-Result<void> set_per_node(Draft& draft, string_view value) {
-    using enum HostShape::Count;
-    HostShape& shape = draft.options.shape;
+Result<void> set_per_node(cli::Draft& draft, string_view value) {
+    using enum plan::HostShape::Count;
+    plan::HostShape& shape = draft.options.shape;
     shape.count_flag = fmt::format("--nproc-per-node {}", value);
     if (const auto number = to_int(value, 1, kSlotsMax)) {
-        shape.count = HostShape::Count::number;
+        shape.count = plan::HostShape::Count::number;
         shape.number = static_cast<int>(*number);
         return {};
     }
@@ -48,7 +49,7 @@ Result<void> set_per_node(Draft& draft, string_view value) {
 }
 
 /// host[:port], [v6] or [v6]:port.
-Result<void> set_endpoint(Draft& draft, string_view value) {
+Result<void> set_endpoint(cli::Draft& draft, string_view value) {
     const string_view endpoint = trim(value);
     const bool bare_v6 = endpoint.starts_with('[') && endpoint.ends_with(']');
     const std::size_t colon = bare_v6 ? string_view::npos : endpoint.rfind(':');
@@ -68,7 +69,7 @@ Result<void> set_endpoint(Draft& draft, string_view value) {
 }
 
 /// k=v,k=v; only what dtrun has a word for has an effect.
-Result<void> set_conf(Draft& draft, string_view value) {
+Result<void> set_conf(cli::Draft& draft, string_view value) {
     if (trim(value).empty()) return {};
     for (const string_view item : split(value, ',')) {
         const std::size_t equals = item.find('=');
@@ -78,47 +79,47 @@ Result<void> set_conf(Draft& draft, string_view value) {
         if (key.empty() || text.empty())
             return fail(Errc::invalid_input, "'{}' is not KEY=VALUE,KEY=VALUE", value);
         if (key != "join_timeout" && key != "timeout") continue;
-        const auto time = parse_seconds(text, kTimeoutMin, kTimeoutMax);
+        const auto time = cli::parse_seconds(text, cli::kTimeoutMin, cli::kTimeoutMax);
         if (!time) return fail(time.error(), "{}", key);
         draft.options.start_timeout = *time;
     }
     return {};
 }
 
-Result<void> check_interval(Draft&, string_view value) {
-    const auto time = parse_seconds(value, std::chrono::milliseconds(0), kTimeoutMax);
+Result<void> check_interval(cli::Draft&, string_view value) {
+    const auto time = cli::parse_seconds(value, std::chrono::milliseconds(0), cli::kTimeoutMax);
     if (!time) return std::unexpected(time.error());
     return {};
 }
 
-Result<void> check_start_method(Draft&, string_view value) {
+Result<void> check_start_method(cli::Draft&, string_view value) {
     if (value == "spawn" || value == "fork" || value == "forkserver") return {};
     return fail(Errc::invalid_input, "'{}' is not one of spawn, fork and forkserver", value);
 }
 
-Result<void> check_event_handler(Draft&, string_view value) {
+Result<void> check_event_handler(cli::Draft&, string_view value) {
     if (value == "null") return {};
     return fail(Errc::invalid_input,
                 "'{}' is a handler of torchrun's own events, which dtrun does not have; only null",
                 value);
 }
 
-Result<void> check_logs_specs(Draft&, string_view value) {
+Result<void> check_logs_specs(cli::Draft&, string_view value) {
     if (value == "default") return {};
     return fail(Errc::invalid_input,
                 "'{}' is a plug-in of torchrun's own; dtrun writes the files itself; only default",
                 value);
 }
 
-template <RankOutput::Streams TorchrunWords::*Member>
-Result<void> set_streams(Draft& draft, string_view value) {
+template <plan::RankOutput::Streams TorchrunWords::*Member>
+Result<void> set_streams(cli::Draft& draft, string_view value) {
     auto streams = parse_streams(value);
     if (!streams) return std::unexpected(streams.error());
     draft.torchrun.*Member = std::move(*streams);
     return {};
 }
 
-Result<void> set_local_ranks(Draft& draft, string_view value) {
+Result<void> set_local_ranks(cli::Draft& draft, string_view value) {
     std::vector<std::uint32_t> ranks;
     for (const string_view item : split(value, ',')) {
         const auto rank = to_int(trim(item), 0, kLocalRanksMax - 1);
@@ -132,8 +133,8 @@ Result<void> set_local_ranks(Draft& draft, string_view value) {
 }
 
 /// 0 is any free port, as without the flag.
-Result<void> set_master_port(Draft& draft, string_view value) {
-    const auto number = whole_number(value, 0, 65'535);
+Result<void> set_master_port(cli::Draft& draft, string_view value) {
+    const auto number = cli::whole_number(value, 0, 65'535);
     if (!number) return std::unexpected(number.error());
     draft.torchrun.master_port.reset();
     if (*number > 0) draft.torchrun.master_port = *number;
@@ -141,14 +142,14 @@ Result<void> set_master_port(Draft& draft, string_view value) {
 }
 
 template <std::optional<int> TorchrunWords::*Member, int Max>
-Result<void> set_number(Draft& draft, string_view value) {
-    const auto number = whole_number(value, 0, Max);
+Result<void> set_number(cli::Draft& draft, string_view value) {
+    const auto number = cli::whole_number(value, 0, Max);
     if (!number) return std::unexpected(number.error());
     draft.torchrun.*Member = *number;
     return {};
 }
 
-Result<void> set_signals(Draft& draft, string_view value) {
+Result<void> set_signals(cli::Draft& draft, string_view value) {
     static constexpr string_view kForwarded[] = {"SIGTERM", "SIGINT",  "SIGHUP",  "SIGQUIT",
                                                  "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT"};
     draft.torchrun.unforwarded.clear();
@@ -162,14 +163,14 @@ Result<void> set_signals(Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_shutdown_timeout(Draft& draft, string_view value) {
-    const auto time = parse_seconds(value, std::chrono::milliseconds(0), kTimeoutMax);
+Result<void> set_shutdown_timeout(cli::Draft& draft, string_view value) {
+    const auto time = cli::parse_seconds(value, std::chrono::milliseconds(0), cli::kTimeoutMax);
     if (!time) return std::unexpected(time.error());
     draft.options.grace = *time;
     return {};
 }
 
-Flags node_flags() {
+cli::Flags node_flags() {
     return {
         {"--nnodes", "N|MIN:MAX", native,
          "hosts to use, the first ones of those there are; MIN:MAX: as many of MAX as there are "
@@ -180,48 +181,48 @@ Flags node_flags() {
          "given, else GPUs, else processors (default: the slots, 1 without hosts)",
          set_per_node, ""},
         {"--standalone", "", native, "this machine alone; --rdzv-* is ignored",
-         set_true<&TorchrunWords::standalone>, ""},
+         cli::set_true<&TorchrunWords::standalone>, ""},
         {"--node-rank", "N", native,
          "accepted if 0: dtrun is run once and starts every node itself",
          set_number<&TorchrunWords::node_rank, kHostsMax>, ""},
     };
 }
 
-Flags meeting_flags() {
+cli::Flags meeting_flags() {
     return {
         {"--rdzv-id", "ID", native, "TORCHELASTIC_RUN_ID (default: the job's id)",
-         set_text<&TorchrunWords::run_id>, ""},
+         cli::set_text<&TorchrunWords::run_id>, ""},
         {"--rdzv-backend", "NAME", native,
          "dtrun: these are the ranks of one node of a job of `dtrun serve` at --rdzv-endpoint; "
          "others have no effect, dtrun brings ranks together itself",
-         set_text<&TorchrunWords::backend>, ""},
+         cli::set_text<&TorchrunWords::backend>, ""},
         {"--rdzv-endpoint", "HOST[:PORT]", native,
          "with --rdzv-backend dtrun: where the daemon is (else not needed)", set_endpoint, ""},
         {"--rdzv-conf", "K=V,...", native,
          "join_timeout and timeout are --start-timeout; others have no effect", set_conf, ""},
         {"--master-addr", "HOST", native,
          "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
-         set_text<&TorchrunWords::master_addr>, ""},
+         cli::set_text<&TorchrunWords::master_addr>, ""},
         {"--master-port", "PORT", native, "MASTER_PORT, likewise (default: a free one)",
          set_master_port, ""},
         {"--local-addr", "ADDRESS", native, "accepted: --network-interfaces chooses interfaces",
-         set_text<&TorchrunWords::local_addr>, ""},
+         cli::set_text<&TorchrunWords::local_addr>, ""},
     };
 }
 
-Flags program_flags() {
+cli::Flags program_flags() {
     return {
         {"-m --module", "", native, "the script is a module, for python -m",
-         set_true<&TorchrunWords::module>, ""},
+         cli::set_true<&TorchrunWords::module>, ""},
         {"--no-python", "", native, "the script is a program: no python before it",
-         set_true<&TorchrunWords::no_python>, ""},
+         cli::set_true<&TorchrunWords::no_python>, ""},
         {"--run-path", "", native, "run the script with runpy.run_path",
-         set_true<&TorchrunWords::run_path>, ""},
+         cli::set_true<&TorchrunWords::run_path>, ""},
         {"--role", "NAME", native, "ROLE_NAME, and in the prefix of lines (default: default)",
-         set_text<&Options::role>, ""},
+         cli::set_text<&plan::Options::role>, ""},
         {"--max-restarts", "N", native,
-         "when a rank fails, end all and start them again, so often (default: 0)", set_max_restarts,
-         ""},
+         "when a rank fails, end all and start them again, so often (default: 0)",
+         cli::set_max_restarts, ""},
         {"--shutdown-timeout", "SECONDS", native,
          "between SIGTERM and SIGKILL, as --grace (default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else "
          "30)",
@@ -238,12 +239,12 @@ Flags program_flags() {
     };
 }
 
-Flags log_flags() {
+cli::Flags log_flags() {
     return {
         {"--log-dir", "DIR", native,
          "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
          "(default: /tmp/torchelastic_XXXXXXXX)",
-         set_text<&TorchrunWords::log_dir>, ""},
+         cli::set_text<&TorchrunWords::log_dir>, ""},
         {"-r --redirects", "STREAMS", native,
          "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
          "(default: 0)",
@@ -256,7 +257,7 @@ Flags log_flags() {
     };
 }
 
-Flags refused_flags() {
+cli::Flags refused_flags() {
     return {
         {"--numa-binding", "MODE", native, "", nullptr,
          "dtrun does not bind ranks to processors; begin the program with numactl or taskset "
@@ -271,19 +272,19 @@ Flags refused_flags() {
     };
 }
 
-Flags make_torchrun_flags() {
-    Flags flags;
+cli::Flags make_torchrun_flags() {
+    cli::Flags flags;
     for (auto part : {node_flags, meeting_flags, program_flags, log_flags, refused_flags})
         std::ranges::move(part(), std::back_inserter(flags));
-    add_common(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
-                       "--ssh-identity-file", "--quiet"});
+    cli::add_common(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
+                            "--ssh-identity-file", "--quiet"});
     return flags;
 }
 
 }  // namespace
 
-Result<RankOutput::Streams> parse_streams(string_view text) {
-    RankOutput::Streams streams;
+Result<plan::RankOutput::Streams> parse_streams(string_view text) {
+    plan::RankOutput::Streams streams;
     if (const auto all = to_int(text, 0, 3)) {
         streams.otherwise = static_cast<std::uint8_t>(*all);
         return streams;
@@ -304,9 +305,9 @@ Result<RankOutput::Streams> parse_streams(string_view text) {
     return streams;
 }
 
-const Flags& torchrun_flags() {
-    static const Flags flags = make_torchrun_flags();
+const cli::Flags& torchrun_flags() {
+    static const cli::Flags flags = make_torchrun_flags();
     return flags;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

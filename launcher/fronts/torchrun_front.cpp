@@ -2,11 +2,12 @@
 
 #include "base/strings.h"
 #include "launcher/cli/flags.h"
+#include "launcher/fronts/fronts.h"
 #include "launcher/output/line_prefix.h"
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 using std::string_view;
@@ -17,16 +18,16 @@ constexpr string_view kUsage = "usage: dtrun torchrun [options] [--] script [arg
 constexpr string_view kMacro = "${local_rank}";
 
 /// "PET_NPROC_PER_NODE" of "--nproc-per-node"; torchrun calls it after the last of the names.
-std::string variable_of(const Flag& flag) {
+std::string variable_of(const cli::Flag& flag) {
     std::string name = "PET_";
     for (const char c : flag.names.substr(flag.names.rfind("--") + 2))
         name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     return name;
 }
 
-Result<void> read_variable(Draft& draft, const Flag& flag, const std::string& name,
+Result<void> read_variable(cli::Draft& draft, const cli::Flag& flag, const std::string& name,
                            string_view value) {
-    const bool is_switch = flag.value() == Flag::Value::none;
+    const bool is_switch = flag.value() == cli::Flag::Value::none;
     if (is_switch) {
         const auto number = to_int(value, -kSlotsMax, kSlotsMax);
         if (!number) return fail(Errc::invalid_input, "{}: '{}' is neither 0 nor 1", name, value);
@@ -40,18 +41,19 @@ Result<void> read_variable(Draft& draft, const Flag& flag, const std::string& na
 }
 
 /// PET_* variables, which torchrun takes for defaults of its flags.
-Result<void> read_variables(Draft& draft, EnvironmentView environment) {
+Result<void> read_variables(cli::Draft& draft, plan::EnvironmentView environment) {
     constexpr string_view kShutdown = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
     draft.options.grace = kGrace;
-    if (const auto value = find_variable(environment, kShutdown); value && !value->empty()) {
-        const auto time = parse_seconds(*value, std::chrono::milliseconds(0), kTimeoutMax);
+    if (const auto value = plan::find_variable(environment, kShutdown); value && !value->empty()) {
+        const auto time =
+            cli::parse_seconds(*value, std::chrono::milliseconds(0), cli::kTimeoutMax);
         if (!time) return fail(time.error(), "{}", kShutdown);
         draft.options.grace = *time;
     }
-    for (const Flag& flag : torchrun_flags()) {
-        if (flag.group != FlagGroup::native) continue;
+    for (const cli::Flag& flag : torchrun_flags()) {
+        if (flag.group != cli::FlagGroup::native) continue;
         const std::string name = variable_of(flag);
-        const auto value = find_variable(environment, name);
+        const auto value = plan::find_variable(environment, name);
         if (!value || value->empty()) continue;
         if (const auto done = read_variable(draft, flag, name, *value); !done) return done;
     }
@@ -92,7 +94,7 @@ void add_notes(const TorchrunWords& words, std::vector<std::string>& notes) {
 }
 
 /// What the same command on every node would look like, and what to write instead.
-void describe_by_hand(const Draft& draft, HostShape& shape) {
+void describe_by_hand(const cli::Draft& draft, plan::HostShape& shape) {
     const TorchrunWords& words = draft.torchrun;
     std::vector<std::string> given;
     if (words.node_rank) given.push_back(fmt::format("--node-rank {}", *words.node_rank));
@@ -109,21 +111,21 @@ void describe_by_hand(const Draft& draft, HostShape& shape) {
         nodes);
 }
 
-Result<void> set_standalone(Draft& draft) {
-    Options& options = draft.options;
+Result<void> set_standalone(cli::Draft& draft) {
+    plan::Options& options = draft.options;
     if (!options.hosts.empty() || !options.hostfile.empty())
         return fail(Errc::invalid_input, "--standalone is this machine alone; leave {} out",
                     options.hosts.empty() ? "--hostfile" : "-H");
     if (options.shape.hosts_min > 1)
         return fail(Errc::invalid_input, "--standalone is one node, not --nnodes {}",
                     draft.torchrun.nodes);
-    options.transport = TransportChoice::local;
+    options.transport = plan::TransportChoice::local;
     return {};
 }
 
 /// --rdzv-backend dtrun: one node of a job of a daemon.
-Result<void> set_join(Draft& draft) {
-    Options& options = draft.options;
+Result<void> set_join(cli::Draft& draft) {
+    plan::Options& options = draft.options;
     const TorchrunWords& words = draft.torchrun;
     if (!options.hosts.empty() || !options.hostfile.empty())
         return fail(Errc::invalid_input,
@@ -138,18 +140,19 @@ Result<void> set_join(Draft& draft) {
     if (words.run_id.empty())
         return fail(Errc::invalid_input,
                     "--rdzv-backend dtrun: which job of the daemon? --rdzv-id NAME");
-    const HostShape& shape = options.shape;
-    if (shape.count != HostShape::Count::number && shape.count != HostShape::Count::slots)
+    const plan::HostShape& shape = options.shape;
+    if (shape.count != plan::HostShape::Count::number &&
+        shape.count != plan::HostShape::Count::slots)
         return fail(Errc::invalid_input,
                     "--rdzv-backend dtrun: all nodes have the same number of ranks; "
                     "--nproc-per-node takes a number");
-    const int per_node = shape.count == HostShape::Count::number ? shape.number : 1;
+    const int per_node = shape.count == plan::HostShape::Count::number ? shape.number : 1;
     const bool given = !words.nodes.empty();
     const long long max = static_cast<long long>(per_node) * (given ? shape.hosts_max : 1);
     if (max > kRanksMax)
         return fail(Errc::invalid_input, "--nnodes and --nproc-per-node ask for {} ranks, of {}",
                     max, kRanksMax);
-    JoinOptions join;
+    plan::JoinOptions join;
     join.daemon.address = words.endpoint;
     join.daemon.job = words.run_id;
     join.daemon.encrypt = options.encrypt;
@@ -162,10 +165,10 @@ Result<void> set_join(Draft& draft) {
 }
 
 /// Where the two outputs of each local rank go.
-void set_output(Draft& draft, EnvironmentView environment) {
+void set_output(cli::Draft& draft, plan::EnvironmentView environment) {
     const TorchrunWords& words = draft.torchrun;
-    Options& options = draft.options;
-    RankOutput& output = options.rank_output;
+    plan::Options& options = draft.options;
+    plan::RankOutput& output = options.rank_output;
     const bool files = words.log_dir != "/dev/null";
     const auto each = [&](std::uint32_t local_rank, std::uint8_t redirects, std::uint8_t tee,
                           bool by_name) {
@@ -186,17 +189,17 @@ void set_output(Draft& draft, EnvironmentView environment) {
                  output.prefixed.of_local_rank[local_rank]) =
             each(local_rank, words.redirects.of(local_rank), words.tee.of(local_rank), true);
 
-    output.files = RankOutput::Files::torchrun;
-    const auto prefix = find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    output.files = plan::RankOutput::Files::torchrun;
+    const auto prefix = plan::find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     output.prefix = prefix && !prefix->empty() ? *prefix : "[${role_name}${local_rank}]:";
     if (options.tag) output.prefixed = {};
-    if (!options.tag) options.tag = Tag::none;
+    if (!options.tag) options.tag = output::Tag::none;
     output.local_ranks = words.local_ranks;
     if (output.to_file.any()) options.output_dir = words.log_dir;
 }
 
 /// The command of each rank.
-Result<void> set_program(Draft& draft, Words script, EnvironmentView environment) {
+Result<void> set_program(cli::Draft& draft, Words script, plan::EnvironmentView environment) {
     const TorchrunWords& words = draft.torchrun;
     std::vector<std::string>& program = draft.options.program;
     if (script.empty() || script.front().empty())
@@ -205,9 +208,10 @@ Result<void> set_program(Draft& draft, Words script, EnvironmentView environment
     if (words.no_python && words.module && !words.run_path)
         return fail(Errc::invalid_input, "--no-python and --module exclude each other");
     if (words.run_path || !words.no_python) {
-        const auto chosen = find_variable(environment, "PYTHON_EXEC");
-        program = {chosen && !chosen->empty() ? std::string(*chosen) : python_command(environment),
-                   "-u"};
+        const auto chosen = plan::find_variable(environment, "PYTHON_EXEC");
+        program = {
+            chosen && !chosen->empty() ? std::string(*chosen) : cli::python_command(environment),
+            "-u"};
     }
     if (words.run_path)
         program.insert(program.end(), {"-c",
@@ -224,13 +228,14 @@ Result<void> set_program(Draft& draft, Words script, EnvironmentView environment
 
 }  // namespace
 
-Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
-    Draft draft;
+Result<cli::CommandLine> parse_torchrun(Words words, plan::EnvironmentView environment) {
+    cli::Draft draft;
     if (const auto done = read_variables(draft, environment); !done)
         return std::unexpected(done.error());
-    OptionReader options(words, torchrun_flags());
+    cli::OptionReader options(words, torchrun_flags());
     if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
-    if (draft.kind != CommandLine::Kind::run) return text_command(draft.kind, torchrun_help);
+    if (draft.kind != cli::CommandLine::Kind::run)
+        return cli::text_command(draft.kind, torchrun_help);
     if (draft.options.mpirun)
         return fail(
             Errc::invalid_input,
@@ -242,9 +247,9 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
     set_output(draft, environment);
     const bool joins = own.backend == "dtrun" && !own.standalone;
     if (!own.standalone && !joins) draft.options.run_id = own.run_id;
-    const auto error_file = find_variable(environment, "TORCHELASTIC_ERROR_FILE");
+    const auto error_file = plan::find_variable(environment, "TORCHELASTIC_ERROR_FILE");
     draft.options.error_file = error_file.value_or("");
-    if (meets_at_master(own)) set_master(draft.options, own.master_addr, own.master_port);
+    if (meets_at_master(own)) cli::set_master(draft.options, own.master_addr, own.master_port);
     if (!joins) add_notes(own, draft.options.notes);
     if (!own.standalone && !joins) describe_by_hand(draft, draft.options.shape);
     if (own.standalone)
@@ -253,7 +258,7 @@ Result<CommandLine> parse_torchrun(Words words, EnvironmentView environment) {
         draft.options.run_id = own.run_id;
         if (const auto done = set_join(draft); !done) return std::unexpected(done.error());
     }
-    return finish_run(std::move(draft), environment);
+    return cli::finish_run(std::move(draft), environment);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

@@ -1,8 +1,9 @@
 // The text of `dtrun torchrun --help`.
 
 #include "launcher/cli/flags.h"
+#include "launcher/fronts/fronts.h"
 
-namespace dtrun {
+namespace dtrun::fronts {
 namespace {
 
 constexpr std::string_view kIntroduction =
@@ -37,9 +38,10 @@ not always 1 as torchrun's; see dtrun --help.
 }  // namespace
 
 std::string torchrun_help() {
-    return std::string(kIntroduction) + flag_rows(torchrun_flags(), FlagGroup::native) +
-           "\nRefused flags:\n" + refusals(torchrun_flags()) +
-           "\ndtrun's own, as in dtrun --help:\n" + sections(torchrun_flags()) + std::string(kEnd);
+    return std::string(kIntroduction) + cli::flag_rows(torchrun_flags(), cli::FlagGroup::native) +
+           "\nRefused flags:\n" + cli::refusals(torchrun_flags()) +
+           "\ndtrun's own, as in dtrun --help:\n" + cli::sections(torchrun_flags()) +
+           std::string(kEnd);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::fronts {
 
 /// What torchrun's own flags say beyond what Options holds; empty or unset: not given.
 struct TorchrunWords {
@@ -21,8 +21,8 @@ struct TorchrunWords {
     bool no_python = false;
     bool run_path = false;
     std::string log_dir;
-    RankOutput::Streams redirects;
-    RankOutput::Streams tee;
+    plan::RankOutput::Streams redirects;
+    plan::RankOutput::Streams tee;
     std::vector<std::uint32_t> local_ranks;  ///< --local-ranks-filter
     std::optional<int> node_rank;
     std::string master_addr;
@@ -33,6 +33,6 @@ struct TorchrunWords {
 
 /// "3", or "0:1,11:3" by local rank: bit 0 is standard output, bit 1 standard error.
 /// Errc: invalid_input
-Result<RankOutput::Streams> parse_streams(std::string_view text);
+Result<plan::RankOutput::Streams> parse_streams(std::string_view text);
 
-}  // namespace dtrun
+}  // namespace dtrun::fronts

@@ -3,7 +3,7 @@
 #include "base/loop/net.h"
 #include "rendezvous/relayed.h"
 
-namespace dtrun {
+namespace dtrun::head {
 
 AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& events)
     : peer_address_(dtrun::remote_address(connection.socket)),
@@ -115,4 +115,4 @@ Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& fram
     }
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::head {
 
 class AgentSession;
 
@@ -75,4 +75,4 @@ private:
     std::optional<std::uint32_t> host_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::head

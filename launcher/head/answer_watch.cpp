@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::head {
 
 void AnswerWatch::pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now) {
     pausing_ = generation;
@@ -34,4 +34,4 @@ std::vector<std::uint32_t> AnswerWatch::late(Deadline now) const {
     return late;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

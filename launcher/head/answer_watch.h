@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// Who does not answer the order to end its ranks, at the end of the job or for another generation: a
 /// pure state machine. No sockets, no clock.
@@ -16,7 +16,7 @@ class AnswerWatch {
 public:
     AnswerWatch(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
 
-    OutputBacklog& output(std::uint32_t host) { return hosts_[host].output; }
+    output::OutputBacklog& output(std::uint32_t host) { return hosts_[host].output; }
 
     /// All were told to end their ranks, for this generation.
     void pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now);
@@ -32,7 +32,7 @@ public:
 
 private:
     struct Host {
-        OutputBacklog output;
+        output::OutputBacklog output;
         std::uint64_t paused = 0;  ///< for this generation
     };
     const Tree& tree_;
@@ -41,4 +41,4 @@ private:
     std::optional<Deadline> by_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -2,16 +2,16 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "launcher/plan/exit_code.h"
-#include "launcher/output/output_layout.h"
 #include "launcher/head/report.h"
 #include "launcher/head/torch_error.h"
+#include "launcher/output/output_layout.h"
+#include "launcher/plan/exit_code.h"
 #include "rendezvous/relayed.h"
 
 #include <algorithm>
 #include <csignal>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 /// From the second Ctrl-C to the end, whoever does not answer or read by then.
@@ -22,10 +22,10 @@ constexpr std::uint64_t kDescriptorsOfHost = 6;
 constexpr std::uint64_t kDescriptors = 600;  // all others
 
 /// A host is the member whose id is its index and one.
-MembershipOptions membership_options(const JobSpec& spec) {
+MembershipOptions membership_options(const plan::JobSpec& spec) {
     const Placement& placement = spec.placement;
     MembershipOptions options;
-    options.describe_nodes = needs_nodes(spec.contracts);
+    options.describe_nodes = contracts::needs_nodes(spec.contracts);
     options.ranks_min = options.ranks_max = static_cast<std::uint32_t>(placement.world_size());
     options.plan.resize(placement.hosts.size());
     for (const RankPlace& place : placement.ranks) {
@@ -40,7 +40,7 @@ MembershipOptions membership_options(const JobSpec& spec) {
     return options;
 }
 
-JobOptions job_options(const Options& asked) {
+JobOptions job_options(const plan::Options& asked) {
     JobOptions options;
     options.keep_going = asked.keep_going;
     options.grace = asked.grace;
@@ -48,16 +48,16 @@ JobOptions job_options(const Options& asked) {
     return options;
 }
 
-std::vector<std::uint32_t> ranks_on_host(const JobSpec& spec) {
+std::vector<std::uint32_t> ranks_on_host(const plan::JobSpec& spec) {
     std::vector<std::uint32_t> counts;
-    for (const JobHost& host : spec.hosts)
+    for (const plan::JobHost& host : spec.hosts)
         counts.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     return counts;
 }
 
-std::vector<std::string> host_names(const JobSpec& spec) {
+std::vector<std::string> host_names(const plan::JobSpec& spec) {
     std::vector<std::string> names;
-    for (const JobHost& host : spec.hosts) names.push_back(host.host.name);
+    for (const plan::JobHost& host : spec.hosts) names.push_back(host.host.name);
     return names;
 }
 
@@ -68,7 +68,7 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-Head::Head(asio::io_context& io, const JobSpec& spec)
+Head::Head(asio::io_context& io, const plan::JobSpec& spec)
     : io_(io),
       spec_(spec),
       tasks_(io.get_executor()),
@@ -104,7 +104,7 @@ Head::~Head() = default;
 
 Result<void> Head::prepare() {
     raise_descriptor_limit(kDescriptors + hosts_.size() * kDescriptorsOfHost);
-    auto agent = find_agent();
+    auto agent = transport::find_agent();
     if (!agent) return std::unexpected(agent.error());
     agent_file_ = std::move(*agent);
 
@@ -112,30 +112,32 @@ Result<void> Head::prepare() {
     for (const RankPlace& place : spec_.placement.ranks)
         rank_hosts.push_back(spec_.host_of(static_cast<std::uint32_t>(place.rank)));
     const auto wake = [this] { asio::post(io_, [this] { return_credits(); }); };
-    auto options = output_options(spec_, hex(job_id_));
+    auto options = output::output_options(spec_, hex(job_id_));
     if (!options) return std::unexpected(options.error());
-    auto output = OutputMux::create(std::move(*options), rank_hosts, wake);
-    if (!output) return fail(output.error(), "{}", files_flag(spec_.options.rank_output));
+    auto output = output::OutputMux::create(std::move(*options), rank_hosts, wake);
+    if (!output) return fail(output.error(), "{}", output::files_flag(spec_.options.rank_output));
     output_ = std::move(*output);
     log::set_sink(
-        [](void* mux, std::string_view line) { static_cast<OutputMux*>(mux)->message(line); },
+        [](void* mux, std::string_view line) {
+            static_cast<output::OutputMux*>(mux)->message(line);
+        },
         output_.get());
-    progress_ = std::make_unique<Progress>(io_.get_executor(), *output_, host_names(spec_));
+    progress_ = std::make_unique<output::Progress>(io_.get_executor(), *output_, host_names(spec_));
 
     std::vector<std::uint32_t> readers;
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
         const auto& ranks = spec_.hosts[host].ranks;
-        const StdinTarget& target = spec_.options.stdin_target;
+        const plan::StdinTarget& target = spec_.options.stdin_target;
         const bool one =
             std::ranges::find(ranks, static_cast<std::uint32_t>(target.rank)) != ranks.end();
-        if (target.kind == StdinTarget::Kind::all ||
-            (target.kind == StdinTarget::Kind::rank && one))
+        if (target.kind == plan::StdinTarget::Kind::all ||
+            (target.kind == plan::StdinTarget::Kind::rank && one))
             readers.push_back(host);
     }
-    stdin_ = std::make_unique<StdinPump>(io_.get_executor(), readers,
-                                         [this](std::uint32_t host, std::string_view bytes) {
-                                             send(host, encode(Input{std::string(bytes)}));
-                                         });
+    stdin_ = std::make_unique<output::StdinPump>(
+        io_.get_executor(), readers, [this](std::uint32_t host, std::string_view bytes) {
+            send(host, encode(Input{std::string(bytes)}));
+        });
     return listen();
 }
 
@@ -144,7 +146,8 @@ asio::awaitable<int> Head::run() {
     if (!prepared) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", prepared.error().message);
-        co_return prepared.error().code == Errc::invalid_input ? kExitUsage : kExitInternal;
+        co_return prepared.error().code == Errc::invalid_input ? plan::kExitUsage
+                                                               : plan::kExitInternal;
     }
     tasks_.spawn(watch_signals());
     tasks_.spawn(watch_start_timeout());
@@ -443,7 +446,7 @@ asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
 /// Bytes that have left here may be sent again there.
 void Head::return_credits() {
     if (!output_) return;  // it could not be made
-    for (const OutputCredit& credit : output_->collect()) {
+    for (const output::OutputCredit& credit : output_->collect()) {
         const auto rank = static_cast<std::size_t>(credit.rank);
         const auto host = static_cast<std::uint32_t>(spec_.placement.ranks[rank].host);
         answers_.output(host).left(credit.bytes, Clock::now());
@@ -462,7 +465,7 @@ void Head::output_failed(Error failure) {
         job_.interrupt(SIGPIPE);
         step();
     } else if (exit_code_ == 0) {
-        exit_code_ = kExitInternal;
+        exit_code_ = plan::kExitInternal;
     }
     failures_.push_back(std::move(failure.message));
 }
@@ -493,4 +496,4 @@ int Head::finish() {
     return code != 0 ? code : exit_code_;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

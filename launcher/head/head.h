@@ -2,21 +2,21 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
-#include "launcher/transport/agent_file.h"
+#include "contracts/table.h"
 #include "launcher/head/agent_session.h"
-#include "launcher/transport/agent_starter.h"
 #include "launcher/head/answer_watch.h"
-#include "launcher/transport/channel.h"
 #include "launcher/head/job.h"
-#include "launcher/plan/job_plan.h"
-#include "launcher/output/output_mux.h"
-#include "launcher/transport/process_channel.h"
-#include "launcher/output/progress.h"
-#include "launcher/transport/ssh_channel.h"
-#include "launcher/output/stdin_pump.h"
 #include "launcher/head/uplink.h"
 #include "launcher/head/wait_watch.h"
-#include "contracts/table.h"
+#include "launcher/output/output_mux.h"
+#include "launcher/output/progress.h"
+#include "launcher/output/stdin_pump.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/transport/agent_file.h"
+#include "launcher/transport/agent_starter.h"
+#include "launcher/transport/channel.h"
+#include "launcher/transport/process_channel.h"
+#include "launcher/transport/ssh_channel.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
 #include "rendezvous/membership.h"
@@ -35,7 +35,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// Runs one job: starts an agent on each host, serves the rendezvous, shows the output, and ends when
 /// nothing of the job is left anywhere. Decisions are Membership's and Job's; this class carries
@@ -44,7 +44,7 @@ namespace dtrun {
 /// Thread: the io_context's, the only one. Lifetime: `spec` outlives it; run() once.
 class Head final : private AgentEvents, private Outbox, private UplinkEvents, private Backpressure {
 public:
-    Head(asio::io_context& io, const JobSpec& spec);
+    Head(asio::io_context& io, const plan::JobSpec& spec);
     ~Head() override;
 
     /// \return dtrun's exit status
@@ -52,7 +52,7 @@ public:
 
 private:
     struct HostState {
-        std::unique_ptr<Channel> channel;    ///< the lifeline, once the agent was started
+        std::unique_ptr<transport::Channel> channel;  ///< the lifeline, once the agent was started
         AgentSession* session = nullptr;     ///< once it has joined; of its relay if it has one
         bool relayed = false;                ///< it is not at the other end of the session
         std::string address;                 ///< of its agent, for those behind it; numeric
@@ -71,7 +71,7 @@ private:
             std::uint32_t host = 0;
             NodeState state{};
         };
-        std::unique_ptr<Process> process;
+        std::unique_ptr<transport::Process> process;
         std::map<std::string, Node, std::less<>> nodes;  ///< by name
         std::string machine;                             ///< of nodes that want the agent
         Deadline join_deadline{};                        ///< of those that were told
@@ -91,7 +91,7 @@ private:
     asio::awaitable<Result<void>> tell_agent(std::uint32_t host, Deadline deadline);
     asio::awaitable<Result<void>> open_channel(std::uint32_t host, std::string command,
                                                Deadline deadline,
-                                               std::unique_ptr<Channel>& channel);
+                                               std::unique_ptr<transport::Channel>& channel);
     asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
     asio::awaitable<void> wait_for_relay(std::uint32_t host);
     Bootstrap common_bootstrap() const;
@@ -107,11 +107,11 @@ private:
 
     // Starting inside a Slurm allocation (head_slurm.cpp).
     asio::awaitable<void> run_step(std::vector<std::uint32_t> hosts);
-    asio::awaitable<Result<void>> start_step(Step& step, LineReader& lines);
-    asio::awaitable<Result<void>> await_nodes(Step& step, LineReader& lines, NodeState state,
-                                              Deadline deadline);
+    asio::awaitable<Result<void>> start_step(Step& step, transport::LineReader& lines);
+    asio::awaitable<Result<void>> await_nodes(Step& step, transport::LineReader& lines,
+                                              NodeState state, Deadline deadline);
     asio::awaitable<Result<void>> copy_to_nodes(Step& step);
-    asio::awaitable<Error> hold_step(Step& step, LineReader& lines);
+    asio::awaitable<Error> hold_step(Step& step, transport::LineReader& lines);
     asio::awaitable<void> tell_relays(Step& step);
     asio::awaitable<void> wait_for_steps(std::chrono::milliseconds span);
     asio::awaitable<void> end_steps();
@@ -196,15 +196,15 @@ private:
     int finish();
 
     asio::io_context& io_;
-    const JobSpec& spec_;
+    const plan::JobSpec& spec_;
     JobId job_id_ = random_job_id();
     Secret secret_ = Secret::random();
-    AgentFile agent_file_;
-    AgentCopies agent_copies_;
+    transport::AgentFile agent_file_;
+    transport::AgentCopies agent_copies_;
     std::vector<std::string> addresses_;  ///< of this machine, that hosts may try
     std::uint16_t port_ = 0;
-    std::unique_ptr<Pool> pool_;  ///< made for the first host that is not this machine
-    KnownHostsFiles known_hosts_;
+    std::unique_ptr<transport::Pool> pool_;  ///< made for the first host that is not this machine
+    transport::KnownHostsFiles known_hosts_;
     TaskGroup tasks_;
     std::vector<HostState> hosts_;
     std::list<Step> steps_;
@@ -237,9 +237,9 @@ private:
     std::optional<Probing> probing_;
     asio::steady_timer probed_;  ///< cancelled when a host has answered, or is lost
     std::unique_ptr<Server> server_;
-    std::unique_ptr<OutputMux> output_;
-    std::unique_ptr<Progress> progress_;
-    std::unique_ptr<StdinPump> stdin_;
+    std::unique_ptr<output::OutputMux> output_;
+    std::unique_ptr<output::Progress> progress_;
+    std::unique_ptr<output::StdinPump> stdin_;
     asio::signal_set signals_;
     asio::steady_timer over_;         ///< cancelled when the job may be over
     asio::steady_timer output_idle_;  ///< cancelled when the output may be
@@ -258,4 +258,4 @@ private:
     std::vector<std::string> failures_;  ///< of output, for the end
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <csignal>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 /// How much longer than a host's silence its loss may take to be known here.
@@ -50,8 +50,8 @@ std::string cause_text(const Outcome& outcome) {
 void Head::join_daemon() {
     starting_ = false;
     progress_->finish();
-    const Options& options = spec_.options;
-    const JoinOptions& join = *options.join;
+    const plan::Options& options = spec_.options;
+    const plan::JoinOptions& join = *options.join;
     Enter enter;
     enter.member = random_member_id();
     enter.job_name = spec_.daemon->job;
@@ -131,7 +131,7 @@ void Head::daemon_lost(const Error& why) {
 bool Head::may_be_collateral(const Exited& exited) const {
     if (!uplink_ || exited.sent_signal != 0 || (exited.code == 0 && exited.signal == 0))
         return false;
-    const JoinOptions& join = *spec_.options.join;
+    const plan::JoinOptions& join = *spec_.options.join;
     return join.ranks_max && join.ranks_max != join.ranks_min;
 }
 
@@ -151,4 +151,4 @@ asio::awaitable<void> Head::leave_daemon() {
     co_await uplink_->leave(finished, why);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

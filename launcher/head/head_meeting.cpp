@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <csignal>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 /// A host that does not answer by then drops our packets.
@@ -44,10 +44,10 @@ asio::awaitable<void> Head::meet() {
 
 /// Whether anybody of the job will connect to MASTER_ADDR, as far as is known here.
 bool Head::meets_at_master() const {
-    if (needs_nodes(spec_.contracts)) return true;
+    if (contracts::needs_nodes(spec_.contracts)) return true;
     const bool torch = std::ranges::count(spec_.contracts, "torch") > 0;
     const bool elsewhere =
-        std::ranges::count(spec_.env_added, "MASTER_ADDR", &Options::Variable::first) > 0;
+        std::ranges::count(spec_.env_added, "MASTER_ADDR", &plan::Options::Variable::first) > 0;
     return torch && !elsewhere && spec_.options.torch_store != TorchStore::proxy;
 }
 
@@ -203,4 +203,4 @@ void Head::watch_waits() {
     step();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

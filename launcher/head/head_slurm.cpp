@@ -3,14 +3,14 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "launcher/transport/agent_starter.h"
 #include "launcher/head/head.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/transport/agent_starter.h"
 
 #include <algorithm>
 #include <csignal>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 /// Agents are not to be bound, and where nothing can be they are not.
@@ -51,13 +51,13 @@ asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
     }
     const auto argv = srun_command(spec_, hosts, node_agent_command(agent_file_));
     log::info("{}", fmt::join(std::span(argv).first(argv.size() - 1), " "));
-    auto process = start_process(io_.get_executor(), argv, spec_.srun_env);
+    auto process = transport::start_process(io_.get_executor(), argv, spec_.srun_env);
     if (!process) {
         step.ended = true;
         co_return fail_nodes(step, NodeState::failed, process.error().message);
     }
     step.process = std::move(*process);
-    LineReader lines(*step.process);
+    transport::LineReader lines(*step.process);
     const auto started = co_await start_step(step, lines);
     // A pipe that broke has its reason in what srun says at its end.
     if (!started && started.error().code == Errc::timed_out)
@@ -69,13 +69,13 @@ asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
     step.ended = true;
     step_ended_.cancel();
     if (!is_any_missing(step)) co_return;
-    const std::string ending = co_await describe_ending(*step.process);
+    const std::string ending = co_await transport::describe_ending(*step.process);
     const std::string why = without_binding(ending);
     fail_nodes(step, NodeState::failed, "srun ended: " + why);
 }
 
 /// Until every node's agent has its bootstrap. Errc: timed_out, closed, internal, cancelled
-asio::awaitable<Result<void>> Head::start_step(Step& step, LineReader& lines) {
+asio::awaitable<Result<void>> Head::start_step(Step& step, transport::LineReader& lines) {
     const auto limit = spec_.options.connect_timeout;
     auto done = co_await await_nodes(step, lines, NodeState::starting, after(limit));
     if (!done) co_return done;
@@ -104,8 +104,8 @@ asio::awaitable<Result<void>> Head::start_step(Step& step, LineReader& lines) {
 }
 
 /// Reads what nodes say until all are beyond this state.
-asio::awaitable<Result<void>> Head::await_nodes(Step& step, LineReader& lines, NodeState state,
-                                                Deadline deadline) {
+asio::awaitable<Result<void>> Head::await_nodes(Step& step, transport::LineReader& lines,
+                                                NodeState state, Deadline deadline) {
     while (step.any_up_to(state)) {
         const auto line = co_await lines.next(deadline);
         if (!line) co_return std::unexpected(line.error());
@@ -123,20 +123,21 @@ void Head::node_said(Step& step, std::string_view line) {
         node.state = NodeState::failed;
         host_failed(node.host, Error{Errc::internal, std::move(text)});
     };
-    if (said->text.starts_with(kAgentFailed)) {
-        failed(std::string(said->text.substr(kAgentFailed.size())));
-    } else if (said->text.starts_with(kAgentFound)) {
+    if (said->text.starts_with(transport::kAgentFailed)) {
+        failed(std::string(said->text.substr(transport::kAgentFailed.size())));
+    } else if (said->text.starts_with(transport::kAgentFound)) {
         node.state = NodeState::found;
-    } else if (said->text.starts_with(kAgentWanted)) {
+    } else if (said->text.starts_with(transport::kAgentWanted)) {
         node.state = NodeState::wanting;
-        const std::string machine(said->text.substr(kAgentWanted.size()));
+        const std::string machine(said->text.substr(transport::kAgentWanted.size()));
         if (step.machine.empty()) step.machine = machine;
         if (machine != step.machine)
             failed(fmt::format("it is {}, another node {}: put their dtrun-agent on PATH there",
                                machine, step.machine));
-    } else if (said->text.starts_with(kAgentReady)) {
+    } else if (said->text.starts_with(transport::kAgentReady)) {
         node.state = NodeState::ready;
-        if (const auto ready = check_ready(said->text); !ready) failed(ready.error().message);
+        if (const auto ready = transport::check_ready(said->text); !ready)
+            failed(ready.error().message);
     }
 }
 
@@ -145,16 +146,16 @@ asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
     for (const auto& [name, node] : step.nodes) set_phase(node.host, "copying the agent");
     const auto found = agent_copies_.get(step.machine);
     if (!found) co_return std::unexpected(found.error());
-    const AgentCopy* copy = *found;
+    const transport::AgentCopy* copy = *found;
     const auto patience = spec_.options.connect_timeout;
     const auto done = co_await step.process->write(copy->announcement, after(patience));
     if (!done) co_return done;
-    const auto sent = co_await send_agent_bytes(*step.process, copy->bytes, patience);
+    const auto sent = co_await transport::send_agent_bytes(*step.process, copy->bytes, patience);
     co_return sent;
 }
 
 /// The lifeline of all nodes, until srun ends.
-asio::awaitable<Error> Head::hold_step(Step& step, LineReader& lines) {
+asio::awaitable<Error> Head::hold_step(Step& step, transport::LineReader& lines) {
     for (;;) {
         const auto line =
             co_await lines.next(is_any_joining(step) ? step.join_deadline : Deadline::max());
@@ -283,4 +284,4 @@ asio::awaitable<void> Head::end_steps() {
         if (step.process) log_srun(step.process->take_errors());
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

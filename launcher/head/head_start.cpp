@@ -5,15 +5,15 @@
 #include "base/loop/net.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
-#include "launcher/transport/agent_starter.h"
 #include "launcher/head/head.h"
-#include "launcher/transport/process_channel.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/transport/agent_starter.h"
+#include "launcher/transport/process_channel.h"
 
 #include <unistd.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 constexpr unsigned kLoginsMax = 128;                  // at once; more only makes each slower
@@ -66,7 +66,7 @@ StartFailure failure_kind(HostProblem problem) {
 }
 
 /// `ssh` as the user wants it, for one host.
-std::vector<std::string> ssh_command_line(const SshOptions& ssh, const Host& host,
+std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, const Host& host,
                                           const std::string& command, std::chrono::seconds limit) {
     std::vector<std::string> argv =
         ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
@@ -95,8 +95,9 @@ std::vector<std::string> ssh_command_line(const SshOptions& ssh, const Host& hos
 }  // namespace
 
 Result<void> Head::listen() {
-    const bool all_local = std::ranges::all_of(
-        spec_.hosts, [](const JobHost& host) { return host.transport == Transport::local; });
+    const bool all_local = std::ranges::all_of(spec_.hosts, [](const plan::JobHost& host) {
+        return host.transport == plan::Transport::local;
+    });
     const auto secret_of = [this](const JobId& job) {
         return job == job_id_ ? std::optional(secret_) : std::nullopt;
     };
@@ -136,7 +137,7 @@ asio::awaitable<void> Head::start_hosts() {
             "--transport ssh does");
     for (auto& group : groups) tasks_.spawn(run_step(std::move(group)));
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
-        if (spec_.hosts[host].transport == Transport::slurm) continue;
+        if (spec_.hosts[host].transport == plan::Transport::slurm) continue;
         while (logins_ >= kLoginsMax && starting_) co_await login_slot_.async_wait(use_tuple);
         if (!starting_) co_return;
         ++logins_;
@@ -166,13 +167,14 @@ asio::awaitable<void> Head::run_host(std::uint32_t host) {
 
 asio::awaitable<Result<void>> Head::log_in(std::uint32_t host, Deadline deadline) {
     auto& channel = hosts_[host].channel;
-    const std::string command = remote_agent_command(agent_file_);
+    const std::string command = transport::remote_agent_command(agent_file_);
     auto done = co_await open_channel(host, command, deadline, channel);
     if (!done) co_return done;
-    LineReader lines(*channel);
+    transport::LineReader lines(*channel);
     const auto phase = [this, host](const char* what) { set_phase(host, what); };
     const auto patience = spec_.options.connect_timeout;
-    done = co_await greet_agent(*channel, lines, agent_copies_, deadline, patience, phase);
+    done =
+        co_await transport::greet_agent(*channel, lines, agent_copies_, deadline, patience, phase);
     co_return done;
 }
 
@@ -190,14 +192,15 @@ asio::awaitable<Result<void>> Head::tell_agent(std::uint32_t host, Deadline dead
 
 asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string command,
                                                  Deadline deadline,
-                                                 std::unique_ptr<Channel>& channel) {
-    const JobHost& target = spec_.hosts[host];
-    if (target.transport == Transport::ssh) {
+                                                 std::unique_ptr<transport::Channel>& channel) {
+    const plan::JobHost& target = spec_.hosts[host];
+    if (target.transport == plan::Transport::ssh) {
         const auto phase = [this, host](const char* what) { set_phase(host, what); };
         if (!pool_)
-            pool_ = std::make_unique<Pool>(std::min<std::size_t>(hosts_.size(), kLookUpsMax));
-        auto login = co_await ssh_login(*pool_, known_hosts_, target.host, spec_.ssh, command,
-                                        deadline, phase);
+            pool_ = std::make_unique<transport::Pool>(
+                std::min<std::size_t>(hosts_.size(), kLookUpsMax));
+        auto login = co_await transport::ssh_login(*pool_, known_hosts_, target.host, spec_.ssh,
+                                                   command, deadline, phase);
         if (!login) co_return std::unexpected(login.error());
         channel = std::move(login->channel);
         // The address by which that host sees us is the best guess for the others too.
@@ -207,7 +210,7 @@ asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string
     }
     std::vector<std::string> argv{agent_file_.path};
     std::vector<std::string> env = login_environment();
-    if (target.transport == Transport::ssh_command) {
+    if (target.transport == plan::Transport::ssh_command) {
         set_phase(host, "ssh");
         const auto limit =
             std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
@@ -215,7 +218,7 @@ asio::awaitable<Result<void>> Head::open_channel(std::uint32_t host, std::string
         env.clear();
         for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
     }
-    auto started = start_process(io_.get_executor(), argv, env);
+    auto started = transport::start_process(io_.get_executor(), argv, env);
     if (!started) co_return std::unexpected(started.error());
     channel = std::move(*started);
     co_return Result<void>{};
@@ -232,7 +235,7 @@ asio::awaitable<void> Head::wait_for_relay(std::uint32_t host) {
 }
 
 Bootstrap Head::common_bootstrap() const {
-    const Options& options = spec_.options;
+    const plan::Options& options = spec_.options;
     const auto to_ms = [](std::chrono::milliseconds span) {
         return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
     };
@@ -252,9 +255,9 @@ Bootstrap Head::common_bootstrap() const {
     const std::uint64_t window = kOutputBytesMax / hosts_.size();
     boot.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
-    boot.input = options.stdin_target.kind == StdinTarget::Kind::all    ? InputTarget::all
-                 : options.stdin_target.kind == StdinTarget::Kind::rank ? InputTarget::one
-                                                                        : InputTarget::none;
+    boot.input = options.stdin_target.kind == plan::StdinTarget::Kind::all    ? InputTarget::all
+                 : options.stdin_target.kind == plan::StdinTarget::Kind::rank ? InputTarget::one
+                                                                              : InputTarget::none;
     boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
     boot.log_level = static_cast<std::uint8_t>(options.verbosity);
     if (spec_.allocation)
@@ -262,7 +265,7 @@ Bootstrap Head::common_bootstrap() const {
     boot.contracts = spec_.contracts;
     std::vector<std::string> names;
     std::vector<int> ranks;
-    for (const JobHost& host : spec_.hosts) {
+    for (const plan::JobHost& host : spec_.hosts) {
         names.push_back(host.host.name);
         ranks.push_back(static_cast<int>(host.ranks.size()));
     }
@@ -275,7 +278,7 @@ Bootstrap Head::common_bootstrap() const {
     boot.role = options.role;
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
-    boot.reserve_everywhere = needs_nodes(spec_.contracts);
+    boot.reserve_everywhere = contracts::needs_nodes(spec_.contracts);
     boot.reserve_ports = kPortsOfMaster;
     if (boot.reserve_everywhere)
         boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
@@ -295,11 +298,11 @@ JobId Head::mpi_job() const {
 }
 
 Bytes Head::bootstrap_frame(std::uint32_t host) const {
-    const JobHost& target = spec_.hosts[host];
+    const plan::JobHost& target = spec_.hosts[host];
     Bootstrap boot = common_bootstrap();
     boot.host = host;
     boot.host_name = target.host.name;
-    if (target.transport == Transport::local) boot.addresses = {"127.0.0.1"};
+    if (target.transport == plan::Transport::local) boot.addresses = {"127.0.0.1"};
     const auto parent = tree_.parent(host);
     if (parent && hosts_[*parent].relay_port != 0) {
         boot.addresses = {hosts_[*parent].address};
@@ -316,8 +319,8 @@ Bytes Head::bootstrap_frame(std::uint32_t host) const {
 /// The same for all hosts that Slurm starts.
 Bytes Head::step_bootstrap_frame() const {
     Bootstrap boot = common_bootstrap();
-    for (const JobHost& host : spec_.hosts) {
-        const bool is_node = host.transport == Transport::slurm;
+    for (const plan::JobHost& host : spec_.hosts) {
+        const bool is_node = host.transport == plan::Transport::slurm;
         boot.nodes.push_back(is_node ? host.host.name : "");
         if (is_node && boot.env.empty()) boot.env = host.env;
     }
@@ -330,16 +333,16 @@ Bytes Head::step_bootstrap_frame() const {
 /// Reads what the agent says besides the protocol until its end, which is the host's.
 asio::awaitable<void> Head::hold_lifeline(std::uint32_t host, Deadline join_deadline) {
     HostState& state = hosts_[host];
-    LineReader lines(*state.channel);
+    transport::LineReader lines(*state.channel);
     for (;;) {
         const Deadline deadline = state.session != nullptr ? Deadline::max() : join_deadline;
         const auto line = co_await lines.next(deadline);
         const std::string said = trim_copy(state.channel->take_errors());
         if (!said.empty()) log::warn("{}", said);
-        if (line && line->starts_with(kAgentFailed)) {
-            co_return host_failed(host,
-                                  Error{Errc::closed, "the agent cannot reach this machine: " +
-                                                          line->substr(kAgentFailed.size())});
+        if (line && line->starts_with(transport::kAgentFailed)) {
+            co_return host_failed(
+                host, Error{Errc::closed, "the agent cannot reach this machine: " +
+                                              line->substr(transport::kAgentFailed.size())});
         }
         if (line) continue;
         if (line.error().code == Errc::cancelled || state.done) co_return;
@@ -347,7 +350,7 @@ asio::awaitable<void> Head::hold_lifeline(std::uint32_t host, Deadline join_dead
         if (state.session != nullptr) co_return;  // its connection tells, and knows better
         std::string what = "the agent started, but did not connect back";
         if (line.error().code != Errc::timed_out) {
-            const std::string ending = co_await describe_ending(*state.channel);
+            const std::string ending = co_await transport::describe_ending(*state.channel);
             if (state.session != nullptr || state.done) co_return;  // by now
             what = "the agent ended: " + ending;
         }
@@ -442,7 +445,8 @@ asio::awaitable<void> Head::watch_start_timeout() {
 /// Ends what an agent that is gone may have left on its host: its guard has done that, unless it was
 /// killed as well.
 void Head::sweep_soon(std::uint32_t host) {
-    if (spec_.hosts[host].transport == Transport::slurm) return;  // the end of its step does that
+    if (spec_.hosts[host].transport == plan::Transport::slurm)
+        return;  // the end of its step does that
     to_sweep_.emplace_back(host, after(kSweepsLimit));
     if (sweepers_ == kLoginsMax) return;
     ++sweepers_;
@@ -467,20 +471,20 @@ asio::awaitable<void> Head::sweep_hosts() {
 
 asio::awaitable<void> Head::sweep(std::uint32_t host) {
     const std::string job = hex(job_id_);
-    const bool local = spec_.hosts[host].transport == Transport::local;
-    std::unique_ptr<Channel> channel;
+    const bool local = spec_.hosts[host].transport == plan::Transport::local;
+    std::unique_ptr<transport::Channel> channel;
     const Deadline deadline = after(kSweepLimit);
     Result<void> opened;
     if (local) {
-        auto started = start_process(io_.get_executor(), {agent_file_.path, "--sweep", job},
-                                     login_environment());
+        auto started = transport::start_process(
+            io_.get_executor(), {agent_file_.path, "--sweep", job}, login_environment());
         if (started) channel = std::move(*started);
     } else {
-        const std::string command = remote_sweep_command(agent_file_, job);
+        const std::string command = transport::remote_sweep_command(agent_file_, job);
         opened = co_await open_channel(host, command, deadline, channel);
     }
     if (channel && opened) {
-        LineReader lines(*channel);
+        transport::LineReader lines(*channel);
         const auto line = co_await lines.next(deadline);
         if (line)
             log::info("{}: {} processes left behind were ended", spec_.hosts[host].host.name,
@@ -488,4 +492,4 @@ asio::awaitable<void> Head::sweep(std::uint32_t host) {
     }
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

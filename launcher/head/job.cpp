@@ -7,29 +7,29 @@
 #include <numeric>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 int failure_code(StartFailure kind) {
     switch (kind) {
         case StartFailure::unreachable:
         case StartFailure::timed_out:
-            return kExitUnreachable;
+            return plan::kExitUnreachable;
         case StartFailure::denied:
-            return kExitAuthentication;
+            return plan::kExitAuthentication;
         case StartFailure::agent:
-            return kExitAgent;
+            return plan::kExitAgent;
         case StartFailure::program_missing:
-            return kExitProgramMissing;
+            return plan::kExitProgramMissing;
         case StartFailure::not_executable:
         case StartFailure::directory_missing:
-            return kExitNotExecutable;
+            return plan::kExitNotExecutable;
         case StartFailure::mpi:
-            return kExitStuck;
+            return plan::kExitStuck;
         case StartFailure::other:
-            return kExitInternal;
+            return plan::kExitInternal;
     }
-    return kExitInternal;
+    return plan::kExitInternal;
 }
 
 }  // namespace
@@ -42,20 +42,20 @@ int exit_code(const Outcome& outcome) {
             return failure_code(outcome.host_failures.front().kind);
         case Outcome::Cause::rank_failed:
             // MPI_Abort takes any number. What is left of it may be 0, which is no success.
-            return outcome.first->signal != 0 ? kExitSignalBase + outcome.first->signal
+            return outcome.first->signal != 0 ? plan::kExitSignalBase + outcome.first->signal
                                               : std::max(outcome.first->code & 0xff, 1);
         case Outcome::Cause::host_lost:
-            return kExitLost;
+            return plan::kExitLost;
         case Outcome::Cause::interrupted:
-            return kExitSignalBase + outcome.signal;
+            return plan::kExitSignalBase + outcome.signal;
         case Outcome::Cause::start_timeout:
-            return kExitTimeout;
+            return plan::kExitTimeout;
         case Outcome::Cause::ended_elsewhere:
-            return kExitLost;
+            return plan::kExitLost;
         case Outcome::Cause::stuck:
-            return kExitStuck;
+            return plan::kExitStuck;
     }
-    return kExitInternal;
+    return plan::kExitInternal;
 }
 
 Job::Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options)
@@ -276,4 +276,4 @@ bool Job::over() const {
     return stopping_ && count(HostState::ready) == 0;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// Why a host could not take part, for grouping and for the exit code.
 enum class StartFailure : std::uint8_t {
@@ -147,4 +147,4 @@ private:
     Outcome outcome_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::head

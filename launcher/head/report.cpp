@@ -1,14 +1,14 @@
 #include "launcher/head/report.h"
 
 #include "base/strings.h"
-#include "launcher/plan/rank_set.h"
 #include "launcher/head/torch_error.h"
+#include "launcher/plan/rank_set.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 constexpr std::size_t kStackLinesMax = 30;
@@ -65,7 +65,7 @@ std::string waiting_text(const Outcome& outcome) {
     return text;
 }
 
-std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
+std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
     const Exited& first = *outcome.first;
     const std::string& host = spec.host_of(first.rank);
     const std::uint32_t rank = outcome.first_rank + first.rank;
@@ -91,7 +91,7 @@ std::string rank_failure(const Outcome& outcome, const JobSpec& spec, const Tail
 
 /// Ranks that seemed to have done their work. One that had not, because its program ended it with
 /// exit(0), is why the others fail.
-std::string ended_well_text(const Outcome& outcome, const JobSpec& spec) {
+std::string ended_well_text(const Outcome& outcome, const plan::JobSpec& spec) {
     if (outcome.ended_well.empty()) return {};
     std::vector<std::uint32_t> ranks;
     std::int64_t last_ns = 0;
@@ -103,7 +103,7 @@ std::string ended_well_text(const Outcome& outcome, const JobSpec& spec) {
     const bool one = ranks.size() == 1;
     const std::string who =
         one ? fmt::format("rank {} on {}", ranks[0], spec.host_of(outcome.ended_well[0].rank))
-            : "ranks " + rank_ranges(ranks);
+            : "ranks " + plan::rank_ranges(ranks);
     const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
     return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",
                        duration_text(before_ns));
@@ -129,7 +129,8 @@ std::string victims_text(const Outcome& outcome) {
 
 }  // namespace
 
-std::string host_failures_text(const std::vector<HostFailure>& failures, const JobSpec& spec) {
+std::string host_failures_text(const std::vector<HostFailure>& failures,
+                               const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
     for (const HostFailure& failure : failures) {
         auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
@@ -142,7 +143,7 @@ std::string host_failures_text(const std::vector<HostFailure>& failures, const J
     return text;
 }
 
-std::string failure_report(const Outcome& outcome, const JobSpec& spec, const TailOf& tail) {
+std::string failure_report(const Outcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
     switch (outcome.cause) {
         case Outcome::Cause::success:
             return {};
@@ -176,4 +177,4 @@ std::string failure_report(const Outcome& outcome, const JobSpec& spec, const Ta
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 // A task that ended while srun has input for it would take the whole step with it: one that fails reads
@@ -43,11 +43,11 @@ bool belongs_to_login(std::string_view name) {
 
 }  // namespace
 
-std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec) {
+std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec) {
     std::map<int, std::vector<std::uint32_t>> components;
     std::vector<std::vector<std::uint32_t>> groups;
     for (std::uint32_t host = 0; host < spec.hosts.size(); ++host) {
-        if (spec.hosts[host].transport != Transport::slurm) continue;
+        if (spec.hosts[host].transport != plan::Transport::slurm) continue;
         if (spec.gpus_differ)
             groups.push_back({host});
         else
@@ -57,7 +57,8 @@ std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec) {
     return groups;
 }
 
-std::vector<std::string> srun_command(const JobSpec& spec, std::span<const std::uint32_t> hosts,
+std::vector<std::string> srun_command(const plan::JobSpec& spec,
+                                      std::span<const std::uint32_t> hosts,
                                       const std::string& command) {
     const Allocation::Node& node = spec.hosts[hosts.front()].node;
     std::vector<std::string> names;
@@ -76,7 +77,7 @@ std::vector<std::string> srun_command(const JobSpec& spec, std::span<const std::
     return argv;
 }
 
-std::vector<std::string> srun_environment(EnvironmentView caller) {
+std::vector<std::string> srun_environment(plan::EnvironmentView caller) {
     std::vector<std::string> kept;
     for (const std::string& variable : caller) {
         const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
@@ -98,9 +99,9 @@ std::string tasks_per_node(std::span<const int> counts) {
     return text;
 }
 
-std::string node_agent_command(const AgentFile& agent) {
-    return fmt::format("b={}; i={}; {}{}{}", shell_quote(agent.path), agent.build_id, kFindAgent,
-                       kStoreAgent, kStart);
+std::string node_agent_command(const transport::AgentFile& agent) {
+    return fmt::format("b={}; i={}; {}{}{}", shell_quote(agent.path), agent.build_id,
+                       transport::kFindAgent, transport::kStoreAgent, kStart);
 }
 
 std::optional<NodeLine> parse_node_line(std::string_view line) {
@@ -109,4 +110,4 @@ std::optional<NodeLine> parse_node_line(std::string_view line) {
     return NodeLine{line.substr(1, blank - 1), line.substr(blank + 1)};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "launcher/transport/agent_file.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/transport/agent_file.h"
 
 #include <cstdint>
 #include <optional>
@@ -10,22 +10,23 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// The hosts of a job that Slurm starts agents on, in groups with one `srun` for each: all of them;
 /// but those of different components of a heterogeneous job apart, since only one of these would get
 /// srun's standard input, and each alone where nodes have different numbers of GPUs, for which one
 /// step cannot ask.
 /// \return indexes into spec.hosts
-std::vector<std::vector<std::uint32_t>> step_groups(const JobSpec& spec);
+std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec);
 
 /// `srun` with one task on each of `hosts`, which runs `command` under /bin/sh.
-std::vector<std::string> srun_command(const JobSpec& spec, std::span<const std::uint32_t> hosts,
+std::vector<std::string> srun_command(const plan::JobSpec& spec,
+                                      std::span<const std::uint32_t> hosts,
                                       const std::string& command);
 
 /// What `srun` finds in its environment, and with it the agents: a log-in's, and what names the job
 /// and the cluster. The batch script's wishes for its own steps (SLURM_NTASKS, …) are not for ours.
-std::vector<std::string> srun_environment(EnvironmentView caller);
+std::vector<std::string> srun_environment(plan::EnvironmentView caller);
 
 /// Slurm's short form of a number for each node: "4(x2),3".
 std::string tasks_per_node(std::span<const int> counts);
@@ -38,7 +39,7 @@ std::string tasks_per_node(std::span<const int> counts);
 ///
 /// They wait for a line "go", or "<build id> <bytes> <SHA-256>" and the agent itself, which those
 /// that have it skip. Then they become the agent.
-std::string node_agent_command(const AgentFile& agent);
+std::string node_agent_command(const transport::AgentFile& agent);
 
 /// A line of a task.
 struct NodeLine {
@@ -47,4 +48,4 @@ struct NodeLine {
 };
 std::optional<NodeLine> parse_node_line(std::string_view line);
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, ...}}}, or {"message": TEXT}.
 std::optional<TorchError> parse_torch_error(std::string_view text) {
@@ -48,11 +48,11 @@ Result<void> leave_torch_error(const std::string& file, const Exited& first) {
     const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     const int cause = errno;
     if (!out)
-        return fail(code_of_file_error(cause), "TORCHELASTIC_ERROR_FILE={}: {}", file,
+        return fail(output::code_of_file_error(cause), "TORCHELASTIC_ERROR_FILE={}: {}", file,
                     strerror(cause));
     if (auto done = write_all(out.get(), *text); !done)
         return fail(done.error(), "TORCHELASTIC_ERROR_FILE={}", file);
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 constexpr std::chrono::milliseconds kPauseMin{50};
@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kGoodbyeLimit{1};
 
 }  // namespace
 
-Uplink::Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
+Uplink::Uplink(asio::any_io_executor executor, plan::DaemonTarget target, UplinkOptions options,
                UplinkEvents& events)
     : executor_(executor),
       target_(std::move(target)),
@@ -188,4 +188,4 @@ void Uplink::stop_waiting() {
     over_.cancel();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// What a daemon says to a member.
 class UplinkEvents {
@@ -41,7 +41,7 @@ struct UplinkOptions {
 /// of run().
 class Uplink final : public Backpressure {
 public:
-    Uplink(asio::any_io_executor executor, DaemonTarget target, UplinkOptions options,
+    Uplink(asio::any_io_executor executor, plan::DaemonTarget target, UplinkOptions options,
            UplinkEvents& events);
 
     /// Enters with `enter`, and serves until the end. Errors are told by daemon_lost().
@@ -68,7 +68,7 @@ private:
     void beat();
 
     asio::any_io_executor executor_;
-    DaemonTarget target_;
+    plan::DaemonTarget target_;
     UplinkOptions options_;
     UplinkEvents& events_;
     Enter enter_;
@@ -82,4 +82,4 @@ private:
     bool silent_ = false;  ///< it was given up
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <ranges>
 
-namespace dtrun {
+namespace dtrun::head {
 namespace {
 
 using std::chrono::milliseconds;
@@ -44,7 +44,7 @@ Who who(const std::vector<const RankWait*>& waits) {
     std::vector<std::string> parts;
     if (!known.empty())
         parts.push_back(fmt::format("rank{} {}", known.size() == 1 ? "" : "s",
-                                    rank_ranges({known.begin(), known.end()})));
+                                    plan::rank_ranges({known.begin(), known.end()})));
     if (unknown > 0)
         parts.push_back(fmt::format("{} process{}", unknown, unknown == 1 ? "" : "es"));
     return {join_names(parts), known.size() + unknown > 1};
@@ -199,4 +199,4 @@ std::vector<std::string> WaitWatch::describe() const {
     return lines;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::head

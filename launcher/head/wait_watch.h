@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::head {
 
 /// Sees ranks wait for each other in MPI and in the stores of their frameworks, and tells when one will
 /// not come:
@@ -74,4 +74,4 @@ private:
     bool over_ = false;  ///< the last verdict has ended the job
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::head

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::mpirun {
 namespace {
 
 using std::string_view;
@@ -33,8 +33,8 @@ std::string with_version(string_view name, string_view version) {
     return version.empty() ? std::string(name) : fmt::format("{} {}", name, version);
 }
 
-bool is_remote(const JobHost& host) {
-    return host.transport != Transport::local;
+bool is_remote(const plan::JobHost& host) {
+    return host.transport != plan::Transport::local;
 }
 
 /// Whether rank after rank goes to host after host, round and round.
@@ -66,7 +66,7 @@ std::string joined(const Words& words, string_view separator) {
 /// Puts one command line together.
 class Composer {
 public:
-    Composer(const JobSpec& spec, const MpirunProgram& mpirun,
+    Composer(const plan::JobSpec& spec, const MpirunProgram& mpirun,
              const MpirunCircumstances& circumstances)
         : spec_(spec), options_(spec.options), mpirun_(mpirun), circumstances_(circumstances) {}
 
@@ -79,12 +79,13 @@ public:
         auto done = mpirun_.kind == Kind::openmpi ? openmpi() : hydra();
         if (!done) return std::unexpected(done.error());
         // Its step would wait for ours to leave processors over.
-        const auto by_slurm = [](const JobHost& host) {
-            return host.transport == Transport::slurm;
+        const auto by_slurm = [](const plan::JobHost& host) {
+            return host.transport == plan::Transport::slurm;
         };
         if (circumstances_.in_slurm_step && std::ranges::any_of(spec_.hosts, by_slurm))
             command_.environment.emplace_back("SLURM_OVERLAP", "1");
-        add(program_words(options_.program, options_.stdin_target.kind == StdinTarget::Kind::none));
+        add(program_words(options_.program,
+                          options_.stdin_target.kind == plan::StdinTarget::Kind::none));
         return std::move(command_);
     }
 
@@ -107,7 +108,7 @@ private:
     /// What no hostfile has a place for.
     Result<void> check_hosts() const {
         constexpr string_view kConfig = "put it into ~/.ssh/config";
-        for (const JobHost& target : spec_.hosts) {
+        for (const plan::JobHost& target : spec_.hosts) {
             const Host& host = target.host;
             if (name_of(host).find(':') != std::string::npos)
                 return cannot(
@@ -135,14 +136,14 @@ private:
 
     /// -H and its like, or a file. `separator` stands between a host's name and its ranks.
     void add_hosts(const char* in_words, const char* in_file, string_view separator) {
-        const auto has_user = [](const JobHost& host) { return !host.host.user.empty(); };
+        const auto has_user = [](const plan::JobHost& host) { return !host.host.user.empty(); };
         if (spec_.hosts.size() <= kHostsInWords && std::ranges::none_of(spec_.hosts, has_user)) {
             Words items;
-            for (const JobHost& host : spec_.hosts)
+            for (const plan::JobHost& host : spec_.hosts)
                 items.push_back(fmt::format("{}:{}", name_of(host.host), host.ranks.size()));
             return add({in_words, joined(items, ",")});
         }
-        for (const JobHost& host : spec_.hosts) {
+        for (const plan::JobHost& host : spec_.hosts) {
             const bool before = mpirun_.kind == Kind::openmpi;
             const std::string& user = host.host.user;
             command_.hostfile += fmt::format(
@@ -159,7 +160,7 @@ private:
             const auto last =
                 std::find_if(first, ranks.end(),
                              [host = first->host](const auto& rank) { return rank.host != host; });
-            const JobHost& host = spec_.hosts[static_cast<std::size_t>(first->host)];
+            const plan::JobHost& host = spec_.hosts[static_cast<std::size_t>(first->host)];
             command_.hostfile += fmt::format("{}:{}\n", name_of(host.host), last - first);
             first = last;
         }
@@ -176,7 +177,7 @@ private:
             words.insert(words.end(), {"-i", spec_.ssh.identity_file});
         if (spec_.ssh.accept_new_host_keys)
             words.insert(words.end(), {"-o", "StrictHostKeyChecking=accept-new"});
-        if (options_.connect_timeout != Options{}.connect_timeout) {
+        if (options_.connect_timeout != plan::Options{}.connect_timeout) {
             const auto seconds =
                 std::chrono::ceil<std::chrono::seconds>(options_.connect_timeout).count();
             words.insert(words.end(), {"-o", fmt::format("ConnectTimeout={}", seconds)});
@@ -199,12 +200,12 @@ private:
         const auto remote = std::ranges::find_if(spec_.hosts, is_remote);
         if (remote == spec_.hosts.end()) return names;  // ranks inherit what mpirun has
         for (const auto& [name, value] : remote->env)
-            if (is_variable_name(name)) names.push_back(name);
+            if (plan::is_variable_name(name)) names.push_back(name);
         return names;
     }
 
     bool tagged() const {
-        return options_.tag ? *options_.tag != Tag::none : spec_.placement.world_size() > 1;
+        return options_.tag ? *options_.tag != output::Tag::none : spec_.placement.world_size() > 1;
     }
 
     Result<void> openmpi() {
@@ -215,9 +216,9 @@ private:
         if (auto done = openmpi_mapping(prte); !done) return done;
         if (auto done = openmpi_reaching(prte); !done) return done;
         if (auto done = openmpi_output(prte); !done) return done;
-        if (options_.stdin_target.kind == StdinTarget::Kind::all)
+        if (options_.stdin_target.kind == plan::StdinTarget::Kind::all)
             add({"--stdin", "all"});
-        else if (options_.stdin_target.kind == StdinTarget::Kind::rank &&
+        else if (options_.stdin_target.kind == plan::StdinTarget::Kind::rank &&
                  options_.stdin_target.rank != 0)
             add({"--stdin", fmt::to_string(options_.stdin_target.rank)});
         if (spec_.directory_required) add({"-wdir", spec_.directory});
@@ -246,8 +247,8 @@ private:
         const char* const mca = prte ? "--prtemca" : "--mca";
         const std::string ssh = prte ? "ssh" : "rsh";
         if (any_remote()) {
-            if (options_.transport == TransportChoice::ssh) add({mca, "plm", ssh});
-            if (options_.transport == TransportChoice::slurm) add({mca, "plm", "slurm"});
+            if (options_.transport == plan::TransportChoice::ssh) add({mca, "plm", ssh});
+            if (options_.transport == plan::TransportChoice::slurm) add({mca, "plm", "slurm"});
             const auto words = ssh_words();
             if (!words) return std::unexpected(words.error());
             const std::string program = ssh_program();
@@ -268,7 +269,7 @@ private:
     }
 
     Result<void> openmpi_output(bool prte) {
-        if (options_.tag == Tag::host || options_.tag == Tag::rank_host)
+        if (options_.tag == output::Tag::host || options_.tag == output::Tag::rank_host)
             return cannot("{} tags lines with ranks only; use --tag rank or none", mpirun_.name);
         if (prte) {
             Words forms;
@@ -318,10 +319,10 @@ private:
             if (!words) return std::unexpected(words.error());
             const std::string program = ssh_program();
             // In a Slurm allocation the default is srun, which these words are not meant for.
-            const bool ssh =
-                options_.transport == TransportChoice::ssh || !words->empty() || !program.empty();
+            const bool ssh = options_.transport == plan::TransportChoice::ssh || !words->empty() ||
+                             !program.empty();
             if (ssh) add({"-bootstrap", "ssh"});
-            if (options_.transport == TransportChoice::slurm) add({"-bootstrap", "slurm"});
+            if (options_.transport == plan::TransportChoice::slurm) add({"-bootstrap", "slurm"});
             if (!program.empty()) add({"-bootstrap-exec", program});
             // An empty value hides the one that Slurm sets for srun.
             if (ssh)
@@ -338,20 +339,21 @@ private:
     }
 
     void hydra_output() {
-        const Tag tag = tagged() ? options_.tag.value_or(Tag::rank) : Tag::none;
+        const output::Tag tag =
+            tagged() ? options_.tag.value_or(output::Tag::rank) : output::Tag::none;
         std::string pattern = options_.timestamps ? "%t " : "";
-        if (tag == Tag::host) pattern += "[%h] ";
-        if (tag == Tag::rank_host) pattern += "[%r@%h] ";
-        const bool by_rank = tag == Tag::rank || tag == Tag::horovod;
+        if (tag == output::Tag::host) pattern += "[%h] ";
+        if (tag == output::Tag::rank_host) pattern += "[%r@%h] ";
+        const bool by_rank = tag == output::Tag::rank || tag == output::Tag::horovod;
         if (by_rank && pattern.empty()) return add({"-prepend-rank"});
         if (by_rank) pattern += "[%r] ";
         if (!pattern.empty()) add({"-prepend-pattern", pattern});
     }
 
     Result<void> hydra_stdin() {
-        const StdinTarget& target = options_.stdin_target;
-        const bool all = target.kind == StdinTarget::Kind::all;
-        if (target.kind == StdinTarget::Kind::none || (!all && target.rank == 0)) return {};
+        const plan::StdinTarget& target = options_.stdin_target;
+        const bool all = target.kind == plan::StdinTarget::Kind::all;
+        if (target.kind == plan::StdinTarget::Kind::none || (!all && target.rank == 0)) return {};
         if (mpirun_.kind == Kind::mpich)
             return cannot("{} gives standard input to rank 0 only; use --stdin 0 or none",
                           mpirun_.name);
@@ -359,8 +361,8 @@ private:
         return {};
     }
 
-    const JobSpec& spec_;
-    const Options& options_;
+    const plan::JobSpec& spec_;
+    const plan::Options& options_;
     const MpirunProgram& mpirun_;
     const MpirunCircumstances& circumstances_;
     MpirunCommand command_;
@@ -398,7 +400,7 @@ Result<MpirunProgram> identify_mpirun(std::string path, string_view text) {
     return mpirun;
 }
 
-Result<MpirunCommand> compose_mpirun(const JobSpec& spec, const MpirunProgram& mpirun,
+Result<MpirunCommand> compose_mpirun(const plan::JobSpec& spec, const MpirunProgram& mpirun,
                                      const MpirunCircumstances& circumstances) {
     return Composer(spec, mpirun, circumstances).compose();
 }
@@ -412,4 +414,4 @@ std::string mpirun_command_text(const MpirunCommand& command) {
     return text;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpirun

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpirun {
 
 /// The program that starts the ranks with --mpi mpirun.
 struct MpirunProgram {
@@ -30,7 +30,7 @@ Result<MpirunProgram> identify_mpirun(std::string path, std::string_view version
 /// What dtrun starts in its own place.
 struct MpirunCommand {
     std::vector<std::string> argv;  ///< [0] is the program's path
-    std::vector<Options::Variable>
+    std::vector<plan::Options::Variable>
         environment;       ///< of mpirun alone, over JobSpec::environment_here
     std::string hostfile;  ///< content of the file that argv names; empty: it names none
 };
@@ -47,10 +47,10 @@ struct MpirunCircumstances {
 /// Turns a job into the command line of an mpirun that starts the same ranks in the same places, with
 /// the same variables of the user's.
 /// \return invalid_input for what this implementation cannot be told
-Result<MpirunCommand> compose_mpirun(const JobSpec& spec, const MpirunProgram& mpirun,
+Result<MpirunCommand> compose_mpirun(const plan::JobSpec& spec, const MpirunProgram& mpirun,
                                      const MpirunCircumstances& circumstances);
 
 /// The command as a person would type it.
 std::string mpirun_command_text(const MpirunCommand& command);
 
-}  // namespace dtrun
+}  // namespace dtrun::mpirun

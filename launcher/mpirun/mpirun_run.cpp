@@ -13,7 +13,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::mpirun {
 namespace {
 
 /// The hostfile's number, which --plan shows, is above those that shells and wrappers around mpirun
@@ -30,8 +30,8 @@ bool is_program(const std::string& path) {
            ::access(path.c_str(), X_OK) == 0;
 }
 
-std::string find_in_path(EnvironmentView caller, std::string_view name) {
-    const std::string_view path = find_variable(caller, "PATH").value_or("/usr/bin:/bin");
+std::string find_in_path(plan::EnvironmentView caller, std::string_view name) {
+    const std::string_view path = plan::find_variable(caller, "PATH").value_or("/usr/bin:/bin");
     for (const std::string_view folder : split(path, ':')) {
         std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
         if (is_program(file)) return file;
@@ -59,10 +59,10 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 /// "NAME=value" of mpirun, those of its own last and alone.
-std::vector<std::string> environment_of(const JobSpec& spec, const MpirunCommand& command) {
+std::vector<std::string> environment_of(const plan::JobSpec& spec, const MpirunCommand& command) {
     std::vector<std::string> texts;
     for (const auto& [name, value] : spec.environment_here)
-        if (std::ranges::find(command.environment, name, &Options::Variable::first) ==
+        if (std::ranges::find(command.environment, name, &plan::Options::Variable::first) ==
             command.environment.end())
             texts.push_back(name + "=" + value);
     for (const auto& [name, value] : command.environment) texts.push_back(name + "=" + value);
@@ -71,10 +71,10 @@ std::vector<std::string> environment_of(const JobSpec& spec, const MpirunCommand
 
 }  // namespace
 
-Result<MpirunProgram> find_mpirun(EnvironmentView caller) {
+Result<MpirunProgram> find_mpirun(plan::EnvironmentView caller) {
     constexpr std::string_view kInstead =
         "or leave --mpi mpirun out: dtrun starts MPI programs without one";
-    const std::string named(find_variable(caller, "DTRUN_MPIRUN").value_or(""));
+    const std::string named(plan::find_variable(caller, "DTRUN_MPIRUN").value_or(""));
     const bool is_path = named.find('/') != std::string::npos;
     if (is_path && !is_program(named))
         return fail(Errc::not_found,
@@ -93,7 +93,7 @@ Result<MpirunProgram> find_mpirun(EnvironmentView caller) {
                     "--mpi mpirun: PATH has neither mpirun nor mpiexec; install Open MPI or MPICH, "
                     "name one in DTRUN_MPIRUN, {}",
                     kInstead);
-    const auto version = command_output({path, "--version"}, Captured::both);
+    const auto version = plan::command_output({path, "--version"}, plan::Captured::both);
     if (!version) return fail(version.error(), "--mpi mpirun");
     if (version->status != 0) {
         const std::string_view text = trim(version->text);
@@ -108,19 +108,19 @@ Result<MpirunProgram> find_mpirun(EnvironmentView caller) {
     return mpirun;
 }
 
-Result<MpirunPlan> plan_mpirun(const JobSpec& spec, EnvironmentView caller) {
+Result<MpirunPlan> plan_mpirun(const plan::JobSpec& spec, plan::EnvironmentView caller) {
     auto mpirun = find_mpirun(caller);
     if (!mpirun) return std::unexpected(mpirun.error());
     const MpirunCircumstances here{
         .as_root = ::geteuid() == 0,
-        .in_slurm_step = find_variable(caller, "SLURM_STEP_ID").has_value(),
+        .in_slurm_step = plan::find_variable(caller, "SLURM_STEP_ID").has_value(),
         .hostfile_path = hostfile_path(kHostfileFd)};
     auto command = compose_mpirun(spec, *mpirun, here);
     if (!command) return std::unexpected(command.error());
     return MpirunPlan{std::move(*mpirun), std::move(*command)};
 }
 
-Error run_mpirun(const JobSpec& spec, const MpirunCommand& command) {
+Error run_mpirun(const plan::JobSpec& spec, const MpirunCommand& command) {
     std::vector<std::string> words = command.argv;
     Fd hostfile;
     if (!command.hostfile.empty()) {
@@ -131,7 +131,7 @@ Error run_mpirun(const JobSpec& spec, const MpirunCommand& command) {
         const auto name = std::ranges::find(words, hostfile_path(kHostfileFd));
         if (name != words.end()) *name = hostfile_path(hostfile.get());
     }
-    if (spec.options.stdin_target.kind == StdinTarget::Kind::none) {
+    if (spec.options.stdin_target.kind == plan::StdinTarget::Kind::none) {
         const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         ::dup2(nothing.get(), STDIN_FILENO);
     }
@@ -142,4 +142,4 @@ Error run_mpirun(const JobSpec& spec, const MpirunCommand& command) {
     return {Errc::internal, fmt::format("{}: {}", words.front(), std::strerror(errno))};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpirun

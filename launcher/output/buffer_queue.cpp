@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::output {
 
 bool BufferQueue::take(std::vector<Buffer>& batch) {
     std::unique_lock lock(mutex_);
@@ -117,4 +117,4 @@ void BufferQueue::Filler::commit() {
     buffer.size = size;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// Hands bytes from one thread to another in large buffers that are used again and again.
 ///
@@ -114,4 +114,4 @@ private:
     char* end_ = nullptr;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

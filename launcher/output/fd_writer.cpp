@@ -15,7 +15,7 @@
 #include <climits>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 constexpr std::size_t kTerminalPiece = 256;  // the kernel calls a terminal writable from here on
@@ -196,4 +196,4 @@ void FdWriter::draw_status() {
     drawn_ = std::move(wanted);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

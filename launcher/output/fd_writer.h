@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// Called on a sink's thread after each buffer, also with nothing in it.
 using TakenFunction = std::function<void(std::span<const Taken>)>;
@@ -95,4 +95,4 @@ private:
 /// Both lead to the same file, pipe or terminal, so that writes to them must take turns.
 bool same_file(int fd_a, int fd_b);
 
-}  // namespace dtrun
+}  // namespace dtrun::output

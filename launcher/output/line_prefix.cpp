@@ -9,7 +9,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 constexpr std::size_t kPartCapacityKept = 4096;
@@ -224,4 +224,4 @@ void LinePrefixer::count_part() {
     counted_ = part_.size();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

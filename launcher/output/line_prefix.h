@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// What stands before each line on the console.
 enum class Tag {
@@ -77,4 +77,4 @@ private:
     PartBudget& budget_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 /// Where the last `lines` whole lines of `bytes` begin, or npos if there are fewer.
@@ -57,4 +57,4 @@ std::vector<std::string> LineTail::lines() const {
     return all;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

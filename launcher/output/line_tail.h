@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// Keeps the last lines of a stream, as a terminal would show them: '\r' begins the line anew.
 ///
@@ -30,4 +30,4 @@ private:
     bool after_cr_ = false;  // the next byte but '\n' begins the line anew
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// What a host's agent has sent and nobody has read from us yet. No sockets, no clock.
 ///
@@ -40,4 +40,4 @@ private:
     Deadline last_left_{};
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <random>
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 constexpr int kTries = 100;
@@ -22,16 +22,16 @@ std::uint8_t bit_of(Stream stream) {
     return stream == Stream::out ? 1 : 2;
 }
 
-const RankPlace& place_of(const JobSpec& spec, std::size_t stream) {
+const RankPlace& place_of(const plan::JobSpec& spec, std::size_t stream) {
     return spec.placement.ranks[static_cast<std::size_t>(rank_of(stream))];
 }
 
-bool has(const JobSpec& spec, const RankOutput::Streams& streams, std::size_t stream) {
+bool has(const plan::JobSpec& spec, const plan::RankOutput::Streams& streams, std::size_t stream) {
     const auto local_rank = static_cast<std::uint32_t>(place_of(spec, stream).local_rank);
     return (streams.of(local_rank) & bit_of(stream_of(stream))) != 0;
 }
 
-bool is_all(const RankOutput::Streams& streams) {
+bool is_all(const plan::RankOutput::Streams& streams) {
     return streams.otherwise == 3 && streams.of_local_rank.empty();
 }
 
@@ -58,7 +58,7 @@ Result<std::string> make_new_folder(const std::string& directory, std::string pr
 }
 
 /// torchrun's folder of this run, in that of --log-dir or else in one that nobody else can read.
-Result<std::string> make_run_folder(const Options& asked, std::string_view job_id) {
+Result<std::string> make_run_folder(const plan::Options& asked, std::string_view job_id) {
     std::string directory = asked.output_dir;
     if (directory.empty()) {
         std::error_code none;
@@ -72,7 +72,7 @@ Result<std::string> make_run_folder(const Options& asked, std::string_view job_i
     return make_new_folder(directory, run, 0777);
 }
 
-RankFileName torchrun_names(const JobSpec& spec) {
+RankFileName torchrun_names(const plan::JobSpec& spec) {
     return [&spec](std::size_t stream, int attempt) -> std::string {
         if (!has(spec, spec.options.rank_output.to_file, stream)) return "";
         const std::string host =
@@ -92,10 +92,11 @@ RankFileName deepspeed_names() {
     };
 }
 
-Result<void> choose_files(OutputOptions& options, const JobSpec& spec, std::string_view job_id) {
-    const Options& asked = spec.options;
-    using Files = RankOutput::Files;
-    using enum RankOutput::Files;
+Result<void> choose_files(OutputOptions& options, const plan::JobSpec& spec,
+                          std::string_view job_id) {
+    const plan::Options& asked = spec.options;
+    using Files = plan::RankOutput::Files;
+    using enum plan::RankOutput::Files;
     const Files files = asked.rank_output.files;
     if (!asked.rank_output.to_file.any()) return {};
     if (asked.output_dir.empty() && files != torchrun) return {};
@@ -112,8 +113,8 @@ Result<void> choose_files(OutputOptions& options, const JobSpec& spec, std::stri
     return {};
 }
 
-void choose_shows(OutputOptions& options, const JobSpec& spec) {
-    const RankOutput& asked = spec.options.rank_output;
+void choose_shows(OutputOptions& options, const plan::JobSpec& spec) {
+    const plan::RankOutput& asked = spec.options.rank_output;
     if (is_all(asked.shown) && !asked.prefixed.any()) return;
     const std::size_t streams = spec.placement.ranks.size() * 2;
     for (std::size_t stream = 0; stream < streams; ++stream) {
@@ -147,8 +148,8 @@ std::string expand_line_prefix(std::string text, std::string_view role, std::uin
     return expanded;
 }
 
-Result<OutputOptions> output_options(const JobSpec& spec, std::string_view job_id) {
-    const Options& asked = spec.options;
+Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view job_id) {
+    const plan::Options& asked = spec.options;
     const int world_size = spec.placement.world_size();
     OutputOptions options;
     options.tag = asked.tag.value_or(world_size > 1 ? Tag::horovod : Tag::none);
@@ -165,16 +166,16 @@ Result<OutputOptions> output_options(const JobSpec& spec, std::string_view job_i
     return options;
 }
 
-std::string_view files_flag(const RankOutput& output) {
+std::string_view files_flag(const plan::RankOutput& output) {
     switch (output.files) {
-        case RankOutput::Files::torchrun:
+        case plan::RankOutput::Files::torchrun:
             return "--log-dir";
-        case RankOutput::Files::deepspeed:
+        case plan::RankOutput::Files::deepspeed:
             return "--enable_each_rank_log";
-        case RankOutput::Files::ranks:
+        case plan::RankOutput::Files::ranks:
             break;
     }
     return "--output-dir";
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

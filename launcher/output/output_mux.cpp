@@ -11,7 +11,7 @@
 #include <deque>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 /// What is formatted under one lock, and the grain of back-pressure: prefixes can make short lines
@@ -330,4 +330,4 @@ void OutputMux::stop(Deadline deadline) {
     if (impl_->files) impl_->files->join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

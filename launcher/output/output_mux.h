@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// How one stream of a rank is shown.
 struct StreamShow {
@@ -125,4 +125,4 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// Position of a rank's stream in a table of all streams.
 inline std::size_t stream_index(int rank, Stream stream) {
@@ -24,4 +24,4 @@ struct Taken {
     std::size_t bytes = 0;     ///< as received, without prefixes
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

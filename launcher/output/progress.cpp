@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <map>
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 constexpr std::chrono::milliseconds kTerminalInterval{100};
@@ -83,4 +83,4 @@ void Progress::finish() {
     output_.set_status({});
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

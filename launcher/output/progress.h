@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// Tells the user, while hosts connect, how many have and what the others are waiting for: one live
 /// line on a terminal, a plain line now and then elsewhere.
@@ -39,4 +39,4 @@ private:
     bool finished_ = true;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::output {
 namespace {
 
 /// In place of a stream: how many attempts later the files are from here on.
@@ -308,4 +308,4 @@ void RankFiles::add_failure(Error failure) {
     failures_.push_back(std::move(failure));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// "rank.07": zero padded to the width of the highest rank.
 std::string rank_directory(int rank, int world_size);
@@ -123,4 +123,4 @@ private:
     std::thread thread_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace dtrun {
+namespace dtrun::output {
 
 StdinPump::StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
                      std::function<void(std::uint32_t, std::string_view)> send)
@@ -102,4 +102,4 @@ void StdinPump::stop() noexcept {
     if (watch_) watch_->close();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// Passes dtrun's standard input on to hosts: as fast as the slowest takes it, at most kWindowBytes
 /// ahead. A terminal is only read while dtrun is in its foreground.
@@ -55,4 +55,4 @@ private:
     bool ended_ = false;  ///< everybody was told of the end of input
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::output {
 
 /// What the sinks' threads have taken, until their owner asks for it.
 ///
@@ -59,4 +59,4 @@ private:
     bool news_ = false;                        // guarded by mutex_
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::output

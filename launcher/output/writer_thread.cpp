@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::output {
 
 std::thread start_writer_thread(std::function<void()> run) {
     sigset_t all;
@@ -17,4 +17,4 @@ std::thread start_writer_thread(std::function<void()> run) {
     return thread;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::output

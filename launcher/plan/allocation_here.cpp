@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "launcher/plan/command_output.h"
 
-namespace dtrun {
+namespace dtrun::plan {
 namespace {
 
 /// Standard output of a program that exits 0; its standard error is ours.
@@ -32,4 +32,4 @@ Result<std::optional<Allocation>> allocation_here(EnvironmentView environment) {
     return find_allocation(input);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -3,7 +3,7 @@
 #include "hostfiles/allocation.h"
 #include "launcher/plan/environment.h"
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// The batch system's allocation in which this process runs, with files and commands read as
 /// AllocationInput wants them.
@@ -14,4 +14,4 @@ Result<std::optional<Allocation>> allocation_here(EnvironmentView environment);
 /// Slurm's alone. Errc: as find_allocation()
 Result<std::optional<Allocation>> slurm_here(EnvironmentView environment);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <iterator>
 
-namespace dtrun {
+namespace dtrun::plan {
 namespace {
 
 constexpr std::size_t kOutputBytesMax = 16u << 20;
@@ -146,4 +146,4 @@ Result<CommandOutput> command_output(const std::vector<std::string>& words, Capt
                          WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// What is read of a program; the rest is ours.
 enum class Captured : std::uint8_t { out, both };
@@ -24,4 +24,4 @@ struct CommandOutput {
 Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured,
                                      std::chrono::milliseconds limit = std::chrono::seconds(10));
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

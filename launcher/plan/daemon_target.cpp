@@ -14,7 +14,7 @@
 #include <cstring>
 #include <filesystem>
 
-namespace dtrun {
+namespace dtrun::plan {
 namespace {
 
 std::string variable(EnvironmentView environment, std::string_view name) {
@@ -140,4 +140,4 @@ Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView envir
     return target;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/deadline.h"
 #include "base/ids.h"
+#include "base/loop/deadline.h"
 #include "base/result.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 inline constexpr std::uint16_t kDaemonPort = 29'400;
 
@@ -37,4 +37,4 @@ Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment
 /// Looks names up. Errc: invalid_input, not_found, denied, unreachable
 Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView environment);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 namespace {
 
@@ -137,4 +137,4 @@ Result<Variables> parse_env_file(std::string_view text, std::string_view name) {
     return EnvFileReader(text, name).read();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

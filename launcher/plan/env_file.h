@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// Reads the lines of an --env-file:
 ///   NAME=value                 blanks around the value dropped; " #" begins a comment
@@ -22,4 +22,4 @@ namespace dtrun {
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text,
                                                                         std::string_view name);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -2,14 +2,14 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
-#include "launcher/plan/env_file.h"
 #include "base/text_layout.h"
+#include "launcher/plan/env_file.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 namespace {
 
@@ -221,4 +221,4 @@ std::optional<std::string_view> find_variable(EnvironmentView environment, std::
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// An environment as execve() takes it: "NAME=value", any bytes.
 using EnvironmentView = std::span<const std::string>;
@@ -61,4 +61,4 @@ Result<void> check_settable(std::string_view name);
 /// Value of a variable; the first wins if there are several, as for getenv().
 std::optional<std::string_view> find_variable(EnvironmentView environment, std::string_view name);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

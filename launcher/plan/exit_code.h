@@ -1,6 +1,6 @@
 #pragma once
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// What dtrun exits with when the cause is not a rank's own exit code. Part of the interface: listed
 /// in --help, the man page and docs/EXIT_CODES.md.
@@ -18,4 +18,4 @@ enum ExitCode : int {
     kExitInternal = 210,        ///< dtrun itself: out of descriptors, cannot write --output-dir
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::plan {
 namespace {
 
 int slots_of(const Host& host) {
@@ -66,7 +66,7 @@ private:
         if (found == all.end()) return nullptr;
         return &given_.allocation->nodes[static_cast<std::size_t>(found - all.begin())];
     }
-    bool is_here(const Host& host) const { return is_this_machine(host); }
+    bool is_here(const Host& host) const { return transport::is_this_machine(host); }
 
     int gpus(const Host& host) const {
         const Allocation::Node* const known = node(host);
@@ -121,10 +121,10 @@ bool means_this_machine(const std::string& name) {
     const auto is_here = [](const std::string& text) {
         Host host;
         host.name = text;
-        return is_this_machine(host);
+        return transport::is_this_machine(host);
     };
     if (is_here(name)) return true;
-    const auto addresses = resolve(name);
+    const auto addresses = transport::resolve(name);
     return addresses && std::ranges::any_of(*addresses, [&](const asio::ip::address& address) {
                return is_here(address.to_string());
            });
@@ -198,4 +198,4 @@ Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const Machin
     return shaped;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// How many hosts a job has and how many ranks each of them: torchrun's --nnodes and
 /// --nproc-per-node, DeepSpeed's --num_nodes and --num_gpus.
@@ -79,4 +79,4 @@ void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& h
 /// \return invalid_input, with the arithmetic or with what is not known and how to say it
 Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const MachineFacts& here);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -3,21 +3,21 @@
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "base/strings.h"
+#include "contracts/table.h"
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
+#include "launcher/head/slurm_step.h"
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
-#include "launcher/head/slurm_step.h"
 #include "launcher/transport/ssh_channel.h"
-#include "contracts/table.h"
 
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::plan {
 namespace {
 
 /// Where ranks may run, before anything is chosen.
@@ -144,10 +144,10 @@ std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation
     return static_cast<std::size_t>(found - allocation->hosts.begin());
 }
 
-Result<Transport> choose_transport(const Host& host, const SshOptions& ssh, const Options& options,
-                                   bool is_node, bool in_slurm) {
+Result<Transport> choose_transport(const Host& host, const transport::SshOptions& ssh,
+                                   const Options& options, bool is_node, bool in_slurm) {
     if (options.join || options.transport == TransportChoice::local) {
-        if (options.join || is_this_machine(host)) return Transport::local;
+        if (options.join || transport::is_this_machine(host)) return Transport::local;
         return fail(Errc::invalid_input, "--transport local: {} is another machine", host.name);
     }
     if (options.transport == TransportChoice::slurm && !in_slurm)
@@ -157,8 +157,9 @@ Result<Transport> choose_transport(const Host& host, const SshOptions& ssh, cons
         return fail(Errc::invalid_input, "--transport slurm: {} is not in the allocation",
                     host.name);
     if (is_node && options.transport != TransportChoice::ssh) return Transport::slurm;
-    if (is_this_machine(host)) return Transport::local;
-    if (!ssh.command.empty() || ssh_config_needs_openssh(host)) return Transport::ssh_command;
+    if (transport::is_this_machine(host)) return Transport::local;
+    if (!ssh.command.empty() || transport::ssh_config_needs_openssh(host))
+        return Transport::ssh_command;
     return Transport::ssh;
 }
 
@@ -214,13 +215,13 @@ void tell(const Options& options, const Placement& placement,
 }
 
 Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm) {
-    auto contracts = effective_contracts(options.contracts, in_slurm);
+    auto contracts = contracts::effective_contracts(options.contracts, in_slurm);
     if (!contracts) return fail(contracts.error(), "--contract");
     spec.contracts = std::move(*contracts);
     const auto ranks = static_cast<std::uint32_t>(spec.placement.world_size());
-    if (auto done = check_contracts(spec.contracts, ranks); !done)
+    if (auto done = contracts::check_contracts(spec.contracts, ranks); !done)
         return fail(done.error(), "--contract");
-    if (options.join && needs_nodes(spec.contracts))
+    if (options.join && contracts::needs_nodes(spec.contracts))
         return fail(Errc::invalid_input,
                     "--contract: one of these names all hosts, which only a job that one dtrun "
                     "launches knows; leave it out with dtrun join");
@@ -297,7 +298,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         spec.heterogeneous = any([](const Allocation::Node& n) { return n.het_group > 0; });
         spec.gpus_differ =
             any([&](const Allocation::Node& n) { return n.gpus != nodes.front().gpus; });
-        spec.srun_env = srun_environment(caller);
+        spec.srun_env = head::srun_environment(caller);
     }
     spec.sources = std::move(offer->sources);
     for (const Host& host : spec.placement.hosts) {
@@ -336,4 +337,4 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     return spec;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

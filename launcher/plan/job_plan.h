@@ -5,15 +5,15 @@
 #include "hostfiles/placement.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/environment.h"
-#include "launcher/transport/host_target.h"
 #include "launcher/plan/options.h"
+#include "launcher/transport/host_target.h"
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// How an agent gets onto a host.
 enum class Transport : std::uint8_t { local, ssh, ssh_command, slurm };
@@ -37,7 +37,7 @@ struct Sources {
 /// One job, ready to run: what was asked for, placed and checked. Plain data.
 struct JobSpec {
     Options options;
-    SshOptions ssh;
+    transport::SshOptions ssh;
     Placement placement;
     std::vector<JobHost> hosts;  ///< as placement.hosts
     Sources sources;
@@ -64,4 +64,4 @@ struct JobSpec {
 /// \return invalid_input, not_found or denied, ready to be shown
 Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

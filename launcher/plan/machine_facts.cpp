@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-namespace dtrun {
+namespace dtrun::plan {
 namespace {
 
 /// Entries of a directory that are called `prefix` and a number.
@@ -58,4 +58,4 @@ MachineFacts machine_facts(EnvironmentView environment) {
     return facts;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

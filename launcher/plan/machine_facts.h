@@ -3,7 +3,7 @@
 #include "launcher/plan/environment.h"
 #include "launcher/plan/host_shape.h"
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// Counts what this machine has: NVIDIA GPUs by their device files, as far as CUDA_VISIBLE_DEVICES
 /// shows them, processors this process may use, and NUMA nodes with processors.
@@ -13,4 +13,4 @@ MachineFacts machine_facts(EnvironmentView environment);
 /// negative. Unset: all.
 int visible_devices(int present, EnvironmentView environment);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

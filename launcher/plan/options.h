@@ -15,9 +15,11 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
-
+namespace dtrun::output {
 enum class Tag;  // launcher/output/line_prefix.h
+}
+
+namespace dtrun::plan {
 
 /// What --plan prints; `none` runs the job.
 enum class PlanFormat { none, text, json };
@@ -147,8 +149,8 @@ struct Options {
     std::optional<std::chrono::milliseconds> start_timeout;
 
     // What is shown.
-    std::optional<Tag> tag;   ///< --tag; unset: horovod with several ranks, none with one
-    bool timestamps = false;  ///< --timestamps: before the tag, taken on the rank's host
+    std::optional<output::Tag> tag;  ///< --tag; unset: horovod with several ranks, none with one
+    bool timestamps = false;         ///< --timestamps: before the tag, taken on the rank's host
     /// --output-dir, for per-rank files. Empty: none, or for torchrun's files a new one.
     std::string output_dir;
     /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's forms.
@@ -178,4 +180,4 @@ struct Options {
     std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

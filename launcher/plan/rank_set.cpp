@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 namespace {
 
@@ -64,4 +64,4 @@ int RankSet::largest() const {
     return largest;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::plan {
 
 /// Some ranks, as a user lists them: "0,3-5".
 class RankSet {
@@ -37,4 +37,4 @@ private:
 /// \param ranks  in order, each once
 std::string rank_ranges(const std::vector<std::uint32_t>& ranks);
 
-}  // namespace dtrun
+}  // namespace dtrun::plan

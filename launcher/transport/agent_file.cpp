@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <climits>
 
-namespace dtrun {
+namespace dtrun::transport {
 namespace {
 
 std::string own_directory() {
@@ -38,4 +38,4 @@ Result<AgentFile> find_agent(const std::string& machine) {
     return fail(Errc::not_found, "no agent at {} or {}", beside, installed);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 /// An agent program that can be started here or copied to a host.
 struct AgentFile {
@@ -18,4 +18,4 @@ struct AgentFile {
 /// Errc: not_found (the message lists the places), invalid_input
 Result<AgentFile> find_agent(const std::string& machine = {});
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 // What the start scripts of ssh and of Slurm share: POSIX shell, for any /bin/sh. No line ends, no
 // single quotes and no exclamation marks, since over ssh it is a word for the login shell, which may be
@@ -49,4 +49,4 @@ inline constexpr std::string_view kStoreAgent =
     "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\"); "
     "[ -z \"$e\" ] || f \"others could change the agent in $d: they may write to $e\"; }; ";
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

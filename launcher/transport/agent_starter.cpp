@@ -9,7 +9,7 @@
 
 #include <array>
 
-namespace dtrun {
+namespace dtrun::transport {
 namespace {
 
 /// A release has 8 MB; one with debug information and sanitizers ten times as many.
@@ -159,4 +159,4 @@ asio::awaitable<std::string> describe_ending(Channel& channel) {
     co_return fmt::format("{}{}{}", ending, ending.empty() || said.empty() ? "" : ": ", said);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 // What a host says before its agent speaks frames, each the begin of a line.
 inline constexpr std::string_view kAgentReady = "dtrun-agent ";
@@ -81,4 +81,4 @@ asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_vie
 /// lives on without output is waited for a second.
 asio::awaitable<std::string> describe_ending(Channel& channel);
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

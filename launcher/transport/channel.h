@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 /// The standard streams of a command that was started on a host. Kept open as the lifeline: the
 /// command sees its standard input end when the channel, or this process, is gone.
@@ -32,4 +32,4 @@ public:
     static constexpr std::size_t kErrorBytesMax = 16u << 10;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

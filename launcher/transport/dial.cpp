@@ -4,7 +4,7 @@
 #include "base/loop/net.h"
 #include "launcher/transport/host_target.h"
 
-namespace dtrun {
+namespace dtrun::transport {
 
 asio::awaitable<Result<std::vector<asio::ip::address>>> look_up(Pool& pool, std::string name,
                                                                 Deadline deadline) {
@@ -47,4 +47,4 @@ asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> 
     co_return std::unexpected(last);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 /// Threads for name look-ups, which the system has no other way to wait for, and the like.
 using Pool = asio::thread_pool;
@@ -54,4 +54,4 @@ asio::awaitable<Result<std::vector<asio::ip::address>>> look_up(Pool& pool, std:
 asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> addresses,
                                                  std::uint16_t port, Deadline deadline);
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 bool is_this_machine(const Host& host) {
     if (!host.user.empty() || host.port != 0 || !host.address.empty()) return false;
@@ -49,4 +49,4 @@ Result<std::vector<asio::ip::address>> resolve(const std::string& name) {
     return addresses;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

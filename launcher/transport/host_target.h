@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 /// How ssh reaches hosts, as the user's options have it.
 struct SshOptions {
@@ -25,4 +25,4 @@ bool is_this_machine(const Host& host);
 /// Errc: not_found (no such name), unreachable (no answer from the name server)
 Result<std::vector<asio::ip::address>> resolve(const std::string& name);
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::transport {
 namespace {
 
 constexpr std::size_t kDigestBytes = 20;  // of SHA-1
@@ -228,4 +228,4 @@ bool KnownHostsFiles::has_added(const std::string& name, const HostKey& key) con
     return std::any_of(first, last, [&](const auto& entry) { return entry.second == key; });
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 /// A public key as known_hosts writes it.
 struct HostKey {
@@ -91,4 +91,4 @@ private:
     std::unordered_multimap<std::string, HostKey> added_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::transport {
 namespace {
 
 class ProcessChannel final : public Process {
@@ -162,4 +162,4 @@ Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
                                             std::move(out->read), std::move(err->read));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 /// A program on this machine.
 class Process : public Channel {
@@ -24,4 +24,4 @@ Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
                                                const std::vector<std::string>& argv,
                                                const std::vector<std::string>& env);
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::transport {
 namespace {
 
 constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
@@ -454,4 +454,4 @@ bool ssh_config_needs_openssh(const Host& host) {
     return !proxy.empty();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

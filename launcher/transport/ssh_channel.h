@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::transport {
 
 struct SshLogin {
     std::unique_ptr<Channel> channel;
@@ -35,4 +35,4 @@ asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files, 
 /// ProxyJump or ProxyCommand for it.
 bool ssh_config_needs_openssh(const Host& host);
 
-}  // namespace dtrun
+}  // namespace dtrun::transport

@@ -1,5 +1,5 @@
-#include "base/loop/accept.h"
 #include "base/log.h"
+#include "base/loop/accept.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

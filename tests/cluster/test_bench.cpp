@@ -10,6 +10,7 @@
 #include <set>
 
 using namespace dtrun;
+using namespace dtrun::lab;
 using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;

@@ -4,6 +4,8 @@
 #include <set>
 
 namespace dtrun {
+
+using namespace contracts;
 namespace {
 
 using Names = std::vector<std::string>;
@@ -77,7 +79,7 @@ TEST_CASE("ps-lite needs a worker, a server and a scheduler", "[contracts]") {
 
 TEST_CASE("the table of contracts says something of everything", "[contracts]") {
     std::set<std::string_view> names;
-    for (const Contract& contract : contracts()) {
+    for (const Contract& contract : all_contracts()) {
         INFO(contract.name);
         CHECK(names.insert(contract.name).second);
         CHECK(find_contract(contract.name) == &contract);

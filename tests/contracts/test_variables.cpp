@@ -11,6 +11,9 @@
 #include <sstream>
 
 namespace dtrun {
+
+using namespace contracts;
+using namespace mpi;
 namespace {
 
 std::vector<std::string> effective(std::vector<std::string> named, bool in_slurm = false) {
@@ -360,9 +363,9 @@ TEST_CASE("contracts of programs that need all hosts wait until these are known"
 }
 
 TEST_CASE("any two contracts agree on what both set", "[contract]") {
-    for (const Contract& one : contracts()) {
+    for (const Contract& one : all_contracts()) {
         const auto first = all_of(sample(default_facts({"none", std::string(one.name)})));
-        for (const Contract& other : contracts()) {
+        for (const Contract& other : all_contracts()) {
             INFO(one.name << " and " << other.name);
             const auto second = all_of(sample(default_facts({"none", std::string(other.name)})));
             const auto both = all_of(
@@ -380,7 +383,7 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
     PmixEnvironment pmix{"dtrun-1", 4'712, "s2", "/dev/shm/dtrun-x", "4.2.2", 77};
     pmix.shared_memory = true;
     facts.mpi = {pmix.variables(4), 17, "/dev/shm/dtrun-x", true, true, false};
-    for (const Contract& contract : contracts()) {
+    for (const Contract& contract : all_contracts()) {
         INFO(contract.name);
         facts.contracts = effective({"none", std::string(contract.name)});
         std::set<std::string> fixed_in_table, fallback_in_table;
@@ -406,7 +409,7 @@ TEST_CASE("docs/ENVIRONMENT.md names every variable of every contract", "[contra
     text << file.rdbuf();
     const std::string document = text.str();
     REQUIRE_FALSE(document.empty());
-    for (const Contract& contract : contracts()) {
+    for (const Contract& contract : all_contracts()) {
         INFO(contract.name);
         CHECK(document.find(fmt::format("`{}`", contract.name)) != std::string::npos);
         for (const ContractVariable& variable : contract.variables) {

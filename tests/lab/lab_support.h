@@ -4,6 +4,8 @@
 
 namespace dtrun {
 
+using namespace lab;
+
 inline BenchRow bench_row(const std::string& backend, int hosts, int slots, std::uint64_t bytes,
                           double time_us, const std::string& compression = "none") {
     BenchRow row;

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::lab;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;

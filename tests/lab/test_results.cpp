@@ -1,13 +1,14 @@
 #include "base/strings.h"
-#include "lab/run/command.h"
 #include "lab/report/compare.h"
-#include "lab/run/run.h"
 #include "lab/report/text.h"
+#include "lab/run/command.h"
+#include "lab/run/run.h"
 #include "tests/lab/lab_support.h"
 
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::lab;
 using Catch::Matchers::Contains;
 
 namespace {

@@ -10,6 +10,10 @@
 
 namespace dtrun {
 
+using namespace plan;
+
+using namespace cli;
+
 using Environment = std::vector<std::string>;
 
 /// Parses what a person would type after `dtrun`, quotes and all.

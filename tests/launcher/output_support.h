@@ -19,6 +19,8 @@
 
 namespace dtrun {
 
+using namespace output;
+
 inline Deadline soon() {
     return after(std::chrono::seconds(60));
 }

@@ -2,8 +2,8 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "launcher/transport/agent_starter.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/transport/agent_starter.h"
 
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -14,6 +14,9 @@
 #include <fstream>
 
 namespace dtrun {
+
+using namespace head;
+using namespace transport;
 namespace {
 
 namespace fs = std::filesystem;

@@ -5,6 +5,8 @@
 
 namespace dtrun {
 
+using namespace transport;
+
 TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
     const std::string machine = "testcpu";
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");

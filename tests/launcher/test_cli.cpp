@@ -7,6 +7,10 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::lab;
+using namespace dtrun::plan;
+using namespace dtrun::cli;
+using namespace dtrun::output;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;

@@ -11,6 +11,8 @@
 #include <thread>
 
 namespace dtrun {
+
+using namespace plan;
 namespace {
 
 using namespace std::chrono_literals;

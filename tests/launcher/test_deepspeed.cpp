@@ -8,6 +8,8 @@
 #include <fstream>
 
 using namespace dtrun;
+using namespace dtrun::fronts;
+using namespace dtrun::plan;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;

@@ -6,11 +6,12 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::plan;
 using Catch::Matchers::Contains;
 
 namespace {
 
-Result<EnvironmentPlan> plan(std::string_view typed, const Environment& caller) {
+Result<EnvironmentPlan> plan_of(std::string_view typed, const Environment& caller) {
     return plan_environment(caller, options_of(std::string(typed) + " prog", caller));
 }
 
@@ -28,7 +29,7 @@ TEST_CASE("the caller's environment goes everywhere but for bound and stale name
                                 "DTRUN_RANK=5",   "SSH_TTY=t",  "HOROVOD_CYCLE_TIME=3",
                                 "PMIX_RANK=1",    "_=x",        "TORCHELASTIC_RUN_ID=none",
                                 "NCCL_DEBUG=INFO"};
-    const auto planned = plan("", caller);
+    const auto planned = plan_of("", caller);
     REQUIRE(planned);
     CHECK(show(planned->local) ==
           "CUDA_VISIBLE_DEVICES=3 HOME=/root HOROVOD_CYCLE_TIME=3 LANG=C NCCL_DEBUG=INFO "
@@ -108,9 +109,9 @@ TEST_CASE("the more explicit word wins", "[launcher][environment]") {
         directory.write("file", "A=file\nB=file\nC=file\nHOROVOD_CYCLE_TIME=9\n");
     const Environment caller = {"A=caller", "B=caller", "C=caller", "D=caller",
                                 "HOROVOD_CACHE_CAPACITY=1"};
-    const auto planned = plan("--cycle-time-ms 2 --cache-capacity 3 --env-file " + file +
-                                  " -x B=x -x C=x -x D C=word E=word",
-                              caller);
+    const auto planned = plan_of("--cycle-time-ms 2 --cache-capacity 3 --env-file " + file +
+                                     " -x B=x -x C=x -x D C=word E=word",
+                                 caller);
     REQUIRE(planned);
     const std::string expected =
         "A=file B=x C=word D=caller E=word HOROVOD_CACHE_CAPACITY=3 HOROVOD_CYCLE_TIME=9";
@@ -120,7 +121,8 @@ TEST_CASE("the more explicit word wins", "[launcher][environment]") {
 }
 
 TEST_CASE("--no-env forwards only what was asked for", "[launcher][environment]") {
-    const auto planned = plan("--no-env -x A -x B=2 --tcp C=3", {"A=1", "PATH=/bin", "HOME=/root"});
+    const auto planned =
+        plan_of("--no-env -x A -x B=2 --tcp C=3", {"A=1", "PATH=/bin", "HOME=/root"});
     REQUIRE(planned);
     CHECK(show(planned->local) == "A=1 B=2 C=3 NCCL_IB_DISABLE=1");
     CHECK(show(planned->remote) == show(planned->local));
@@ -129,20 +131,21 @@ TEST_CASE("--no-env forwards only what was asked for", "[launcher][environment]"
 TEST_CASE("where ranks of an outer dtrun share memory is not inherited",
           "[launcher][environment]") {
     const std::string name = "OMPI_MCA_btl_vader_backing_directory=";
-    CHECK(show(plan("", {name + "/dev/shm/dtrun-a1B2c3"})->local).empty());
-    CHECK(show(plan("", {name + "/dev/shm/mine"})->remote) == name + "/dev/shm/mine");
+    CHECK(show(plan_of("", {name + "/dev/shm/dtrun-a1B2c3"})->local).empty());
+    CHECK(show(plan_of("", {name + "/dev/shm/mine"})->remote) == name + "/dev/shm/mine");
 }
 
 TEST_CASE("bound and stale names are sent when they are given", "[launcher][environment]") {
-    const auto planned = plan("-x HOME -x MASTER_PORT=29500 MASTER_ADDR=s1 CUDA_VISIBLE_DEVICES=0",
-                              {"HOME=/root", "MASTER_ADDR=old"});
+    const auto planned =
+        plan_of("-x HOME -x MASTER_PORT=29500 MASTER_ADDR=s1 CUDA_VISIBLE_DEVICES=0",
+                {"HOME=/root", "MASTER_ADDR=old"});
     REQUIRE(planned);
     CHECK(show(planned->remote) ==
           "CUDA_VISIBLE_DEVICES=0 HOME=/root MASTER_ADDR=s1 MASTER_PORT=29500");
 }
 
 TEST_CASE("-x of a variable that is unset here is an error", "[launcher][environment]") {
-    const auto planned = plan("-x NOT_THERE", {"NOT_THERE_EITHER=1"});
+    const auto planned = plan_of("-x NOT_THERE", {"NOT_THERE_EITHER=1"});
     REQUIRE_FALSE(planned);
     CHECK(planned.error().message ==
           "-x NOT_THERE: NOT_THERE is not set here; set it or write -x NOT_THERE=VALUE");
@@ -151,7 +154,7 @@ TEST_CASE("-x of a variable that is unset here is an error", "[launcher][environ
 TEST_CASE("values are bytes, and names that nobody can look up are dropped",
           "[launcher][environment]") {
     const Environment caller = {"A=\xff\xfe\n=\x01", "=B=1", "no equals", "", "C=", "A=second"};
-    const auto planned = plan("", caller);
+    const auto planned = plan_of("", caller);
     REQUIRE(planned);
     CHECK(planned->remote == std::vector<Options::Variable>{{"A", "\xff\xfe\n=\x01"}, {"C", ""}});
 }
@@ -198,13 +201,13 @@ TEST_CASE("parse_env_file names the place of a mistake", "[launcher][environment
 }
 
 TEST_CASE("a wrong or missing --env-file is an error with its path", "[launcher][environment]") {
-    const auto missing = plan("--env-file /nowhere/e", {});
+    const auto missing = plan_of("--env-file /nowhere/e", {});
     REQUIRE_FALSE(missing);
     CHECK(missing.error().code == Errc::not_found);
     CHECK(missing.error().message == "--env-file: /nowhere/e: No such file or directory");
     const TempDir directory;
     const std::string file = directory.write("file", "A=1\nWORLD_SIZE=3\n");
-    const auto wrong = plan("--env-file " + file, {});
+    const auto wrong = plan_of("--env-file " + file, {});
     REQUIRE_FALSE(wrong);
     CHECK(wrong.error().message ==
           file +

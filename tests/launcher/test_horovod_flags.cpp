@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::cli;
 using Catch::Matchers::EndsWith;
 
 namespace {

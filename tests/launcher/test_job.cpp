@@ -1,11 +1,14 @@
-#include "launcher/plan/exit_code.h"
 #include "launcher/head/job.h"
+#include "launcher/plan/exit_code.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <random>
 
 namespace dtrun {
+
+using namespace head;
+using namespace plan;
 namespace {
 
 using namespace std::chrono_literals;

@@ -7,6 +7,8 @@
 #include <fstream>
 
 namespace dtrun {
+
+using namespace transport;
 namespace {
 
 const HostKey kOne{"ssh-ed25519", "AAAAC3Nza1"}, kTwo{"ssh-rsa", "AAAAB3Nza2"},

@@ -1,12 +1,15 @@
+#include "launcher/commands/print_plan.h"
 #include "launcher/mpirun/mpirun_command.h"
 #include "launcher/mpirun/mpirun_run.h"
-#include "launcher/commands/print_plan.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::plan;
+using namespace dtrun::commands;
+using namespace dtrun::mpirun;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 using Kind = MpirunProgram::Kind;
@@ -29,13 +32,13 @@ JobSpec spec_of(std::string_view typed, const Environment& caller = {}) {
     return std::move(*spec);
 }
 
-MpirunProgram mpirun(const char* version) {
+MpirunProgram found_mpirun(const char* version) {
     return identify_mpirun("mpirun", version).value();
 }
 
 Result<MpirunCommand> compose(const char* version, std::string_view typed,
                               const Environment& caller = {}) {
-    return compose_mpirun(spec_of(typed, caller), mpirun(version), {.hostfile_path = "FILE"});
+    return compose_mpirun(spec_of(typed, caller), found_mpirun(version), {.hostfile_path = "FILE"});
 }
 
 /// The command line, or the error.
@@ -90,7 +93,8 @@ TEST_CASE("Open MPI's mpirun gets hosts, places, variables and the program", "[l
                "-np 2 --mpi-args '-mca x \"a b\"' --mpi-args=-q --stdin all "
                "--binding-args='--bind-to core' p") ==
           "mpirun -np 2 -H localhost:2 --bind-to core --tag-output --stdin all -mca x 'a b' -q p");
-    const auto command = compose_mpirun(spec_of("-np 1 p"), mpirun(kOpenmpi4), {.as_root = true});
+    const auto command =
+        compose_mpirun(spec_of("-np 1 p"), found_mpirun(kOpenmpi4), {.as_root = true});
     REQUIRE(command.has_value());
     CHECK(command->argv[1] == "--allow-run-as-root");
 }
@@ -315,7 +319,7 @@ TEST_CASE("ranks and mpirun itself inherit what belongs to neither a launcher no
 
 TEST_CASE("the plan shows the command that --mpi mpirun would run", "[launcher][mpirun][plan]") {
     const JobSpec spec = spec_of("-H al@s1:1,s2:1 --transport ssh p");
-    MpirunPlan plan{mpirun(kMpich), {}};
+    MpirunPlan plan{found_mpirun(kMpich), {}};
     plan.command = compose_mpirun(spec, plan.mpirun, {.hostfile_path = "/dev/fd/64"}).value();
     CHECK_THAT(plan_text(spec, &plan),
                Contains("  al    mpirun\n") &&
@@ -337,7 +341,7 @@ TEST_CASE("the plan shows the command that --mpi mpirun would run", "[launcher][
 TEST_CASE("in a step of Slurm mpirun's own step may overlap", "[launcher][mpirun]") {
     JobSpec spec = spec_of("-H s1:1 p");
     spec.hosts.front().transport = Transport::slurm;
-    const auto command = compose_mpirun(spec, mpirun(kOpenmpi4), {.in_slurm_step = true});
+    const auto command = compose_mpirun(spec, found_mpirun(kOpenmpi4), {.in_slurm_step = true});
     REQUIRE(command.has_value());
     CHECK(show(command->environment) == "SLURM_OVERLAP=1");
 }

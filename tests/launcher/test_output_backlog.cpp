@@ -4,6 +4,8 @@
 
 namespace dtrun {
 
+using namespace output;
+
 using std::chrono::seconds;
 
 TEST_CASE("an agent is not given up while our own reader keeps it from saying that it is done",

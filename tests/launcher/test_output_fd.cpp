@@ -9,6 +9,7 @@
 #include <thread>
 
 using namespace dtrun;
+using namespace dtrun::output;
 
 namespace {
 

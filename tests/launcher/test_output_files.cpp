@@ -6,6 +6,7 @@
 #include <fstream>
 
 using namespace dtrun;
+using namespace dtrun::output;
 namespace fs = std::filesystem;
 
 namespace {

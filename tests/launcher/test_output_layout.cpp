@@ -9,6 +9,8 @@
 #include <regex>
 
 using namespace dtrun;
+using namespace dtrun::plan;
+using namespace dtrun::output;
 namespace fs = std::filesystem;
 
 namespace {

@@ -5,6 +5,7 @@
 #include <ctime>
 
 using namespace dtrun;
+using namespace dtrun::output;
 
 namespace {
 

@@ -2,6 +2,7 @@
 #include "tests/launcher/output_support.h"
 
 using namespace dtrun;
+using namespace dtrun::output;
 using Lines = std::vector<std::string>;
 
 namespace {

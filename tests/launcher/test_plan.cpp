@@ -3,6 +3,10 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace plan;
+
+using namespace commands;
 namespace {
 
 Result<JobSpec> spec_of(const std::string& hosts,

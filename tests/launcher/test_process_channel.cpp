@@ -4,6 +4,8 @@
 #include <csignal>
 
 namespace dtrun {
+
+using namespace transport;
 namespace {
 
 /// The end of a program whose output has ended.

@@ -1,11 +1,14 @@
-#include "launcher/plan/rank_set.h"
 #include "launcher/head/report.h"
 #include "launcher/head/torch_error.h"
+#include "launcher/plan/rank_set.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun {
+
+using namespace head;
+using namespace plan;
 namespace {
 
 /// Four ranks on s1 and s2.

@@ -4,6 +4,10 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace plan;
+
+using namespace head;
 namespace {
 
 using Words = std::vector<std::string>;

@@ -4,6 +4,8 @@
 
 namespace dtrun {
 
+using namespace commands;
+
 TEST_CASE("names of jobs and members cannot give orders to the terminal of `dtrun status`",
           "[store_command]") {
     const std::string shown = status_table(

@@ -1,10 +1,15 @@
 #include "launcher/cli/flags.h"
+#include "launcher/fronts/fronts.h"
 #include "launcher/output/line_prefix.h"
 #include "tests/launcher/cli_support.h"
 
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::fronts;
+using namespace dtrun::plan;
+using namespace dtrun::cli;
+using namespace dtrun::output;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::plan;
 using Catch::Matchers::Contains;
 using Count = HostShape::Count;
 

@@ -6,6 +6,10 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace plan;
+
+using namespace head;
 namespace {
 
 struct Events final : UplinkEvents {

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace head;
 namespace {
 
 using namespace std::chrono_literals;

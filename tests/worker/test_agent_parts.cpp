@@ -4,13 +4,16 @@
 #include "worker/agent/error_files.h"
 #include "worker/agent/machine_load.h"
 #include "worker/agent/probe.h"
-#include "worker/ranks/rank_macros.h"
 #include "worker/agent/reserved_ports.h"
+#include "worker/ranks/rank_macros.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 
 namespace dtrun {
+
+using namespace agent;
+using namespace ranks;
 
 TEST_CASE("each rank's numbers replace the names in its arguments", "[agent]") {
     Assign assign;

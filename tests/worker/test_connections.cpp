@@ -6,6 +6,8 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace agent;
 namespace {
 
 constexpr std::chrono::seconds kPatience{5};

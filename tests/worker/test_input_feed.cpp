@@ -7,6 +7,8 @@
 #include <string>
 
 namespace dtrun {
+
+using namespace ranks;
 namespace {
 
 InputFeed::Chunk chunk(std::string text) {

@@ -8,6 +8,8 @@
 #include <string>
 
 namespace dtrun {
+
+using namespace ranks;
 namespace {
 
 constexpr std::uint32_t kWindow = 4096;

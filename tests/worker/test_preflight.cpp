@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace agent;
 namespace {
 
 Preflight check(const Bootstrap& bootstrap, std::vector<std::string> host_env = {"HOME=/"}) {

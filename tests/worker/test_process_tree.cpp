@@ -12,6 +12,8 @@
 #include <string>
 
 namespace dtrun {
+
+using namespace ranks;
 namespace {
 
 /// Runs `body` in a child that is a subreaper, as an agent is; its exit status.

@@ -11,6 +11,8 @@
 #include <csignal>
 
 namespace dtrun {
+
+using namespace ranks;
 namespace {
 
 /// Everything until the end, from a non-blocking pipe.

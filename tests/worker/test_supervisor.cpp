@@ -16,6 +16,8 @@
 #include <optional>
 
 namespace dtrun {
+
+using namespace ranks;
 namespace {
 
 /// A supervisor and what it reported.

@@ -14,7 +14,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 /// Between the first and the last process that gets a scheduler's signal.
@@ -352,7 +352,7 @@ Result<void> Agent::on_assign(std::string_view payload) {
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     choose_interface(*assign);
-    const TorchStore torch = torch_store_for(*assign, facts_, preflight_.env);
+    const TorchStore torch = contracts::torch_store_for(*assign, facts_, preflight_.env);
     Fd master;
     if (torch == TorchStore::agent && has_rank_0(*assign) && !stores_->torch_listens())
         master = reserved_ports_.take_first();
@@ -407,15 +407,15 @@ asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
     started_ = {generation, {}};
     not_started_ = assign_.ranks.size();
     raise_descriptor_limit(kDescriptors + not_started_ * kDescriptorsOfRank);
-    std::vector<MpiService::Offer> offers;  // with what ranks inherit
-    std::vector<Supervisor::Request> requests;
+    std::vector<mpi::MpiService::Offer> offers;  // with what ranks inherit
+    std::vector<ranks::Supervisor::Request> requests;
     for (const RankSlot& slot : assign_.ranks) {
         auto offer = mpi_->offer(slot.rank);
         if (!offer) co_return std::unexpected(offer.error());
         requests.push_back({generation, slot.rank, command_for(assign_, slot, offer->facts)});
         offers.push_back(std::move(*offer));
     }
-    for (Supervisor::Request& request : requests) {
+    for (ranks::Supervisor::Request& request : requests) {
         start_rank(std::move(request));
         co_await asio::post(io_, asio::use_awaitable);
         if (starting_ != generation) break;
@@ -423,9 +423,9 @@ asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
     co_return Result<void>{};
 }
 
-void Agent::start_rank(Supervisor::Request request) {
+void Agent::start_rank(ranks::Supervisor::Request request) {
     const std::uint64_t generation = request.generation;
-    supervisor_.start(std::move(request), [this, generation](Supervisor::Start start) {
+    supervisor_.start(std::move(request), [this, generation](ranks::Supervisor::Start start) {
         rank_started(std::move(start), generation);
     });
 }
@@ -444,14 +444,14 @@ void Agent::choose_interface(const Assign& assign) {
     if (found != interfaces.end() && !found->loopback) facts_.interface = found->interface;
 }
 
-void Agent::rank_started(Supervisor::Start start, std::uint64_t generation) {
+void Agent::rank_started(ranks::Supervisor::Start start, std::uint64_t generation) {
     if (start.executed) {
         started_.ranks.push_back({start.rank, start.pid});
         pump_->add(start.rank, Stream::out, std::move(start.out));
         pump_->add(start.rank, Stream::err, std::move(start.err));
         if (start.in)
             feeds_[start.rank] =
-                std::make_unique<InputFeed>(io_.get_executor(), std::move(start.in));
+                std::make_unique<ranks::InputFeed>(io_.get_executor(), std::move(start.in));
     } else {
         Exited exited;
         exited.generation = generation;
@@ -468,23 +468,26 @@ bool Agent::wants_input(std::uint32_t rank) const {
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
 
-RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi) {
-    Environment env = preflight_.env;
-    ContractFacts facts = facts_;
+ranks::RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot,
+                                      const contracts::MpiFacts& mpi) {
+    contracts::Environment env = preflight_.env;
+    contracts::ContractFacts facts = facts_;
     facts.error_file = error_files_.open(slot.rank);
     facts.mpi = mpi;
-    const ContractVariables contract = contract_variables(assign, slot, facts, preflight_.env);
+    const contracts::ContractVariables contract =
+        contracts::contract_variables(assign, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
-    RankCommand command{
-        preflight_.program,
-        bootstrap_.rank_macros ? replace_macros(bootstrap_.argv, assign, slot) : bootstrap_.argv,
-        {},
-        preflight_.directory,
-        wants_input(slot.rank),
-        mpi.pmi_fd,
-        mpi.mpich,  // it spins
-        descriptor_limit_};
+    ranks::RankCommand command{preflight_.program,
+                               bootstrap_.rank_macros
+                                   ? ranks::replace_macros(bootstrap_.argv, assign, slot)
+                                   : bootstrap_.argv,
+                               {},
+                               preflight_.directory,
+                               wants_input(slot.rank),
+                               mpi.pmi_fd,
+                               mpi.mpich,  // it spins
+                               descriptor_limit_};
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;
@@ -501,7 +504,7 @@ Result<void> Agent::on_input(std::string_view payload) {
         if (!done_ && link_->is_open()) link_->send(encode(InputCredit{bytes->size()}));
         delete bytes;
     };
-    const InputFeed::Chunk chunk(new std::string(std::move(input->bytes)), give_credit);
+    const ranks::InputFeed::Chunk chunk(new std::string(std::move(input->bytes)), give_credit);
     for (const auto& [rank, feed] : feeds_) feed->push(chunk);
     return {};
 }
@@ -604,4 +607,4 @@ void Agent::finish_if_done() {
     finished_.cancel();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

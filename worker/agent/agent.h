@@ -1,22 +1,22 @@
 #pragma once
 
+#include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
-#include "base/fd.h"
 #include "base/loop/task_group.h"
+#include "contracts/variables.h"
 #include "rendezvous/link.h"
 #include "rendezvous/messages.h"
 #include "rendezvous/pulse.h"
-#include "contracts/variables.h"
+#include "worker/agent/connections.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/foreign_stores.h"
-#include "worker/ranks/input_feed.h"
 #include "worker/agent/machine_load.h"
-#include "worker/mpi/mpi_service.h"
-#include "worker/ranks/output_pump.h"
-#include "worker/agent/connections.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/reserved_ports.h"
+#include "worker/mpi/mpi_service.h"
+#include "worker/ranks/input_feed.h"
+#include "worker/ranks/output_pump.h"
 #include "worker/ranks/supervisor.h"
 
 #include <unistd.h>
@@ -25,7 +25,7 @@
 #include <optional>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// What runs on each host: learns from standard input who it is, joins the head's rendezvous server,
 /// starts the ranks it is told to, and is their only contact until none of their processes is left.
@@ -83,12 +83,13 @@ private:
     void beat();
     void say_alive();
     void rank_exited(const Exited& exited);
-    RankCommand command_for(const Assign& assign, const RankSlot& slot, const MpiFacts& mpi);
+    ranks::RankCommand command_for(const Assign& assign, const RankSlot& slot,
+                                   const contracts::MpiFacts& mpi);
     asio::awaitable<void> start_when_ready();
     void forget_start();
     asio::awaitable<Result<void>> start_ranks(std::uint64_t generation);
-    void start_rank(Supervisor::Request request);
-    void rank_started(Supervisor::Start start, std::uint64_t generation);
+    void start_rank(ranks::Supervisor::Request request);
+    void rank_started(ranks::Supervisor::Start start, std::uint64_t generation);
     void all_started();
     bool wants_input(std::uint32_t rank) const;
     void leave(std::string_view why);
@@ -106,14 +107,14 @@ private:
     Preflight preflight_;
     const std::uint64_t descriptor_limit_ =
         descriptor_limit();  ///< of ranks: as it was given to us
-    ContractFacts facts_;
+    contracts::ContractFacts facts_;
     std::string interface_;  ///< over which the head was reached
     ReservedPorts reserved_ports_;
     ErrorFiles error_files_;
     std::unique_ptr<Link> link_;
     std::unique_ptr<Ports> ports_;
     std::unique_ptr<ForeignStores> stores_;
-    std::unique_ptr<MpiService> mpi_;
+    std::unique_ptr<mpi::MpiService> mpi_;
     std::vector<RankWait> waits_said_;  ///< the last time
     unsigned probes_ = 0;
     std::unique_ptr<Pulse> pulse_;
@@ -123,9 +124,9 @@ private:
     std::size_t not_started_ = 0;            ///< of them
     Started started_;                        ///< of them
     std::vector<std::pair<FrameType, std::string>> deferred_;  ///< what came for them meanwhile
-    std::unique_ptr<OutputPump> pump_;
-    std::map<std::uint32_t, std::unique_ptr<InputFeed>> feeds_;  ///< by rank
-    Supervisor supervisor_;
+    std::unique_ptr<ranks::OutputPump> pump_;
+    std::map<std::uint32_t, std::unique_ptr<ranks::InputFeed>> feeds_;  ///< by rank
+    ranks::Supervisor supervisor_;
     TaskGroup tasks_;
     asio::steady_timer finished_;           ///< cancelled when done_
     asio::steady_timer head_gone_;          ///< cancelled when leaving_
@@ -142,4 +143,4 @@ private:
     bool done_ = false;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 /// The head knows for how long it waits for others first: a relay's slow log-in, the last node of a
@@ -120,12 +120,13 @@ asio::awaitable<Result<void>> Agent::join_head() {
     pulse_ = std::make_unique<Pulse>(io_.get_executor(),
                                      std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
     if (auto opened = open_ports(credentials, join); !opened) co_return opened;
-    pump_ = std::make_unique<OutputPump>(io_.get_executor(), *link_, bootstrap_.output_window_bytes,
-                                         [this](std::uint32_t rank, Stream stream) {
-                                             link_->send(encode(OutputEnd{rank, stream}));
-                                             say_paused();
-                                             finish_if_done();
-                                         });
+    pump_ = std::make_unique<ranks::OutputPump>(io_.get_executor(), *link_,
+                                                bootstrap_.output_window_bytes,
+                                                [this](std::uint32_t rank, Stream stream) {
+                                                    link_->send(encode(OutputEnd{rank, stream}));
+                                                    say_paused();
+                                                    finish_if_done();
+                                                });
     tasks_.spawn(link_->run_writer());
     tasks_.spawn(watch_lifeline());
     tasks_.spawn(watch_signals());
@@ -144,12 +145,12 @@ asio::awaitable<Result<void>> Agent::join_head() {
 }
 
 Result<void> Agent::open_mpi() {
-    MpiService::Options options;
+    mpi::MpiService::Options options;
     const bool wanted = std::ranges::find(facts_.contracts, "mpi") != facts_.contracts.end();
     options.mode = wanted ? bootstrap_.mpi : MpiMode::none;
     options.host_name = bootstrap_.host_name;
     options.job = bootstrap_.mpi_job;
-    options.directory_prefix = directory_prefix(facts_.job);
+    options.directory_prefix = ranks::directory_prefix(facts_.job);
     options.env = preflight_.env;
     options.load_limit = std::chrono::milliseconds(bootstrap_.connect_timeout_ms) * 3 / 4;
     options.tell = [this](const MpiNews& news) { link_->send(encode(news)); };
@@ -159,7 +160,8 @@ Result<void> Agent::open_mpi() {
     options.started = [this](pid_t pid) { supervisor_.spare(pid); };
     auto to_tree = ports_->open_for_agent(
         PortKind::subtree, [this](const FrameView& frame) { return mpi_->on_frame(frame); });
-    mpi_ = std::make_unique<MpiService>(io_.get_executor(), std::move(to_tree), std::move(options));
+    mpi_ = std::make_unique<mpi::MpiService>(io_.get_executor(), std::move(to_tree),
+                                             std::move(options));
     return mpi_->open();
 }
 
@@ -190,4 +192,4 @@ Result<void> Agent::open_ports(const Credentials& credentials, Join& join) {
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -1,8 +1,8 @@
 #include "worker/agent/connections.h"
 
-#include "base/loop/accept.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/accept.h"
 #include "rendezvous/relayed.h"
 
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 /// For the process that a rank's next connection comes from, or for this one to end.
@@ -290,4 +290,4 @@ asio::awaitable<void> Ports::join() {
     co_await watches_.join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Everybody who is connected to an agent from below, the ranks of its host and the agents behind it
 /// in the tree, and the Relay between these and the head.
@@ -102,4 +102,4 @@ private:
     TaskGroup watches_;  ///< of ranks that have finalized their workers
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

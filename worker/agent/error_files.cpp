@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 std::string ErrorFiles::open(std::uint32_t rank) {
     Fd file(::memfd_create("error.json", MFD_CLOEXEC));
@@ -29,4 +29,4 @@ std::string ErrorFiles::take(std::uint32_t rank) {
     return text;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

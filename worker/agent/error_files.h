@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Where ranks may leave the exception that ended them, as torch's @record does in the file that
 /// TORCHELASTIC_ERROR_FILE names (torch/distributed/elastic/multiprocessing/errors). They are in our
@@ -24,4 +24,4 @@ private:
     std::map<std::uint32_t, Fd> files_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

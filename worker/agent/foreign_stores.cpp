@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 /// \param port  that it got
@@ -32,7 +32,7 @@ bool has_rank_0(const Assign& assign) {
     return std::ranges::any_of(assign.ranks, [](const RankSlot& slot) { return slot.rank == 0; });
 }
 
-ForeignStores::ForeignStores(asio::any_io_executor executor, RelayedStore::Send send)
+ForeignStores::ForeignStores(asio::any_io_executor executor, stores::RelayedStore::Send send)
     : executor_(executor),
       relayed_(std::move(send)),
       users_(relayed_),
@@ -80,9 +80,11 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
         if (auto done = torch_.listen(std::move(master)); !done) return done;
         torch_listens_ = true;
     }
-    auto store = std::make_unique<LocalStore>(executor_);
+    auto store = std::make_unique<stores::LocalStore>(executor_);
     const auto ask = [this](const tcp::endpoint& there, const tcp::endpoint& here,
-                            DistantUsers::Told told) { users_.ask(there, here, std::move(told)); };
+                            stores::DistantUsers::Told told) {
+        users_.ask(there, here, std::move(told));
+    };
     torch_.begin(*store, assign.world_size, {assign.peers, ask});
     local_ = std::move(store);
     return {};
@@ -104,4 +106,4 @@ asio::awaitable<void> ForeignStores::join() {
     co_await horovod_.join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

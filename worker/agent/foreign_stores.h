@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 #include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/stores/distant_user.h"
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Whether rank 0 is one of a host's.
 bool has_rank_0(const Assign& assign);
@@ -26,7 +26,7 @@ bool has_rank_0(const Assign& assign);
 class ForeignStores {
 public:
     /// \param send  takes frames for the job's own store, towards the root
-    ForeignStores(asio::any_io_executor executor, RelayedStore::Send send);
+    ForeignStores(asio::any_io_executor executor, stores::RelayedStore::Send send);
 
     /// Listens on loopback for Horovod, and where `torch_proxy` for torch. Errc: internal
     Result<void> open(bool torch_proxy);
@@ -54,14 +54,14 @@ private:
     Result<void> begin_torch(const Assign& assign, TorchStore torch, Fd master);
 
     asio::any_io_executor executor_;
-    RelayedStore relayed_;
-    DistantUsers users_;
-    std::unique_ptr<LocalStore> local_;  ///< of torch, in this generation
-    TcpStoreServer torch_;
+    stores::RelayedStore relayed_;
+    stores::DistantUsers users_;
+    std::unique_ptr<stores::LocalStore> local_;  ///< of torch, in this generation
+    stores::TcpStoreServer torch_;
     bool torch_listens_ = false;
-    HorovodServer horovod_;
+    stores::HorovodServer horovod_;
     std::uint16_t horovod_port_ = 0;
     std::uint16_t proxy_port_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 constexpr std::chrono::seconds kKillLimit{4};
@@ -42,8 +42,8 @@ void close_standard_streams() {
         const pid_t pid = ::waitpid(-1, &status, 0);
         if (pid < 0 && errno == EINTR) continue;
         if (pid == agent || pid < 0) {
-            end_descendants(kKillLimit);
-            left_behind().clean();
+            ranks::end_descendants(kKillLimit);
+            ranks::left_behind().clean();
             ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         }
     }
@@ -53,7 +53,7 @@ void close_standard_streams() {
 
 void start_guard() {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    left_behind();  // before the fork: it is to be shared
+    ranks::left_behind();  // before the fork: it is to be shared
     const pid_t guard = ::getpid();
     const pid_t agent = ::fork();
     if (agent < 0) {
@@ -67,4 +67,4 @@ void start_guard() {
     if (::getppid() != guard) ::_exit(1);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

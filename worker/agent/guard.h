@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstddef>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Splits the process in two: returns in the child, which becomes the agent, in a session of its own
 /// and a subreaper. The parent, named "dtrun-guard", stays and waits: when the agent has ended in
@@ -22,4 +22,4 @@ inline int passed_on(std::size_t index) {
     return SIGRTMIN + static_cast<int>(index);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

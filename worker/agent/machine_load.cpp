@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <limits>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 constexpr long kRunnablePerProcessor = 4;
@@ -34,4 +34,4 @@ void MachineLoad::sample(Deadline now) {
     if (late || many) high_until_ = now + kMemory;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Whether this machine has so much to do that our own heartbeats may come late by seconds: they then
 /// say so in advance, and a late one is taken for a lost host only after several timeouts.
@@ -28,4 +28,4 @@ private:
 /// \param loadavg  the content of /proc/loadavg; 0 if it is none
 long runnable_threads(std::string_view loadavg);
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

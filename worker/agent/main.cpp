@@ -22,11 +22,11 @@ int sweep(const std::string& job) {
     int killed = 0;
     // A process may fork between the look and the kill; the second look finds its child.
     for (int round = 0; round < 10; ++round) {
-        const auto left = dtrun::processes_of_job(job);
+        const auto left = dtrun::ranks::processes_of_job(job);
         if (left.empty()) break;
         for (const pid_t pid : left) killed += ::kill(pid, SIGKILL) == 0;
     }
-    dtrun::clean_directories(job);
+    dtrun::ranks::clean_directories(job);
     std::printf("%d\n", killed);
     return 0;
 }
@@ -46,12 +46,12 @@ int main(int argc, char** argv) {
         return option == "--help" ? 0 : 2;
     }
     ::signal(SIGPIPE, SIG_IGN);
-    dtrun::start_guard();
+    dtrun::agent::start_guard();
     dtrun::log::init("dtrun-agent", dtrun::log::Level::normal);
     dtrun::asio::io_context io(1);
     int status = 1;
     {
-        dtrun::Agent agent(io, environ, of_scheduler ? argv[2] : "");
+        dtrun::agent::Agent agent(io, environ, of_scheduler ? argv[2] : "");
         dtrun::asio::co_spawn(io, agent.run(), [&](std::exception_ptr error, int code) {
             if (error) std::rethrow_exception(error);
             status = code;

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -36,8 +36,8 @@ bool is_step_variable(std::string_view name) {
     return false;
 }
 
-Environment merge_environment(const Bootstrap& bootstrap, char** host_env) {
-    Environment env;
+contracts::Environment merge_environment(const Bootstrap& bootstrap, char** host_env) {
+    contracts::Environment env;
     for (char** entry = host_env; *entry != nullptr; ++entry) {
         const std::string_view text = *entry;
         const std::size_t equals = text.find('=');
@@ -53,7 +53,7 @@ Environment merge_environment(const Bootstrap& bootstrap, char** host_env) {
     return env;
 }
 
-std::string home_of(const Environment& env) {
+std::string home_of(const contracts::Environment& env) {
     const auto home = env.find("HOME");
     return home != env.end() && directory_problem(home->second).empty() ? home->second : "/";
 }
@@ -92,7 +92,7 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
     choose_interface(bootstrap, found);
     if (found.problem != HostProblem::none) return found;
     if (bootstrap.argv.empty()) return found;
-    auto program = find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
+    auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
     if (program) {
         found.program = std::move(*program);
         return found;
@@ -103,4 +103,4 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
     return found;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// What was found out about this host before any rank is started.
 struct Preflight {
-    Environment env;      ///< of every rank, less what differs between ranks
-    std::string program;  ///< path to execute
+    contracts::Environment env;  ///< of every rank, less what differs between ranks
+    std::string program;         ///< path to execute
     std::string directory;
     std::string interface;  ///< the first of the user's that this host has; empty: none given
     HostProblem problem = HostProblem::none;
@@ -22,4 +22,4 @@ struct Preflight {
 /// \param host_env  this host's own environment, "NAME=value"
 Preflight check_host(const Bootstrap& bootstrap, char** host_env);
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 asio::awaitable<void> try_one(tcp::endpoint endpoint, Deadline deadline,
@@ -45,4 +45,4 @@ asio::awaitable<Reached> try_addresses(Probe probe) {
     co_return reached;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

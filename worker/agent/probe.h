@@ -3,9 +3,9 @@
 #include "base/loop/asio.h"
 #include "rendezvous/messages.h"
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Tries to connect to each of the probe's addresses, all side by side.
 asio::awaitable<Reached> try_addresses(Probe probe);
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

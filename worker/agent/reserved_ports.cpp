@@ -8,7 +8,7 @@
 #include <array>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::agent {
 namespace {
 
 constexpr int kTries = 64;
@@ -118,4 +118,4 @@ void ReservedPorts::release() {
     sockets_.clear();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::agent {
 
 /// Free TCP ports in a row, bound so that they stay free until their users come. They lie outside
 /// the range from which the kernel picks ports for outgoing connections, so that they stay free a
@@ -38,4 +38,4 @@ private:
     std::uint16_t first_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::agent

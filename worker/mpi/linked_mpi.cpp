@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::uint64_t kEntriesMax = 4'096;  // of a dynamic section; they have about thirty
@@ -83,4 +83,4 @@ LinkedMpi linked_mpi(const std::string& path) {
     return LinkedMpi::none;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// Whose MPI a program is linked with, by the names of the shared libraries that it needs itself.
 enum class LinkedMpi : std::uint8_t {
@@ -15,4 +15,4 @@ enum class LinkedMpi : std::uint8_t {
 /// \param path  of a program
 LinkedMpi linked_mpi(const std::string& path);
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

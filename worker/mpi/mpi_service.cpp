@@ -13,7 +13,7 @@
 #include <map>
 #include <thread>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 /// In a node map every name stands once; two members of a daemon's job may be of one machine.
@@ -27,7 +27,8 @@ void make_unique(std::vector<std::string>& names) {
 
 }  // namespace
 
-MpiService::MpiService(asio::any_io_executor executor, RelayedStore::Send send, Options options)
+MpiService::MpiService(asio::any_io_executor executor, stores::RelayedStore::Send send,
+                       Options options)
     : options_(std::move(options)),
       network_(std::move(send),
                [this] {
@@ -69,12 +70,12 @@ asio::awaitable<Result<void>> MpiService::prepare(std::string program) {
 /// machine would otherwise have segments of the same name.
 Result<void> MpiService::make_directory() {
     if (!directory_.empty()) return {};
-    for (const char* const parent : kDirectoryParents) {
+    for (const char* const parent : ranks::kDirectoryParents) {
         std::string path = fmt::format("{}/{}XXXXXX", parent, options_.directory_prefix);
         if (::mkdtemp(path.data()) == nullptr) continue;
         directory_ = std::move(path);
         in_memory_ = directory_.starts_with("/dev/shm");
-        left_behind().add(directory_);
+        ranks::left_behind().add(directory_);
         return {};
     }
     return fail(Errc::internal, "no directory for MPI in /dev/shm or /tmp: {}",
@@ -88,7 +89,7 @@ void MpiService::remove_directory() {
     if (error)
         log::warn("{}: {}", directory_, error.message());
     else
-        left_behind().remove(directory_);
+        ranks::left_behind().remove(directory_);
     directory_.clear();
 }
 
@@ -198,4 +199,4 @@ asio::awaitable<void> MpiService::join() {
     co_await pmi_.join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

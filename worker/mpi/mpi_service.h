@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 #include "base/result.h"
-#include "rendezvous/messages.h"
 #include "contracts/variables.h"
+#include "rendezvous/messages.h"
 #include "worker/mpi/linked_mpi.h"
 #include "worker/mpi/pmi_server.h"
 #include "worker/mpi/pmix_server.h"
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// MPI for the ranks of one host: offers PMIx and PMI to each, and knows how far each has come.
 ///
@@ -29,7 +29,7 @@ public:
         std::string host_name;                    ///< what the user calls this host
         std::string job;                          ///< Bootstrap::mpi_job
         std::string directory_prefix = "dtrun-";  ///< of directories, for whoever removes them
-        Environment env;                          ///< of the ranks, in which libpmix is looked for
+        contracts::Environment env;               ///< of the ranks, in which libpmix is looked for
         std::chrono::milliseconds load_limit{10'000};  ///< for libpmix, in prepare()
         std::function<void(const MpiNews&)> tell;
         /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
@@ -38,7 +38,7 @@ public:
         std::function<void(pid_t pid)> started;
     };
     /// \param send  takes frames for the tree, as of an agent below
-    MpiService(asio::any_io_executor executor, RelayedStore::Send send, Options options);
+    MpiService(asio::any_io_executor executor, stores::RelayedStore::Send send, Options options);
     ~MpiService();
 
     /// Errc: internal
@@ -58,7 +58,7 @@ public:
 
     /// What a rank gets, of this generation.
     struct Offer {
-        MpiFacts facts;
+        contracts::MpiFacts facts;
         Fd pmi;  ///< for the rank to inherit; facts.pmi_fd is its number
     };
     Result<Offer> offer(std::uint32_t rank);
@@ -98,4 +98,4 @@ private:
     bool told_ = false;                                  ///< that a rank uses MPI
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// What the user is told when a rank asks for more ranks.
 inline std::string spawn_refusal(std::uint32_t rank) {
@@ -38,7 +38,7 @@ public:
     virtual void open_mail(std::function<void(std::string bytes)> take) = 0;
 
     /// The job's keys and values, for names that programs publish.
-    virtual JobStore& store() = 0;
+    virtual stores::JobStore& store() = 0;
 };
 
 /// Who wants to know what ranks do with MPI. Calls must not come back into the caller.
@@ -56,4 +56,4 @@ public:
     virtual void mpi_noted(std::uint32_t rank, std::string what) = 0;  ///< for the user
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr const char* kBarrierFence = "dtrun/pmi";
@@ -170,4 +170,4 @@ void PmiHost::spawn_refused(std::uint32_t rank) {
     observer_.mpi_noted(rank, spawn_refusal(rank));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// What a rank learns from a ring (PMIX_Ring, an extension of Slurm's).
 struct PmiRing {
@@ -49,7 +49,7 @@ public:
     const MpiWorld& world() const { return world_; }
     MpiMode mode() const { return mode_; }
     MpiObserver& observer() { return observer_; }
-    JobStore& store() { return network_.store(); }
+    stores::JobStore& store() { return network_.store(); }
     PmiTable& table() { return table_; }
 
     /// The name of the job's one table.
@@ -114,4 +114,4 @@ private:
     std::shared_ptr<char> alive_ = std::make_shared<char>();  ///< for fences that end after us
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

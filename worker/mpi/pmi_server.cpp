@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 /// After a fence that failed because a rank has ended. The job normally ends in this time, and its
@@ -183,4 +183,4 @@ asio::awaitable<void> PmiServer::join() {
     return tasks_.join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

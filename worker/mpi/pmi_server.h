@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
-#include "base/result.h"
+#include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/world.h"
@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 class PmiHost;
 
@@ -62,4 +62,4 @@ private:
     TaskGroup tasks_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::string_view kNames = "dtrun/pmi/name/";
@@ -158,7 +158,7 @@ void PmiSession::ask(Op op, std::string_view name, std::optional<std::string_vie
     if (value) request.values.push_back(*value);
     const std::uint64_t number = ++last_asked_;
     asked_[number] = 0;
-    const JobStore::Ticket ticket = host_.store().ask(
+    const stores::JobStore::Ticket ticket = host_.store().ask(
         request, [this, number, done = std::move(done)](const StoreReply& answer) {
             asked_.erase(number);
             done(answer);
@@ -217,4 +217,4 @@ std::optional<PmiSession::Waiting> PmiSession::waiting() const {
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

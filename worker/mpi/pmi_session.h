@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// One rank's client of PMI: its bytes in, bytes for it out. No sockets.
 ///
@@ -153,8 +153,9 @@ private:
     std::optional<BarrierWait> barrier_;
     std::optional<BarrierWait> ring_;
     std::vector<AttributeWait> attributes_;
-    std::map<std::uint64_t, JobStore::Ticket> asked_;  ///< of the job's store, without an answer
+    std::map<std::uint64_t, stores::JobStore::Ticket>
+        asked_;  ///< of the job's store, without an answer
     std::uint64_t last_asked_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 /// A client reads lines of 1 KiB, and can tell a value only by its blank.
@@ -180,4 +180,4 @@ void PmiSession::spawn(const PmiCommand& command) {
     reply("spawn_result", {{"rc", "-1"}, {"status", "dtrun_starts_no_further_ranks"}});
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::size_t kThreadBytesMax = 64;  // an address, in MPICH
@@ -189,4 +189,4 @@ void PmiSession::spawn_two(const PmiCommand& command) {
     answer_error(command, "dtrun starts no further ranks");
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

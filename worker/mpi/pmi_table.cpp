@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::size_t kEntryBytes = 128;  // about what it takes to keep one
@@ -87,4 +87,4 @@ Result<void> PmiTable::merge(std::string_view bytes) {
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

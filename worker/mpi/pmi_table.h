@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// Keys and values that ranks put: those of this host as soon as they are put, those of other hosts
 /// when a barrier brings them. Pure.
@@ -60,4 +60,4 @@ private:
     std::size_t new_bytes_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

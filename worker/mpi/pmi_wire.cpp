@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::size_t kLengthBytes = 6;  // in front of a message of PMI-2
@@ -169,4 +169,4 @@ Result<std::optional<PmiCommand>> PmiReader::next_message() {
     return command;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

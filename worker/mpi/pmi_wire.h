@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// One request or reply of PMI: what is to be done, and values by their keys.
 struct PmiCommand {
@@ -69,4 +69,4 @@ private:
     std::optional<PmiCommand> in_lines_;  ///< whose end has not come
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 using namespace pmix;
@@ -378,4 +378,4 @@ void PmixBridge::want(const PmixLibrary& library, const PmixWant& want) {
     if (status != kSuccess) tell(PmixData{want.id, status, {}});
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// What libpmix wants of the program that it serves in, as messages to the agent; and the agent's
 /// answers, as calls of libpmix. One for a process: libpmix' callbacks say nothing of whom they mean.
@@ -69,4 +69,4 @@ private:
     std::uint64_t last_id_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

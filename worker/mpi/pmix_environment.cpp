@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <cstdlib>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -62,4 +62,4 @@ std::optional<std::uint32_t> PmixEnvironment::client_in(std::string_view message
     return ntohl(rank);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// The name of every host's server, for its clients.
 inline constexpr std::string_view kPmixServerNspace = "dtrun-pmix";
@@ -36,4 +36,4 @@ struct PmixEnvironment {
     std::optional<std::uint32_t> client_in(std::string_view message) const;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

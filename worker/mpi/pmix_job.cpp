@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 using Ranks = std::vector<std::uint32_t>;
@@ -221,4 +221,4 @@ Result<std::uint16_t> pmix_port(const PmixLibrary& library, const PmixJob& job) 
     return port;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

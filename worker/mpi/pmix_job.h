@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// An array of infos for libpmix, with all that they point to.
 class PmixInfos {
@@ -51,4 +51,4 @@ Result<void> pmix_register(const PmixLibrary& library, const PmixJob& job,
 /// The port of libpmix' server, as it tells ranks in their environment.
 Result<std::uint16_t> pmix_port(const PmixLibrary& library, const PmixJob& job);
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 /// The same name since version 3.
@@ -62,4 +62,4 @@ Result<PmixLibrary> load_pmix(const std::string& name) {
     return found;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

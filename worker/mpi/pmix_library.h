@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// libpmix, loaded for as long as the process lives.
 struct PmixLibrary {
@@ -24,4 +24,4 @@ struct PmixLibrary {
 /// Errc: not_found (what to install), invalid_input (a version below 4, or no server library)
 Result<PmixLibrary> load_pmix(const std::string& name);
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

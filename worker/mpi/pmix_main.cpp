@@ -16,7 +16,7 @@
 #include <csignal>
 #include <cstdlib>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 /// Two for each rank that connects, and those of libpmix.
@@ -110,13 +110,13 @@ void block_signals() {
 }
 
 }  // namespace
-}  // namespace dtrun
+}  // namespace dtrun::mpi
 
 int main(int argc, char** argv) {
-    using namespace dtrun;
+    using namespace dtrun::mpi;
     if (argc != 5) return 2;
     ::prctl(PR_SET_NAME, "dtrun-pmix");
     block_signals();
-    raise_descriptor_limit(kDescriptors);
+    dtrun::raise_descriptor_limit(kDescriptors);
     Program(std::atoi(argv[1]), argv[2], argv[3], argv[4]).run();
 }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 PmixMeetings::PmixMeetings(const MpiWorld& world, Mail mail, Done done)
     : world_(world), mail_(std::move(mail)), done_(std::move(done)) {}
@@ -55,4 +55,4 @@ void PmixMeetings::take(PmixWhole whole) {
     if (!waiting.empty()) done_(waiting.mapped(), whole.lost, std::move(whole.bytes));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

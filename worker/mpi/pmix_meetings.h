@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// Fences of PMIx in which only some ranks take part, as one of their hosts sees them. All hosts that
 /// have such a rank mail their part to the first of them, which mails the whole back.
@@ -51,4 +51,4 @@ private:
     std::map<Key, Gathering> gatherings_;   ///< of which we are the first host
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

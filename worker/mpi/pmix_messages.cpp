@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::size_t kHeadBytes = sizeof(std::uint32_t) + 1;
@@ -92,4 +92,4 @@ Result<std::optional<PmixFrame>> PmixFrames::next() {
     return frame;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 // What an agent and its dtrun-pmix tell each other over a socket between them, and in PmixPart and
 // behind it, what agents tell each other by mail. Each as a MessagePack map from field name to value.
@@ -355,4 +355,4 @@ private:
     std::size_t taken_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

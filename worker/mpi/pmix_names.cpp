@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 std::string stored(const std::string& key) {
@@ -32,12 +32,12 @@ pmix::Status failure(Status status) {
 }  // namespace
 
 PmixNames::~PmixNames() {
-    for (const JobStore::Ticket ticket : tickets_) store_.forget(ticket);
+    for (const stores::JobStore::Ticket ticket : tickets_) store_.forget(ticket);
 }
 
 /// The store may answer within the call, before there is a ticket.
 void PmixNames::ask(StoreRequest request, Taken taken) {
-    const auto ticket = std::make_shared<JobStore::Ticket>(0);
+    const auto ticket = std::make_shared<stores::JobStore::Ticket>(0);
     const auto answered = std::make_shared<bool>(false);
     *ticket = store_.ask(request, [this, ticket, answered, taken](const StoreReply& reply) {
         *answered = true;
@@ -123,4 +123,4 @@ void PmixNames::unpublish(const PmixUnpublish& request) {
     }
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// What programs publish for others to look up by name, in the job's store.
 ///
@@ -19,7 +19,7 @@ class PmixNames {
 public:
     /// \param send  takes an answer's frame; also from within a call
     using Send = std::function<void(Bytes frame)>;
-    PmixNames(JobStore& store, Send send) : store_(store), send_(std::move(send)) {}
+    PmixNames(stores::JobStore& store, Send send) : store_(store), send_(std::move(send)) {}
     ~PmixNames();
     PmixNames(const PmixNames&) = delete;
     PmixNames& operator=(const PmixNames&) = delete;
@@ -43,10 +43,10 @@ private:
     void found(const std::string& key, const StoreReply& reply, Job& job);
     void end(const Job& job);
 
-    JobStore& store_;
+    stores::JobStore& store_;
     Send send_;
-    std::set<JobStore::Ticket> tickets_;
+    std::set<stores::JobStore::Ticket> tickets_;
     std::map<std::uint32_t, std::set<std::string>> published_;  ///< by rank
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

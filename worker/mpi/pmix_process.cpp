@@ -24,7 +24,7 @@ extern const char dtrun_pmix_program_begin[];
 extern const char dtrun_pmix_program_end[];
 }
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr int kSocketOfChild = 3;
@@ -261,4 +261,4 @@ asio::awaitable<std::string> PmixProcess::how_it_ended() {
     co_return text;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

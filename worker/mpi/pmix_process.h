@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 #include "base/result.h"
 #include "worker/mpi/pmix_messages.h"
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// A dtrun-pmix that runs, and the socket to it. It ends when that is closed; whoever reaps our
 /// children reaps it.
@@ -71,4 +71,4 @@ private:
     bool output_ended_ = false;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

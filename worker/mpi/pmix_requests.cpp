@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 /// Open MPI reports a failed fence at length. When a rank has ended, the head normally ends the job
@@ -232,4 +232,4 @@ std::vector<RankWait> PmixRequests::waits(Deadline now) const {
     return waits;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

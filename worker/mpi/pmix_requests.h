@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// What the ranks of this host ask of PMIx in a generation, and libpmix cannot answer alone: brought
 /// to the other hosts, the job's store and the observer, and answered.
@@ -99,4 +99,4 @@ private:
         std::make_shared<char>();  ///< for what is called when we are gone
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

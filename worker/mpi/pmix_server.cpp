@@ -1,9 +1,9 @@
 #include "worker/mpi/pmix_server.h"
 
-#include "base/loop/accept.h"
-#include "base/loop/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/accept.h"
+#include "base/loop/deadline.h"
 #include "worker/stores/peer_user.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include <array>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 constexpr std::chrono::seconds kLoadTime{30};
@@ -180,11 +180,11 @@ asio::awaitable<void> PmixServer::accept_loop() {
         auto socket = co_await accept_next(acceptor_, trouble);
         if (!socket) co_return;
         // Loopback is everybody's who has an account here.
-        const PeerUser user = peer_user(*socket);
-        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
-        const bool stranger = user == PeerUser::other || user == PeerUser::unknown;
+        const stores::PeerUser user = stores::peer_user(*socket);
+        if (user == stores::PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
+        const bool stranger = user == stores::PeerUser::other || user == stores::PeerUser::unknown;
         if (stranger && !std::exchange(told_of_strangers_, true))
-            log::warn("PMIx: turned away {}", describe(user));
+            log::warn("PMIx: turned away {}", stores::describe(user));
     }
 }
 
@@ -419,4 +419,4 @@ void PmixServer::close_connections() {
     finalized_ = 0;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "base/result.h"
 #include "base/loop/task_group.h"
+#include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/pmix_environment.h"
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// PMIx, by which Open MPI and others find their ranks' places, for the ranks of one host. The server
 /// itself is libpmix, loaded by a process of its own (dtrun-pmix, which the agent carries inside): the
@@ -127,4 +127,4 @@ private:
     TaskGroup tasks_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "rendezvous/fence_table.h"
 
-namespace dtrun {
+namespace dtrun::mpi {
 namespace {
 
 std::string mailbox(std::uint32_t node_rank) {
@@ -101,4 +101,4 @@ void RelayedNetwork::next_mail() {
     });
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// An MpiNetwork over what leads to the root of the job's tree: fences are the tree's, mail is queues in
 /// the job's store.
@@ -20,7 +20,7 @@ namespace dtrun {
 class RelayedNetwork final : public MpiNetwork {
 public:
     /// \param too_much  called when a fence has failed because ranks brought more than it takes
-    RelayedNetwork(RelayedStore::Send send, std::function<void()> too_much)
+    RelayedNetwork(stores::RelayedStore::Send send, std::function<void()> too_much)
         : send_(send), too_much_(std::move(too_much)), store_(std::move(send)) {}
 
     /// Forgets the generation before: nobody who waits in it is answered.
@@ -34,7 +34,7 @@ public:
     void fence(std::string_view name, std::string bytes, Fenced done) override;
     void mail(std::uint32_t node_rank, std::string bytes) override;
     void open_mail(std::function<void(std::string bytes)> take) override;
-    JobStore& store() override { return store_; }
+    stores::JobStore& store() override { return store_; }
 
 private:
     using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
@@ -43,9 +43,9 @@ private:
     void end_fence(std::map<FenceKey, Fenced>::iterator fence, const dtrun::Fenced& fenced);
     void next_mail();
 
-    RelayedStore::Send send_;
+    stores::RelayedStore::Send send_;
     std::function<void()> too_much_;
-    RelayedStore store_;
+    stores::RelayedStore store_;
     std::uint64_t generation_ = 0;
     std::uint32_t node_rank_ = 0;
     std::uint32_t first_rank_ = 0;
@@ -56,4 +56,4 @@ private:
     std::function<void(std::string)> take_mail_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::mpi {
 
 /// A generation's ranks, as MPI libraries want to know of them.
 struct MpiWorld {
@@ -20,4 +20,4 @@ struct MpiWorld {
     std::vector<std::uint32_t> ranks;         ///< of this host, in order of local_rank
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::mpi

@@ -1,6 +1,6 @@
 #include "worker/ranks/input_feed.h"
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 InputFeed::InputFeed(asio::any_io_executor executor, Fd pipe) : pipe_(executor, pipe.release()) {}
 
@@ -50,4 +50,4 @@ void InputFeed::close() {
     pipe_.close(ignored);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 
 #include <deque>
 #include <memory>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 /// Feeds one rank's standard input from memory, as fast as the rank reads.
 ///
@@ -35,4 +35,4 @@ private:
     std::shared_ptr<char> alive_ = std::make_shared<char>();  ///< for what is queued when we die
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

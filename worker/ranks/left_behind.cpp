@@ -11,7 +11,7 @@
 #include <new>
 #include <span>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 void LeftBehind::add(const std::string& directory) {
     const auto free = std::ranges::find(paths_, '\0', [](const auto& path) { return path[0]; });
@@ -69,4 +69,4 @@ LeftBehind& left_behind() {
     return shared;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 /// Directories that the agent has made, in memory that its guard shares: should the agent be killed, the
 /// guard removes them.
@@ -34,4 +34,4 @@ std::string directory_prefix(const std::string& job);
 /// \return how many directories
 int clean_directories(const std::string& job);
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::ranks {
 namespace {
 
 constexpr std::chrono::milliseconds kRest{2};
@@ -129,4 +129,4 @@ void OutputPump::wake_resting() {
     pump();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
+#include "base/loop/asio.h"
 #include "rendezvous/link.h"
 #include "rendezvous/messages.h"
 
@@ -11,7 +11,7 @@
 #include <list>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 /// Moves what ranks print from their pipes to the head, without looking at it or copying it.
 ///
@@ -72,4 +72,4 @@ private:
     bool pumping_ = false;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace dtrun {
+namespace dtrun::ranks {
 namespace {
 
 struct ProcessStat {
@@ -158,4 +158,4 @@ int end_descendants(std::chrono::milliseconds limit) {
     return static_cast<int>(killed.size());
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

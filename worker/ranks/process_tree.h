@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 /// Every living process below `root`, however deep, `root` itself not included. Zombies are left out.
 /// A process that daemonized is still found while an ancestor of it is a subreaper below `root` or
@@ -28,4 +28,4 @@ std::vector<pid_t> kill_descendants(pid_t except = 0);
 /// \return how many processes were killed
 int end_descendants(std::chrono::milliseconds limit);
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

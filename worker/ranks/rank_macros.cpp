@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 std::vector<std::string> replace_macros(std::vector<std::string> argv, const Assign& assign,
                                         const RankSlot& slot) {
@@ -22,4 +22,4 @@ std::vector<std::string> replace_macros(std::vector<std::string> argv, const Ass
     return argv;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

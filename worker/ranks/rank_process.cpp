@@ -13,7 +13,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::ranks {
 namespace {
 
 /// Room for bursts, so that a rank that prints seldom waits for us, and not more than caches hold.
@@ -185,4 +185,4 @@ Result<std::string> find_program(const std::string& program, const std::string& 
     return fail(Errc::not_found, "{}: not found on PATH ({})", program, path);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 struct RankCommand {
     std::string path;               ///< what to execute; absolute, or relative to `directory`
@@ -48,4 +48,4 @@ std::optional<Result<void>> exec_result(int exec_status);
 Result<std::string> find_program(const std::string& program, const std::string& directory,
                                  const std::string& path);
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

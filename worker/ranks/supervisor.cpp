@@ -10,7 +10,7 @@
 #include <csignal>
 #include <limits>
 
-namespace dtrun {
+namespace dtrun::ranks {
 namespace {
 
 constexpr std::chrono::seconds kKillLimit{5};  // of strays that KILL does not end
@@ -241,4 +241,4 @@ void Supervisor::all_gone() {
     stopped.gone(static_cast<int>(stopped.strays.size()));
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/clock.h"
+#include "base/loop/asio.h"
 #include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/ranks/rank_process.h"
@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::ranks {
 
 /// The ranks of one host, from fork to the last of their descendants.
 ///
@@ -115,4 +115,4 @@ private:
     std::optional<Stopping> stopping_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::ranks

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::uint64_t kAnswerTimeMs = 10'000;
@@ -82,4 +82,4 @@ void DistantUsers::ask(const tcp::endpoint& there, const tcp::endpoint& here, To
         });
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// Whose the connections are that come from other hosts of the job: their agents know, and are asked by
 /// queues in the job's store, one for each address.
@@ -35,4 +35,4 @@ private:
     std::uint64_t questions_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 std::string_view phrase(unsigned status) {
@@ -148,4 +148,4 @@ std::expected<void, HttpAnswer> HttpRequestReader::read_field(std::string_view l
     return {};
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

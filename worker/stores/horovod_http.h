@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// An answer; statuses of 400 and more carry a sentence for a person as their body.
 struct HttpAnswer {
@@ -56,4 +56,4 @@ private:
     HttpRequest request_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::string_view kRankPrefix = "rank_";
@@ -415,4 +415,4 @@ std::size_t HorovodRendezvous::bytes() const {
     return sum;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

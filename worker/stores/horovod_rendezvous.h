@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// What Horovod's HTTP store means on one host of a job, out of the job's own store: who is asked
 /// what, who is held back, and what is known here already. Pure: no sockets, no clock.
@@ -152,4 +152,4 @@ private:
     std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -1,15 +1,15 @@
 #include "worker/stores/horovod_server.h"
 
-#include "base/loop/accept.h"
-#include "base/loop/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/accept.h"
+#include "base/loop/deadline.h"
 #include "worker/stores/peer_user.h"
 
 #include <array>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::size_t kConnectionsMax = 1'024;  // a rank has one at a time
@@ -189,4 +189,4 @@ asio::awaitable<void> HorovodServer::join() {
     return tasks_.join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

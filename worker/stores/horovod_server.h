@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "base/result.h"
 #include "base/loop/task_group.h"
+#include "base/result.h"
 #include "worker/stores/horovod_rendezvous.h"
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// Serves Horovod's HTTP store to the ranks of this host, on loopback, out of the job's own store.
 ///
@@ -60,4 +60,4 @@ private:
     TaskGroup tasks_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

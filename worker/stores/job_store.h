@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// A job's keys and values in its current generation, as the servers of foreign protocols see them:
 /// the same requests and replies, whether the store is in this process or at the other end of the
@@ -29,4 +29,4 @@ public:
     virtual void forget(Ticket ticket) = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

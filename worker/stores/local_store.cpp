@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 LocalStore::LocalStore(asio::any_io_executor executor, Store::Limits limits)
     : store_(
@@ -57,4 +57,4 @@ void LocalStore::look() {
     });
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

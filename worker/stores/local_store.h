@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// A store in this process.
 ///
@@ -41,4 +41,4 @@ private:
     std::shared_ptr<char> alive_ = std::make_shared<char>();  ///< for what is queued when we die
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

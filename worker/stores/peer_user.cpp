@@ -16,7 +16,7 @@
 #include <sstream>
 #include <string>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 using asio::ip::address;
@@ -166,4 +166,4 @@ std::string_view describe(PeerUser user) {
     return "another user of this host";
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::size_t kChangingMax = 64;  // under way, for each client
@@ -97,4 +97,4 @@ void RelayedStore::begin(std::uint64_t generation) {
     generation_ = generation;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

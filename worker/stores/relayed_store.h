@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// The store at the root of the job's tree, asked over whatever leads there.
 ///
@@ -53,4 +53,4 @@ private:
     Ticket last_ticket_ = 0;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::size_t kShownBytesMax = 200;
@@ -64,4 +64,4 @@ std::string shown_torch_key(std::string_view key) {
     return shown;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// The rank to which a key belongs with which init_process_group's default group publishes where
 /// its ranks are. With Gloo these are
@@ -22,4 +22,4 @@ std::optional<std::uint32_t> torch_init_rank(std::string_view key);
 /// A key as the program knows it, for a person; shortened where it is very long.
 std::string shown_torch_key(std::string_view key);
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -1,7 +1,7 @@
 #include "worker/stores/tcp_store_server.h"
 
-#include "base/loop/accept.h"
 #include "base/log.h"
+#include "base/loop/accept.h"
 #include "base/loop/net.h"
 #include "worker/stores/peer_user.h"
 #include "worker/stores/tcp_store_names.h"
@@ -15,7 +15,7 @@
 #include <limits>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::size_t kComplaintsMax = 20;     // of one generation
@@ -334,4 +334,4 @@ asio::awaitable<void> TcpStoreServer::join() {
     return tasks_.join();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/loop/asio.h"
 #include "base/fd.h"
-#include "base/result.h"
+#include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/stores/job_store.h"
 #include "worker/stores/peer_user.h"
@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// Serves torch's TCPStore, in every dialect from torch 1.13 on.
 ///
@@ -89,4 +89,4 @@ private:
     TaskGroup tasks_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 constexpr std::string_view kKeys = "torch/k";
@@ -658,4 +658,4 @@ void TcpStoreSession::watched(std::uint64_t serial, const StoreReply& reply) {
     hooks_.changed();
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

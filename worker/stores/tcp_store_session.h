@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// One client of torch's TCPStore: its bytes in, bytes for it out, and what it asks of a JobStore.
 /// No sockets.
@@ -199,4 +199,4 @@ private:
     Bytes scratch_;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

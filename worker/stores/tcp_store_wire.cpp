@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-namespace dtrun {
+namespace dtrun::stores {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "torch sends what lies in memory");
@@ -247,4 +247,4 @@ Result<bool> TcpStoreParser::take_rest(std::string_view bytes) {
     return true;
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

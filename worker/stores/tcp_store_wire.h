@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun {
+namespace dtrun::stores {
 
 /// How a client numbers its operations. All integers of the protocol are little-endian.
 enum class TorchDialect : std::uint8_t {
@@ -110,4 +110,4 @@ private:
     bool undecided_ = false;
 };
 
-}  // namespace dtrun
+}  // namespace dtrun::stores

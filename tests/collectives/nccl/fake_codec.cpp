@@ -1,7 +1,7 @@
 #include "collectives/codec/codec.h"
-#include "collectives/nccl/codec_cuda.h"
-#include "collectives/nccl/api.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/nccl/api.h"
+#include "collectives/nccl/codec_cuda.h"
 #include "tests/collectives/nccl/fake_gpu.h"
 
 #include <cmath>

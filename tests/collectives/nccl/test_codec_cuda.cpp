@@ -4,8 +4,8 @@
 //   test_codec_cuda [--mib N]    N MiB of f32 for the measurement (default 1024)
 
 #include "collectives/codec/codec.h"
-#include "collectives/nccl/codec_cuda.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/nccl/codec_cuda.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 using namespace dtrun;
+using namespace dtrun::plan;
+using namespace dtrun::cli;
 
 namespace {
 

@@ -3,6 +3,7 @@
 #include "tests/fuzz/launcher/promises.h"
 
 using namespace dtrun;
+using namespace dtrun::plan;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto variables = parse_env_file({reinterpret_cast<const char*>(data), size}, "f.env");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 using namespace dtrun;
+using namespace dtrun::cli;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto values = parse_horovod_config({reinterpret_cast<const char*>(data), size}, "c.yaml");

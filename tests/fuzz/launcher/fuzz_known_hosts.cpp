@@ -2,6 +2,7 @@
 #include "tests/fuzz/launcher/promises.h"
 
 using namespace dtrun;
+using namespace dtrun::transport;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     KnownHosts hosts;

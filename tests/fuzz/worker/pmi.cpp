@@ -9,6 +9,8 @@
 #include <cstdlib>
 
 namespace dtrun {
+
+using namespace mpi;
 namespace {
 
 struct Outcome {

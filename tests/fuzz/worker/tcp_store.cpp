@@ -8,6 +8,8 @@
 #include <cstdlib>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 struct Outcome {

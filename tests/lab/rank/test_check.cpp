@@ -1,5 +1,5 @@
-#include "lab/rank/check.h"
 #include "collectives/codec/reduce.h"
+#include "lab/rank/check.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "lab/rank/kernels.h"
 #include "lab/rank/network.h"
 #include "lab/rank/random.h"
-#include "tests/collectives/bench/thread_reducer.h"
+#include "tests/lab/rank/thread_reducer.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

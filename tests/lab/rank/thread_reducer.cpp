@@ -1,4 +1,4 @@
-#include "tests/collectives/bench/thread_reducer.h"
+#include "tests/lab/rank/thread_reducer.h"
 
 #include "tests/collectives/support/thread_ranks.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "lab/rank/trainer.h"
 #include "collectives/compressed.h"
+#include "lab/rank/trainer.h"
 #include "tests/collectives/support/local_group.h"
 
 #include <memory>

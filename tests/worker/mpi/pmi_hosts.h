@@ -16,6 +16,9 @@
 
 namespace dtrun {
 
+using namespace mpi;
+using namespace stores;
+
 /// What ranks did with MPI, as text: "3 initialized", "3 aborted 7".
 class RecordedMpi final : public MpiObserver {
 public:

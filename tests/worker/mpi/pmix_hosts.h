@@ -9,6 +9,8 @@
 
 namespace dtrun {
 
+using namespace mpi;
+
 /// The networks of hosts that are all in this process, with mail.
 ///
 /// Thread: the executor's.

@@ -2,10 +2,10 @@
 #include "rendezvous/rank_map.h"
 #include "rendezvous/request.h"
 #include "tests/support/temp_dir.h"
-#include "worker/ranks/left_behind.h"
 #include "worker/mpi/linked_mpi.h"
 #include "worker/mpi/mpi_service.h"
 #include "worker/mpi/relayed_network.h"
+#include "worker/ranks/left_behind.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>
@@ -13,6 +13,10 @@
 #include <fstream>
 
 namespace dtrun {
+
+using namespace mpi;
+using namespace stores;
+using namespace ranks;
 namespace {
 
 MpiWorld two_hosts(std::uint64_t generation) {

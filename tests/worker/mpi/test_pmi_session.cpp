@@ -6,6 +6,7 @@
 #include <chrono>
 
 using namespace dtrun;
+using namespace dtrun::mpi;
 using Catch::Contains;
 
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 
 using namespace dtrun;
+using namespace dtrun::mpi;
 using Catch::Contains;
 
 namespace {

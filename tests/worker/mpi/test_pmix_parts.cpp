@@ -9,6 +9,7 @@
 #include <random>
 
 using namespace dtrun;
+using namespace dtrun::mpi;
 using Strings = std::vector<std::string>;
 
 namespace {

@@ -11,6 +11,8 @@
 
 namespace dtrun {
 
+using namespace stores;
+
 /// Hosts in one process, each with Horovod's server, in front of one hub: what an agent has of it,
 /// without the network between.
 ///

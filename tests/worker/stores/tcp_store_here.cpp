@@ -26,6 +26,8 @@
 #include <optional>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 /// The job's store, as an agent has it: its own, or the head's.

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::stores;
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <map>
 
 using namespace dtrun;
+using namespace dtrun::stores;
 using Catch::Contains;
 
 namespace {

@@ -9,6 +9,8 @@
 #include <memory>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 /// A RelayedStore whose requests arrive at a hub at once, and whose replies wait for pass().

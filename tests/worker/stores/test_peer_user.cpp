@@ -11,6 +11,8 @@
 #include <optional>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 /// A connection to `acceptor` by a process of another user, which holds it until the end of a test.

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 TEST_CASE("the default group's keys of every torch tell a rank, others do not", "[torch]") {

@@ -8,6 +8,8 @@
 #include <set>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 using namespace torch;

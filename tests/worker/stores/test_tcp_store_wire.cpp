@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 
 namespace dtrun {
+
+using namespace stores;
 namespace {
 
 using namespace torch;
