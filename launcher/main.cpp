@@ -6,7 +6,7 @@
 #include "launcher/commands/print_plan.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
-#include "launcher/head/head.h"
+#include "launcher/head/run_job.h"
 #include "launcher/mpirun/mpirun_run.h"
 #include "launcher/plan/exit_code.h"
 
@@ -42,15 +42,7 @@ int run_job(const plan::JobSpec& spec) {
     const std::string& pid_file = spec.options.pid_file;
     if (!pid_file.empty())
         if (const auto done = write_pid_file(pid_file); !done) return exit_with(done.error());
-    asio::io_context io(1);
-    head::Head head(io, spec);
-    int status = plan::kExitInternal;
-    asio::co_spawn(io, head.run(), [&](std::exception_ptr error, int code) {
-        if (error) std::rethrow_exception(error);
-        status = code;
-        io.stop();
-    });
-    io.run();
+    const int status = head::run_job(spec);
     if (!pid_file.empty()) ::unlink(pid_file.c_str());
     // Name look-ups and handlers that are still under way have nothing left to say.
     std::fflush(nullptr);

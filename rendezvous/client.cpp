@@ -18,13 +18,13 @@ constexpr std::chrono::milliseconds kPauseMax{500};
 /// One race between addresses.
 struct Race {
     explicit Race(asio::any_io_executor executor)
-        : changed(executor, asio::steady_timer::time_point::max()) {}
+        : changed(executor, Timer::time_point::max()) {}
 
     std::optional<Connection> winner;
     std::vector<std::string> failures;
     bool all_timed_out = true;
     bool denied = false;
-    asio::steady_timer changed;
+    Timer changed;
 };
 
 asio::awaitable<Result<std::optional<Sealing>>> try_address(tcp::socket& socket, std::string text,
@@ -59,7 +59,7 @@ std::chrono::milliseconds jittered(std::chrono::milliseconds pause) {
 asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t port,
                                   Credentials credentials, Deadline start, Deadline deadline) {
     const auto executor = co_await asio::this_coro::executor;
-    asio::steady_timer wait(executor, start);
+    Timer wait(executor, start);
     co_await wait.async_wait(use_tuple);
     tcp::socket socket(executor);
     auto done = co_await try_address(socket, address, port, credentials, deadline);

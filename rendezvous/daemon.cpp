@@ -25,7 +25,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
       pulse_(executor, options_.heartbeat_timeout),
       timer_(executor),
       settle_timer_(executor),
-      released_(executor, asio::steady_timer::time_point::max()),
+      released_(executor, Timer::time_point::max()),
       heart_(executor),
       tasks_(executor) {
     const auto secret_of = [this](const JobId& job) {
@@ -343,7 +343,7 @@ asio::awaitable<void> Daemon::stop() {
     flush();
     for (const auto& [id, port] : ports_) flushes.spawn(flush_port(port));
     {
-        asio::steady_timer limit(executor_, kGoodbyeLimit);
+        Timer limit(executor_, kGoodbyeLimit);
         limit.async_wait([&flushes](boost::system::error_code error) {
             if (!error) flushes.stop();
         });

@@ -110,9 +110,9 @@ private:
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     Pulse pulse_;
-    asio::steady_timer timer_;  ///< of the jobs' deadlines
-    asio::steady_timer settle_timer_;
-    asio::steady_timer released_;  ///< cancelled when frames were let go
+    Timer timer_;  ///< of the jobs' deadlines
+    Timer settle_timer_;
+    Timer released_;  ///< cancelled when frames were let go
     TaskGroup heart_;
     TaskGroup tasks_;  ///< one for each connection
 };

@@ -28,7 +28,7 @@ public:
     }
 
 private:
-    asio::steady_timer timer_;
+    Timer timer_;
     Hub& hub_;
     bool armed_ = false;
 };

@@ -70,9 +70,9 @@ Link::Link(Unix::socket socket) : Link(StreamSocket(std::move(socket)), std::nul
 Link::Link(StreamSocket socket, std::optional<Sealing> sealing)
     : socket_(std::move(socket)),
       sealing_(std::move(sealing)),
-      wake_writer_(socket_.get_executor(), asio::steady_timer::time_point::max()),
-      wake_flush_(socket_.get_executor(), asio::steady_timer::time_point::max()),
-      wake_room_(socket_.get_executor(), asio::steady_timer::time_point::max()),
+      wake_writer_(socket_.get_executor(), Timer::time_point::max()),
+      wake_flush_(socket_.get_executor(), Timer::time_point::max()),
+      wake_room_(socket_.get_executor(), Timer::time_point::max()),
       stalled_(socket_.get_executor()) {
     boost::system::error_code ignored;
     socket_.non_blocking(true, ignored);

@@ -153,10 +153,10 @@ private:
     bool cut_off_ = false;  ///< because the peer did not read
     Deadline last_heard_ = Clock::now();
     std::uint32_t repeated_ = 0;  ///< packets that TCP had to send again until last_heard_, about
-    asio::steady_timer wake_writer_;
-    asio::steady_timer wake_flush_;
-    asio::steady_timer wake_room_;  ///< cancelled when the link is not full any more
-    asio::steady_timer stalled_;    ///< the same, for serve(), which does not wait for ever
+    Timer wake_writer_;
+    Timer wake_flush_;
+    Timer wake_room_;  ///< cancelled when the link is not full any more
+    Timer stalled_;    ///< the same, for serve(), which does not wait for ever
 };
 
 }  // namespace dtrun

@@ -44,7 +44,7 @@ public:
     std::chrono::milliseconds timeout() const { return timeout_; }
 
 private:
-    asio::steady_timer timer_;
+    Timer timer_;
     std::chrono::milliseconds timeout_;
     Deadline awake_since_ = Clock::now();
 };

@@ -37,7 +37,7 @@ asio::awaitable<std::optional<typename Acceptor::protocol_type::socket>> accept_
             co_return std::move(socket);
         }
         trouble.tell(error);
-        asio::steady_timer pause(acceptor.get_executor(), kPause);
+        Timer pause(acceptor.get_executor(), kPause);
         co_await pause.async_wait(use_tuple);
     }
     co_return std::nullopt;

@@ -39,7 +39,7 @@ private:
         Object* object;
         bool expired = false;
     };
-    asio::steady_timer timer_;
+    Timer timer_;
     std::shared_ptr<State> state_;
 };
 

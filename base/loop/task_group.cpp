@@ -11,7 +11,7 @@ struct TaskGroup::Task {
 };
 
 TaskGroup::TaskGroup(asio::any_io_executor executor)
-    : executor_(std::move(executor)), empty_(executor_, asio::steady_timer::time_point::max()) {}
+    : executor_(std::move(executor)), empty_(executor_, Timer::time_point::max()) {}
 
 TaskGroup::~TaskGroup() = default;
 

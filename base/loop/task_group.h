@@ -34,7 +34,7 @@ private:
 
     asio::any_io_executor executor_;
     std::list<Task> tasks_;
-    asio::steady_timer empty_;
+    Timer empty_;
     bool stopping_ = false;
 };
 

@@ -22,7 +22,7 @@ Uplink::Uplink(asio::any_io_executor executor, plan::DaemonTarget target, Uplink
       options_(options),
       events_(events),
       pulse_(executor, options.heartbeat_timeout),
-      over_(executor, asio::steady_timer::time_point::max()) {}
+      over_(executor, Timer::time_point::max()) {}
 
 asio::awaitable<void> Uplink::run(Enter enter) {
     enter_ = std::move(enter);
@@ -77,7 +77,7 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
         if (Clock::now() + pause > limit)
             co_return fail(connection.error(), "did not come back within {:.3g} s",
                            std::chrono::duration<double>(options_.return_limit).count());
-        asio::steady_timer timer(executor_, pause);
+        Timer timer(executor_, pause);
         co_await timer.async_wait(use_tuple);
         pause = std::min(pause * 2, kPauseMax);
     }

@@ -74,7 +74,7 @@ private:
     Enter enter_;
     std::shared_ptr<Link> link_;  ///< with whoever waits for room
     Pulse pulse_;
-    asio::steady_timer over_;  ///< cancelled when run() ends
+    Timer over_;  ///< cancelled when run() ends
     bool running_ = false;
     std::optional<Leave> goodbye_;  ///< once we leave
     bool said_goodbye_ = false;

@@ -12,7 +12,7 @@ constexpr std::size_t kNamesMax = 4;  // of hosts that wait for the same thing
 
 }  // namespace
 
-Progress::Progress(asio::any_io_executor executor, OutputMux& output,
+Progress::Progress(asio::any_io_executor executor, Output& output,
                    std::vector<std::string> hosts)
     : timer_(executor),
       output_(output),

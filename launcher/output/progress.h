@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "launcher/output/output_mux.h"
+#include "launcher/output/output.h"
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ namespace dtrun::output {
 /// destroyed.
 class Progress {
 public:
-    Progress(asio::any_io_executor executor, OutputMux& output, std::vector<std::string> hosts);
+    Progress(asio::any_io_executor executor, Output& output, std::vector<std::string> hosts);
 
     void start();
     /// \param what  what the host is doing now, e.g. "ssh authentication"
@@ -29,13 +29,13 @@ private:
     void tick();
     std::string line() const;
 
-    asio::steady_timer timer_;
-    OutputMux& output_;
+    Timer timer_;
+    Output& output_;
     std::vector<std::string> names_;
     std::vector<const char*> phases_;  ///< nullptr: ready or failed
     std::size_t ready_ = 0;
     std::size_t failed_ = 0;
-    std::chrono::steady_clock::time_point started_;
+    Deadline started_;
     bool finished_ = true;
 };
 

@@ -26,7 +26,7 @@ asio::awaitable<Result<std::invoke_result_t<Work>>> run_on(Pool& pool, Work work
     using Value = std::invoke_result_t<Work>;
     struct State {
         State(asio::any_io_executor executor, Deadline limit) : done(executor, limit) {}
-        asio::steady_timer done;
+        Timer done;
         std::optional<Value> result;
     };
     const asio::any_io_executor here = co_await asio::this_coro::executor;

@@ -7,7 +7,7 @@ namespace dtrun {
 namespace {
 
 asio::awaitable<void> wait_forever(asio::io_context& io, int& ended) {
-    asio::steady_timer never(io, asio::steady_timer::time_point::max());
+    Timer never(io, Timer::time_point::max());
     co_await never.async_wait(use_tuple);
     ++ended;
 }
@@ -19,7 +19,7 @@ asio::awaitable<bool> stop_and_join(TaskGroup& group) {
 }
 
 asio::awaitable<bool> expires(asio::io_context& io) {
-    asio::steady_timer never(io, asio::steady_timer::time_point::max());
+    Timer never(io, Timer::time_point::max());
     DeadlineGuard guard(never, after(std::chrono::milliseconds(10)));
     co_await never.async_wait(use_tuple);
     co_return guard.expired();

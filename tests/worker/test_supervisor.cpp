@@ -229,7 +229,7 @@ TEST_CASE("a process that KILL does not end keeps nobody else waiting", "[superv
     }
     bench.supervisor.spare(held.holder());
     int turns = 0;
-    asio::steady_timer turn(bench.io);
+    Timer turn(bench.io);
     std::function<void(boost::system::error_code)> next = [&](boost::system::error_code error) {
         if (error) return;
         if (++turns >= 20) held.let_go();

@@ -55,8 +55,8 @@ Agent::Agent(asio::io_context& io, char** host_env, std::string node)
           io.get_executor(), [this](const Exited& exited) { rank_exited(exited); },
           [this](const std::string& text) { tell_user(text); }),
       tasks_(io.get_executor()),
-      finished_(io, asio::steady_timer::time_point::max()),
-      head_gone_(io, asio::steady_timer::time_point::max()),
+      finished_(io, Timer::time_point::max()),
+      head_gone_(io, Timer::time_point::max()),
       signals_(io) {
     for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
         signals_.add(kGuardSignals[i]);
@@ -191,7 +191,7 @@ void Agent::rank_exited(const Exited& ended) {
 }
 
 asio::awaitable<void> Agent::report_later(Exited exited) {
-    asio::steady_timer timer(io_, kSignalSpread);
+    Timer timer(io_, kSignalSpread);
     co_await timer.async_wait(use_tuple);
     if (is_recent(signalled_, exited.signal)) exited.sent_signal = exited.signal;
     report(exited);
@@ -222,7 +222,7 @@ void Agent::tell_user(const std::string& text) {
 
 /// It may say more, but not for long.
 asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, std::uint32_t rank) {
-    asio::steady_timer timer(io_, kAbortGrace);
+    Timer timer(io_, kAbortGrace);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (!error) supervisor_.kill(generation, rank);
 }
@@ -267,7 +267,7 @@ void Agent::guard_got(int signal) {
 }
 
 asio::awaitable<void> Agent::pass_on(int signal) {
-    asio::steady_timer timer(io_, kSignalSpread);
+    Timer timer(io_, kSignalSpread);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (!error && !is_recent(signalled_, signal)) supervisor_.signal(signal);
 }
@@ -554,7 +554,7 @@ Result<void> Agent::on_stop(std::string_view payload) {
 /// Another host was faster to tell of a signal that may be on its way to the ranks here too: they are
 /// not to get it twice.
 asio::awaitable<void> Agent::stop_after(Stop stop) {
-    asio::steady_timer timer(io_, kSignalSpread);
+    Timer timer(io_, kSignalSpread);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (error || strays_ || leaving_) co_return;  // it has ended meanwhile
     end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));

@@ -128,8 +128,8 @@ private:
     std::map<std::uint32_t, std::unique_ptr<ranks::InputFeed>> feeds_;  ///< by rank
     ranks::Supervisor supervisor_;
     TaskGroup tasks_;
-    asio::steady_timer finished_;           ///< cancelled when done_
-    asio::steady_timer head_gone_;          ///< cancelled when leaving_
+    Timer finished_;           ///< cancelled when done_
+    Timer head_gone_;          ///< cancelled when leaving_
     bool head_stopped_ = false;             ///< as it has announced
     bool leaving_ = false;                  ///< no head to report to any more
     std::optional<std::uint64_t> pausing_;  ///< for this generation

@@ -151,7 +151,7 @@ asio::awaitable<void> Ports::watch_finalized(std::uint32_t rank, pid_t pid) {
     const Fd process = open_process(pid);
     if (!process) co_return;
     const std::uint64_t generation = relay_.generation();
-    asio::steady_timer grace(executor_, kFinalizeGrace);
+    Timer grace(executor_, kFinalizeGrace);
     const auto [error] = co_await grace.async_wait(use_tuple);
     if (error || has_ended(process) || is_connected(rank) || generation != relay_.generation())
         co_return;

@@ -24,10 +24,10 @@ constexpr std::chrono::seconds kGiveUpTime{3};
 
 struct PmiServer::Connection : std::enable_shared_from_this<Connection> {
     Connection(asio::any_io_executor executor, std::uint32_t of_rank)
-        : socket(executor), wake(executor, asio::steady_timer::time_point::max()), rank(of_rank) {}
+        : socket(executor), wake(executor, Timer::time_point::max()), rank(of_rank) {}
 
     Unix::socket socket;
-    asio::steady_timer wake;  ///< of the reader that waits for wants_input()
+    Timer wake;  ///< of the reader that waits for wants_input()
     const std::uint32_t rank;
     std::optional<PmiSession> session;  ///< none, if closed, as soon as that may be
     std::array<char, 4096> bytes{};
@@ -134,7 +134,7 @@ asio::awaitable<void> PmiServer::write_rest(Shared connection) {
 }
 
 asio::awaitable<void> PmiServer::give_up_later(std::uint64_t begun) {
-    asio::steady_timer timer(executor_, kGiveUpTime);
+    Timer timer(executor_, kGiveUpTime);
     co_await timer.async_wait(use_tuple);
     if (begun == begun_ && !tasks_.stopping()) host_->give_up();
 }

@@ -183,7 +183,7 @@ PmixProcess::PmixProcess(asio::any_io_executor executor, pid_t pid, Fd socket, F
       pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
       socket_(executor, Unix(), socket.release()),
       output_(executor, output.release()),
-      more_(executor, asio::steady_timer::time_point::max()),
+      more_(executor, Timer::time_point::max()),
       output_end_(executor) {}
 
 void PmixProcess::send(Bytes frame) {

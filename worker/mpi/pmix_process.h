@@ -61,13 +61,13 @@ private:
     Fd pidfd_;
     Unix::socket socket_;
     asio::posix::stream_descriptor output_;
-    asio::steady_timer more_;  ///< cancelled when there is something to write
+    Timer more_;  ///< cancelled when there is something to write
     std::deque<std::string> unsent_;
     bool ending_ = false;
     PmixFrames frames_;
     std::string line_;  ///< not complete yet
     std::deque<std::string> last_lines_;
-    asio::steady_timer output_end_;  ///< cancelled when there will be no more output
+    Timer output_end_;  ///< cancelled when there will be no more output
     bool output_ended_ = false;
 };
 

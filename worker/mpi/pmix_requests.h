@@ -94,7 +94,7 @@ private:
     std::uint64_t last_want_ = 0;
     bool told_of_spawn_ = false;
     std::deque<Held> held_;
-    asio::steady_timer timer_;  ///< for the first that is held
+    Timer timer_;  ///< for the first that is held
     std::shared_ptr<char> alive_ =
         std::make_shared<char>();  ///< for what is called when we are gone
 };

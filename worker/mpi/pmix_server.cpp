@@ -73,7 +73,7 @@ PmixServer::PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiO
       observer_(observer),
       options_(std::move(options)),
       acceptor_(executor),
-      changed_(executor, asio::steady_timer::time_point::max()),
+      changed_(executor, Timer::time_point::max()),
       tasks_(executor) {}
 
 PmixServer::~PmixServer() = default;
@@ -317,7 +317,7 @@ asio::awaitable<void> PmixServer::attend(ProcessPtr process) {
 }
 
 asio::awaitable<void> PmixServer::kill_later(ProcessPtr process) {
-    asio::steady_timer timer(executor_, kEndTime);
+    Timer timer(executor_, kEndTime);
     co_await timer.async_wait(use_tuple);
     if (process_ != process) co_return;
     log::warn("PMIx: its server did not end after {} s; killed", kEndTime.count());

@@ -118,7 +118,7 @@ private:
     Error refusal_;
     std::uint16_t process_port_ = 0;
     std::vector<std::function<void()>> gone_;
-    asio::steady_timer changed_;  ///< cancelled when the state changes
+    Timer changed_;  ///< cancelled when the state changes
     std::set<Connection*> connections_;
     std::size_t finalized_ = 0;  ///< ranks whose connections are still to end
     std::deque<std::weak_ptr<Connection>> ended_well_;  ///< libpmix does not know yet

@@ -68,7 +68,7 @@ private:
     std::deque<Handle> ready_;  ///< readable
     std::deque<Handle> held_;   ///< the same, but there is no room for them before the next credit
     std::vector<Handle> resting_;  ///< emptied a moment ago
-    asio::steady_timer rest_timer_;
+    Timer rest_timer_;
     bool pumping_ = false;
 };
 

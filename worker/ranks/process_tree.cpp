@@ -139,7 +139,7 @@ std::vector<pid_t> kill_descendants(pid_t except) {
 }
 
 int end_descendants(std::chrono::milliseconds limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto deadline = Clock::now() + limit;
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -149,7 +149,7 @@ int end_descendants(std::chrono::milliseconds limit) {
     while (reap()) {
         const std::vector<pid_t> left = kill_descendants();
         killed.insert(left.begin(), left.end());
-        if (std::chrono::steady_clock::now() >= deadline) break;
+        if (Clock::now() >= deadline) break;
         // An orphan becomes our child without a signal to us; look again soon.
         const timespec soon{0, 10'000'000};
         ::sigtimedwait(&child, nullptr, &soon);

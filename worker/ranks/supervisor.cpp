@@ -71,7 +71,7 @@ void Supervisor::start(const Request& request, std::function<void(Start)> starte
     Rank& rank = ranks_[pid];
     rank.generation = request.generation;
     rank.rank = request.rank;
-    rank.started = std::chrono::steady_clock::now();
+    rank.started = Clock::now();
     rank.executing = std::make_shared<Executing>(
         Executing{std::move(*spawned), std::move(status), std::move(started)});
     watch_exec(pid, rank.executing);
@@ -167,7 +167,7 @@ void Supervisor::report(pid_t pid, const Rank& rank, int status) {
     }
     exited.out_of_memory = exited.signal == SIGKILL && rank.sent_signal == 0 && out_of_memory();
     exited.ran_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                        std::chrono::steady_clock::now() - rank.started)
+                        Clock::now() - rank.started)
                         .count();
     exited_(exited);
 }
@@ -177,10 +177,10 @@ void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
     if (!stopping_) {
         reap();  // who has ended by itself until now was not ended by us
         stopping_ = Stopping{signal, {}};
-        grace_timer_.expires_at(asio::steady_timer::time_point::max());
+        grace_timer_.expires_at(Timer::time_point::max());
     }
     if (gone) stopping_->gone = std::move(gone);
-    const auto until = std::chrono::steady_clock::now() + grace;
+    const auto until = Clock::now() + grace;
     if (until < grace_timer_.expiry()) {
         grace_timer_.expires_at(until);
         grace_timer_.async_wait([this](boost::system::error_code error) {

@@ -77,7 +77,7 @@ private:
     struct Rank {
         std::uint64_t generation = 0;
         std::uint32_t rank = 0;
-        std::chrono::steady_clock::time_point started;
+        Deadline started;
         int sent_signal = 0;  ///< the last that was to end it
         int had_signal = 0;   ///< of a scheduler
         std::shared_ptr<Executing> executing;
@@ -101,8 +101,8 @@ private:
     Ranks ranks_;
     pid_t spared_ = 0;
     asio::signal_set child_signals_;
-    asio::steady_timer grace_timer_;
-    asio::steady_timer stray_timer_;
+    Timer grace_timer_;
+    Timer stray_timer_;
     std::uint64_t oom_kills_seen_ = 0;
     struct Stopping {
         int signal = 0;

@@ -39,7 +39,7 @@ struct HorovodServer::Connection {
 HorovodServer::HorovodServer(asio::any_io_executor executor)
     : executor_(executor),
       acceptor_(executor),
-      room_(executor, asio::steady_timer::time_point::max()),
+      room_(executor, Timer::time_point::max()),
       tasks_(executor) {}
 
 HorovodServer::~HorovodServer() = default;

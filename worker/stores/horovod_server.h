@@ -52,7 +52,7 @@ private:
 
     asio::any_io_executor executor_;
     tcp::acceptor acceptor_;
-    asio::steady_timer room_;  ///< cancelled when a connection ends
+    Timer room_;  ///< cancelled when a connection ends
     std::unique_ptr<HorovodRendezvous> rendezvous_;
     std::map<HorovodRendezvous::Asker, Connection*> connections_;
     HorovodRendezvous::Asker last_asker_ = 0;

@@ -36,7 +36,7 @@ private:
     std::deque<Answered> answered_;  ///< by an operation that is not over yet
     bool delivering_ = false;
     Ticket last_ticket_ = 0;
-    asio::steady_timer timer_;
+    Timer timer_;
     Deadline timer_at_ = Deadline::max();
     std::shared_ptr<char> alive_ = std::make_shared<char>();  ///< for what is queued when we die
 };

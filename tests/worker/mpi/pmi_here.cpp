@@ -152,7 +152,7 @@ private:
 asio::awaitable<void> run(asio::io_context& io, PmiHosts& hosts, Ranks& ranks) {
     co_await ranks.wait();
     // What ranks said last is read before their servers end.
-    asio::steady_timer moment(io, std::chrono::milliseconds(20));
+    Timer moment(io, std::chrono::milliseconds(20));
     co_await moment.async_wait(use_tuple);
     hosts.stop();
     co_await hosts.join();
@@ -178,7 +178,7 @@ int main(int argc, char** argv) {
         ranks.kill_all();
         return 2;
     }
-    asio::steady_timer limit(io, std::chrono::seconds(options->seconds));
+    Timer limit(io, std::chrono::seconds(options->seconds));
     bool late = false;
     limit.async_wait([&](boost::system::error_code error) {
         if (error) return;

@@ -176,7 +176,7 @@ private:
 };
 
 asio::awaitable<void> end(asio::io_context& io, PmixHosts& hosts) {
-    asio::steady_timer gone(io, asio::steady_timer::time_point::max());
+    Timer gone(io, Timer::time_point::max());
     bool all_gone = false;
     hosts.end([&] {
         all_gone = true;
@@ -230,7 +230,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     Ranks ranks(io, hosts, *options);
-    asio::steady_timer limit(io, std::chrono::seconds(options->seconds));
+    Timer limit(io, std::chrono::seconds(options->seconds));
     bool late = false;
     limit.async_wait([&](boost::system::error_code error) {
         if (error) return;

@@ -1,11 +1,10 @@
-// How a job begins inside a Slurm allocation: one srun starts the agents of all its nodes, which share
-// its standard streams.
+#include "launcher/head/step_starter.h"
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "launcher/head/head.h"
 #include "launcher/head/slurm_step.h"
-#include "launcher/transport/agent_starter.h"
+
+#include <string.h>
 
 #include <algorithm>
 #include <csignal>
@@ -13,7 +12,7 @@
 namespace dtrun::head {
 namespace {
 
-/// Agents are not to be bound, and where nothing can be they are not.
+/// srun warns of this where it cannot bind tasks to processors. Agents are never to be bound.
 constexpr std::string_view kNoBinding =
     "srun: cluster configuration lacks support for cpu binding\n";
 constexpr std::chrono::seconds kStepEndLimit{2};  // for srun to see that its agents have ended
@@ -32,26 +31,43 @@ void log_srun(std::string text) {
 
 }  // namespace
 
-bool Head::Step::any_up_to(NodeState state) const {
+StepStarter::StepStarter(Parts parts)
+    : parts_(std::move(parts)),
+      spec_(parts_.spec),
+      relay_ready_(parts_.executor, Timer::time_point::max()),
+      step_ended_(parts_.executor, Timer::time_point::max()),
+      tasks_(parts_.executor) {}
+
+void StepStarter::start(StartEvents& events) {
+    events_ = &events;
+    auto groups = step_groups(spec_);
+    if (spec_.options.encrypt && !groups.empty())
+        log::warn(
+            "--encrypt: srun carries the job's secret to the hosts and does not encrypt it; "
+            "--transport ssh does");
+    for (auto& group : groups) tasks_.spawn(run_step(std::move(group)));
+}
+
+bool StepStarter::Step::any_up_to(NodeState state) const {
     return std::ranges::any_of(nodes,
                                [state](const auto& node) { return node.second.state <= state; });
 }
 
-bool Head::Step::any(NodeState state) const {
+bool StepStarter::Step::any(NodeState state) const {
     return std::ranges::any_of(nodes,
                                [state](const auto& node) { return node.second.state == state; });
 }
 
 /// One srun, from its start to its end.
-asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
+asio::awaitable<void> StepStarter::run_step(std::vector<std::uint32_t> hosts) {
     Step& step = steps_.emplace_back();
     for (const std::uint32_t host : hosts) {
         step.nodes[spec_.hosts[host].host.name] = {host, NodeState::starting};
-        set_phase(host, "srun");
+        events_->host_phase(host, "srun");
     }
-    const auto argv = srun_command(spec_, hosts, node_agent_command(agent_file_));
+    const auto argv = srun_command(spec_, hosts, node_agent_command(parts_.agent));
     log::info("{}", fmt::join(std::span(argv).first(argv.size() - 1), " "));
-    auto process = transport::start_process(io_.get_executor(), argv, spec_.srun_env);
+    auto process = parts_.start_process(argv, spec_.srun_env);
     if (!process) {
         step.ended = true;
         co_return fail_nodes(step, NodeState::failed, process.error().message);
@@ -75,7 +91,7 @@ asio::awaitable<void> Head::run_step(std::vector<std::uint32_t> hosts) {
 }
 
 /// Until every node's agent has its bootstrap. Errc: timed_out, closed, internal, cancelled
-asio::awaitable<Result<void>> Head::start_step(Step& step, transport::LineReader& lines) {
+asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::LineReader& lines) {
     const auto limit = spec_.options.connect_timeout;
     auto done = co_await await_nodes(step, lines, NodeState::starting, after(limit));
     if (!done) co_return done;
@@ -89,14 +105,14 @@ asio::awaitable<Result<void>> Head::start_step(Step& step, transport::LineReader
     if (!done) co_return done;
     done = co_await await_nodes(step, lines, NodeState::wanting, after(limit));
     if (!done) co_return done;
-    Bytes frame = step_bootstrap_frame();
+    Bytes frame = parts_.bootstraps.for_all_nodes();
     done = co_await step.process->write(frame, after(limit));
     ::explicit_bzero(frame.data(), frame.size());
     if (!done) co_return done;
     for (auto& [name, node] : step.nodes) {
         if (node.state != NodeState::ready) continue;
         node.state = NodeState::told;
-        set_phase(node.host, "the agent to connect back");
+        events_->host_phase(node.host, "the agent to connect back");
     }
     step.join_deadline = after(limit + std::chrono::seconds(2));
     if (relays_needed(step)) tasks_.spawn(tell_relays(step));
@@ -104,7 +120,7 @@ asio::awaitable<Result<void>> Head::start_step(Step& step, transport::LineReader
 }
 
 /// Reads what nodes say until all are beyond this state.
-asio::awaitable<Result<void>> Head::await_nodes(Step& step, transport::LineReader& lines,
+asio::awaitable<Result<void>> StepStarter::await_nodes(Step& step, transport::LineReader& lines,
                                                 NodeState state, Deadline deadline) {
     while (step.any_up_to(state)) {
         const auto line = co_await lines.next(deadline);
@@ -114,14 +130,14 @@ asio::awaitable<Result<void>> Head::await_nodes(Step& step, transport::LineReade
     co_return Result<void>{};
 }
 
-void Head::node_said(Step& step, std::string_view line) {
+void StepStarter::node_said(Step& step, std::string_view line) {
     const auto said = parse_node_line(line);
     const auto found = said ? step.nodes.find(said->node) : step.nodes.end();
     if (found == step.nodes.end()) return log::info("srun: {}", line);  // a prolog's, or a shell's
     Step::Node& node = found->second;
     const auto failed = [&](std::string text) {
         node.state = NodeState::failed;
-        host_failed(node.host, Error{Errc::internal, std::move(text)});
+        events_->host_failed(node.host, Error{Errc::internal, std::move(text)});
     };
     if (said->text.starts_with(transport::kAgentFailed)) {
         failed(std::string(said->text.substr(transport::kAgentFailed.size())));
@@ -142,9 +158,9 @@ void Head::node_said(Step& step, std::string_view line) {
 }
 
 /// To all nodes at once: those that have the agent skip it.
-asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
-    for (const auto& [name, node] : step.nodes) set_phase(node.host, "copying the agent");
-    const auto found = agent_copies_.get(step.machine);
+asio::awaitable<Result<void>> StepStarter::copy_to_nodes(Step& step) {
+    for (const auto& [name, node] : step.nodes) events_->host_phase(node.host, "copying the agent");
+    const auto found = copies_.get(step.machine);
     if (!found) co_return std::unexpected(found.error());
     const transport::AgentCopy* copy = *found;
     const auto patience = spec_.options.connect_timeout;
@@ -155,10 +171,10 @@ asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
 }
 
 /// The lifeline of all nodes, until srun ends.
-asio::awaitable<Error> Head::hold_step(Step& step, transport::LineReader& lines) {
+asio::awaitable<Error> StepStarter::hold_step(Step& step, transport::LineReader& lines) {
     for (;;) {
-        const auto line =
-            co_await lines.next(is_any_joining(step) ? step.join_deadline : Deadline::max());
+        const Deadline deadline = is_any_joining(step) ? step.join_deadline : Deadline::max();
+        const auto line = co_await lines.next(deadline);
         if (line) {
             node_said(step, *line);
         } else if (line.error().code != Errc::timed_out) {
@@ -173,21 +189,21 @@ asio::awaitable<Error> Head::hold_step(Step& step, transport::LineReader& lines)
     }
 }
 
-bool Head::relays_needed(const Step& step) const {
+bool StepStarter::relays_needed(const Step& step) const {
     return std::ranges::any_of(step.nodes, [this](const auto& node) {
-        return tree_.parent(node.second.host).has_value();
+        return parts_.hosts.tree().parent(node.second.host).has_value();
     });
 }
 
 /// Once every relay is there or will not be.
-asio::awaitable<void> Head::tell_relays(Step& step) {
+asio::awaitable<void> StepStarter::tell_relays(Step& step) {
     step.relays_unknown = true;
     Relays known;
-    for (std::uint32_t host = 0; host < hosts_.size() && tree_.is_relay(host); ++host) {
-        while (starting_ && hosts_[host].relay_port == 0 && !job_.has_failed(host))
+    for (std::uint32_t host = 0; host < parts_.hosts.count() && parts_.hosts.tree().is_relay(host); ++host) {
+        while (events_->is_starting() && parts_.hosts[host].relay_port == 0 && !events_->has_failed(host))
             co_await relay_ready_.async_wait(use_tuple);
-        if (hosts_[host].relay_port != 0)
-            known.relays.push_back({host, hosts_[host].address, hosts_[host].relay_port});
+        if (parts_.hosts[host].relay_port != 0)
+            known.relays.push_back({host, parts_.hosts[host].address, parts_.hosts[host].relay_port});
     }
     step.join_deadline = after(spec_.options.connect_timeout + std::chrono::seconds(2));
     step.relays_unknown = false;
@@ -196,37 +212,34 @@ asio::awaitable<void> Head::tell_relays(Step& step) {
     if (!done) log::info("srun: {}", done.error().message);  // its output tells more
 }
 
-bool Head::has_joined(std::uint32_t host) const {
-    return hosts_[host].session != nullptr || hosts_[host].done || job_.has_failed(host);
-}
-
-bool Head::is_any_missing(const Step& step) const {
+bool StepStarter::is_any_missing(const Step& step) const {
     return std::ranges::any_of(step.nodes,
-                               [this](const auto& node) { return !has_joined(node.second.host); });
+                               [this](const auto& node) { return !events_->is_settled(node.second.host); });
 }
 
 /// Whether any node that has its bootstrap has not connected yet.
-bool Head::is_any_joining(const Step& step) const {
-    return !job_.ending() && std::ranges::any_of(step.nodes, [&](const auto& node) {
-        return node.second.state == NodeState::told && !has_joined(node.second.host);
+bool StepStarter::is_any_joining(const Step& step) const {
+    return !events_->is_ending() && std::ranges::any_of(step.nodes, [&](const auto& node) {
+        return node.second.state == NodeState::told && !events_->is_settled(node.second.host);
     });
 }
 
-bool Head::is_any_relay_joining(const Step& step) const {
+bool StepStarter::is_any_relay_joining(const Step& step) const {
     return std::ranges::any_of(step.nodes, [&](const auto& node) {
-        return node.second.state == NodeState::told && !has_joined(node.second.host) &&
-               !tree_.parent(node.second.host);
+        return node.second.state == NodeState::told && !events_->is_settled(node.second.host) &&
+               !parts_.hosts.tree().parent(node.second.host);
     });
 }
 
-/// Those that kept the others waiting fail because of that, and the others because of them.
-void Head::nodes_late(Step& step) {
+/// The time for joining is over. Nodes that are furthest behind are reported as the cause; all others
+/// fail because they waited for these.
+void StepStarter::nodes_late(Step& step) {
     NodeState behind = NodeState::failed;
     for (const auto& [name, node] : step.nodes)
-        if (!has_joined(node.host)) behind = std::min(behind, node.state);
+        if (!events_->is_settled(node.host)) behind = std::min(behind, node.state);
     std::vector<std::string> names;
     for (const auto& [name, node] : step.nodes)
-        if (node.state == behind && !has_joined(node.host)) names.push_back(name);
+        if (node.state == behind && !events_->is_settled(node.host)) names.push_back(name);
     const double limit = std::chrono::duration<double>(spec_.options.connect_timeout).count();
     const std::string said = without_binding(step.process->take_errors());
     const char* what = behind == NodeState::starting ? "srun has not started the agent"
@@ -239,36 +252,36 @@ void Head::nodes_late(Step& step) {
 }
 
 /// Those that have not joined and are not beyond this state.
-void Head::fail_nodes(Step& step, NodeState up_to, const std::string& text) {
+void StepStarter::fail_nodes(Step& step, NodeState up_to, const std::string& text) {
     for (auto& [name, node] : step.nodes) {
-        if (has_joined(node.host) || node.state > up_to) continue;
+        if (events_->is_settled(node.host) || node.state > up_to) continue;
         node.state = NodeState::failed;
-        host_failed(node.host, Error{Errc::closed, text});
+        events_->host_failed(node.host, Error{Errc::closed, text});
     }
 }
 
 /// What srun says while the job runs.
-void Head::show_steps() {
+void StepStarter::beat() {
     for (Step& step : steps_)
         if (step.process && !is_any_missing(step)) log_srun(step.process->take_error_lines());
 }
 
-asio::awaitable<void> Head::wait_for_steps(std::chrono::milliseconds span) {
+asio::awaitable<void> StepStarter::wait_for_steps(std::chrono::milliseconds span) {
     const auto any_left = [this] {
         return std::ranges::any_of(steps_, [](const Step& step) { return !step.ended; });
     };
-    DeadlineGuard guard(step_ended_, after(hurry_ ? std::chrono::milliseconds(0) : span));
+    DeadlineGuard guard(step_ended_, after(span));
     while (any_left() && !guard.expired()) co_await step_ended_.async_wait(use_tuple);
 }
 
-void Head::signal_steps(int signal) {
+void StepStarter::signal_steps(int signal) {
     for (Step& step : steps_)
         if (!step.ended) step.process->signal(signal);
 }
 
 /// Agents end with their job, and srun with its agents. What is left is ended by force: at SIGTERM
 /// srun kills its step.
-asio::awaitable<void> Head::end_steps() {
+asio::awaitable<void> StepStarter::end(bool hurry) {
     for (Step& step : steps_) {
         if (step.ended) continue;
         step.process->close_input();
@@ -276,12 +289,18 @@ asio::awaitable<void> Head::end_steps() {
             step.nodes, [](const auto& node) { return node.second.state == NodeState::starting; });
         if (never_ran) step.process->signal(SIGTERM);
     }
-    co_await wait_for_steps(kStepEndLimit);
+    const std::chrono::milliseconds limit = hurry ? std::chrono::milliseconds(0) : kStepEndLimit;
+    co_await wait_for_steps(limit);
     signal_steps(SIGTERM);
-    co_await wait_for_steps(kStepEndLimit);
+    co_await wait_for_steps(limit);
     signal_steps(SIGKILL);
     for (Step& step : steps_)
         if (step.process) log_srun(step.process->take_errors());
+}
+
+asio::awaitable<void> StepStarter::join() {
+    tasks_.stop();
+    co_await tasks_.join();
 }
 
 }  // namespace dtrun::head

@@ -1,9 +1,8 @@
-// The head of `dtrun join`: one host whose ranks belong to a daemon's job.
+#include "launcher/head/daemon_assigner.h"
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/loop/net.h"
-#include "launcher/head/head.h"
-#include "rendezvous/pulse.h"
 
 #include <algorithm>
 #include <csignal>
@@ -46,109 +45,143 @@ std::string cause_text(const Outcome& outcome) {
 
 }  // namespace
 
+DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
+    : context_(std::move(context)), relay_(outbox), tasks_(context_.executor) {
+    relay_.set_resendable();
+}
+
+void DaemonAssigner::to_root(FrameType type, std::string_view payload) {
+    if (uplink_) uplink_->send(type, payload);
+}
+
+void DaemonAssigner::entered(std::uint32_t, Member member) {
+    member_ = std::move(member);
+}
+
 /// The agent is ready: its slots take part.
-void Head::join_daemon() {
-    starting_ = false;
-    progress_->finish();
-    const plan::Options& options = spec_.options;
+void DaemonAssigner::begin() {
+    context_.started();
+    const plan::JobSpec& spec = context_.spec;
+    const plan::Options& options = spec.options;
     const plan::JoinOptions& join = *options.join;
     Enter enter;
     enter.member = random_member_id();
-    enter.job_name = spec_.daemon->job;
+    enter.job_name = spec.daemon->job;
     enter.name = host_name();
-    enter.slots = static_cast<std::uint32_t>(spec_.placement.world_size());
+    enter.slots = static_cast<std::uint32_t>(spec.placement.world_size());
     enter.ranks_min = static_cast<std::uint32_t>(join.ranks_min.value_or(0));
     enter.ranks_max = static_cast<std::uint32_t>(join.ranks_max.value_or(0));
     if (options.start_timeout) enter.join_timeout_ms = to_ms(*options.start_timeout);
     enter.last_call_ms = to_ms(join.last_call);
-    enter.free_port = local_join_.free_port;
-    enter.addresses = local_join_.addresses;
+    enter.free_port = member_.free_port;
+    enter.addresses = member_.addresses;
     enter.return_ms = to_ms(join.server_timeout);
     const UplinkOptions uplink{options.connect_timeout, options.heartbeat_timeout,
                                join.server_timeout};
-    uplink_ = std::make_unique<Uplink>(io_.get_executor(), *spec_.daemon, uplink,
+    uplink_ = std::make_unique<Uplink>(context_.executor, *spec.daemon, uplink,
                                        static_cast<UplinkEvents&>(*this));
     tasks_.spawn(uplink_->run(std::move(enter)));
-    log::info("waits for the other ranks of job {} at {}", spec_.daemon->job, spec_.daemon->text);
+    log::info("waits for the other ranks of job {} at {}", spec.daemon->job, spec.daemon->text);
 }
 
-void Head::daemon_assigned(const Assign& assign) {
-    if (job_.ending()) return;
+void DaemonAssigner::daemon_assigned(const Assign& assign) {
+    if (context_.job.ending()) return;
     generation_ = assign.generation;
     first_rank_ = assign.ranks.empty() ? 0 : assign.ranks.front().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
     log::info("generation {}: ranks {} to {} of {}", assign.generation, first_rank_,
               first_rank_ + ranks - 1, assign.world_size);
-    output_->set_first_rank(static_cast<int>(first_rank_));
-    job_.generation_began(ranks, first_rank_);
-    relay_->begin(assign.generation, ranks);
-    this->assign(0, assign);
-    stdin_->start();
+    context_.output.set_first_rank(first_rank_);
+    context_.job.generation_began(ranks, first_rank_);
+    relay_.begin(assign.generation, ranks);
+    context_.hosts.send(0, encode(assign));
+    context_.input.start();
 }
 
-void Head::daemon_proposed(const Propose& propose) {
-    if (job_.ending()) return;
+void DaemonAssigner::daemon_proposed(const Propose& propose) {
+    if (context_.job.ending()) return;
     log::info("generation {} is coming: {}", propose.generation, propose.why);
-    job_.pausing();
+    context_.job.pausing();
     proposed_ = propose.generation;
-    stdin_->pause();
-    answers_.pause(propose.generation, spec_.options.grace, Clock::now());
-    send(0, encode(Pause{propose.generation, SIGTERM, to_ms(spec_.options.grace), propose.why}));
+    context_.input.pause();
+    const std::chrono::milliseconds grace = context_.spec.options.grace;
+    context_.answers.pause(propose.generation, grace, Clock::now());
+    context_.hosts.send(0, encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
 }
 
-void Head::daemon_stopped(const Stop& stop) {
-    job_.ended_elsewhere(stop.why.empty(), stop.why);
-    step();
+void DaemonAssigner::paused(std::uint32_t, std::uint64_t generation) {
+    if (uplink_ && generation == proposed_) uplink_->accept(generation);
 }
 
-Result<void> Head::daemon_exchanged(const FrameView& frame) {
-    return relay_->from_root(frame);
+void DaemonAssigner::daemon_stopped(const Stop& stop) {
+    context_.job.ended_elsewhere(stop.why.empty(), stop.why);
+    context_.decide();
 }
 
-void Head::daemon_is_back() {
-    relay_->resend();
+Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
+    return relay_.from_root(frame);
 }
 
-bool Head::is_full() const {
+void DaemonAssigner::daemon_is_back() {
+    relay_.resend();
+}
+
+bool DaemonAssigner::is_full() const {
     return uplink_ && uplink_->is_full();
 }
 
-asio::awaitable<void> Head::room() {
+asio::awaitable<void> DaemonAssigner::room() {
     if (uplink_) co_await uplink_->room();
 }
 
-Heartbeat Head::progress() {
-    return relay_->summary();
+Heartbeat DaemonAssigner::progress() {
+    return relay_.summary();
 }
 
-void Head::daemon_lost(const Error& why) {
-    job_.ended_elsewhere(false, why.message);
-    step();
+void DaemonAssigner::daemon_lost(const Error& why) {
+    context_.job.ended_elsewhere(false, why.message);
+    context_.decide();
 }
 
 /// In a job that can go on without some hosts, ranks fail because their peers are gone, sooner than
 /// the daemon can know of it.
-bool Head::may_be_collateral(const Exited& exited) const {
+bool DaemonAssigner::hold_back(std::uint32_t host, const Exited& exited) {
     if (!uplink_ || exited.sent_signal != 0 || (exited.code == 0 && exited.signal == 0))
         return false;
-    const plan::JoinOptions& join = *spec_.options.join;
-    return join.ranks_max && join.ranks_max != join.ranks_min;
+    const plan::JoinOptions& join = *context_.spec.options.join;
+    if (!join.ranks_max || join.ranks_max == join.ranks_min) return false;
+    tasks_.spawn(believe_later(host, exited));
+    return true;
 }
 
-asio::awaitable<void> Head::believe_later(std::uint32_t host, Exited exited) {
+asio::awaitable<void> DaemonAssigner::believe_later(std::uint32_t host, Exited exited) {
     const std::uint64_t generation = generation_;
-    asio::steady_timer timer(io_, spec_.options.heartbeat_timeout + kNewsLimit);
+    Timer timer(context_.executor, context_.spec.options.heartbeat_timeout + kNewsLimit);
     co_await timer.async_wait(use_tuple);
     if (generation != generation_ || proposed_ > generation_) co_return;
-    job_.rank_exited(host, exited);
-    step();
+    context_.job.rank_exited(host, exited);
+    context_.decide();
 }
 
-asio::awaitable<void> Head::leave_daemon() {
-    const Outcome& outcome = job_.outcome();
+void DaemonAssigner::ending() {
+    if (uplink_) tasks_.spawn(leave());
+}
+
+void DaemonAssigner::hurry() {
+    if (uplink_) uplink_->stop_waiting();
+}
+
+asio::awaitable<void> DaemonAssigner::leave() {
+    if (!uplink_) co_return;
+    const Outcome& outcome = context_.job.outcome();
     const bool finished = outcome.cause == Outcome::Cause::success;
     const std::string why = finished ? std::string() : cause_text(outcome);
     co_await uplink_->leave(finished, why);
+}
+
+asio::awaitable<void> DaemonAssigner::join() {
+    tasks_.stop();
+    co_await tasks_.join();
 }
 
 }  // namespace dtrun::head

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "launcher/head/answer_watch.h"
+#include "launcher/head/hosts.h"
+#include "launcher/head/job.h"
+#include "launcher/head/job_output.h"
+#include "launcher/head/wait_watch.h"
+#include "launcher/output/stdin_pump.h"
+#include "rendezvous/backpressure.h"
+#include "rendezvous/exchange.h"
+#include "rendezvous/membership.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace dtrun::head {
+
+/// What the parts of a head work on together; the Head owns all of it.
+struct JobContext {
+    asio::any_io_executor executor;
+    const plan::JobSpec& spec;
+    Hosts& hosts;
+    Job& job;
+    AnswerWatch& answers;
+    WaitWatch& waits;
+    JobOutput& output;
+    output::StdinPump& input;
+    TaskGroup& tasks;
+    std::function<void()> decide;   ///< carries out what `job` has decided; after every event for it
+    std::function<void()> started;  ///< all hosts are ready: nobody is waited for any more
+};
+
+/// Decides which ranks of the job run on which host, and when: this head (OwnAssigner), or a daemon of
+/// whose job it is a member (DaemonAssigner).
+///
+/// Thread: the loop's. Lifetime: the owner awaits join() before destruction.
+class Assigner {
+public:
+    virtual ~Assigner() = default;
+
+    /// What requests, fences and heartbeats of ranks go through.
+    virtual Exchange& exchange() = 0;
+    virtual void exchanged() {}  ///< it has been given a frame
+    virtual void to_root(FrameType type, std::string_view payload) = 0;
+    /// Where frames of agents lead to, if that can be full; or nullptr.
+    virtual Backpressure* towards() { return nullptr; }
+
+    virtual void entered(std::uint32_t host, Member member) = 0;
+    virtual void lost(std::uint32_t host, const std::string& why) = 0;
+    virtual void begin() = 0;  ///< every host is ready
+    /// All ranks end because of this one, to start again. Only of OwnAssigner's jobs.
+    virtual void restart(const Exited& because) = 0;
+    virtual void paused(std::uint32_t host, std::uint64_t generation) = 0;
+    virtual void reached(std::uint32_t, const Reached&) {}
+    virtual void wake() {}  ///< a host is lost, or the job ends: who waits looks again
+
+    /// Whether news of this generation's ranks counts.
+    virtual bool is_current(std::uint64_t generation) const = 0;
+    /// Whether the head itself watches who waits for whom.
+    virtual bool watches_waits() const = 0;
+    /// The job's number of this launcher's rank 0.
+    virtual std::uint32_t first_rank() const { return 0; }
+    /// A rank has ended, perhaps only because the peers that it had are gone.
+    /// \return true: the job hears of it later, if it is still true then
+    virtual bool hold_back(std::uint32_t, const Exited&) { return false; }
+
+    virtual void ending() {}  ///< the job ends: whoever assigns is told
+    virtual void hurry() {}   ///< nothing is waited for any more
+    /// The last words; after all hosts are done.
+    virtual asio::awaitable<void> leave() { co_return; }
+    virtual asio::awaitable<void> join() = 0;
+};
+
+}  // namespace dtrun::head

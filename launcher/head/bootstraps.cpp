@@ -1,0 +1,136 @@
+#include "launcher/head/bootstraps.h"
+
+#include "base/crypto.h"
+#include "contracts/table.h"
+#include "hostfiles/nodelist.h"
+#include "launcher/head/slurm_step.h"
+
+#include <string.h>
+#include <algorithm>
+
+namespace dtrun::head {
+namespace {
+
+constexpr std::uint32_t kPortsOfMaster = 2;           // MASTER_PORT, and one more for JAX
+constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
+
+std::uint32_t to_ms(std::chrono::milliseconds span) {
+    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
+}
+
+InputTarget input_target(plan::StdinTarget::Kind kind) {
+    switch (kind) {
+        case plan::StdinTarget::Kind::all:
+            return InputTarget::all;
+        case plan::StdinTarget::Kind::rank:
+            return InputTarget::one;
+        default:
+            return InputTarget::none;
+    }
+}
+
+Bytes encode_and_wipe(Bootstrap boot) {
+    Bytes frame = encode(boot);
+    ::explicit_bzero(boot.secret.data(), boot.secret.size());
+    return frame;
+}
+
+}  // namespace
+
+Bootstraps::Bootstraps(const plan::JobSpec& spec, const JobKeys& keys, const Hosts& hosts,
+                       ServerPlace server)
+    : spec_(spec), keys_(keys), hosts_(hosts), server_(std::move(server)) {}
+
+void Bootstraps::prefer(const std::string& address) {
+    auto& addresses = server_.addresses;
+    const auto known = std::ranges::find(addresses, address);
+    if (known != addresses.end()) std::rotate(addresses.begin(), known, known + 1);
+}
+
+Bootstrap Bootstraps::common() const {
+    const plan::Options& options = spec_.options;
+    Bootstrap boot;
+    boot.job_id.assign(keys_.id.begin(), keys_.id.end());
+    boot.secret.assign(keys_.secret.bytes().begin(), keys_.secret.bytes().end());
+    boot.addresses = server_.addresses;
+    boot.port = server_.port;
+    boot.encrypt = options.encrypt;
+    boot.heartbeat_timeout_ms = to_ms(options.heartbeat_timeout);
+    boot.connect_timeout_ms = to_ms(options.connect_timeout);
+    boot.grace_ms = to_ms(options.grace);
+    boot.argv = options.program;
+    boot.directory = spec_.directory;
+    boot.directory_required = spec_.directory_required;
+    boot.interfaces = options.network_interfaces;
+    const std::uint64_t window = kOutputBytesMax / hosts_.count();
+    boot.output_window_bytes =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
+    boot.input = input_target(options.stdin_target.kind);
+    boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
+    boot.log_level = static_cast<std::uint8_t>(options.verbosity);
+    if (spec_.allocation)
+        boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
+    boot.contracts = spec_.contracts;
+    std::vector<std::string> names;
+    std::vector<int> ranks;
+    for (const plan::JobHost& host : spec_.hosts) {
+        names.push_back(host.host.name);
+        ranks.push_back(static_cast<int>(host.ranks.size()));
+    }
+    boot.nodelist = compress_nodelist(names);
+    boot.tasks_per_node = tasks_per_node(ranks);
+    boot.torch_store = options.torch_store;
+    boot.mpi = options.mpi;
+    boot.mpi_job = hex(mpi_job());
+    boot.max_restarts = static_cast<std::uint32_t>(options.max_restarts);
+    boot.role = options.role;
+    boot.run_id = options.run_id;
+    boot.rank_macros = options.rank_macros;
+    boot.reserve_everywhere = contracts::needs_nodes(spec_.contracts);
+    boot.reserve_ports = kPortsOfMaster;
+    if (boot.reserve_everywhere)
+        boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
+    return boot;
+}
+
+/// Half of what keeps others of a host out of PMIx is that they cannot guess it.
+JobId Bootstraps::mpi_job() const {
+    if (!spec_.daemon) return keys_.id;
+    constexpr std::string_view kPurpose = "dtrun mpi";
+    const auto bytes = reinterpret_cast<const std::uint8_t*>(kPurpose.data());
+    const Sha256 digest =
+        hmac_sha256(spec_.daemon->credentials.secret.bytes(), {std::span(bytes, kPurpose.size())});
+    JobId id{};
+    std::copy_n(digest.begin(), id.size(), id.begin());
+    return id;
+}
+
+Bytes Bootstraps::for_host(std::uint32_t host) const {
+    const plan::JobHost& target = spec_.hosts[host];
+    Bootstrap boot = common();
+    boot.host = host;
+    boot.host_name = target.host.name;
+    if (target.transport == plan::Transport::local) boot.addresses = {"127.0.0.1"};
+    const auto parent = hosts_.tree().parent(host);
+    if (parent && hosts_[*parent].relay_port != 0) {
+        boot.addresses = {hosts_[*parent].address};
+        boot.port = hosts_[*parent].relay_port;
+    }
+    boot.relay = hosts_.tree().is_relay(host);
+    boot.env = target.env;
+    if (host != 0 && !boot.reserve_everywhere) boot.reserve_ports = 0;
+    return encode_and_wipe(std::move(boot));
+}
+
+Bytes Bootstraps::for_all_nodes() const {
+    Bootstrap boot = common();
+    for (const plan::JobHost& host : spec_.hosts) {
+        const bool is_node = host.transport == plan::Transport::slurm;
+        boot.nodes.push_back(is_node ? host.host.name : "");
+        if (is_node && boot.env.empty()) boot.env = host.env;
+    }
+    boot.tree_threshold = static_cast<std::uint32_t>(spec_.options.tree_threshold);
+    return encode_and_wipe(std::move(boot));
+}
+
+}  // namespace dtrun::head

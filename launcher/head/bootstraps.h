@@ -1,0 +1,52 @@
+#pragma once
+
+#include "base/ids.h"
+#include "launcher/head/hosts.h"
+#include "launcher/plan/job_plan.h"
+#include "rendezvous/messages.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun::head {
+
+/// What names a job, and what proves that one belongs to it.
+struct JobKeys {
+    JobId id = random_job_id();
+    Secret secret = Secret::random();
+};
+
+/// Where the head's rendezvous server listens.
+struct ServerPlace {
+    std::vector<std::string> addresses;  ///< of this machine, that hosts may try; numeric
+    std::uint16_t port = 0;
+};
+
+/// Makes what agents are told on their standard input.
+///
+/// Lifetime: everything it was given outlives it.
+class Bootstraps {
+public:
+    Bootstraps(const plan::JobSpec& spec, const JobKeys& keys, const Hosts& hosts,
+               ServerPlace server);
+
+    /// The address by which one host sees us is the best guess for the others too.
+    void prefer(const std::string& address);
+
+    /// A frame for one host; to be wiped after use. Its relay, if it has one, must have joined.
+    Bytes for_host(std::uint32_t host) const;
+    /// The same for all hosts that Slurm starts: each takes from it what is its own.
+    Bytes for_all_nodes() const;
+
+private:
+    Bootstrap common() const;
+    JobId mpi_job() const;
+
+    const plan::JobSpec& spec_;
+    const JobKeys& keys_;
+    const Hosts& hosts_;
+    ServerPlace server_;
+};
+
+}  // namespace dtrun::head

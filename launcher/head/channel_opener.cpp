@@ -1,0 +1,101 @@
+#include "launcher/head/channel_opener.h"
+
+#include "launcher/transport/process_channel.h"
+
+#include <unistd.h>
+#include <algorithm>
+
+namespace dtrun::head {
+namespace {
+
+constexpr std::size_t kLookUpsMax = 16;  // of names, at once
+
+/// What a log-in on this machine would give; the ranks' environment comes on top.
+std::vector<std::string> login_environment() {
+    std::vector<std::string> env;
+    for (const char* name : {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"})
+        if (const char* value = ::getenv(name)) env.push_back(fmt::format("{}={}", name, value));
+    return env;
+}
+
+std::vector<std::string> own_environment() {
+    std::vector<std::string> env;
+    for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
+    return env;
+}
+
+/// `ssh` as the user wants it, for one host.
+std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, const Host& host,
+                                          const std::string& command, std::chrono::seconds limit) {
+    std::vector<std::string> argv =
+        ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
+    const std::string_view program = argv.front();
+    const bool is_ssh = program == "ssh" || program.ends_with("/ssh");
+    const std::string address = host.address.empty() ? host.name : host.address;
+    if (is_ssh) {
+        argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
+                                 fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
+                                 // A firewall must not forget the lifeline, where nothing moves.
+                                 "-o", "ServerAliveInterval=30"});
+        if (ssh.accept_new_host_keys)
+            argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
+        const int port = host.port != 0 ? host.port : ssh.port;
+        if (port != 0) argv.insert(argv.end(), {"-p", std::to_string(port)});
+        const std::string& key =
+            host.identity_file.empty() ? ssh.identity_file : host.identity_file;
+        if (!key.empty()) argv.insert(argv.end(), {"-i", key});
+        if (!host.user.empty()) argv.insert(argv.end(), {"-l", host.user});
+    }
+    argv.push_back(is_ssh || host.user.empty() ? address : host.user + "@" + address);
+    argv.push_back(command);
+    return argv;
+}
+
+}  // namespace
+
+asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::open(
+    std::uint32_t host, AgentTask task, Deadline deadline,
+    std::function<void(const char*)> phase) {
+    const plan::JobHost& target = spec_.hosts[host];
+    if (target.transport == plan::Transport::local) {
+        auto here = start_here(local_command(task), login_environment());
+        co_return here;
+    }
+    const std::string command = remote_command(task);
+    if (target.transport == plan::Transport::ssh_command) {
+        phase("ssh");
+        const auto limit =
+            std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
+        const auto argv = ssh_command_line(spec_.ssh, target.host, command, limit);
+        auto here = start_here(argv, own_environment());
+        co_return here;
+    }
+    if (!pool_)
+        pool_ =
+            std::make_unique<transport::Pool>(std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
+    auto login = co_await transport::ssh_login(*pool_, known_hosts_, target.host, spec_.ssh,
+                                               command, deadline, phase);
+    if (!login) co_return std::unexpected(login.error());
+    bootstraps_.prefer(login->local_address);
+    Result<std::unique_ptr<transport::Channel>> channel = std::move(login->channel);
+    co_return channel;
+}
+
+std::vector<std::string> PlannedChannels::local_command(AgentTask task) const {
+    if (task == AgentTask::run) return {agent_.path};
+    return {agent_.path, "--sweep", hex(keys_.id)};
+}
+
+std::string PlannedChannels::remote_command(AgentTask task) const {
+    return task == AgentTask::run ? transport::remote_agent_command(agent_)
+                                  : transport::remote_sweep_command(agent_, hex(keys_.id));
+}
+
+Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(
+    const std::vector<std::string>& argv, const std::vector<std::string>& env) {
+    auto started = transport::start_process(executor_, argv, env);
+    if (!started) return std::unexpected(started.error());
+    return std::unique_ptr<transport::Channel>(std::move(*started));
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "launcher/head/login_starter.h"
+#include "launcher/transport/agent_file.h"
+#include "launcher/transport/dial.h"
+#include "launcher/transport/ssh_channel.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun::head {
+
+/// Reaches hosts as the plan says: by libssh, by the user's ssh command, or as a process of this machine.
+class PlannedChannels final : public ChannelOpener {
+public:
+    /// \param bootstraps  is told which address of ours a host has seen
+    PlannedChannels(asio::any_io_executor executor, const plan::JobSpec& spec, const JobKeys& keys,
+                    transport::AgentFile agent, Bootstraps& bootstraps)
+        : executor_(std::move(executor)),
+          spec_(spec),
+          keys_(keys),
+          agent_(std::move(agent)),
+          bootstraps_(bootstraps) {}
+
+    asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
+        std::uint32_t host, AgentTask task, Deadline deadline,
+        std::function<void(const char*)> phase) override;
+
+private:
+    std::vector<std::string> local_command(AgentTask task) const;
+    std::string remote_command(AgentTask task) const;
+    Result<std::unique_ptr<transport::Channel>> start_here(const std::vector<std::string>& argv,
+                                                           const std::vector<std::string>& env);
+
+    asio::any_io_executor executor_;
+    const plan::JobSpec& spec_;
+    const JobKeys& keys_;
+    transport::AgentFile agent_;
+    Bootstraps& bootstraps_;
+    std::unique_ptr<transport::Pool> pool_;  ///< made for the first host that is not this machine
+    transport::KnownHostsFiles known_hosts_;
+};
+
+}  // namespace dtrun::head

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "launcher/head/assigner.h"
+#include "launcher/head/uplink.h"
+#include "rendezvous/relay.h"
+
+#include <string>
+
+namespace dtrun::head {
+
+/// Has a daemon assign the ranks of this one host, which is a member of a job of the daemon's: the head of
+/// `dtrun join`.
+class DaemonAssigner final : public Assigner, private UplinkEvents, private Backpressure {
+public:
+    DaemonAssigner(JobContext context, Outbox& outbox);
+
+    Exchange& exchange() override { return relay_; }
+    void to_root(FrameType type, std::string_view payload) override;
+    Backpressure* towards() override { return this; }
+    void entered(std::uint32_t host, Member member) override;
+    void lost(std::uint32_t, const std::string&) override {}
+    void begin() override;
+    void restart(const Exited&) override {}  // a daemon's restarts are its own
+    void paused(std::uint32_t host, std::uint64_t generation) override;
+    bool is_current(std::uint64_t) const override { return true; }
+    bool watches_waits() const override { return false; }
+    std::uint32_t first_rank() const override { return first_rank_; }
+    bool hold_back(std::uint32_t host, const Exited& exited) override;
+    void ending() override;
+    void hurry() override;
+    asio::awaitable<void> leave() override;
+    asio::awaitable<void> join() override;
+
+private:
+    void daemon_assigned(const Assign& assign) override;
+    void daemon_proposed(const Propose& propose) override;
+    void daemon_stopped(const Stop& stop) override;
+    Result<void> daemon_exchanged(const FrameView& frame) override;
+    void daemon_is_back() override;
+    Heartbeat progress() override;
+    void daemon_lost(const Error& why) override;
+    bool is_full() const override;  ///< what goes up to the daemon
+    asio::awaitable<void> room() override;
+    asio::awaitable<void> believe_later(std::uint32_t host, Exited exited);
+
+    JobContext context_;
+    Relay relay_;
+    std::unique_ptr<Uplink> uplink_;  ///< once the agent is ready
+    Member member_;                   ///< the host, as its agent has described it
+    std::uint64_t generation_ = 0;    ///< that runs here
+    std::uint64_t proposed_ = 0;      ///< that is coming
+    std::uint32_t first_rank_ = 0;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun::head

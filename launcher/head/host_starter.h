@@ -1,0 +1,50 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/result.h"
+
+#include <cstdint>
+
+namespace dtrun::head {
+
+/// What a starter tells, and asks, whoever runs the job.
+class StartEvents {
+public:
+    virtual ~StartEvents() = default;
+    /// \param phase  what the host does now, e.g. "ssh authentication"; a literal
+    virtual void host_phase(std::uint32_t host, const char* phase) = 0;
+    /// Its agent cannot be started, or did not join.
+    virtual void host_failed(std::uint32_t host, const Error& why) = 0;
+    virtual bool has_failed(std::uint32_t host) const = 0;
+    /// The host has joined, is done, or has failed: nobody waits for it any more.
+    virtual bool is_settled(std::uint32_t host) const = 0;
+    /// Hosts may still be started: not all are ready, and the job does not end.
+    virtual bool is_starting() const = 0;
+    virtual bool is_ending() const = 0;  ///< the job is
+    virtual void starter_idle() = 0;     ///< is_busy() has become false
+};
+
+/// Gets the job's agent onto some of its hosts, gives it its bootstrap, and holds its lifeline.
+///
+/// Thread: the loop's. Lifetime: `events` outlives it; the owner awaits join() before destruction.
+class HostStarter {
+public:
+    virtual ~HostStarter() = default;
+
+    /// Starts the agents of all its hosts. Once.
+    virtual void start(StartEvents& events) = 0;
+    /// A relay may have joined, or the job may end: who waits for that is to look again.
+    virtual void look() = 0;
+    /// A host that had joined is lost: what the job may have left there is ended, if it is one of ours.
+    virtual void host_lost(std::uint32_t host) = 0;
+    /// Something is under way that the end of the job waits for.
+    virtual bool is_busy() const = 0;
+    virtual void beat() = 0;  ///< every heartbeat interval
+    /// Ends what it has started itself, once the agents have been told to end.
+    /// \param hurry  the user waits for nothing any more
+    virtual asio::awaitable<void> end(bool hurry) = 0;
+    /// Everything that is still under way stops.
+    virtual asio::awaitable<void> join() = 0;
+};
+
+}  // namespace dtrun::head

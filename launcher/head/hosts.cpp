@@ -1,0 +1,53 @@
+#include "launcher/head/hosts.h"
+
+#include "rendezvous/relayed.h"
+
+#include <algorithm>
+
+namespace dtrun::head {
+
+Hosts::Hosts(const plan::JobSpec& spec)
+    : spec_(spec),
+      tree_(static_cast<std::uint32_t>(spec.hosts.size()),
+            static_cast<std::uint32_t>(spec.options.tree_threshold)),
+      states_(spec.hosts.size()) {}
+
+bool Hosts::is_behind(const AgentSession& session, std::uint32_t host) const {
+    return host < count() && states_[host].relayed && states_[host].session == &session;
+}
+
+std::optional<std::uint32_t> Hosts::at(const std::string& address) const {
+    for (std::uint32_t host = 0; host < count(); ++host)
+        if (states_[host].address == address ||
+            std::ranges::count(states_[host].addresses, address) > 0)
+            return host;
+    return std::nullopt;
+}
+
+std::uint32_t Hosts::rank_of(std::uint32_t host, std::int64_t pid) const {
+    const auto found = states_[host].ranks.find(pid);
+    if (found != states_[host].ranks.end()) return found->second;
+    const std::vector<std::uint32_t>& ranks = spec_.hosts[host].ranks;
+    return ranks.size() == 1 ? ranks.front() : kNoRank;
+}
+
+bool Hosts::runs_on(std::uint32_t rank, std::uint32_t host) const {
+    const auto& ranks = spec_.placement.ranks;
+    return rank < ranks.size() && static_cast<std::uint32_t>(ranks[rank].host) == host;
+}
+
+void Hosts::send(std::uint32_t host, Bytes frame) {
+    const HostState& state = states_[host];
+    if (state.session == nullptr || state.done) return;
+    Link& link = state.session->link();
+    if (!state.relayed) return link.send(std::move(frame));
+    std::string_view bytes(frame);
+    const auto view = next_frame(bytes);
+    link.send_soon(FrameType::relayed, encode_relayed(host, (*view)->type, (*view)->payload));
+}
+
+void Hosts::send_to_all(const Bytes& frame) {
+    for (std::uint32_t host = 0; host < count(); ++host) send(host, frame);
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,86 @@
+#include "launcher/head/job_output.h"
+
+#include "base/log.h"
+#include "launcher/head/report.h"
+#include "launcher/head/torch_error.h"
+#include "launcher/plan/exit_code.h"
+
+#include <utility>
+
+namespace dtrun::head {
+
+JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
+                     output::Output& output, Hosts& hosts, AnswerWatch& answers,
+                     std::function<void()> reader_gone)
+    : spec_(spec),
+      output_(output),
+      hosts_(hosts),
+      answers_(answers),
+      reader_gone_(std::move(reader_gone)),
+      idle_(std::move(executor), Timer::time_point::max()) {}
+
+void JobOutput::add(std::uint32_t host, std::uint32_t rank, const OutputView& output) {
+    answers_.output(host).add(output.data.size());
+    output_.add(static_cast<int>(rank), output.header.stream, output.header.time_ns, output.data);
+}
+
+void JobOutput::finish(std::uint32_t rank, Stream stream) {
+    if (stream == Stream::out || stream == Stream::err)
+        output_.finish(static_cast<int>(rank), stream);
+}
+
+std::vector<std::string> JobOutput::tail(std::uint32_t rank) const {
+    return output_.tail(static_cast<int>(rank));
+}
+
+void JobOutput::tell_restart(const Outcome& because) {
+    output_.message(
+        failure_report(because, spec_, [this](std::uint32_t rank) { return tail(rank); }));
+}
+
+void JobOutput::return_credits() {
+    for (const output::OutputCredit& credit : output_.collect()) {
+        const auto rank = static_cast<std::size_t>(credit.rank);
+        const auto host = static_cast<std::uint32_t>(spec_.placement.ranks[rank].host);
+        answers_.output(host).left(credit.bytes, Clock::now());
+    }
+    for (std::uint32_t host = 0; host < hosts_.count(); ++host)
+        if (const auto bytes = answers_.output(host).take_credit())
+            hosts_.send(host, encode(Credit{bytes}));
+    for (Error& failure : output_.take_failures()) failed(std::move(failure));
+    if (output_.idle()) idle_.cancel();
+}
+
+/// Like a program whose reader has gone, the job ends; a file that cannot be written is no reason to
+/// lose the job, but is reported and makes it fail.
+void JobOutput::failed(Error failure) {
+    if (failure.code == Errc::closed)
+        reader_gone_();
+    else if (exit_code_ == 0)
+        exit_code_ = plan::kExitInternal;
+    failures_.push_back(std::move(failure.message));
+}
+
+asio::awaitable<void> JobOutput::drain(const bool& hurry) {
+    // Lines without an end, of hosts that were lost.
+    for (const RankPlace& place : spec_.placement.ranks)
+        for (const Stream stream : {Stream::out, Stream::err}) output_.finish(place.rank, stream);
+    while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
+}
+
+int JobOutput::report(const Outcome& outcome, std::chrono::milliseconds limit) {
+    return_credits();
+    for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
+    output_.message(
+        failure_report(outcome, spec_, [this](std::uint32_t rank) { return tail(rank); }));
+    const std::string& error_file = spec_.options.error_file;
+    if (outcome.first && !error_file.empty())
+        if (const auto left = leave_torch_error(error_file, *outcome.first); !left)
+            output_.message("dtrun: " + left.error().message + "\n");
+    log::set_sink(nullptr, nullptr);
+    output_.stop(after(limit));
+    for (const Error& abandoned : output_.take_failures()) log::error("{}", abandoned.message);
+    return exit_code_;
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "launcher/head/answer_watch.h"
+#include "launcher/head/hosts.h"
+#include "launcher/head/job.h"
+#include "launcher/output/output.h"
+#include "rendezvous/messages.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dtrun::head {
+
+/// What ranks print, on its way from their agents to the Output, and the credit that goes back to the
+/// agents for it; at the end, the report.
+///
+/// Thread: the loop's. Lifetime: what it was given outlives it.
+class JobOutput {
+public:
+    /// \param reader_gone  whoever reads standard output does not any more
+    JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec, output::Output& output,
+              Hosts& hosts, AnswerWatch& answers, std::function<void()> reader_gone);
+
+    /// \param rank  of this launcher's, as the plan counts them
+    void add(std::uint32_t host, std::uint32_t rank, const OutputView& output);
+    void finish(std::uint32_t rank, Stream stream);
+    void message(std::string_view lines) { output_.message(lines); }
+    void set_first_rank(std::uint32_t rank) { output_.set_first_rank(static_cast<int>(rank)); }
+    /// Why all ranks are started again.
+    void tell_restart(const Outcome& because);
+    void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }
+
+    /// Bytes that have left here may be sent again there. To be called when Output has asked for it.
+    void return_credits();
+    /// Until everything was written, or wake() is called and `hurry` is set.
+    asio::awaitable<void> drain(const bool& hurry);
+    void wake() { idle_.cancel(); }
+    /// Shows why the job has failed, and ends the Output.
+    /// \return the exit status if the job itself has succeeded
+    int report(const Outcome& outcome, std::chrono::milliseconds limit);
+
+private:
+    std::vector<std::string> tail(std::uint32_t rank) const;
+    void failed(Error failure);
+
+    const plan::JobSpec& spec_;
+    output::Output& output_;
+    Hosts& hosts_;
+    AnswerWatch& answers_;
+    std::function<void()> reader_gone_;
+    Timer idle_;                         ///< cancelled when the output may be idle
+    int exit_code_ = 0;                  ///< of ours, if the job itself succeeds
+    std::vector<std::string> failures_;  ///< for the end
+};
+
+}  // namespace dtrun::head

@@ -1,0 +1,185 @@
+#include "launcher/head/login_starter.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+
+#include <string.h>
+#include <algorithm>
+
+namespace dtrun::head {
+namespace {
+
+constexpr std::chrono::seconds kWriteLimit{2};    // of a bootstrap
+constexpr std::chrono::seconds kJoinSlack{2};     // for an agent to say itself what it has tried
+constexpr std::chrono::seconds kSweepLimit{4};    // a host that is down need not keep the user
+constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
+
+}  // namespace
+
+LoginStarter::LoginStarter(Parts parts)
+    : parts_(std::move(parts)),
+      spec_(parts_.spec),
+      lifelines_(spec_.hosts.size()),
+      login_slot_(parts_.executor, Timer::time_point::max()),
+      relay_ready_(parts_.executor, Timer::time_point::max()),
+      tasks_(parts_.executor) {}
+
+bool LoginStarter::is_ours(std::uint32_t host) const {
+    return spec_.hosts[host].transport != plan::Transport::slurm;
+}
+
+void LoginStarter::start(StartEvents& events) {
+    events_ = &events;
+    tasks_.spawn(start_hosts());
+}
+
+void LoginStarter::look() {
+    relay_ready_.cancel();
+    if (!events_->is_starting()) login_slot_.cancel();
+}
+
+asio::awaitable<void> LoginStarter::start_hosts() {
+    for (std::uint32_t host = 0; host < lifelines_.size(); ++host) {
+        if (!is_ours(host)) continue;
+        while (logins_ >= kLoginsMax && events_->is_starting())
+            co_await login_slot_.async_wait(use_tuple);
+        if (!events_->is_starting()) co_return;
+        ++logins_;
+        tasks_.spawn(run_host(host));
+    }
+}
+
+/// One host from the first packet to the end of the lifeline.
+asio::awaitable<void> LoginStarter::run_host(std::uint32_t host) {
+    const auto limit = spec_.options.connect_timeout;
+    const Deadline deadline = after(limit);
+    auto started = co_await log_in(host, deadline);
+    --logins_;
+    login_slot_.cancel();
+    if (started) started = co_await tell_agent(host, deadline);
+    if (!started) {
+        Error error = started.error();
+        if (error.code == Errc::cancelled) co_return;
+        if (error.code == Errc::timed_out)
+            error.message += fmt::format(" within {:.3g} s (--connect-timeout)",
+                                         std::chrono::duration<double>(limit).count());
+        co_return events_->host_failed(host, error);
+    }
+    co_await hold_lifeline(host, after(limit + kJoinSlack));
+}
+
+asio::awaitable<Result<void>> LoginStarter::log_in(std::uint32_t host, Deadline deadline) {
+    const std::function<void(const char*)> phase = [this, host](const char* what) {
+        events_->host_phase(host, what);
+    };
+    auto opened = co_await parts_.channels.open(host, AgentTask::run, deadline, phase);
+    if (!opened) co_return std::unexpected(opened.error());
+    lifelines_[host] = std::move(*opened);
+    transport::Channel& channel = *lifelines_[host];
+    transport::LineReader lines(channel);
+    const auto patience = spec_.options.connect_timeout;
+    const auto greeted =
+        co_await transport::greet_agent(channel, lines, copies_, deadline, patience, phase);
+    co_return greeted;
+}
+
+/// Its bootstrap, once the relay is there to which it is to connect.
+asio::awaitable<Result<void>> LoginStarter::tell_agent(std::uint32_t host, Deadline deadline) {
+    co_await wait_for_relay(host);
+    Bytes frame = parts_.bootstraps.for_host(host);
+    // A slow relay is not this host's fault.
+    const Deadline written_by = std::max(deadline, after(kWriteLimit));
+    auto done = co_await lifelines_[host]->write(frame, written_by);
+    ::explicit_bzero(frame.data(), frame.size());
+    events_->host_phase(host, "the agent to connect back");
+    co_return done;
+}
+
+/// Until the relay that this host is to connect to is there. If it cannot be started the job will not
+/// be either, and this host may connect to us to hear that.
+asio::awaitable<void> LoginStarter::wait_for_relay(std::uint32_t host) {
+    const auto parent = parts_.hosts.tree().parent(host);
+    if (!parent) co_return;
+    events_->host_phase(host, "its relay");
+    while (events_->is_starting() && parts_.hosts[*parent].relay_port == 0 &&
+           !events_->has_failed(*parent))
+        co_await relay_ready_.async_wait(use_tuple);
+}
+
+/// Reads what the agent says besides the protocol until its end, which is the host's.
+asio::awaitable<void> LoginStarter::hold_lifeline(std::uint32_t host, Deadline join_deadline) {
+    transport::Channel& channel = *lifelines_[host];
+    const HostState& state = parts_.hosts[host];
+    transport::LineReader lines(channel);
+    for (;;) {
+        const Deadline deadline = state.session != nullptr ? Deadline::max() : join_deadline;
+        const auto line = co_await lines.next(deadline);
+        const std::string said(trim(channel.take_errors()));
+        if (!said.empty()) log::warn("{}", said);
+        if (line && line->starts_with(transport::kAgentFailed)) {
+            const std::string why = line->substr(transport::kAgentFailed.size());
+            co_return events_->host_failed(
+                host, Error{Errc::closed, "the agent cannot reach this machine: " + why});
+        }
+        if (line) continue;
+        if (line.error().code == Errc::cancelled || state.done) co_return;
+        if (line.error().code == Errc::timed_out && state.session != nullptr) continue;
+        if (state.session != nullptr) co_return;  // its connection tells, and knows better
+        std::string what = "the agent started, but did not connect back";
+        if (line.error().code != Errc::timed_out) {
+            const std::string ending = co_await transport::describe_ending(channel);
+            if (state.session != nullptr || state.done) co_return;  // by now
+            what = "the agent ended: " + ending;
+        }
+        co_return events_->host_failed(host, Error{Errc::closed, what});
+    }
+}
+
+/// Ends what an agent that is gone may have left on its host: its guard has done that, unless it was
+/// killed as well.
+void LoginStarter::host_lost(std::uint32_t host) {
+    if (!is_ours(host)) return;
+    to_sweep_.emplace_back(host, after(kSweepsLimit));
+    if (sweepers_ == kLoginsMax) return;
+    ++sweepers_;
+    tasks_.spawn(sweep_hosts());
+}
+
+asio::awaitable<void> LoginStarter::sweep_hosts() {
+    while (!to_sweep_.empty()) {
+        const auto [host, until] = to_sweep_.front();
+        to_sweep_.pop_front();
+        if (Clock::now() < until)
+            co_await sweep(host);
+        else
+            not_swept_.push_back(parts_.hosts.name(host));
+    }
+    --sweepers_;
+    if (sweepers_ > 0) co_return;
+    if (!not_swept_.empty())
+        log::warn("{}: too many hosts are lost to look for processes there",
+                  join_names(std::exchange(not_swept_, {})));
+    events_->starter_idle();
+}
+
+asio::awaitable<void> LoginStarter::sweep(std::uint32_t host) {
+    const Deadline deadline = after(kSweepLimit);
+    const std::function<void(const char*)> phase = [](const char*) {};
+    const auto channel = co_await parts_.channels.open(host, AgentTask::sweep, deadline, phase);
+    if (!channel) co_return;
+    transport::LineReader lines(**channel);
+    const auto line = co_await lines.next(deadline);
+    if (line)
+        log::info("{}: {} processes left behind were ended", parts_.hosts.name(host), *line);
+}
+
+asio::awaitable<void> LoginStarter::end(bool) {
+    co_return;  // agents end by themselves
+}
+
+asio::awaitable<void> LoginStarter::join() {
+    tasks_.stop();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "launcher/head/bootstraps.h"
+#include "launcher/head/host_starter.h"
+#include "launcher/transport/agent_starter.h"
+#include "launcher/transport/channel.h"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::head {
+
+/// What the agent's program is run for.
+enum class AgentTask : std::uint8_t {
+    run,   ///< to become the host's agent
+    sweep  ///< to end what a job whose agent is gone has left there
+};
+
+/// Opens channels to hosts.
+class ChannelOpener {
+public:
+    virtual ~ChannelOpener() = default;
+    /// A channel on which the host's agent runs, or announces that it has to be copied there first.
+    /// \param phase  is told what is being done
+    /// Errc: those of ssh_login() and start_process()
+    virtual asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
+        std::uint32_t host, AgentTask task, Deadline deadline,
+        std::function<void(const char*)> phase) = 0;
+};
+
+/// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
+///
+/// At most kLoginsMax log-ins go on at once, each within --connect-timeout.
+class LoginStarter final : public HostStarter {
+public:
+    static constexpr unsigned kLoginsMax = 128;  ///< more at once only makes each slower
+
+    struct Parts {
+        asio::any_io_executor executor;
+        const plan::JobSpec& spec;
+        const Hosts& hosts;
+        const Bootstraps& bootstraps;
+        ChannelOpener& channels;
+    };
+    explicit LoginStarter(Parts parts);
+
+    void start(StartEvents& events) override;
+    void look() override;
+    void host_lost(std::uint32_t host) override;
+    bool is_busy() const override { return sweepers_ > 0; }
+    void beat() override {}
+    asio::awaitable<void> end(bool hurry) override;
+    asio::awaitable<void> join() override;
+
+private:
+    bool is_ours(std::uint32_t host) const;
+    asio::awaitable<void> start_hosts();
+    asio::awaitable<void> run_host(std::uint32_t host);
+    asio::awaitable<Result<void>> log_in(std::uint32_t host, Deadline deadline);
+    asio::awaitable<Result<void>> tell_agent(std::uint32_t host, Deadline deadline);
+    asio::awaitable<void> wait_for_relay(std::uint32_t host);
+    asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
+    asio::awaitable<void> sweep_hosts();
+    asio::awaitable<void> sweep(std::uint32_t host);
+
+    Parts parts_;
+    const plan::JobSpec& spec_;
+    StartEvents* events_ = nullptr;
+    std::vector<std::unique_ptr<transport::Channel>> lifelines_;  ///< by host
+    transport::AgentCopies copies_;
+    unsigned logins_ = 0;
+    Timer login_slot_;   ///< cancelled when a login has ended
+    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
+    std::deque<std::pair<std::uint32_t, Deadline>> to_sweep_;  ///< hosts, and when it is too late
+    std::vector<std::string> not_swept_;                       ///< for which it was
+    unsigned sweepers_ = 0;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun::head

@@ -1,0 +1,73 @@
+#include "launcher/head/meeting.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+
+#include <algorithm>
+
+namespace dtrun::head {
+namespace {
+
+/// A host that does not answer by then drops our packets.
+constexpr std::chrono::milliseconds kProbeLimit{2'000};
+constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to come here
+
+}  // namespace
+
+Meeting::Meeting(asio::any_io_executor executor, const plan::JobSpec& spec, Hosts& hosts,
+                 const Job& job)
+    : spec_(spec),
+      hosts_(hosts),
+      job_(job),
+      answered_(std::move(executor), Timer::time_point::max()) {}
+
+asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> addresses,
+                                                     std::uint16_t port,
+                                                     std::vector<std::uint32_t> others,
+                                                     bool last) {
+    answers_.clear();
+    asking_ = true;
+    const Probe probe{addresses, port, static_cast<std::uint32_t>(kProbeLimit.count())};
+    const Bytes frame = encode(probe);
+    for (const std::uint32_t host : others) hosts_.send(host, frame);
+    const Deadline deadline = after(kProbeLimit + kNewsLimit);
+    while (answers_.size() < others.size() && !job_.ending()) {
+        answered_.expires_at(deadline);
+        const auto [cancelled] = co_await answered_.async_wait(use_tuple);
+        if (!cancelled) break;
+    }
+    asking_ = false;
+    const auto reached_by_all = [&](const std::string& address) {
+        return answers_.size() == others.size() &&
+               std::ranges::all_of(answers_, [&address](const auto& answer) {
+                   return std::ranges::count(answer.second.addresses, address) > 0;
+               });
+    };
+    const auto found = std::ranges::find_if(addresses, reached_by_all);
+    if (found != addresses.end()) co_return *found;
+    if (last && !job_.ending()) warn(addresses);
+    co_return std::string();
+}
+
+void Meeting::warn(const std::vector<std::string>& addresses) const {
+    std::vector<std::string> cut_off;
+    std::string why;  // of the first, for all of them
+    for (const auto& [host, answer] : answers_) {
+        if (answer.addresses.size() == addresses.size()) continue;
+        cut_off.push_back(hosts_.name(host));
+        if (why.empty()) why = answer.why;
+    }
+    if (!cut_off.empty())
+        log::warn("{} {} not reach {}, where rank 0 is: {}", join_names(cut_off),
+                  cut_off.size() == 1 ? "does" : "do", spec_.host_of(0), why);
+    log::warn("no address of {} is reached by every host: ranks may not find each other",
+              spec_.host_of(0));
+}
+
+void Meeting::reached(std::uint32_t host, const Reached& reached) {
+    if (!asking_) return;
+    answers_[host] = reached;
+    answered_.cancel();
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "launcher/head/hosts.h"
+#include "launcher/head/job.h"
+#include "rendezvous/messages.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun::head {
+
+/// Finds where the ranks of a job meet: an address of rank 0's host that every other host can reach.
+///
+/// Thread: the loop's. Lifetime: what it was given outlives it.
+class Meeting {
+public:
+    Meeting(asio::any_io_executor executor, const plan::JobSpec& spec, Hosts& hosts,
+            const Job& job);
+
+    /// Has `others` try to connect to each of `addresses`.
+    /// \param last  whether nothing else will be tried: warns who does not get there
+    /// \return the first address that all of them reach; empty if there is none, or the job ends
+    asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
+                                                std::uint16_t port,
+                                                std::vector<std::uint32_t> others, bool last);
+    void reached(std::uint32_t host, const Reached& reached);
+    void wake() { answered_.cancel(); }  ///< a host is lost, or the job ends
+
+private:
+    void warn(const std::vector<std::string>& addresses) const;
+
+    const plan::JobSpec& spec_;
+    Hosts& hosts_;
+    const Job& job_;
+    std::map<std::uint32_t, Reached> answers_;  ///< by host
+    bool asking_ = false;
+    Timer answered_;  ///< cancelled when a host has answered
+};
+
+}  // namespace dtrun::head

@@ -1,0 +1,188 @@
+#include "launcher/head/run_job.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/loop/net.h"
+#include "base/strings.h"
+#include "launcher/head/bootstraps.h"
+#include "launcher/head/channel_opener.h"
+#include "launcher/head/head.h"
+#include "launcher/head/login_starter.h"
+#include "launcher/head/step_starter.h"
+#include "launcher/output/output_layout.h"
+#include "launcher/output/output_mux.h"
+#include "launcher/plan/exit_code.h"
+#include "rendezvous/server.h"
+
+#include <algorithm>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun::head {
+namespace {
+
+constexpr std::uint64_t kDescriptorsOfHost = 6;
+constexpr std::uint64_t kDescriptors = 600;  // all others
+
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool is_local(const plan::JobHost& host) {
+    return host.transport == plan::Transport::local;
+}
+
+/// The head of a real job, and what connects it to the world.
+class RealHead {
+public:
+    RealHead(asio::io_context& io, const plan::JobSpec& spec)
+        : io_(io), spec_(spec), hosts_(spec), signals_(io) {}
+
+    /// Errc: invalid_input (the user can mend it), else internal
+    Result<void> open();
+    asio::awaitable<int> run();
+
+private:
+    Result<void> open_output();
+    Result<ServerPlace> listen();
+    void add_starters(transport::AgentFile agent, ServerPlace place);
+    asio::awaitable<void> watch_signals();
+
+    asio::io_context& io_;
+    const plan::JobSpec& spec_;
+    JobKeys keys_;
+    Hosts hosts_;
+    std::unique_ptr<output::OutputMux> output_;
+    std::unique_ptr<Head> head_;
+    std::unique_ptr<Server> server_;
+    std::unique_ptr<Bootstraps> bootstraps_;
+    std::unique_ptr<PlannedChannels> channels_;
+    asio::signal_set signals_;
+    TaskGroup tasks_{io_.get_executor()};
+};
+
+Result<void> RealHead::open() {
+    raise_descriptor_limit(kDescriptors + hosts_.count() * kDescriptorsOfHost);
+    auto agent = transport::find_agent();
+    if (!agent) return std::unexpected(agent.error());
+    if (auto opened = open_output(); !opened) return opened;
+    head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [] { ::raise(SIGSTOP); });
+    auto place = listen();
+    if (!place) return std::unexpected(place.error());
+    add_starters(std::move(*agent), std::move(*place));
+    return {};
+}
+
+Result<void> RealHead::open_output() {
+    std::vector<std::string> rank_hosts;
+    for (const RankPlace& place : spec_.placement.ranks)
+        rank_hosts.push_back(spec_.host_of(static_cast<std::uint32_t>(place.rank)));
+    const auto wake = [this] {
+        asio::post(io_, [this] {
+            if (head_) head_->output_left();
+        });
+    };
+    auto options = output::output_options(spec_, hex(keys_.id));
+    if (!options) return std::unexpected(options.error());
+    auto output = output::OutputMux::create(std::move(*options), rank_hosts, wake);
+    if (!output) return fail(output.error(), "{}", output::files_flag(spec_.options.rank_output));
+    output_ = std::move(*output);
+    log::set_sink(
+        [](void* mux, std::string_view line) {
+            static_cast<output::OutputMux*>(mux)->message(line);
+        },
+        output_.get());
+    return {};
+}
+
+Result<ServerPlace> RealHead::listen() {
+    const auto secret_of = [this](const JobId& job) {
+        return job == keys_.id ? std::optional(keys_.secret) : std::nullopt;
+    };
+    const auto admit = [this](const JobId&, Connection connection) {
+        head_->admit(std::move(connection));
+    };
+    ServerOptions options;
+    options.encrypt = spec_.options.encrypt;
+    server_ = std::make_unique<Server>(io_.get_executor(), secret_of, admit, options);
+
+    ServerPlace place;
+    const bool all_local = std::ranges::all_of(spec_.hosts, is_local);
+    std::vector<std::string> listen_on{"127.0.0.1"};
+    const auto& wanted = spec_.options.network_interfaces;
+    for (const InterfaceAddress& address : interface_addresses()) {
+        if (all_local || address.loopback) continue;
+        if (!wanted.empty() && std::ranges::find(wanted, address.interface) == wanted.end())
+            continue;
+        place.addresses.push_back(address.address);
+        if (!wanted.empty()) listen_on.push_back(address.address);
+    }
+    if (!all_local && wanted.empty()) listen_on = {"::"};
+    if (!all_local && place.addresses.empty())
+        return fail(Errc::invalid_input,
+                    "this machine has no network interface {} that hosts could reach",
+                    join_names(wanted));
+    auto port = server_->listen(listen_on, 0);
+    if (!port && listen_on.front() == "::") port = server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
+    if (!port) return std::unexpected(port.error());
+    place.port = *port;
+    return place;
+}
+
+void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
+    bootstraps_ = std::make_unique<Bootstraps>(spec_, keys_, hosts_, std::move(place));
+    channels_ = std::make_unique<PlannedChannels>(io_.get_executor(), spec_, keys_, agent,
+                                                  *bootstraps_);
+    head_->add_starter(std::make_unique<LoginStarter>(LoginStarter::Parts{
+        io_.get_executor(), spec_, hosts_, *bootstraps_, *channels_}));
+    const auto start_process = [this](const std::vector<std::string>& argv,
+                                      const std::vector<std::string>& env) {
+        return transport::start_process(io_.get_executor(), argv, env);
+    };
+    head_->add_starter(std::make_unique<StepStarter>(StepStarter::Parts{
+        io_.get_executor(), spec_, hosts_, *bootstraps_, std::move(agent), start_process}));
+}
+
+asio::awaitable<int> RealHead::run() {
+    tasks_.spawn(watch_signals());
+    const int status = co_await head_->run();
+    server_->stop();
+    co_return status;
+}
+
+asio::awaitable<void> RealHead::watch_signals() {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+        if (!is_ignored(signal)) signals_.add(signal);
+    for (;;) {
+        const auto [error, signal] = co_await signals_.async_wait(use_tuple);
+        if (error) co_return;
+        head_->signalled(signal);
+    }
+}
+
+}  // namespace
+
+int run_job(const plan::JobSpec& spec) {
+    // It lives on while the process ends: handlers that are still under way refer to it.
+    auto& io = *new asio::io_context(1);
+    auto& head = *new RealHead(io, spec);
+    if (const auto opened = head.open(); !opened) {
+        log::set_sink(nullptr, nullptr);
+        log::error("{}", opened.error().message);
+        return opened.error().code == Errc::invalid_input ? plan::kExitUsage
+                                                          : plan::kExitInternal;
+    }
+    int status = plan::kExitInternal;
+    asio::co_spawn(io, head.run(), [&](std::exception_ptr error, int code) {
+        if (error) std::rethrow_exception(error);
+        status = code;
+        io.stop();
+    });
+    io.run();
+    return status;
+}
+
+}  // namespace dtrun::head

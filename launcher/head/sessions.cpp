@@ -1,0 +1,57 @@
+#include "launcher/head/sessions.h"
+
+namespace dtrun::head {
+
+Sessions::Sessions(asio::any_io_executor executor, AgentEvents& events,
+                   std::function<void(FrameType, std::string_view)> to_root)
+    : events_(events), to_root_(std::move(to_root)), tasks_(std::move(executor)) {}
+
+void Sessions::admit(Connection connection, Backpressure* towards) {
+    const auto session =
+        sessions_.emplace(sessions_.end(), std::move(connection), ++last_port_, events_);
+    open_[session->port()] = &*session;
+    tasks_.spawn(session->run_writer());
+    tasks_.spawn(run(session, towards));
+}
+
+asio::awaitable<void> Sessions::run(std::list<AgentSession>::iterator session,
+                                    Backpressure* towards) {
+    co_await session->run(towards);
+}
+
+void Sessions::close(AgentSession& session) {
+    open_.erase(session.port());
+    session.link().close();
+}
+
+std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> Sessions::beat(
+    const Pulse& pulse) {
+    const Bytes frame = encode(Heartbeat{});
+    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
+    for (const auto& [port, session] : open_) {
+        session->link().send(frame);
+        if (!session->host()) continue;
+        const auto silence = pulse.lost(session->link());
+        if (silence) silent.emplace_back(session, *silence);
+    }
+    return silent;
+}
+
+void Sessions::to_port(PortId port, FrameType type, std::string_view payload) {
+    const auto session = open_.find(port);
+    if (session != open_.end()) session->second->link().send_soon(type, payload);
+}
+
+void Sessions::share_with_port(PortId port, FrameType type, std::string_view payload,
+                               const SharedBytes& rest) {
+    const auto session = open_.find(port);
+    if (session != open_.end()) session->second->link().send_soon(type, payload, rest);
+}
+
+asio::awaitable<void> Sessions::join() {
+    for (AgentSession& session : sessions_) session.link().close();
+    tasks_.stop();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "launcher/head/agent_session.h"
+#include "rendezvous/exchange.h"
+#include "rendezvous/pulse.h"
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace dtrun::head {
+
+/// The agents that are connected, and the way out of the head's Exchange to them.
+///
+/// Thread: the loop's. Lifetime: what it was given outlives it; the owner awaits join() before
+/// destruction. A session stays in memory when its connection has ended.
+class Sessions final : public Outbox {
+public:
+    /// \param events   hears what agents say
+    /// \param to_root  takes what goes towards the root, which is not here
+    Sessions(asio::any_io_executor executor, AgentEvents& events,
+             std::function<void(FrameType, std::string_view)> to_root);
+
+    /// Serves a connection that has proved to be of this job.
+    /// \param towards  as Link::serve()'s
+    void admit(Connection connection, Backpressure* towards);
+
+    /// The session is of no more use: it is forgotten, and its connection closed.
+    void close(AgentSession& session);
+    /// A heartbeat to everybody. \return who has been silent for too long, and for how long
+    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> beat(const Pulse& pulse);
+
+    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void share_with_port(PortId port, FrameType type, std::string_view payload,
+                         const SharedBytes& rest) override;
+    void to_root(FrameType type, std::string_view payload) override { to_root_(type, payload); }
+
+    asio::awaitable<void> join();  ///< closes everything
+
+private:
+    asio::awaitable<void> run(std::list<AgentSession>::iterator session, Backpressure* towards);
+
+    AgentEvents& events_;
+    std::function<void(FrameType, std::string_view)> to_root_;
+    std::list<AgentSession> sessions_;
+    std::map<PortId, AgentSession*> open_;
+    PortId last_port_ = 0;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun::head

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "rendezvous/messages.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::output {
+
+/// Bytes that have left, and may be sent again by whoever sent them.
+struct OutputCredit {
+    int rank = 0;
+    Stream stream = Stream::out;
+    std::size_t bytes = 0;
+};
+
+/// What the head shows: gathers the ranks' bytes into whole lines and writes them to the console and to
+/// per-rank files, together with dtrun's own messages and its status line.
+///
+/// Thread: one (the io_context's), except message(); none of the calls blocks but stop().
+class Output {
+public:
+    virtual ~Output() = default;
+
+    /// Ranks are shown with numbers from `first` up, from now on; 0 until then.
+    virtual void set_first_rank(int first) = 0;
+
+    /// All ranks start again, and everything of those before has been added: their last words are
+    /// forgotten, and the files are those of this attempt.
+    /// \param attempt  greater than any before; it begins with 0
+    virtual void begin_attempt(int attempt) = 0;
+
+    /// \param host_time_ns  since 1970, by the rank's host; unused without timestamps
+    /// \param bytes         copied; every one of them is credited once
+    virtual void add(int rank, Stream stream, std::int64_t host_time_ns,
+                     std::string_view bytes) = 0;
+
+    /// The stream has ended: an unfinished line is shown, with a '\n' if it has a prefix.
+    virtual void finish(int rank, Stream stream) = 0;
+
+    /// Text of dtrun itself, on standard error; ends with '\n'. Any thread.
+    virtual void message(std::string_view whole_lines) = 0;
+
+    /// One line without '\n' kept below everything else while standard error is a terminal, cut to
+    /// its width; empty removes it. Nothing happens elsewhere.
+    virtual void set_status(std::string_view text) = 0;
+    virtual bool has_terminal() const = 0;  ///< standard error is one, so set_status() shows
+
+    /// What has left since the last call; valid until the next. Continues with waiting bytes.
+    virtual std::span<const OutputCredit> collect() = 0;
+
+    /// Everything accepted has left, except unfinished lines, and is credited. Changes to true with
+    /// a call that asks for collect().
+    virtual bool idle() const = 0;
+
+    /// What went wrong with the console or a file since the last call, each once, ready to be
+    /// shown: closed (the reader of a pipe has gone), else internal. The job goes on without that
+    /// output.
+    virtual std::vector<Error> take_failures() = 0;
+
+    /// The last (at most 10) lines of the rank's standard error, without line ends, each cut after
+    /// 4096 bytes; of text overwritten by '\r' only the last. Quiet ranks have them too.
+    virtual std::vector<std::string> tail(int rank) const = 0;
+
+    /// Writes until everything is out or the deadline has passed, then ends the threads.
+    /// Idempotent. take_failures() tells what was abandoned; collect() credits it.
+    virtual void stop(Deadline deadline) = 0;
+};
+
+}  // namespace dtrun::output
