@@ -33,7 +33,7 @@ TEST_CASE("a machine is busy for some time after much ran, or we did not", "[age
     CHECK(runnable_threads("0.42 0.35 0.30 37/512 12345\n") == 37);
     CHECK(runnable_threads("") == 0);
     CHECK(runnable_threads("0.42 0.35 0.30 /") == 0);
-    MachineLoad load;
+    MachineLoad load([] { return false; });
     const Deadline start = Clock::now();
     const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
     CHECK_FALSE(load.is_high(start));
@@ -46,7 +46,7 @@ TEST_CASE("a machine is busy for some time after much ran, or we did not", "[age
 
 TEST_CASE("what a rank writes into its error file is there after it, once", "[agent]") {
     ErrorFiles files;
-    const std::string path = files.open(7);
+    const std::string path = files.open_file(7);
     REQUIRE_FALSE(path.empty());
     std::ofstream(path) << "first";
     std::ofstream(path) << "{}";  // a second opening truncates, as with any file

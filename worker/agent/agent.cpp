@@ -3,27 +3,18 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/loop/net.h"
-#include "worker/agent/guard.h"
 #include "worker/agent/probe.h"
 #include "worker/ranks/rank_macros.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 
 namespace dtrun::agent {
 namespace {
 
-/// Between the first and the last process that gets a scheduler's signal.
-constexpr std::chrono::milliseconds kSignalSpread{300};
 constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
-/// Ranks that meet wait for each other all the time, but not long.
-constexpr std::chrono::milliseconds kWaitWorthTelling{1'000};
 constexpr std::chrono::milliseconds kAbortGrace{300};
-constexpr std::size_t kWaitsMax = 10'000;  // that are told of
 /// Pipes and connections to ours of the rank itself, of torch's and Horovod's stores and of MPI, and of
 /// processes that the rank starts.
 constexpr std::uint64_t kDescriptorsOfRank = 16;
@@ -31,86 +22,185 @@ constexpr std::uint64_t kDescriptors = 600;  // all others
 /// Nobody is left who could ask for more time: less than the promise of 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
-/// Signals for the ranks to make of what they like; the others of kGuardSignals end the job.
-bool asks_ranks(int signal) {
-    return signal == SIGUSR1 || signal == SIGUSR2;
-}
-bool ends_job(int signal) {
-    return !asks_ranks(signal) && std::ranges::find(kGuardSignals, signal) != kGuardSignals.end();
-}
-
-bool is_recent(const std::map<int, Deadline>& signals, int signal) {
-    const auto found = signals.find(signal);
-    return found != signals.end() && Clock::now() - found->second < 2 * kSignalSpread;
-}
-
 }  // namespace
 
-Agent::Agent(asio::io_context& io, char** host_env, std::string node)
+Agent::Agent(asio::io_context& io, AgentParts parts)
     : io_(io),
-      host_env_(host_env),
-      node_(std::move(node)),
-      lifeline_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
-      supervisor_(
-          io.get_executor(), [this](const Exited& exited) { rank_exited(exited); },
-          [this](const std::string& text) { tell_user(text); }),
+      parts_(std::move(parts)),
+      lifeline_(io.get_executor(), std::move(parts_.lifeline)),
+      runner_(parts_.make_runner([this](const Exited& exited) { rank_exited(exited); },
+                                 [this](const std::string& text) { tell_user(text); })),
+      load_(parts_.load),
+      signals_({io.get_executor(), !parts_.node.empty(),
+                [this](int signal) { runner_->signal(signal); },
+                [this](int signal) { runner_->signalled(signal); },
+                [this](int signal) { link_->send(encode(SignalRanks{signal})); },
+                [this](const std::string& why) { leave(why); }}),
       tasks_(io.get_executor()),
-      finished_(io, Timer::time_point::max()),
-      head_gone_(io, Timer::time_point::max()),
-      signals_(io) {
-    for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
-        signals_.add(kGuardSignals[i]);
-        signals_.add(passed_on(i));
-    }
-}
+      finished_(io, Timer::time_point::max()) {}
+
+Agent::~Agent() = default;
 
 asio::awaitable<int> Agent::run() {
-    say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
-                    elf_build_id("/proc/self/exe").value_or("none")));
-    const auto told = co_await read_bootstrap();
+    parts_.say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
+                           elf_build_id("/proc/self/exe").value_or("none")));
+    auto told = co_await lifeline_.read_bootstrap(parts_.node);
     if (!told) {
-        say("dtrun-agent-failed " + told.error().message);
+        parts_.say("dtrun-agent-failed " + told.error().message);
         co_return 1;
     }
+    bootstrap_ = std::move(*told);
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
-    preflight_ = check_host(bootstrap_, host_env_);
+    preflight_ = check_host(bootstrap_, parts_.host_env);
     reserved_ports_ = ReservedPorts(bootstrap_.reserve_ports);
     reserved_ports_.listen_on_first(io_.get_executor());
 
     const auto joined = co_await join_head();
-    if (!joined) {
-        say("dtrun-agent-failed " + joined.error().message);
-        co_return 1;
+    if (!joined) parts_.say("dtrun-agent-failed " + joined.error().message);
+    if (joined) {
+        tasks_.spawn(serve_head());
+        tasks_.spawn(pulse_->run([this] { beat(); }));
+        while (!ending_.done) co_await finished_.async_wait(use_tuple);
+        co_await say_goodbye();
     }
-    tasks_.spawn(serve_head());
-    tasks_.spawn(pulse_->run([this] { beat(); }));
-    while (!done_) co_await finished_.async_wait(use_tuple);
-    if (!leaving_) co_await say_goodbye();
-    stores_->stop();
-    mpi_->stop();
-    ports_->stop();
-    tasks_.stop();
-    link_->close();
-    co_await stores_->join();
-    co_await mpi_->join();
-    co_await ports_->join();
-    co_await tasks_.join();
-    co_return 0;
+    co_await shut_down();
+    co_return joined ? 0 : 1;
 }
 
 /// Closing while bytes of the head's are unread would take back what it has not read yet: wait until
 /// it closes.
 asio::awaitable<void> Agent::say_goodbye() {
+    if (ending_.leaving) co_return;
     co_await link_->flush();
     link_->shut_down_sending();
-    DeadlineGuard guard(head_gone_, after(kGoodbyeLimit));
-    if (!leaving_) co_await head_gone_.async_wait(use_tuple);
+    DeadlineGuard guard(finished_, after(kGoodbyeLimit));
+    if (!ending_.leaving) co_await finished_.async_wait(use_tuple);
 }
 
-void Agent::say(std::string_view line) const {
-    const std::string whole = node_.empty() ? fmt::format("{}\n", line)  //
-                                            : fmt::format("@{} {}\n", node_, line);
-    if (!write_all(STDOUT_FILENO, whole)) log::debug("nobody reads our output");
+asio::awaitable<void> Agent::shut_down() {
+    if (streams_) streams_->close();
+    for (const auto& service : services_) service->stop();
+    if (ports_) ports_->stop();
+    tasks_.stop();
+    if (link_) link_->close();
+    for (const auto& service : services_) co_await service->join();
+    if (ports_) co_await ports_->join();
+    co_await signals_.join();
+    co_await tasks_.join();
+}
+
+asio::awaitable<Result<Connection>> Agent::connect(const Credentials& credentials) {
+    const Deadline deadline = after(std::chrono::milliseconds(bootstrap_.connect_timeout_ms));
+    auto connection =
+        co_await parts_.connect(bootstrap_.addresses, bootstrap_.port, credentials, deadline);
+    co_return connection;
+}
+
+asio::awaitable<Result<void>> Agent::join_head() {
+    JobId job{};
+    std::copy_n(bootstrap_.job_id.begin(), job.size(), job.begin());
+    const Secret secret(std::span<const std::uint8_t, Secret::kBytes>(
+        reinterpret_cast<const std::uint8_t*>(bootstrap_.secret.data()), Secret::kBytes));
+    ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
+    const Credentials credentials{job, secret, bootstrap_.encrypt};
+    auto connection = co_await connect(credentials);
+    if (!connection) co_return std::unexpected(connection.error());
+
+    Join join = describe_host(*connection);
+    interface_ = join.interface;
+    learn_facts(job);
+    link_ = std::make_unique<Link>(std::move(*connection));
+    pulse_ = std::make_unique<Pulse>(io_.get_executor(),
+                                     std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
+    if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
+    streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_,
+                                             bootstrap_.output_window_bytes, [this] {
+                                                 say_paused();
+                                                 finish_if_done();
+                                             });
+    tasks_.spawn(link_->run_writer());
+    tasks_.spawn(watch_lifeline());
+    parts_.connected();
+    co_await prepare_services(join);
+    // What told us to end may have come first.
+    if (!ending_.leaving) link_->send(encode(join));
+    co_return Result<void>{};
+}
+
+Join Agent::describe_host(const Connection& connection) const {
+    Join join;
+    join.host = bootstrap_.host;
+    join.hostname = host_name();
+    join.agent_pid = ::getpid();
+    join.address = local_address(connection.socket);
+    join.addresses.push_back(join.address);
+    for (const InterfaceAddress& address : interface_addresses()) {
+        if (address.address == join.address)
+            join.interface = address.interface;
+        else if (!address.loopback)
+            join.addresses.push_back(address.address);
+    }
+    join.free_port = reserved_ports_.first();
+    join.directory = preflight_.directory;
+    return join;
+}
+
+void Agent::learn_facts(const JobId& job) {
+    facts_.job = hex(job);
+    facts_.host_name = bootstrap_.host_name;
+    facts_.contracts = bootstrap_.contracts;
+    facts_.nodelist = bootstrap_.nodelist;
+    facts_.tasks_per_node = bootstrap_.tasks_per_node;
+    facts_.torch_store = bootstrap_.torch_store;
+    facts_.max_restarts = bootstrap_.max_restarts;
+    facts_.role = bootstrap_.role;
+    facts_.run_id = bootstrap_.run_id;
+    facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
+}
+
+/// For everybody who connects to us: ranks, agents behind us, and frameworks.
+Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
+    ports_ = std::make_unique<Ports>(
+        io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
+        [this] { finish_if_done(); });
+    auto rank_socket = ports_->open_for_ranks();
+    if (!rank_socket) return std::unexpected(rank_socket.error());
+    facts_.rank_socket = std::move(*rank_socket);
+    services_ = parts_.make_services({
+        .executor = io_.get_executor(),
+        .bootstrap = bootstrap_,
+        .facts = facts_,
+        .user = preflight_.env,
+        .connections = *ports_,
+        .reserved_ports = reserved_ports_,
+        .runner = *runner_,
+        .tell_head = [this](const MpiNews& news) { link_->send(encode(news)); },
+        .aborted =
+            [this](std::uint32_t rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
+    });
+    for (const auto& service : services_)
+        if (auto opened = service->open(facts_); !opened) return opened;
+    if (!bootstrap_.relay) return {};
+    // Who names the interfaces to be used wants no other to be listened on.
+    std::vector<std::string> addresses;
+    if (!bootstrap_.interfaces.empty()) addresses.push_back(join.address);
+    const auto port = ports_->open_for_agents(credentials, addresses);
+    if (!port) return std::unexpected(port.error());
+    join.relay_port = *port;
+    return {};
+}
+
+asio::awaitable<void> Agent::prepare_services(Join& join) {
+    if (preflight_.problem == HostProblem::none && !preflight_.program.empty()) {
+        for (const auto& service : services_) {
+            const auto prepared = co_await service->prepare(preflight_.program);
+            if (prepared) continue;
+            preflight_.problem = HostProblem::mpi;
+            preflight_.problem_text = prepared.error().message;
+        }
+    }
+    join.problem = preflight_.problem;
+    join.problem_text = preflight_.problem_text;
 }
 
 /// The place of a rank of this host, or of a helper of one.
@@ -142,48 +232,35 @@ void Agent::beat() {
     load_.sample(Clock::now());
     say_alive();
     ports_->beat(*pulse_);
-    say_who_waits(kWaitWorthTelling);
-    if (head_stopped_) return;
+    say_who_waits(WaitReport::kWorthTelling);
+    if (ending_.head_stopped) return;
     const auto silence = pulse_->lost_with_machine(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
 
 /// New ranks take all processors at once, for long after they have been started.
 void Agent::say_alive() {
-    ports_->say_alive(starting_ || load_.is_high(Clock::now()));
+    ports_->say_alive(start_ || load_.is_high(Clock::now()));
 }
 
-/// Often nobody, or the same as before: then there is nothing to say.
 void Agent::say_who_waits(std::chrono::milliseconds at_least) {
-    if (assign_.generation == 0 || strays_) return;
-    Waits waits{assign_.generation, stores_->waits()};
-    std::ranges::move(mpi_->waits(), std::back_inserter(waits.waits));
-    std::erase_if(waits.waits, [at_least](const RankWait& wait) {
-        return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());
-    });
-    if (waits.waits.size() > kWaitsMax) waits.waits.resize(kWaitsMax);
-    const auto goes_on = [](RankWait before, const RankWait& now) {
-        const bool longer = before.waited_ms <= now.waited_ms;
-        before.waited_ms = now.waited_ms;
-        return longer && before == now;
-    };
-    if (std::ranges::equal(waits_said_, waits.waits, goes_on)) return;
-    link_->send(encode(waits));
-    waits_said_ = std::move(waits.waits);
+    if (ending_.strays) return;
+    std::vector<RankWait> waits;
+    for (const auto& service : services_) service->add_waits(waits);
+    if (const auto said = wait_report_.look(std::move(waits), at_least)) link_->send(encode(*said));
 }
 
 void Agent::rank_exited(const Exited& ended) {
     Exited exited = ended;
-    exited.traceback = error_files_.take(exited.rank);
-    feeds_.erase(exited.rank);
+    for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
+    streams_->rank_ended(exited.rank);
     // What it has said of MPI before may lie unread at this moment.
-    ++unreported_;
+    ++ending_.unreported;
     asio::post(io_, [this, exited]() mutable {
-        mpi_->describe(exited);
+        for (const auto& service : services_) service->describe(exited);
         // A scheduler's signal may have come to the rank first.
-        const bool unclear = !node_.empty() && exited.sent_signal == 0 && ends_job(exited.signal);
-        if (unclear)
+        if (exited.sent_signal == 0 && signals_.is_unclear(exited.signal))
             tasks_.spawn(report_later(exited));
         else
             report(exited);
@@ -191,16 +268,16 @@ void Agent::rank_exited(const Exited& ended) {
 }
 
 asio::awaitable<void> Agent::report_later(Exited exited) {
-    Timer timer(io_, kSignalSpread);
+    Timer timer(io_, AgentSignals::kSpread);
     co_await timer.async_wait(use_tuple);
-    if (is_recent(signalled_, exited.signal)) exited.sent_signal = exited.signal;
+    if (signals_.is_recent(exited.signal)) exited.sent_signal = exited.signal;
     report(exited);
 }
 
 void Agent::report(const Exited& exited) {
     tell_end(exited, "has ended");
-    pump_->hurry();
-    --unreported_;
+    streams_->hurry();
+    --ending_.unreported;
     say_paused();
     finish_if_done();
 }
@@ -224,65 +301,12 @@ void Agent::tell_user(const std::string& text) {
 asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, std::uint32_t rank) {
     Timer timer(io_, kAbortGrace);
     const auto [error] = co_await timer.async_wait(use_tuple);
-    if (!error) supervisor_.kill(generation, rank);
+    if (!error) runner_->kill(generation, rank);
 }
 
 asio::awaitable<void> Agent::watch_lifeline() {
-    std::array<char, 256> unexpected;
-    for (;;) {
-        const auto buffer = asio::buffer(unexpected);
-        const auto [error, bytes] = co_await lifeline_.async_read_some(buffer, use_tuple);
-        if (error == asio::error::operation_aborted) co_return;
-        if (error) co_return leave("the lifeline to dtrun broke");
-    }
-}
-
-asio::awaitable<void> Agent::watch_signals() {
-    for (;;) {
-        const auto [error, signal] = co_await signals_.async_wait(use_tuple);
-        if (error) co_return;
-        on_signal(signal);
-    }
-}
-
-void Agent::on_signal(int signal) {
-    for (std::size_t i = 0; i < kGuardSignals.size(); ++i)
-        if (signal == passed_on(i)) return guard_got(kGuardSignals[i]);
-    if (!node_.empty() && ::getppid() == guard_) {
-        signalled_[signal] = Clock::now();
-        scheduler_sent(signal);
-    } else if (!asks_ranks(signal)) {
-        leave(fmt::format("signal {}", signal));  // the guard died, or somebody wants us gone
-    }
-}
-
-/// Some schedulers signal every process of their step, others only the one they started, which is the
-/// guard: then it is for us to pass on.
-void Agent::guard_got(int signal) {
-    if (node_.empty() && asks_ranks(signal)) return supervisor_.signal(signal);
-    if (node_.empty()) return leave(fmt::format("signal {}", signal));
-    guard_signalled_[signal] = Clock::now();
-    scheduler_sent(signal);
-    if (asks_ranks(signal)) tasks_.spawn(pass_on(signal));
-}
-
-asio::awaitable<void> Agent::pass_on(int signal) {
-    Timer timer(io_, kSignalSpread);
-    const auto [error] = co_await timer.async_wait(use_tuple);
-    if (!error && !is_recent(signalled_, signal)) supervisor_.signal(signal);
-}
-
-/// A scheduler that wants the end means the job's, which is for the head, with the grace that the user
-/// asked for.
-void Agent::scheduler_sent(int signal) {
-    if (asks_ranks(signal)) return;
-    if (everybody_got(signal)) supervisor_.signalled(signal);
-    link_->send(encode(SignalRanks{signal}));
-}
-
-/// Ranks too, since their ancestors got it each for itself.
-bool Agent::everybody_got(int signal) const {
-    return is_recent(signalled_, signal) && is_recent(guard_signalled_, signal);
+    const bool broken = co_await lifeline_.broken();
+    if (broken) leave("the lifeline to dtrun broke");
 }
 
 asio::awaitable<void> Agent::serve_head() {
@@ -296,17 +320,22 @@ asio::awaitable<void> Agent::serve_head() {
 Result<void> Agent::handle(const FrameView& frame) {
     if (is_exchanged(frame.type) || frame.type == FrameType::relayed)
         return ports_->from_head(frame);
-    if (frame.type == FrameType::signal) head_signalled(frame.payload);
+    if (frame.type == FrameType::signal)
+        if (const auto signal = decode<SignalRanks>(frame.payload)) head_signalled(signal->signal);
     const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
-    if (starting_ && for_ranks) {
-        deferred_.emplace_back(frame.type, frame.payload);
+    if (start_ && for_ranks) {
+        start_->deferred.emplace_back(frame.type, frame.payload);
         return {};
     }
     switch (frame.type) {
         case FrameType::assign:
             return on_assign(frame.payload);
-        case FrameType::input:
-            return on_input(frame.payload);
+        case FrameType::input: {
+            auto input = decode<Input>(frame.payload);
+            if (!input) return std::unexpected(input.error());
+            streams_->input(std::move(input->bytes));
+            return {};
+        }
         case FrameType::pause:
             return on_pause(frame.payload);
         case FrameType::stop:
@@ -316,13 +345,13 @@ Result<void> Agent::handle(const FrameView& frame) {
         case FrameType::credit: {
             const auto credit = decode<Credit>(frame.payload);
             if (!credit) return std::unexpected(credit.error());
-            pump_->credit(credit->bytes);
+            streams_->credit(credit->bytes);
             return {};
         }
         case FrameType::signal: {
             const auto signal = decode<SignalRanks>(frame.payload);
             if (!signal) return std::unexpected(signal.error());
-            supervisor_.signal(signal->signal);
+            runner_->signal(signal->signal);
             return {};
         }
         case FrameType::refuse: {
@@ -338,96 +367,29 @@ Result<void> Agent::handle(const FrameView& frame) {
 
 /// Ctrl-Z stops the head after the ranks: it is silent until somebody lets it go on, and its end is told
 /// by its machine.
-void Agent::head_signalled(std::string_view payload) {
-    const auto signal = decode<SignalRanks>(payload);
-    if (!signal || (signal->signal != SIGTSTP && signal->signal != SIGCONT)) return;
-    head_stopped_ = signal->signal == SIGTSTP;
-    link_->set_peer_stopped(head_stopped_);
+void Agent::head_signalled(int signal) {
+    if (signal != SIGTSTP && signal != SIGCONT) return;
+    ending_.head_stopped = signal == SIGTSTP;
+    link_->set_peer_stopped(ending_.head_stopped);
 }
 
 Result<void> Agent::on_assign(std::string_view payload) {
     auto assign = decode<Assign>(payload);
     if (!assign) return std::unexpected(assign.error());
-    if (leaving_ || strays_) return {};
+    if (ending_.leaving || ending_.strays) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     choose_interface(*assign);
-    const TorchStore torch = contracts::torch_store_for(*assign, facts_, preflight_.env);
-    Fd master;
-    if (torch == TorchStore::agent && has_rank_0(*assign) && !stores_->torch_listens())
-        master = reserved_ports_.take_first();
-    const auto served = stores_->begin(*assign, torch, std::move(master));
-    if (!served) return served;
-    if (auto begun = mpi_->begin(*assign); !begun) return begun;
+    for (const auto& service : services_)
+        if (auto begun = service->begin(*assign); !begun) return begun;
     reserved_ports_.release();
-    waits_said_.clear();
+    wait_report_.begin(assign->generation);
     ports_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
-    starting_ = assign_.generation;
+    start_ = Start{assign_.generation, assign_.ranks.size(), {assign_.generation, {}}};
     say_alive();
     tasks_.spawn(start_when_ready());
     return {};
-}
-
-/// What comes from the head for the ranks meanwhile waits for them.
-asio::awaitable<void> Agent::start_when_ready() {
-    const std::uint64_t generation = assign_.generation;
-    co_await mpi_->ready();
-    if (starting_ != generation) co_return;  // they are not wanted any more
-    const auto done = co_await start_ranks(generation);
-    if (!done) leave(done.error().message);
-}
-
-/// All have executed their programs, or could not.
-void Agent::all_started() {
-    starting_.reset();
-    link_->send(encode(started_));
-    load_.sample(Clock::now());
-    say_alive();
-    for (const auto& [type, payload] : std::exchange(deferred_, {})) {
-        const auto handled = handle({type, payload});
-        if (!handled) return leave(handled.error().message);
-    }
-}
-
-/// The ranks of the generation are not wanted any more, nor is what came for them.
-void Agent::forget_start() {
-    starting_.reset();
-    for (const auto& [type, payload] : std::exchange(deferred_, {})) {
-        const auto input = decode<Input>(payload);
-        if (type == FrameType::input && input)
-            link_->send(encode(InputCredit{input->bytes.size()}));
-    }
-}
-
-/// What ranks find is settled before the first of them runs, and may change it. Between two forks
-/// everybody else has a turn: on a busy machine many of them take longer than the head waits for a
-/// heartbeat.
-asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
-    started_ = {generation, {}};
-    not_started_ = assign_.ranks.size();
-    raise_descriptor_limit(kDescriptors + not_started_ * kDescriptorsOfRank);
-    std::vector<mpi::MpiService::Offer> offers;  // with what ranks inherit
-    std::vector<ranks::Supervisor::Request> requests;
-    for (const RankSlot& slot : assign_.ranks) {
-        auto offer = mpi_->offer(slot.rank);
-        if (!offer) co_return std::unexpected(offer.error());
-        requests.push_back({generation, slot.rank, command_for(assign_, slot, offer->facts)});
-        offers.push_back(std::move(*offer));
-    }
-    for (ranks::Supervisor::Request& request : requests) {
-        start_rank(std::move(request));
-        co_await asio::post(io_, asio::use_awaitable);
-        if (starting_ != generation) break;
-    }
-    co_return Result<void>{};
-}
-
-void Agent::start_rank(ranks::Supervisor::Request request) {
-    const std::uint64_t generation = request.generation;
-    supervisor_.start(std::move(request), [this, generation](ranks::Supervisor::Start start) {
-        rank_started(std::move(start), generation);
-    });
 }
 
 /// For ranks to talk to each other. Where we came over loopback, to a head on this machine, the others
@@ -444,14 +406,73 @@ void Agent::choose_interface(const Assign& assign) {
     if (found != interfaces.end() && !found->loopback) facts_.interface = found->interface;
 }
 
-void Agent::rank_started(ranks::Supervisor::Start start, std::uint64_t generation) {
+/// What comes from the head for the ranks meanwhile waits for them.
+asio::awaitable<void> Agent::start_when_ready() {
+    const std::uint64_t generation = assign_.generation;
+    for (const auto& service : services_) co_await service->ready();
+    if (!start_ || start_->generation != generation) co_return;  // they are not wanted any more
+    const auto done = co_await start_ranks(generation);
+    if (!done) leave(done.error().message);
+}
+
+/// What ranks find is settled before the first of them runs, and may change it. Between two forks
+/// everybody else has a turn: on a busy machine many of them take longer than the head waits for a
+/// heartbeat.
+asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
+    raise_descriptor_limit(kDescriptors + assign_.ranks.size() * kDescriptorsOfRank);
+    std::vector<ranks::RankOffer> offers;  // with what ranks inherit
+    std::vector<ranks::RankRunner::Request> requests;
+    for (const RankSlot& slot : assign_.ranks) {
+        ranks::RankOffer& offer = offers.emplace_back();
+        for (const auto& service : services_)
+            if (auto offered = service->offer(slot.rank, offer); !offered) co_return offered;
+        requests.push_back({generation, slot.rank, command_for(slot, offer)});
+    }
+    for (const ranks::RankRunner::Request& request : requests) {
+        runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
+            rank_started(std::move(start), generation);
+        });
+        co_await asio::post(io_, asio::use_awaitable);
+        if (!start_ || start_->generation != generation) break;
+    }
+    co_return Result<void>{};
+}
+
+bool Agent::wants_input(std::uint32_t rank) const {
+    return bootstrap_.input == InputTarget::all ||
+           (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
+}
+
+ranks::RankCommand Agent::command_for(const RankSlot& slot, const ranks::RankOffer& offer) const {
+    contracts::Environment env = preflight_.env;
+    contracts::ContractFacts facts = facts_;
+    facts.error_file = offer.error_file;
+    facts.mpi = offer.mpi;
+    const contracts::ContractVariables contract =
+        contracts::contract_variables(assign_, slot, facts, preflight_.env);
+    for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
+    for (const auto& [name, value] : contract.fixed) env[name] = value;
+    ranks::RankCommand command{
+        .path = preflight_.program,
+        .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, assign_, slot)
+                                       : bootstrap_.argv,
+        .env = {},
+        .directory = preflight_.directory,
+        .wants_input = wants_input(slot.rank),
+        .inherited = offer.mpi.pmi_fd,
+        .own_session = offer.mpi.mpich,  // it spins
+        .descriptor_limit = descriptor_limit_,
+    };
+    command.env.reserve(env.size());
+    for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
+    return command;
+}
+
+void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generation) {
+    const bool wanted = start_ && start_->generation == generation;
     if (start.executed) {
-        started_.ranks.push_back({start.rank, start.pid});
-        pump_->add(start.rank, Stream::out, std::move(start.out));
-        pump_->add(start.rank, Stream::err, std::move(start.err));
-        if (start.in)
-            feeds_[start.rank] =
-                std::make_unique<ranks::InputFeed>(io_.get_executor(), std::move(start.in));
+        if (wanted) start_->started.ranks.push_back({start.rank, start.pid});
+        streams_->add(start);
     } else {
         Exited exited;
         exited.generation = generation;
@@ -460,81 +481,56 @@ void Agent::rank_started(ranks::Supervisor::Start start, std::uint64_t generatio
         exited.error = start.executed.error().message;
         tell_end(exited, "could not be started");
     }
-    if (starting_ == generation && --not_started_ == 0) all_started();
+    if (wanted && --start_->missing == 0) all_started();
 }
 
-bool Agent::wants_input(std::uint32_t rank) const {
-    return bootstrap_.input == InputTarget::all ||
-           (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
-}
-
-ranks::RankCommand Agent::command_for(const Assign& assign, const RankSlot& slot,
-                                      const contracts::MpiFacts& mpi) {
-    contracts::Environment env = preflight_.env;
-    contracts::ContractFacts facts = facts_;
-    facts.error_file = error_files_.open(slot.rank);
-    facts.mpi = mpi;
-    const contracts::ContractVariables contract =
-        contracts::contract_variables(assign, slot, facts, preflight_.env);
-    for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
-    for (const auto& [name, value] : contract.fixed) env[name] = value;
-    ranks::RankCommand command{preflight_.program,
-                               bootstrap_.rank_macros
-                                   ? ranks::replace_macros(bootstrap_.argv, assign, slot)
-                                   : bootstrap_.argv,
-                               {},
-                               preflight_.directory,
-                               wants_input(slot.rank),
-                               mpi.pmi_fd,
-                               mpi.mpich,  // it spins
-                               descriptor_limit_};
-    command.env.reserve(env.size());
-    for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
-    return command;
-}
-
-Result<void> Agent::on_input(std::string_view payload) {
-    auto input = decode<Input>(payload);
-    if (!input) return std::unexpected(input.error());
-    if (input->bytes.empty()) {
-        for (const auto& [rank, feed] : feeds_) feed->end();
-        return {};
+/// All have executed their programs, or could not.
+void Agent::all_started() {
+    const Start start = *std::exchange(start_, std::nullopt);
+    link_->send(encode(start.started));
+    load_.sample(Clock::now());
+    say_alive();
+    for (const auto& [type, payload] : start.deferred) {
+        const auto handled = handle({type, payload});
+        if (!handled) return leave(handled.error().message);
     }
-    const auto give_credit = [this](const std::string* bytes) {
-        if (!done_ && link_->is_open()) link_->send(encode(InputCredit{bytes->size()}));
-        delete bytes;
-    };
-    const ranks::InputFeed::Chunk chunk(new std::string(std::move(input->bytes)), give_credit);
-    for (const auto& [rank, feed] : feeds_) feed->push(chunk);
-    return {};
+}
+
+/// The ranks of the generation are not wanted any more, nor is what came for them.
+void Agent::forget_start() {
+    if (!start_) return;
+    const Start start = *std::exchange(start_, std::nullopt);
+    for (const auto& [type, payload] : start.deferred) {
+        const auto input = decode<Input>(payload);
+        if (type == FrameType::input && input)
+            link_->send(encode(InputCredit{input->bytes.size()}));
+    }
 }
 
 Result<void> Agent::on_pause(std::string_view payload) {
     const auto pause = decode<Pause>(payload);
     if (!pause) return std::unexpected(pause.error());
-    if (leaving_ || strays_) return {};  // there will be no other generation here
+    if (ending_.leaving || ending_.strays) return {};  // there will be no other generation here
     const std::uint64_t generation = pause->generation;
     forget_start();
     ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
-    supervisor_.stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
-                         [this, generation](int strays) {
-                             strays_before_ += strays;
-                             pump_->hurry();
-                             mpi_->end([this, generation] { ranks_paused(generation); });
-                         });
+    runner_->stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
+                      [this, generation](int strays) {
+                          ending_.strays_before += strays;
+                          streams_->hurry();
+                          end_services([this, generation] {
+                              if (ending_.ending) return;  // the job, meanwhile
+                              ending_.pausing = generation;
+                              say_paused();
+                          });
+                      });
     return {};
-}
-
-void Agent::ranks_paused(std::uint64_t next_generation) {
-    if (ending_) return;  // the job, meanwhile
-    pausing_ = next_generation;
-    say_paused();
 }
 
 /// Once everything was sent that the ranks have printed: the next ones have other numbers.
 void Agent::say_paused() {
-    if (!pausing_ || unreported_ > 0 || !pump_->all_ended()) return;
-    const Paused paused{*std::exchange(pausing_, std::nullopt)};
+    if (!ending_.pausing || ending_.unreported > 0 || !streams_->all_ended()) return;
+    const Paused paused{*std::exchange(ending_.pausing, std::nullopt)};
     link_->send(encode(paused));
 }
 
@@ -544,7 +540,7 @@ Result<void> Agent::on_stop(std::string_view payload) {
     say_who_waits(std::chrono::milliseconds(0));
     ports_->relay().announce(
         {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
-    if (stop->by_scheduler && !everybody_got(stop->signal))
+    if (stop->by_scheduler && !signals_.everybody_got(stop->signal))
         tasks_.spawn(stop_after(*stop));
     else
         end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
@@ -554,9 +550,9 @@ Result<void> Agent::on_stop(std::string_view payload) {
 /// Another host was faster to tell of a signal that may be on its way to the ranks here too: they are
 /// not to get it twice.
 asio::awaitable<void> Agent::stop_after(Stop stop) {
-    Timer timer(io_, kSignalSpread);
+    Timer timer(io_, AgentSignals::kSpread);
     const auto [error] = co_await timer.async_wait(use_tuple);
-    if (error || strays_ || leaving_) co_return;  // it has ended meanwhile
+    if (error || ending_.strays || ending_.leaving) co_return;  // it has ended meanwhile
     end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
 }
 
@@ -574,36 +570,46 @@ asio::awaitable<void> Agent::answer_probe(Probe probe, unsigned number) {
 }
 
 void Agent::leave(std::string_view why) {
-    if (std::exchange(leaving_, true)) return;
-    head_gone_.cancel();
-    if (done_) return;
+    if (std::exchange(ending_.leaving, true)) return;
+    finished_.cancel();
+    if (ending_.done) return;
     log::warn("{}: ending the ranks", why);
     const std::chrono::milliseconds grace(bootstrap_.grace_ms);
     end_job(SIGTERM, std::min(grace, kOrphanGraceMax));
 }
 
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {
-    pausing_.reset();
-    ending_ = true;
+    ending_.pausing.reset();
+    ending_.ending = true;
     forget_start();
-    supervisor_.stop_all(signal, grace, [this](int strays) {
-        pump_->hurry();
-        mpi_->end([this, strays] {
-            strays_ = std::max(strays_.value_or(0), strays);
+    runner_->stop_all(signal, grace, [this](int strays) {
+        streams_->hurry();
+        end_services([this, strays] {
+            ending_.strays = std::max(ending_.strays.value_or(0), strays);
             finish_if_done();
         });
     });
 }
 
+/// No rank of the generation runs any more. \param gone  called when every service is through with it
+void Agent::end_services(std::function<void()> gone) {
+    const auto left = std::make_shared<std::size_t>(services_.size());
+    if (*left == 0) return gone();
+    for (const auto& service : services_)
+        service->end([left, gone] {
+            if (--*left == 0) gone();
+        });
+}
+
 /// With no process left every pipe has its end, and the pump sees it once the head has room. Hosts
 /// behind this one need it until they are done.
 void Agent::finish_if_done() {
-    if (done_ || !strays_ || unreported_ > 0 ||
-        (!leaving_ && (!pump_->all_ended() || ports_->has_agents())))
+    if (ending_.done || !ending_.strays || ending_.unreported > 0 ||
+        (!ending_.leaving && (!streams_->all_ended() || ports_->has_agents())))
         return;
-    done_ = true;
-    const auto strays = static_cast<std::uint32_t>(*strays_ + strays_before_);
-    if (!leaving_) link_->send(encode(Done{strays}));
+    ending_.done = true;
+    const auto strays = static_cast<std::uint32_t>(*ending_.strays + ending_.strays_before);
+    if (!ending_.leaving) link_->send(encode(Done{strays}));
     finished_.cancel();
 }
 

@@ -6,7 +6,7 @@
 
 namespace dtrun::agent {
 
-std::string ErrorFiles::open(std::uint32_t rank) {
+std::string ErrorFiles::open_file(std::uint32_t rank) {
     Fd file(::memfd_create("error.json", MFD_CLOEXEC));
     if (!file) return {};
     std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), file.get());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "worker/ranks/rank_service.h"
 
 #include <cstdint>
 #include <map>
@@ -11,12 +12,18 @@ namespace dtrun::agent {
 /// Where ranks may leave the exception that ended them, as torch's @record does in the file that
 /// TORCHELASTIC_ERROR_FILE names (torch/distributed/elastic/multiprocessing/errors). They are in our
 /// memory, under names in /proc, so nothing of them outlives us.
-class ErrorFiles {
+class ErrorFiles final : public ranks::RankService {
 public:
     static constexpr std::size_t kBytesMax = 1u << 20;  ///< of which somebody hears
 
+    Result<void> offer(std::uint32_t rank, ranks::RankOffer& offer) override {
+        offer.error_file = open_file(rank);
+        return {};
+    }
+    void ended(Exited& exited) override { exited.traceback = take(exited.rank); }
+
     /// A new file for a rank. \return its path; empty if there can be none
-    std::string open(std::uint32_t rank);
+    std::string open_file(std::uint32_t rank);
     /// What it has left, and no more after that.
     std::string take(std::uint32_t rank);
 

@@ -26,31 +26,36 @@ Result<Fd> bind_loopback(std::uint16_t& port) {
     return socket;
 }
 
-}  // namespace
-
+/// Whether rank 0 is one of a host's.
 bool has_rank_0(const Assign& assign) {
     return std::ranges::any_of(assign.ranks, [](const RankSlot& slot) { return slot.rank == 0; });
 }
 
-ForeignStores::ForeignStores(asio::any_io_executor executor, stores::RelayedStore::Send send)
-    : executor_(executor),
-      relayed_(std::move(send)),
-      users_(relayed_),
-      torch_(executor),
-      horovod_(executor) {}
+}  // namespace
 
-Result<void> ForeignStores::open(bool torch_proxy) {
+ForeignStores::ForeignStores(Parts parts)
+    : parts_(std::move(parts)),
+      relayed_(parts_.send),
+      users_(relayed_),
+      torch_(parts_.executor),
+      horovod_(parts_.executor) {}
+
+Result<void> ForeignStores::open(contracts::ContractFacts& facts) {
     const auto port = horovod_.listen();
     if (!port) return std::unexpected(port.error());
-    horovod_port_ = *port;
-    if (!torch_proxy) return {};
-    auto socket = bind_loopback(proxy_port_);
+    facts.horovod_port = *port;
+    if (!parts_.torch_proxy) return {};
+    auto socket = bind_loopback(facts.proxy_port);
     if (!socket) return std::unexpected(socket.error());
     torch_listens_ = true;
     return torch_.listen(std::move(*socket));
 }
 
-Result<void> ForeignStores::begin(const Assign& assign, TorchStore torch, Fd master) {
+Result<void> ForeignStores::begin(const Assign& assign) {
+    const TorchStore torch = contracts::torch_store_for(assign, parts_.facts, parts_.user);
+    Fd master;
+    if (torch == TorchStore::agent && has_rank_0(assign) && !torch_listens_)
+        master = parts_.ports.take_first();
     relayed_.begin(assign.generation);
     if (auto done = begin_torch(assign, torch, std::move(master)); !done) return done;
     horovod_.begin(relayed_, assign.world_size, assign.ranks);
@@ -80,7 +85,7 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
         if (auto done = torch_.listen(std::move(master)); !done) return done;
         torch_listens_ = true;
     }
-    auto store = std::make_unique<stores::LocalStore>(executor_);
+    auto store = std::make_unique<stores::LocalStore>(parts_.executor);
     const auto ask = [this](const tcp::endpoint& there, const tcp::endpoint& here,
                             stores::DistantUsers::Told told) {
         users_.ask(there, here, std::move(told));
@@ -90,10 +95,9 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
     return {};
 }
 
-std::vector<RankWait> ForeignStores::waits() const {
-    std::vector<RankWait> waits = torch_.waits();
+void ForeignStores::add_waits(std::vector<RankWait>& waits) const {
+    std::ranges::move(torch_.waits(), std::back_inserter(waits));
     std::ranges::move(horovod_.waits(), std::back_inserter(waits));
-    return waits;
 }
 
 void ForeignStores::stop() noexcept {

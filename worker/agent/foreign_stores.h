@@ -3,7 +3,10 @@
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/result.h"
+#include "contracts/variables.h"
 #include "rendezvous/messages.h"
+#include "worker/agent/reserved_ports.h"
+#include "worker/ranks/rank_service.h"
 #include "worker/stores/distant_user.h"
 #include "worker/stores/horovod_server.h"
 #include "worker/stores/local_store.h"
@@ -17,51 +20,39 @@
 
 namespace dtrun::agent {
 
-/// Whether rank 0 is one of a host's.
-bool has_rank_0(const Assign& assign);
-
 /// The stores that frameworks bring their ranks together with, as one agent serves them.
-///
-/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
-class ForeignStores {
+class ForeignStores final : public ranks::RankService {
 public:
-    /// \param send  takes frames for the job's own store, towards the root
-    ForeignStores(asio::any_io_executor executor, stores::RelayedStore::Send send);
+    struct Parts {
+        asio::any_io_executor executor;
+        stores::RelayedStore::Send send;       ///< takes frames for the job's own store, towards the root
+        bool torch_proxy = false;              ///< torch's store is served on loopback
+        const contracts::ContractFacts& facts;
+        const contracts::Environment& user;    ///< what ranks have without contracts
+        ReservedPorts& ports;                  ///< the first is MASTER_PORT, if rank 0 comes here
+    };
+    explicit ForeignStores(Parts parts);
 
     /// Listens on loopback for Horovod, and where `torch_proxy` for torch. Errc: internal
-    Result<void> open(bool torch_proxy);
-    std::uint16_t horovod_port() const { return horovod_port_; }
-    std::uint16_t proxy_port() const { return proxy_port_; }
-
-    /// Before the ranks of a generation start.
-    /// \param torch   who serves torch's store in it; proxy only if open() was told so
-    /// \param master  bound to master_port, where rank 0 is here and TorchStore::agent serves there;
-    ///                unused if it listens there already
-    /// Errc: internal
-    Result<void> begin(const Assign& assign, TorchStore torch, Fd master);
-    bool torch_listens() const { return torch_listens_; }
+    Result<void> open(contracts::ContractFacts& facts) override;
+    Result<void> begin(const Assign& assign) override;
+    void add_waits(std::vector<RankWait>& waits) const override;
+    void stop() noexcept override;
+    asio::awaitable<void> join() override;
 
     /// The payload of a `reply` frame. Errc: invalid_input
     Result<void> on_reply(std::string_view payload) { return relayed_.on_reply(payload); }
 
-    /// Who waits, for what, and for how long.
-    std::vector<RankWait> waits() const;
-
-    void stop() noexcept;
-    asio::awaitable<void> join();
-
 private:
     Result<void> begin_torch(const Assign& assign, TorchStore torch, Fd master);
 
-    asio::any_io_executor executor_;
+    Parts parts_;
     stores::RelayedStore relayed_;
     stores::DistantUsers users_;
     std::unique_ptr<stores::LocalStore> local_;  ///< of torch, in this generation
     stores::TcpStoreServer torch_;
     bool torch_listens_ = false;
     stores::HorovodServer horovod_;
-    std::uint16_t horovod_port_ = 0;
-    std::uint16_t proxy_port_ = 0;
 };
 
 }  // namespace dtrun::agent

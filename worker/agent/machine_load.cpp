@@ -24,14 +24,17 @@ long runnable_threads(std::string_view loadavg) {
     return static_cast<long>(to_int(runnable, 0, std::numeric_limits<int>::max()).value_or(0));
 }
 
+bool has_many_runnable_threads() {
+    const auto loadavg = read_file("/proc/loadavg");
+    const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
+    return loadavg && processors > 0 &&
+           runnable_threads(*loadavg) > kRunnablePerProcessor * processors;
+}
+
 void MachineLoad::sample(Deadline now) {
     const bool late = last_sample_ && now > *last_sample_ + kHeartbeatInterval + kLate;
     last_sample_ = now;
-    const auto loadavg = read_file("/proc/loadavg");
-    const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
-    const bool many = loadavg && processors > 0 &&
-                      runnable_threads(*loadavg) > kRunnablePerProcessor * processors;
-    if (late || many) high_until_ = now + kMemory;
+    if (source_() || late) high_until_ = now + kMemory;
 }
 
 }  // namespace dtrun::agent

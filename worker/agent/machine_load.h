@@ -2,8 +2,10 @@
 
 #include "base/loop/deadline.h"
 
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace dtrun::agent {
 
@@ -15,14 +17,22 @@ namespace dtrun::agent {
 /// number goes up and down from moment to moment.
 class MachineLoad {
 public:
+    /// \return whether more threads want to run than the machine's processors can take
+    using Source = std::function<bool()>;
+    explicit MachineLoad(Source source) : source_(std::move(source)) {}
+
     /// To be called at every heartbeat.
     void sample(Deadline now);
     bool is_high(Deadline now) const { return now < high_until_; }
 
 private:
+    Source source_;
     std::optional<Deadline> last_sample_;
     Deadline high_until_{};
 };
+
+/// The source of a real machine: Linux's number of runnable threads.
+bool has_many_runnable_threads();
 
 /// Threads of the machine that run or want to.
 /// \param loadavg  the content of /proc/loadavg; 0 if it is none

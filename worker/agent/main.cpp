@@ -1,7 +1,7 @@
 #include "base/build_id.h"
 #include "base/log.h"
-#include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
+#include "worker/agent/run_agent.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
 
@@ -48,18 +48,7 @@ int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
     dtrun::agent::start_guard();
     dtrun::log::init("dtrun-agent", dtrun::log::Level::normal);
-    dtrun::asio::io_context io(1);
-    int status = 1;
-    {
-        dtrun::agent::Agent agent(io, environ, of_scheduler ? argv[2] : "");
-        dtrun::asio::co_spawn(io, agent.run(), [&](std::exception_ptr error, int code) {
-            if (error) std::rethrow_exception(error);
-            status = code;
-            io.stop();
-        });
-        io.run();
-    }
-    // Handlers that are still queued belong to objects that are gone now: leave without them.
+    const int status = dtrun::agent::run_agent(of_scheduler ? argv[2] : "");
     std::fflush(nullptr);
     ::_exit(status);
 }

@@ -51,12 +51,12 @@ MpiService::~MpiService() {
     remove_directory();
 }
 
-Result<void> MpiService::open() {
+Result<void> MpiService::open(contracts::ContractFacts&) {
     if (!offered()) return {};
     return pmix_.open();
 }
 
-asio::awaitable<Result<void>> MpiService::prepare(std::string program) {
+asio::awaitable<Result<void>> MpiService::prepare(const std::string& program) {
     if (offered()) linked_ = linked_mpi(program);
     const bool wanted = options_.mode == MpiMode::pmix ||
                         (options_.mode == MpiMode::automatic && linked_ == LinkedMpi::open_mpi);
@@ -123,19 +123,19 @@ Result<void> MpiService::begin(const Assign& assign) {
     return {};
 }
 
-Result<MpiService::Offer> MpiService::offer(std::uint32_t rank) {
-    Offer offer;
-    if (!offered()) return offer;
+Result<void> MpiService::offer(std::uint32_t rank, ranks::RankOffer& offer) {
+    if (!offered()) return {};
     auto socket = pmi_.connect(rank);
     if (!socket) return std::unexpected(socket.error());
-    offer.pmi = std::move(*socket);
-    offer.facts.pmi_fd = offer.pmi.get();
-    offer.facts.pmix = pmix_.variables(rank);
-    if (in_memory_) offer.facts.memory_directory = directory_;
-    offer.facts.open_mpi = linked_ == LinkedMpi::open_mpi;
-    offer.facts.mpich = linked_ == LinkedMpi::mpich;
-    offer.facts.oversubscribed = world_.ranks.size() > std::thread::hardware_concurrency();
-    return offer;
+    contracts::MpiFacts& facts = offer.mpi;
+    facts.pmi_fd = socket->get();
+    facts.pmix = pmix_.variables(rank);
+    if (in_memory_) facts.memory_directory = directory_;
+    facts.open_mpi = linked_ == LinkedMpi::open_mpi;
+    facts.mpich = linked_ == LinkedMpi::mpich;
+    facts.oversubscribed = world_.ranks.size() > std::thread::hardware_concurrency();
+    offer.inherited.push_back(std::move(*socket));
+    return {};
 }
 
 void MpiService::describe(Exited& exited) const {
@@ -148,12 +148,12 @@ void MpiService::describe(Exited& exited) const {
     exited.signal = 0;
 }
 
-std::vector<RankWait> MpiService::waits() const {
-    std::vector<RankWait> waits = pmix_.waits();
-    std::ranges::move(pmi_.waits(), std::back_inserter(waits));
+void MpiService::add_waits(std::vector<RankWait>& waits) const {
+    std::vector<RankWait> own = pmix_.waits();
+    std::ranges::move(pmi_.waits(), std::back_inserter(own));
     // Once they have met, how long they wait for each other is their own affair.
-    for (RankWait& wait : waits) wait.starting = wait.starting && !network_.met();
-    return waits;
+    for (RankWait& wait : own) wait.starting = wait.starting && !network_.met();
+    std::ranges::move(own, std::back_inserter(waits));
 }
 
 void MpiService::end(std::function<void()> gone) {

@@ -9,6 +9,7 @@
 #include "worker/mpi/pmi_server.h"
 #include "worker/mpi/pmix_server.h"
 #include "worker/mpi/relayed_network.h"
+#include "worker/ranks/rank_service.h"
 
 #include <sys/types.h>
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace dtrun::mpi {
 /// MPI for the ranks of one host: offers PMIx and PMI to each, and knows how far each has come.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
-class MpiService final : private MpiObserver {
+class MpiService final : public ranks::RankService, private MpiObserver {
 public:
     struct Options {
         MpiMode mode = MpiMode::automatic;
@@ -39,40 +40,23 @@ public:
     };
     /// \param send  takes frames for the tree, as of an agent below
     MpiService(asio::any_io_executor executor, stores::RelayedStore::Send send, Options options);
-    ~MpiService();
+    ~MpiService() override;
 
-    /// Errc: internal
-    Result<void> open();
-    /// The program that the ranks will execute: where it is known to need PMIx, gets that ready.
-    /// Errc: not_found, invalid_input, internal: it cannot have it here; the text is for the user
-    asio::awaitable<Result<void>> prepare(std::string program);
+    Result<void> open(contracts::ContractFacts& facts) override;
+    /// Where the program is known to need PMIx, gets that ready. Errc: not_found, invalid_input, internal
+    asio::awaitable<Result<void>> prepare(const std::string& program) override;
+    Result<void> begin(const Assign& assign) override;
+    asio::awaitable<void> ready() override { return pmix_.ready(); }
+    Result<void> offer(std::uint32_t rank, ranks::RankOffer& offer) override;
+    /// Adds how far the rank has come with MPI, and the code that it has called MPI_Abort with.
+    void describe(Exited& exited) const override;
+    void add_waits(std::vector<RankWait>& waits) const override;
+    void end(std::function<void()> gone) override;
+    void stop() noexcept override;
+    asio::awaitable<void> join() override;
 
     /// A reply or the end of a fence. Errc: invalid_input
     Result<void> on_frame(const FrameView& frame) { return network_.on_frame(frame); }
-
-    /// Before the ranks of a generation start. Errc: invalid_input, internal
-    Result<void> begin(const Assign& assign);
-
-    /// Until the ranks can be offered what is best for them; often at once. After begin().
-    asio::awaitable<void> ready() { return pmix_.ready(); }
-
-    /// What a rank gets, of this generation.
-    struct Offer {
-        contracts::MpiFacts facts;
-        Fd pmi;  ///< for the rank to inherit; facts.pmi_fd is its number
-    };
-    Result<Offer> offer(std::uint32_t rank);
-
-    /// Adds what is known of a rank that has ended: how far it has come with MPI, and the code that it
-    /// has called MPI_Abort with.
-    void describe(Exited& exited) const;
-    std::vector<RankWait> waits() const;
-
-    /// No rank of the generation runs any more. \param gone  called later, once nothing is left
-    void end(std::function<void()> gone);
-
-    void stop() noexcept;
-    asio::awaitable<void> join();
 
 private:
     void mpi_initialized(std::uint32_t rank) override;

@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "rendezvous/messages.h"
 #include "worker/ranks/rank_process.h"
+#include "worker/ranks/rank_runner.h"
 
 #include <chrono>
 #include <functional>
@@ -22,50 +23,23 @@ namespace dtrun::ranks {
 /// with the job. Nothing is found by name.
 ///
 /// Thread: the executor's. Lifetime: stop_all() must have completed, or the process ends.
-class Supervisor {
+class Supervisor final : public RankRunner {
 public:
     /// \param exited  called once for each rank that was started
     /// \param stays   called with a text for the user, when ranks were killed and do not end
     Supervisor(asio::any_io_executor executor, std::function<void(const Exited&)> exited,
                std::function<void(std::string)> stays);
 
-    struct Request {
-        std::uint64_t generation = 0;
-        std::uint32_t rank = 0;
-        RankCommand command;
-    };
-    struct Start {
-        std::uint32_t rank = 0;
-        pid_t pid = 0;
-        Fd in, out, err;
-        Result<void> executed;  ///< an error: the program could not be executed
-    };
-    /// Forks a rank, which executes its program while we go on: that may take long, for instance where
-    /// programs are on a file system that many hosts ask at once.
-    /// \param started  called once, before the rank's end is told; at once if it cannot be forked
-    void start(const Request& request, std::function<void(Start)> started);
-
-    /// Passes a signal on to the process group of every rank that runs.
-    void signal(int signal);
-
-    /// Ends one rank and its process group at once, as if it had ended by itself.
-    void kill(std::uint64_t generation, std::uint32_t rank);
-
-    /// A scheduler has sent this signal to every process here, ranks included, to end the job: they
-    /// do not get it from stop_all() again, and do not end by themselves if they do.
-    void signalled(int signal);
-
-    /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
-    /// SIGKILL to all of it after `grace`. Called again: the shorter time counts, and the last
-    /// `gone`. Afterwards ranks can be started again.
-    /// \param gone  called once, when no process is left: how many strays were ended
+    void start(const Request& request, std::function<void(Start)> started) override;
+    void signal(int signal) override;
+    void kill(std::uint64_t generation, std::uint32_t rank) override;
+    void signalled(int signal) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
-                  std::function<void(int strays)> gone);
+                  std::function<void(int strays)> gone) override;
+    void spare(pid_t child) override { spared_ = child; }
 
     bool running() const { return !ranks_.empty(); }
 
-    /// This child of ours is no rank's, and not to be ended with the ranks. The last one counts.
-    void spare(pid_t child) { spared_ = child; }
 
 private:
     /// A rank that was forked and has not executed its program yet, as far as we know.

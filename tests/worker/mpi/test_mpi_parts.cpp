@@ -168,10 +168,10 @@ TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
     assign.rank_map = rank_map(nodes);
     assign.ranks = {RankSlot{}};
     REQUIRE(service.begin(assign).has_value());
-    const auto offer = service.offer(0);
-    REQUIRE(offer.has_value());
+    ranks::RankOffer offer;
+    REQUIRE(service.offer(0, offer).has_value());
     const std::string said = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=300\n";
-    REQUIRE(write_all(offer->pmi.get(), said).has_value());
+    REQUIRE(write_all(offer.inherited.at(0).get(), said).has_value());
     io.run_for(std::chrono::seconds(10));
     CHECK(aborted == 0);
     Exited exited;

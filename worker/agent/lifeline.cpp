@@ -1,0 +1,88 @@
+#include "worker/agent/lifeline.h"
+
+#include "base/ids.h"
+#include "base/loop/deadline.h"
+#include "rendezvous/tree.h"
+
+#include <string.h>
+#include <algorithm>
+#include <array>
+
+namespace dtrun::agent {
+namespace {
+
+/// The head knows how long it waits for others first: for a relay's slow log-in, for the last node of a
+/// thousand. This limit is for an agent that is cut off from the head, so that nobody tells it of the end.
+constexpr std::chrono::minutes kBootstrapLimit{15};
+
+}  // namespace
+
+Lifeline::Lifeline(asio::any_io_executor executor, Fd input)
+    : input_(std::move(executor), input.release()) {}
+
+/// The payload of the next frame, which must be of this type.
+asio::awaitable<Result<std::string>> Lifeline::read_frame(FrameType type) {
+    DeadlineGuard guard(input_, after(kBootstrapLimit));
+    std::string header(FrameHeader::kBytes, '\0');
+    const auto header_buffer = asio::buffer(header);
+    auto [error, bytes] = co_await asio::async_read(input_, header_buffer, use_tuple);
+    if (error) co_return fail(Errc::closed, "no bootstrap: {}", error.message());
+    const auto parsed = decode_header(header);
+    if (!parsed) co_return std::unexpected(parsed.error());
+    if (parsed->type != type)
+        co_return fail(Errc::invalid_input, "no bootstrap: frame of type {}",
+                       static_cast<int>(parsed->type));
+    std::string payload(parsed->payload_bytes, '\0');
+    const auto payload_buffer = asio::buffer(payload);
+    auto [payload_error, payload_bytes] =
+        co_await asio::async_read(input_, payload_buffer, use_tuple);
+    if (payload_error) co_return fail(Errc::closed, "no bootstrap: {}", payload_error.message());
+    co_return payload;
+}
+
+asio::awaitable<Result<Bootstrap>> Lifeline::read_bootstrap(std::string node) {
+    auto payload = co_await read_frame(FrameType::bootstrap);
+    if (!payload) co_return std::unexpected(payload.error());
+    auto bootstrap = decode<Bootstrap>(*payload);
+    ::explicit_bzero(payload->data(), payload->size());
+    if (!bootstrap) co_return std::unexpected(bootstrap.error());
+    if (bootstrap->job_id.size() != sizeof(JobId) || bootstrap->secret.size() != Secret::kBytes)
+        co_return fail(Errc::invalid_input, "bootstrap without a job");
+    if (node.empty()) co_return bootstrap;
+    const auto found = co_await find_own_host(*bootstrap, node);
+    if (!found) co_return std::unexpected(found.error());
+    co_return bootstrap;
+}
+
+asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std::string node) {
+    const auto own = std::ranges::find(bootstrap.nodes, node);
+    if (own == bootstrap.nodes.end())
+        co_return fail(Errc::invalid_input, "{} is not part of the job", node);
+    bootstrap.host = static_cast<std::uint32_t>(own - bootstrap.nodes.begin());
+    bootstrap.host_name = node;
+    if (bootstrap.host != 0 && !bootstrap.reserve_everywhere) bootstrap.reserve_ports = 0;
+    const Tree tree(static_cast<std::uint32_t>(bootstrap.nodes.size()), bootstrap.tree_threshold);
+    bootstrap.relay = tree.is_relay(bootstrap.host);
+    const auto parent = tree.parent(bootstrap.host);
+    if (!parent) co_return Result<void>{};
+    const auto payload = co_await read_frame(FrameType::relays);
+    if (!payload) co_return std::unexpected(payload.error());
+    const auto relays = decode<Relays>(*payload);
+    if (!relays) co_return std::unexpected(relays.error());
+    const auto relay = std::ranges::find(relays->relays, *parent, &RelayAddress::host);
+    if (relay == relays->relays.end()) co_return Result<void>{};
+    bootstrap.addresses.assign(1, relay->address);
+    bootstrap.port = relay->port;
+    co_return Result<void>{};
+}
+
+asio::awaitable<bool> Lifeline::broken() {
+    std::array<char, 256> unexpected;
+    for (;;) {
+        const auto buffer = asio::buffer(unexpected);
+        const auto [error, bytes] = co_await input_.async_read_some(buffer, use_tuple);
+        if (error) co_return error != asio::error::operation_aborted;
+    }
+}
+
+}  // namespace dtrun::agent

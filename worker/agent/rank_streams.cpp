@@ -1,0 +1,35 @@
+#include "worker/agent/rank_streams.h"
+
+namespace dtrun::agent {
+
+RankStreams::RankStreams(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
+                         std::function<void()> ended)
+    : executor_(executor),
+      link_(link),
+      pump_(executor, link, window_bytes,
+            [this, ended = std::move(ended)](std::uint32_t rank, Stream stream) {
+                link_.send(encode(OutputEnd{rank, stream}));
+                ended();
+            }) {}
+
+void RankStreams::add(ranks::RankRunner::Start& start) {
+    pump_.add(start.rank, Stream::out, std::move(start.out));
+    pump_.add(start.rank, Stream::err, std::move(start.err));
+    if (start.in)
+        feeds_[start.rank] = std::make_unique<ranks::InputFeed>(executor_, std::move(start.in));
+}
+
+void RankStreams::input(std::string bytes) {
+    if (bytes.empty()) {
+        for (const auto& [rank, feed] : feeds_) feed->end();
+        return;
+    }
+    const auto give_credit = [this](const std::string* taken) {
+        if (!closed_ && link_.is_open()) link_.send(encode(InputCredit{taken->size()}));
+        delete taken;
+    };
+    const ranks::InputFeed::Chunk chunk(new std::string(std::move(bytes)), give_credit);
+    for (const auto& [rank, feed] : feeds_) feed->push(chunk);
+}
+
+}  // namespace dtrun::agent

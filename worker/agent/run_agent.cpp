@@ -1,0 +1,92 @@
+#include "worker/agent/run_agent.h"
+
+#include "base/log.h"
+#include "rendezvous/client.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/guard.h"
+#include "worker/ranks/supervisor.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <memory>
+
+namespace dtrun::agent {
+namespace {
+
+/// Writes whole lines to standard output. Agents that a scheduler starts share it: each line of theirs
+/// begins with "@<node> ".
+class Speaker {
+public:
+    explicit Speaker(std::string node) : node_(std::move(node)) {}
+    void say(std::string_view line) const {
+        const std::string whole = node_.empty() ? fmt::format("{}\n", line)  //
+                                                : fmt::format("@{} {}\n", node_, line);
+        if (!write_all(STDOUT_FILENO, whole)) log::debug("nobody reads our output");
+    }
+
+private:
+    std::string node_;
+};
+
+AgentParts real_parts(asio::io_context& io, const std::string& node) {
+    AgentParts parts;
+    parts.lifeline = Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+    parts.say = [speaker = Speaker(node)](std::string_view line) { speaker.say(line); };
+    parts.host_env = environ;
+    parts.node = node;
+    parts.connect = connect_to_server;
+    parts.make_runner = [&io](std::function<void(const Exited&)> exited,
+                              std::function<void(std::string)> stays) {
+        return std::make_unique<ranks::Supervisor>(io.get_executor(), std::move(exited),
+                                                   std::move(stays));
+    };
+    parts.make_services = make_services;
+    parts.load = has_many_runnable_threads;
+    return parts;
+}
+
+asio::awaitable<void> watch_signals(asio::signal_set& signals, Agent& agent, pid_t guard) {
+    for (;;) {
+        const auto [error, signal] = co_await signals.async_wait(use_tuple);
+        if (error) co_return;
+        bool passed = false;
+        for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
+            if (signal != passed_on(i)) continue;
+            agent.guard_got(kGuardSignals[i]);
+            passed = true;
+        }
+        if (!passed) agent.got_signal(signal, ::getppid() == guard);
+    }
+}
+
+}  // namespace
+
+int run_agent(std::string node) {
+    // They live on while the process ends: handlers that are still queued refer to them.
+    auto& io = *new asio::io_context(1);
+    auto& signals = *new asio::signal_set(io);
+    for (std::size_t i = 0; i < kGuardSignals.size(); ++i) {
+        signals.add(kGuardSignals[i]);
+        signals.add(passed_on(i));
+    }
+    const pid_t guard = ::getppid();
+    Agent* running = nullptr;
+    AgentParts parts = real_parts(io, node);
+    parts.connected = [&] {
+        asio::co_spawn(io, watch_signals(signals, *running, guard), [](std::exception_ptr error) {
+            if (error) std::rethrow_exception(error);
+        });
+    };
+    auto& agent = *new Agent(io, std::move(parts));
+    running = &agent;
+    int status = 1;
+    asio::co_spawn(io, agent.run(), [&](std::exception_ptr error, int code) {
+        if (error) std::rethrow_exception(error);
+        status = code;
+        io.stop();
+    });
+    io.run();
+    return status;
+}
+
+}  // namespace dtrun::agent

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+namespace dtrun::agent {
+
+/// Is the agent of this host: over standard input and output, with processes for ranks. The process must
+/// be what start_guard() has left.
+/// \param node  what the scheduler that starts all agents calls this host; else empty
+/// \return the process's exit status. What is still under way then ends with the process.
+int run_agent(std::string node);
+
+}  // namespace dtrun::agent

@@ -1,0 +1,66 @@
+#include "worker/agent/services.h"
+
+#include "worker/agent/error_files.h"
+#include "worker/agent/foreign_stores.h"
+#include "worker/mpi/mpi_service.h"
+#include "worker/ranks/left_behind.h"
+
+#include <algorithm>
+
+namespace dtrun::agent {
+namespace {
+
+std::unique_ptr<ranks::RankService> make_error_files(const ServiceParts&) {
+    return std::make_unique<ErrorFiles>();
+}
+
+std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
+    // Replies find the service by this, as they come only when it has sent something.
+    const auto self = std::make_shared<ForeignStores*>(nullptr);
+    auto send =
+        parts.connections.open_for_agent(PortKind::rank, [self](const FrameView& frame) {
+            return (*self)->on_reply(frame.payload);
+        });
+    auto stores = std::make_unique<ForeignStores>(ForeignStores::Parts{
+        parts.executor, std::move(send), parts.bootstrap.torch_store == TorchStore::proxy,
+        parts.facts, parts.user, parts.reserved_ports});
+    *self = stores.get();
+    return stores;
+}
+
+std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
+    const Bootstrap& bootstrap = parts.bootstrap;
+    mpi::MpiService::Options options;
+    const bool wanted = std::ranges::find(bootstrap.contracts, "mpi") != bootstrap.contracts.end();
+    options.mode = wanted ? bootstrap.mpi : MpiMode::none;
+    options.host_name = bootstrap.host_name;
+    options.job = bootstrap.mpi_job;
+    options.directory_prefix = ranks::directory_prefix(parts.facts.job);
+    options.env = parts.user;
+    options.load_limit = std::chrono::milliseconds(bootstrap.connect_timeout_ms) * 3 / 4;
+    options.tell = parts.tell_head;
+    options.aborted = parts.aborted;
+    options.started = [&runner = parts.runner](pid_t pid) { runner.spare(pid); };
+    const auto self = std::make_shared<mpi::MpiService*>(nullptr);
+    auto to_tree =
+        parts.connections.open_for_agent(PortKind::subtree, [self](const FrameView& frame) {
+            return (*self)->on_frame(frame);
+        });
+    auto service = std::make_unique<mpi::MpiService>(parts.executor, std::move(to_tree),
+                                                     std::move(options));
+    *self = service.get();
+    return service;
+}
+
+using Make = std::unique_ptr<ranks::RankService> (*)(const ServiceParts&);
+constexpr Make kServices[] = {make_error_files, make_stores, make_mpi};
+
+}  // namespace
+
+Services make_services(const ServiceParts& parts) {
+    Services services;
+    for (const Make make : kServices) services.push_back(make(parts));
+    return services;
+}
+
+}  // namespace dtrun::agent

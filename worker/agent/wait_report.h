@@ -1,0 +1,29 @@
+#pragma once
+
+#include "rendezvous/messages.h"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace dtrun::agent {
+
+/// Says to the head which ranks wait for each other, when that has changed. No sockets, no clock.
+class WaitReport {
+public:
+    void begin(std::uint64_t generation);
+
+    /// \param waits     of this moment
+    /// \param at_least  shorter ones are left out: ranks that meet wait all the time, but not long
+    /// \return what to send; often nothing, as nobody waits or all is as before
+    std::optional<Waits> look(std::vector<RankWait> waits, std::chrono::milliseconds at_least);
+
+    static constexpr std::chrono::milliseconds kWorthTelling{1'000};
+
+private:
+    std::uint64_t generation_ = 0;
+    std::vector<RankWait> said_;  ///< the last time
+};
+
+}  // namespace dtrun::agent

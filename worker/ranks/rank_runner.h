@@ -1,0 +1,56 @@
+#pragma once
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "worker/ranks/rank_process.h"
+
+#include <sys/types.h>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+namespace dtrun::ranks {
+
+/// Runs the ranks of one host. Supervisor does it with processes.
+class RankRunner {
+public:
+    virtual ~RankRunner() = default;
+
+    struct Request {
+        std::uint64_t generation = 0;
+        std::uint32_t rank = 0;
+        RankCommand command;
+    };
+    struct Start {
+        std::uint32_t rank = 0;
+        pid_t pid = 0;
+        Fd in, out, err;
+        Result<void> executed;  ///< an error: the program could not be executed
+    };
+    /// Forks a rank, which executes its program while we go on: that may take long, for instance where
+    /// programs are on a file system that many hosts ask at once.
+    /// \param started  called once, before the rank's end is told; at once if it cannot be forked
+    virtual void start(const Request& request, std::function<void(Start)> started) = 0;
+
+    /// Passes a signal on to the process group of every rank that runs.
+    virtual void signal(int signal) = 0;
+
+    /// Ends one rank and its process group at once, as if it had ended by itself.
+    virtual void kill(std::uint64_t generation, std::uint32_t rank) = 0;
+
+    /// A scheduler has sent this signal to every process here, ranks included, to end the job: they
+    /// do not get it from stop_all() again, and do not end by themselves if they do.
+    virtual void signalled(int signal) = 0;
+
+    /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
+    /// SIGKILL to all of it after `grace`. Called again: the shorter time counts, and the last
+    /// `gone`. Afterwards ranks can be started again.
+    /// \param gone  called once, when no process is left: how many strays were ended
+    virtual void stop_all(int signal, std::chrono::milliseconds grace,
+                          std::function<void(int strays)> gone) = 0;
+
+    /// Excludes one child of ours that is no rank's from stop_all(); a later call replaces it.
+    virtual void spare(pid_t child) = 0;
+};
+
+}  // namespace dtrun::ranks

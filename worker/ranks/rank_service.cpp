@@ -1,0 +1,17 @@
+#include "worker/ranks/rank_service.h"
+
+namespace dtrun::ranks {
+
+asio::awaitable<Result<void>> RankService::prepare(const std::string&) {
+    co_return Result<void>{};
+}
+
+asio::awaitable<void> RankService::ready() {
+    co_return;
+}
+
+asio::awaitable<void> RankService::join() {
+    co_return;
+}
+
+}  // namespace dtrun::ranks

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "base/fd.h"
+#include "base/loop/asio.h"
+#include "base/result.h"
+#include "contracts/variables.h"
+#include "rendezvous/messages.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::ranks {
+
+/// What one rank gets at its start, beyond what every rank of its host has.
+struct RankOffer {
+    contracts::MpiFacts mpi{};
+    std::string error_file{};     ///< for torch's @record; empty: none
+    std::vector<Fd> inherited{};  ///< kept open until the rank was forked
+};
+
+/// Something that an agent does for the ranks of its host besides running them: a store of a framework,
+/// MPI, error files. The agent calls each of its services at every step of a rank's life, in the order in
+/// which worker/agent/services.cpp lists them.
+///
+/// Thread: the loop's. Lifetime: the owner calls stop() and awaits join() before destruction.
+class RankService {
+public:
+    virtual ~RankService() = default;
+
+    /// Before the host joins. \param facts  what ranks are told; the service adds what it knows
+    /// Errc: internal
+    virtual Result<void> open(contracts::ContractFacts&) { return {}; }
+    /// \param program  that the ranks will execute; stays as long as the call. An error is the host's problem, for the user.
+    virtual asio::awaitable<Result<void>> prepare(const std::string& program);
+
+    /// Before the ranks of a generation start. Errc: invalid_input, internal
+    virtual Result<void> begin(const Assign&) { return {}; }
+    /// Until the ranks can be offered what is best for them; often at once. After begin().
+    virtual asio::awaitable<void> ready();
+    /// Adds what a rank is to have at its start. Errc: internal
+    virtual Result<void> offer(std::uint32_t, RankOffer&) { return {}; }
+    /// A rank has ended: what it has left is taken.
+    virtual void ended(Exited&) {}
+    /// The same a moment later, when what the rank had said before was read.
+    virtual void describe(Exited&) const {}
+    /// Adds who waits for what, and for how long.
+    virtual void add_waits(std::vector<RankWait>&) const {}
+    /// No rank of the generation runs any more. \param gone  called later, once nothing is left of it
+    virtual void end(std::function<void()> gone) { gone(); }
+
+    virtual void stop() noexcept {}
+    virtual asio::awaitable<void> join();
+};
+
+}  // namespace dtrun::ranks
