@@ -17,8 +17,7 @@ constexpr std::chrono::milliseconds kPauseMax{500};
 
 /// One race between addresses.
 struct Race {
-    explicit Race(asio::any_io_executor executor)
-        : changed(executor, Timer::time_point::max()) {}
+    explicit Race(asio::any_io_executor executor) : changed(executor, Timer::time_point::max()) {}
 
     std::optional<Connection> winner;
     std::vector<std::string> failures;

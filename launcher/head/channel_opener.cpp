@@ -54,8 +54,7 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
 }  // namespace
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::open(
-    std::uint32_t host, AgentTask task, Deadline deadline,
-    std::function<void(const char*)> phase) {
+    std::uint32_t host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
     const plan::JobHost& target = spec_.hosts[host];
     if (target.transport == plan::Transport::local) {
         auto here = start_here(local_command(task), login_environment());
@@ -71,8 +70,8 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         co_return here;
     }
     if (!pool_)
-        pool_ =
-            std::make_unique<transport::Pool>(std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
+        pool_ = std::make_unique<transport::Pool>(
+            std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
     auto login = co_await transport::ssh_login(*pool_, known_hosts_, target.host, spec_.ssh,
                                                command, deadline, phase);
     if (!login) co_return std::unexpected(login.error());

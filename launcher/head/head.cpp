@@ -105,10 +105,9 @@ Head::Head(asio::io_context& io, const plan::JobSpec& spec, Hosts& hosts, output
              [this](std::uint32_t host, std::string_view bytes) {
                  hosts_.send(host, encode(Input{std::string(bytes)}));
              }),
-      sessions_(io.get_executor(), static_cast<AgentEvents&>(*this),
-                [this](FrameType type, std::string_view payload) {
-                    assigner_->to_root(type, payload);
-                }),
+      sessions_(
+          io.get_executor(), static_cast<AgentEvents&>(*this),
+          [this](FrameType type, std::string_view payload) { assigner_->to_root(type, payload); }),
       over_(io, Timer::time_point::max()) {
     if (spec.daemon)
         assigner_ = std::make_unique<DaemonAssigner>(context(), sessions_);
@@ -182,8 +181,8 @@ void Head::stop_hosts(const Job::Order& order) {
     const bool in_slurm = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
         return host.transport == plan::Transport::slurm;
     });
-    const bool by_scheduler = in_slurm && outcome.cause == Outcome::Cause::interrupted &&
-                              outcome.signal == order.signal;
+    const bool by_scheduler =
+        in_slurm && outcome.cause == Outcome::Cause::interrupted && outcome.signal == order.signal;
     hosts_.send_to_all(encode(Stop{order.signal, grace, "", by_scheduler}));
     assigner_->ending();
     answers_.stop(order.grace, Clock::now());
@@ -417,8 +416,8 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
     agent_lost(*agent.host(), why.message);
     for (std::uint32_t host = 0; host < hosts_.count(); ++host)
         if (is_behind(agent, host))
-            agent_lost(host, fmt::format("{}, which relayed for it, is lost",
-                                         hosts_.name(*agent.host())));
+            agent_lost(
+                host, fmt::format("{}, which relayed for it, is lost", hosts_.name(*agent.host())));
 }
 
 void Head::lost(std::uint32_t host, const std::string& why) {

@@ -169,8 +169,7 @@ asio::awaitable<void> LoginStarter::sweep(std::uint32_t host) {
     if (!channel) co_return;
     transport::LineReader lines(**channel);
     const auto line = co_await lines.next(deadline);
-    if (line)
-        log::info("{}: {} processes left behind were ended", parts_.hosts.name(host), *line);
+    if (line) log::info("{}: {} processes left behind were ended", parts_.hosts.name(host), *line);
 }
 
 asio::awaitable<void> LoginStarter::end(bool) {

@@ -23,8 +23,7 @@ Meeting::Meeting(asio::any_io_executor executor, const plan::JobSpec& spec, Host
 
 asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> addresses,
                                                      std::uint16_t port,
-                                                     std::vector<std::uint32_t> others,
-                                                     bool last) {
+                                                     std::vector<std::uint32_t> others, bool last) {
     answers_.clear();
     asking_ = true;
     const Probe probe{addresses, port, static_cast<std::uint32_t>(kProbeLimit.count())};

@@ -149,8 +149,8 @@ void OwnAssigner::restart(const Exited& because) {
     membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());
     context_.answers.pause(membership_.generation() + 1, grace, Clock::now());
     for (const auto& [member, propose] : membership_.take_orders().proposals)
-        context_.hosts.send(host_of(member), encode(Pause{propose.generation, SIGTERM,
-                                                          to_ms(grace), propose.why}));
+        context_.hosts.send(host_of(member),
+                            encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
 }
 
 void OwnAssigner::paused(std::uint32_t host, std::uint64_t generation) {

@@ -134,10 +134,10 @@ Result<ServerPlace> RealHead::listen() {
 
 void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
     bootstraps_ = std::make_unique<Bootstraps>(spec_, keys_, hosts_, std::move(place));
-    channels_ = std::make_unique<PlannedChannels>(io_.get_executor(), spec_, keys_, agent,
-                                                  *bootstraps_);
-    head_->add_starter(std::make_unique<LoginStarter>(LoginStarter::Parts{
-        io_.get_executor(), spec_, hosts_, *bootstraps_, *channels_}));
+    channels_ =
+        std::make_unique<PlannedChannels>(io_.get_executor(), spec_, keys_, agent, *bootstraps_);
+    head_->add_starter(std::make_unique<LoginStarter>(
+        LoginStarter::Parts{io_.get_executor(), spec_, hosts_, *bootstraps_, *channels_}));
     const auto start_process = [this](const std::vector<std::string>& argv,
                                       const std::vector<std::string>& env) {
         return transport::start_process(io_.get_executor(), argv, env);
@@ -172,8 +172,7 @@ int run_job(const plan::JobSpec& spec) {
     if (const auto opened = head.open(); !opened) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", opened.error().message);
-        return opened.error().code == Errc::invalid_input ? plan::kExitUsage
-                                                          : plan::kExitInternal;
+        return opened.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
     int status = plan::kExitInternal;
     asio::co_spawn(io, head.run(), [&](std::exception_ptr error, int code) {

@@ -121,7 +121,7 @@ asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::Lin
 
 /// Reads what nodes say until all are beyond this state.
 asio::awaitable<Result<void>> StepStarter::await_nodes(Step& step, transport::LineReader& lines,
-                                                NodeState state, Deadline deadline) {
+                                                       NodeState state, Deadline deadline) {
     while (step.any_up_to(state)) {
         const auto line = co_await lines.next(deadline);
         if (!line) co_return std::unexpected(line.error());
@@ -199,11 +199,14 @@ bool StepStarter::relays_needed(const Step& step) const {
 asio::awaitable<void> StepStarter::tell_relays(Step& step) {
     step.relays_unknown = true;
     Relays known;
-    for (std::uint32_t host = 0; host < parts_.hosts.count() && parts_.hosts.tree().is_relay(host); ++host) {
-        while (events_->is_starting() && parts_.hosts[host].relay_port == 0 && !events_->has_failed(host))
+    for (std::uint32_t host = 0; host < parts_.hosts.count() && parts_.hosts.tree().is_relay(host);
+         ++host) {
+        while (events_->is_starting() && parts_.hosts[host].relay_port == 0 &&
+               !events_->has_failed(host))
             co_await relay_ready_.async_wait(use_tuple);
         if (parts_.hosts[host].relay_port != 0)
-            known.relays.push_back({host, parts_.hosts[host].address, parts_.hosts[host].relay_port});
+            known.relays.push_back(
+                {host, parts_.hosts[host].address, parts_.hosts[host].relay_port});
     }
     step.join_deadline = after(spec_.options.connect_timeout + std::chrono::seconds(2));
     step.relays_unknown = false;
@@ -213,8 +216,8 @@ asio::awaitable<void> StepStarter::tell_relays(Step& step) {
 }
 
 bool StepStarter::is_any_missing(const Step& step) const {
-    return std::ranges::any_of(step.nodes,
-                               [this](const auto& node) { return !events_->is_settled(node.second.host); });
+    return std::ranges::any_of(
+        step.nodes, [this](const auto& node) { return !events_->is_settled(node.second.host); });
 }
 
 /// Whether any node that has its bootstrap has not connected yet.

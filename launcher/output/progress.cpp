@@ -12,8 +12,7 @@ constexpr std::size_t kNamesMax = 4;  // of hosts that wait for the same thing
 
 }  // namespace
 
-Progress::Progress(asio::any_io_executor executor, Output& output,
-                   std::vector<std::string> hosts)
+Progress::Progress(asio::any_io_executor executor, Output& output, std::vector<std::string> hosts)
     : timer_(executor),
       output_(output),
       names_(std::move(hosts)),

@@ -34,7 +34,7 @@ struct AgentParts {
     /// Writes a line to standard output, for the head to read.
     std::function<void(std::string_view line)> say;
     char** host_env = nullptr;  ///< "NAME=value", up to a null pointer
-    std::string node;           ///< what the scheduler that starts all agents calls this host; else empty
+    std::string node;  ///< what the scheduler that starts all agents calls this host; else empty
     /// As connect_to_server().
     std::function<asio::awaitable<Result<Connection>>(std::vector<std::string>, std::uint16_t,
                                                       Credentials, Deadline)>
@@ -76,7 +76,8 @@ private:
         std::uint64_t generation = 0;
         std::size_t missing = 0;
         Started started{};
-        std::vector<std::pair<FrameType, std::string>> deferred{};  ///< what came for them meanwhile
+        std::vector<std::pair<FrameType, std::string>>
+            deferred{};  ///< what came for them meanwhile
     };
 
     asio::awaitable<Result<void>> join_head();
@@ -140,7 +141,7 @@ private:
     MachineLoad load_;
     WaitReport wait_report_;
     AgentSignals signals_;
-    Assign assign_;              ///< of the current generation
+    Assign assign_;               ///< of the current generation
     std::optional<Start> start_;  ///< of that generation, until all its ranks run
     unsigned probes_ = 0;
     TaskGroup tasks_;

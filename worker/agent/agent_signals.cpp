@@ -25,15 +25,15 @@ bool is_recent_in(const std::map<int, Deadline>& signals, int signal) {
 
 }  // namespace
 
-AgentSignals::AgentSignals(Parts parts)
-    : parts_(std::move(parts)), tasks_(parts_.executor) {}
+AgentSignals::AgentSignals(Parts parts) : parts_(std::move(parts)), tasks_(parts_.executor) {}
 
 void AgentSignals::agent_got(int signal, bool guard_lives) {
     if (parts_.of_scheduler && guard_lives) {
         agent_had_[signal] = Clock::now();
         scheduler_sent(signal);
     } else if (!asks_ranks(signal)) {
-        parts_.leave(fmt::format("signal {}", signal));  // the guard died, or somebody wants us gone
+        parts_.leave(
+            fmt::format("signal {}", signal));  // the guard died, or somebody wants us gone
     }
 }
 

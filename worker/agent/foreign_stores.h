@@ -25,11 +25,12 @@ class ForeignStores final : public ranks::RankService {
 public:
     struct Parts {
         asio::any_io_executor executor;
-        stores::RelayedStore::Send send;       ///< takes frames for the job's own store, towards the root
-        bool torch_proxy = false;              ///< torch's store is served on loopback
+        stores::RelayedStore::Send
+            send;                  ///< takes frames for the job's own store, towards the root
+        bool torch_proxy = false;  ///< torch's store is served on loopback
         const contracts::ContractFacts& facts;
-        const contracts::Environment& user;    ///< what ranks have without contracts
-        ReservedPorts& ports;                  ///< the first is MASTER_PORT, if rank 0 comes here
+        const contracts::Environment& user;  ///< what ranks have without contracts
+        ReservedPorts& ports;                ///< the first is MASTER_PORT, if rank 0 comes here
     };
     explicit ForeignStores(Parts parts);
 

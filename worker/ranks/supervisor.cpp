@@ -166,9 +166,8 @@ void Supervisor::report(pid_t pid, const Rank& rank, int status) {
         exited.code = WEXITSTATUS(status);
     }
     exited.out_of_memory = exited.signal == SIGKILL && rank.sent_signal == 0 && out_of_memory();
-    exited.ran_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                        Clock::now() - rank.started)
-                        .count();
+    exited.ran_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - rank.started).count();
     exited_(exited);
 }
 

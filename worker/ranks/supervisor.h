@@ -40,7 +40,6 @@ public:
 
     bool running() const { return !ranks_.empty(); }
 
-
 private:
     /// A rank that was forked and has not executed its program yet, as far as we know.
     struct Executing {

@@ -60,15 +60,14 @@ std::string describe(const TcpStoreSession::Waiting& waiting) {
 
 struct TcpStoreServer::Connection : std::enable_shared_from_this<Connection> {
     explicit Connection(tcp::socket accepted)
-        : socket(std::move(accepted)),
-          wake(socket.get_executor(), Timer::time_point::max()) {}
+        : socket(std::move(accepted)), wake(socket.get_executor(), Timer::time_point::max()) {}
 
     tcp::socket socket;
     std::string address;
     bool from_here = false;  ///< from this machine
     bool closed = false;
     std::optional<TcpStoreSession> session;  ///< none, if closed, as soon as that may be
-    Timer wake;                 ///< of the reader that waits for wants_input()
+    Timer wake;                              ///< of the reader that waits for wants_input()
     bool resting = false;                    ///< that it does
     bool in_doubt = false;                   ///< it is in undecided_
     bool writing = false;

@@ -1,0 +1,142 @@
+#include "tests/loopback/fake_ranks.h"
+
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <csignal>
+
+namespace dtrun::simulation {
+
+FakeRanks::FakeRanks(asio::any_io_executor executor, std::mt19937& random,
+                     std::function<RankScript(std::uint64_t, std::uint32_t)> script_of,
+                     std::function<void(const Exited&)> exited)
+    : executor_(executor),
+      random_(random),
+      script_of_(std::move(script_of)),
+      exited_(std::move(exited)),
+      grace_(executor) {}
+
+FakeRanks::~FakeRanks() = default;
+
+void FakeRanks::start(const Request& request, std::function<void(Start)> started) {
+    const pid_t pid = ++last_pid_;
+    Rank rank;
+    rank.generation = request.generation;
+    rank.rank = request.rank;
+    rank.script = script_of_(request.generation, request.rank);
+    rank.started = Clock::now();
+    Start start;
+    start.rank = request.rank;
+    if (rank.script.not_executable) {
+        start.executed = fail(Errc::denied, "cannot execute it");
+        return asio::post(executor_, [started, made = std::make_shared<Start>(std::move(start)),
+                                      alive = std::weak_ptr(alive_)] {
+            if (alive.lock()) started(std::move(*made));
+        });
+    }
+    start.pid = pid;
+    for (const auto& [ours, theirs] :
+         {std::pair{&rank.out, &start.out}, std::pair{&rank.err, &start.err}}) {
+        Pipe pipe = make_pipe().value();
+        ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+        *ours = std::move(pipe.write);
+        *theirs = std::move(pipe.read);
+    }
+    write_output(rank);
+    const auto life = rank.script.life;
+    const int code = rank.script.code;
+    const int signal = rank.script.signal;
+    ranks_.emplace(pid, std::move(rank));
+    // Programs are executed after a moment, one sooner than the other.
+    const std::chrono::microseconds delay(random_() % 3'000);
+    auto executed = std::make_shared<Timer>(executor_, delay);
+    executed->async_wait([this, executed, started, life, code, signal, pid,
+                          alive = std::weak_ptr(alive_),
+                          made = std::make_shared<Start>(std::move(start))](auto) {
+        if (!alive.lock() || vanished_) return;
+        started(std::move(*made));
+        // A signal that came before decides.
+        if (ranks_.contains(pid) && ranks_[pid].sent_signal == 0)
+            end_after(pid, life, code, signal);
+    });
+}
+
+void FakeRanks::write_output(Rank& rank) {
+    std::string text;
+    while (text.size() < rank.script.output_bytes)
+        text += "rank " + std::to_string(rank.rank) + " says this\n";
+    if (!text.empty()) static_cast<void>(!::write(rank.out.get(), text.data(), text.size()));
+}
+
+void FakeRanks::end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal) {
+    Rank& rank = ranks_[pid];
+    rank.ends = std::make_unique<Timer>(executor_, delay);
+    rank.ends->async_wait([this, pid, code, signal, alive = std::weak_ptr(alive_)](auto error) {
+        if (alive.lock() && !error) ended(pid, code, signal);
+    });
+}
+
+void FakeRanks::ended(pid_t pid, int code, int signal) {
+    const auto found = ranks_.find(pid);
+    if (found == ranks_.end()) return;
+    Exited exited;
+    exited.generation = found->second.generation;
+    exited.rank = found->second.rank;
+    exited.pid = pid;
+    exited.code = code;
+    exited.signal = signal;
+    exited.sent_signal = found->second.sent_signal;
+    exited.ran_ns = (Clock::now() - found->second.started).count();
+    strays_ += found->second.script.strays;
+    ranks_.erase(found);
+    exited_(exited);
+    look_whether_gone();
+}
+
+void FakeRanks::signal(int signal) {
+    if (signal != SIGTERM && signal != SIGINT) return;
+    for (auto& [pid, rank] : ranks_)
+        if (!rank.script.ignores_signals) end_after(pid, rank.script.reaction, 0, signal);
+}
+
+void FakeRanks::kill(std::uint64_t generation, std::uint32_t which) {
+    for (auto& [pid, rank] : ranks_)
+        if (rank.generation == generation && rank.rank == which)
+            end_after(pid, std::chrono::milliseconds(1), 0, SIGKILL);
+}
+
+void FakeRanks::stop_all(int signal, std::chrono::milliseconds grace,
+                         std::function<void(int)> gone) {
+    gone_ = std::move(gone);
+    for (auto& [pid, rank] : ranks_) {
+        rank.sent_signal = signal;
+        if (!rank.script.ignores_signals) end_after(pid, rank.script.reaction, 0, signal);
+    }
+    grace_.expires_after(grace);
+    grace_.async_wait([this, alive = std::weak_ptr(alive_)](auto error) {
+        if (!alive.lock() || error) return;
+        for (auto& [pid, rank] : ranks_) {
+            rank.sent_signal = SIGKILL;
+            end_after(pid, std::chrono::milliseconds(1), 0, SIGKILL);
+        }
+    });
+    look_whether_gone();
+}
+
+void FakeRanks::look_whether_gone() {
+    if (!gone_ || !ranks_.empty()) return;
+    grace_.cancel();
+    asio::post(executor_, [this, alive = std::weak_ptr(alive_)] {
+        if (!alive.lock() || !gone_ || !ranks_.empty()) return;
+        std::exchange(gone_, nullptr)(std::exchange(strays_, 0));
+    });
+}
+
+void FakeRanks::vanish() {
+    vanished_ = true;
+    ranks_.clear();
+    gone_ = nullptr;
+}
+
+}  // namespace dtrun::simulation

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "rendezvous/messages.h"
+#include "worker/ranks/rank_runner.h"
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+namespace dtrun::simulation {
+
+/// What a rank of a simulation does.
+struct RankScript {
+    std::chrono::milliseconds life{50};    ///< until it ends by itself
+    int code = 0;                          ///< with which it ends then
+    int signal = 0;                        ///< or by which
+    bool ignores_signals = false;          ///< only KILL ends it sooner
+    std::chrono::milliseconds reaction{5}; ///< from a signal to its end
+    std::size_t output_bytes = 40;         ///< that it writes at once, in lines
+    bool not_executable = false;           ///< its program cannot be executed
+    int strays = 0;                        ///< processes that it leaves behind
+};
+
+/// Runs the ranks of a simulated host: no processes, but timers and real pipes.
+class FakeRanks final : public ranks::RankRunner {
+public:
+    /// \param script_of  what a rank does, in the generation
+    FakeRanks(asio::any_io_executor executor, std::mt19937& random,
+              std::function<RankScript(std::uint64_t generation, std::uint32_t rank)> script_of,
+              std::function<void(const Exited&)> exited);
+    ~FakeRanks() override;
+
+    void start(const Request& request, std::function<void(Start)> started) override;
+    void signal(int signal) override;
+    void kill(std::uint64_t generation, std::uint32_t rank) override;
+    void signalled(int) override {}
+    void stop_all(int signal, std::chrono::milliseconds grace,
+                  std::function<void(int strays)> gone) override;
+    void spare(pid_t) override {}
+
+    std::size_t running() const { return ranks_.size(); }
+    /// The host loses its power: nothing runs there any more, and nobody is told.
+    void vanish();
+
+private:
+    struct Rank {
+        std::uint64_t generation = 0;
+        std::uint32_t rank = 0;
+        RankScript script;
+        Deadline started{};
+        int sent_signal = 0;
+        Fd out, err;
+        std::unique_ptr<Timer> ends;
+    };
+    void write_output(Rank& rank);
+    void end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal);
+    void ended(pid_t pid, int code, int signal);
+    void look_whether_gone();
+
+    asio::any_io_executor executor_;
+    std::mt19937& random_;
+    std::function<RankScript(std::uint64_t, std::uint32_t)> script_of_;
+    std::function<void(const Exited&)> exited_;
+    std::map<pid_t, Rank> ranks_;
+    pid_t last_pid_ = 100;
+    int strays_ = 0;
+    std::function<void(int)> gone_;
+    Timer grace_;
+    bool vanished_ = false;
+    std::shared_ptr<char> alive_ = std::make_shared<char>();
+};
+
+}  // namespace dtrun::simulation

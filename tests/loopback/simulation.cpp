@@ -1,0 +1,472 @@
+#include "tests/loopback/simulation.h"
+
+#include "base/log.h"
+#include "launcher/head/bootstraps.h"
+#include "launcher/plan/job_plan.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <deque>
+
+namespace dtrun::simulation {
+namespace {
+
+using Pair = std::pair<Fd, Fd>;
+
+Pair socket_pair() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        throw std::runtime_error("socketpair");
+    return {Fd(ends[0]), Fd(ends[1])};
+}
+
+/// Takes the place of a network: moves bytes between two sockets, each piece a little later.
+class Wire {
+public:
+    Wire(asio::any_io_executor executor, std::mt19937& random, Fd a, Fd b)
+        : random_(random), a_(executor), b_(executor), goes_on_(executor, Timer::time_point::max()), tasks_(executor) {
+        a_.assign(Unix(), a.release());
+        b_.assign(Unix(), b.release());
+        tasks_.spawn(move(a_, b_));
+        tasks_.spawn(move(b_, a_));
+    }
+
+    void stall(bool stalled) {
+        stalled_ = stalled;
+        goes_on_.cancel();
+    }
+    void cut() {
+        boost::system::error_code ignored;
+        a_.close(ignored);
+        b_.close(ignored);
+    }
+    asio::awaitable<void> join() {
+        cut();
+        tasks_.stop();
+        co_await tasks_.join();
+    }
+
+private:
+    asio::awaitable<void> move(Unix::socket& from, Unix::socket& to) {
+        std::array<char, 32 << 10> bytes;
+        const auto buffer = asio::buffer(bytes);
+        Timer delay(from.get_executor());
+        for (;;) {
+            const auto [error, n] = co_await from.async_read_some(buffer, use_tuple);
+            if (error) break;
+            delay.expires_after(std::chrono::microseconds(random_() % 2'000));
+            co_await delay.async_wait(use_tuple);
+            while (stalled_) co_await goes_on_.async_wait(use_tuple);
+            const auto piece = asio::buffer(bytes, n);
+            const auto [failed, written] = co_await asio::async_write(to, piece, use_tuple);
+            if (failed) break;
+        }
+        boost::system::error_code ignored;
+        to.shutdown(Unix::socket::shutdown_send, ignored);
+    }
+
+    std::mt19937& random_;
+    Unix::socket a_;
+    Unix::socket b_;
+    Timer goes_on_;
+    bool stalled_ = false;
+    TaskGroup tasks_;
+};
+
+/// Keeps everything in memory; a reader that pauses leaves it there.
+class MemoryOutput final : public output::Output {
+public:
+    MemoryOutput(asio::any_io_executor executor, std::function<void()> wake)
+        : executor_(std::move(executor)), wake_(std::move(wake)) {}
+
+    void set_first_rank(int) override {}
+    void begin_attempt(int) override {}
+    void add(int rank, Stream stream, std::int64_t, std::string_view bytes) override {
+        bytes_ += bytes.size();
+        waiting_.push_back({rank, stream, bytes.size()});
+        read();
+    }
+    void finish(int, Stream) override {}
+    void message(std::string_view lines) override { text_ += lines; }
+    void set_status(std::string_view) override {}
+    bool has_terminal() const override { return false; }
+    std::span<const output::OutputCredit> collect() override {
+        collected_ = std::exchange(left_, {});
+        return collected_;
+    }
+    bool idle() const override { return waiting_.empty() && left_.empty(); }
+    std::vector<Error> take_failures() override { return {}; }
+    std::vector<std::string> tail(int) const override { return {}; }
+    void stop(Deadline) override {}
+
+    void pause(bool paused) {
+        paused_ = paused;
+        read();
+    }
+    const std::string& text() const { return text_; }
+    std::size_t bytes() const { return bytes_; }
+
+private:
+    void read() {
+        if (paused_ || waiting_.empty()) return;
+        std::ranges::move(waiting_, std::back_inserter(left_));
+        waiting_.clear();
+        asio::post(executor_, wake_);
+    }
+
+    asio::any_io_executor executor_;
+    std::function<void()> wake_;
+    std::string text_;
+    std::size_t bytes_ = 0;
+    bool paused_ = false;
+    std::vector<output::OutputCredit> waiting_, left_, collected_;
+};
+
+class World;
+
+/// The standard streams of an agent, in memory.
+class FakeChannel final : public transport::Channel {
+public:
+    FakeChannel(asio::any_io_executor executor, std::shared_ptr<std::string> said, Fd input,
+                std::shared_ptr<Timer> news)
+        : said_(std::move(said)), news_(std::move(news)), input_(std::move(executor)) {
+        if (input) input_.assign(Unix(), input.release());
+    }
+
+    asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
+        while (said_->empty() && !closed_) {
+            if (Clock::now() >= deadline) co_return fail(Errc::timed_out, "timed out");
+            news_->expires_at(deadline);
+            co_await news_->async_wait(use_tuple);
+        }
+        const std::size_t n = std::min(into.size(), said_->size());
+        std::copy_n(said_->begin(), n, into.begin());
+        said_->erase(0, n);
+        co_return n;
+    }
+    asio::awaitable<Result<void>> write(std::string_view bytes, Deadline) override {
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, n] = co_await asio::async_write(input_, buffer, use_tuple);
+        if (error) co_return fail(Errc::closed, "{}", error.message());
+        co_return Result<void>{};
+    }
+    std::string take_errors() override { return {}; }
+    asio::awaitable<std::string> ending(Deadline) override { co_return "exit status 1"; }
+    void close() noexcept override {
+        closed_ = true;
+        boost::system::error_code ignored;
+        input_.close(ignored);
+        news_->cancel();
+    }
+
+private:
+    std::shared_ptr<std::string> said_;
+    std::shared_ptr<Timer> news_;
+    Unix::socket input_;
+    bool closed_ = false;
+};
+
+/// One host: its agent, and what connects it to the head.
+struct HostHere {
+    std::unique_ptr<agent::Agent> agent;
+    FakeRanks* ranks = nullptr;
+    std::unique_ptr<Wire> wire;
+    FakeChannel* channel = nullptr;
+    bool gone = false;  ///< it has lost its power
+};
+
+class World final : public head::ChannelOpener {
+public:
+    World(const Script& script, std::uint32_t seed);
+    ~World();
+    Ending run();
+
+    asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
+        std::uint32_t host, head::AgentTask task, Deadline deadline,
+        std::function<void(const char*)> phase) override;
+
+private:
+    void at(milliseconds when, std::function<void()> what);
+    asio::awaitable<void> do_at(milliseconds when, std::function<void()> what);
+    void plan_events();
+    void start_agent(std::uint32_t host, Fd lifeline, std::shared_ptr<std::string> said,
+                     std::shared_ptr<Timer> news);
+    agent::AgentParts agent_parts(std::uint32_t host);
+    asio::awaitable<void> run_agent(std::uint32_t host);
+    asio::awaitable<Result<Connection>> connect(std::uint32_t host);
+    void lose_power(std::uint32_t host);
+    void note(std::string text);
+
+    const Script& script_;
+    std::mt19937 random_;
+    VirtualTime time_;
+    asio::io_context io_{1};
+    Deadline begun_ = Clock::now();
+    plan::JobSpec spec_;
+    head::JobKeys keys_;
+    std::unique_ptr<head::Hosts> hosts_;
+    std::unique_ptr<MemoryOutput> output_;
+    std::unique_ptr<head::Head> head_;
+    std::unique_ptr<head::Bootstraps> bootstraps_;
+    std::vector<HostHere> here_;
+    TaskGroup tasks_{io_.get_executor()};
+    std::size_t logins_ = 0;
+    Ending ending_;
+};
+
+plan::JobSpec make_spec(const Script& script) {
+    plan::Options options;
+    int host = 0;
+    int ranks = 0;
+    for (const int slots : script.ranks_on_host) {
+        options.hosts += fmt::format("{}h{}:{}", host == 0 ? "" : ",", host, slots);
+        ++host;
+        ranks += slots;
+    }
+    options.world_size = ranks;
+    options.program = {script.program};
+    options.contracts = {"none"};
+    options.stdin_target.kind = plan::StdinTarget::Kind::none;
+    options.transport = plan::TransportChoice::ssh;
+    options.tree_threshold = 10'000;
+    options.verbosity = log::Level::normal;
+    script.options(options);
+    auto spec = plan::make_job_spec(std::move(options), {}, "/");
+    if (!spec) throw std::runtime_error(spec.error().message);
+    return std::move(*spec);
+}
+
+World::World(const Script& script, std::uint32_t seed)
+    : script_(script), random_(seed), spec_(make_spec(script)), here_(spec_.hosts.size()) {
+    hosts_ = std::make_unique<head::Hosts>(spec_);
+    output_ = std::make_unique<MemoryOutput>(io_.get_executor(), [this] {
+        if (head_) head_->output_left();
+    });
+    log::set_sink([](void* out, std::string_view line) {
+        static_cast<MemoryOutput*>(out)->message(line);
+    }, output_.get());
+    head_ = std::make_unique<head::Head>(io_, spec_, *hosts_, *output_,
+                                         [this] { note("dtrun stops itself"); });
+    bootstraps_ = std::make_unique<head::Bootstraps>(
+        spec_, keys_, *hosts_, head::ServerPlace{{"192.0.2.1"}, 1});
+    head_->add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{
+        io_.get_executor(), spec_, *hosts_, *bootstraps_, static_cast<head::ChannelOpener&>(*this)}));
+    plan_events();
+}
+
+World::~World() {
+    log::set_sink(nullptr, nullptr);
+}
+
+void World::note(std::string text) {
+    const auto ms = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun_);
+    ending_.log.push_back(fmt::format("{} us: {}", ms.count(), text));
+}
+
+asio::awaitable<void> World::do_at(milliseconds when, std::function<void()> what) {
+    Timer timer(io_, begun_ + when);
+    co_await timer.async_wait(use_tuple);
+    what();
+}
+
+void World::at(milliseconds when, std::function<void()> what) {
+    tasks_.spawn(do_at(when, std::move(what)));
+}
+
+void World::plan_events() {
+    for (const auto& [when, signal] : script_.signals)
+        at(when, [this, signal = signal] { head_->signalled(signal); });
+    if (script_.reader_pauses) {
+        at(script_.reader_pauses->first, [this] { output_->pause(true); });
+        at(script_.reader_pauses->second, [this] { output_->pause(false); });
+    }
+    for (const auto& [host, does] : script_.hosts) {
+        const std::uint32_t which = host;
+        if (does.loses_power) at(*does.loses_power, [this, which] { lose_power(which); });
+        if (does.agent_killed)
+            at(*does.agent_killed, [this, which] {
+                HostHere& here = here_[which];
+                lose_power(which);
+                if (here.channel != nullptr) here.channel->close();
+                if (here.wire) here.wire->cut();
+            });
+        if (does.cut_off)
+            at(*does.cut_off, [this, which] {
+                if (here_[which].wire) here_[which].wire->cut();
+                if (here_[which].channel != nullptr) here_[which].channel->close();
+            });
+        if (does.stalled) {
+            at(does.stalled->first, [this, which] {
+                if (here_[which].wire) here_[which].wire->stall(true);
+            });
+            at(does.stalled->second, [this, which] {
+                if (here_[which].wire) here_[which].wire->stall(false);
+            });
+        }
+    }
+}
+
+/// Nothing runs there any more, and packets to it are lost.
+void World::lose_power(std::uint32_t host) {
+    here_[host].gone = true;
+    if (here_[host].ranks != nullptr) here_[host].ranks->vanish();
+    if (here_[host].wire) here_[host].wire->stall(true);
+}
+
+asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
+    std::uint32_t host, head::AgentTask task, Deadline deadline,
+    std::function<void(const char*)> phase) {
+    const auto found = script_.hosts.find(host);
+    const HostScript does = found == script_.hosts.end() ? HostScript{} : found->second;
+    ++logins_;
+    ending_.logins_max = std::max(ending_.logins_max, logins_);
+    if (task == head::AgentTask::sweep) ++ending_.sweeps;
+    phase("log-in");
+    const std::chrono::microseconds jitter(random_() % 2'000);
+    const bool hangs = does.login == Login::hangs || here_[host].gone;
+    Timer timer(io_);
+    timer.expires_at(hangs ? deadline : std::min(deadline, after(does.login_takes + jitter)));
+    co_await timer.async_wait(use_tuple);
+    --logins_;
+    Result<std::unique_ptr<transport::Channel>> opened;
+    if (Clock::now() >= deadline)
+        opened = fail(Errc::timed_out, "ssh: no answer");
+    else if (does.login == Login::refused)
+        opened = fail(Errc::denied, "ssh: it does not know this key");
+    if (!opened) co_return opened;
+    auto said = std::make_shared<std::string>();
+    auto news = std::make_shared<Timer>(io_, Timer::time_point::max());
+    Pair input = socket_pair();
+    auto channel = std::make_unique<FakeChannel>(io_.get_executor(), said, std::move(input.first), news);
+    if (task == head::AgentTask::sweep) {
+        *said = "0\n";
+        opened = std::move(channel);
+        co_return opened;
+    }
+    here_[host].channel = channel.get();
+    if (does.login != Login::says_nothing) start_agent(host, std::move(input.second), said, news);
+    opened = std::move(channel);
+    co_return opened;
+}
+
+void World::start_agent(std::uint32_t host, Fd lifeline, std::shared_ptr<std::string> said,
+                        std::shared_ptr<Timer> news) {
+    agent::AgentParts parts = agent_parts(host);
+    parts.lifeline = std::move(lifeline);
+    parts.say = [said, news](std::string_view line) {
+        *said += std::string(line) + "\n";
+        news->cancel();
+    };
+    here_[host].agent = std::make_unique<agent::Agent>(io_, std::move(parts));
+    tasks_.spawn(run_agent(host));
+}
+
+agent::AgentParts World::agent_parts(std::uint32_t host) {
+    static char* no_environment[] = {nullptr};
+    agent::AgentParts parts;
+    parts.host_env = no_environment;
+    parts.connect = [this, host](std::vector<std::string>, std::uint16_t, Credentials, Deadline) {
+        return connect(host);
+    };
+    parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
+                                     std::function<void(std::string)>) {
+        const auto script_of = [this](std::uint64_t generation, std::uint32_t rank) {
+            const auto attempt = script_.attempts.find({generation, rank});
+            if (attempt != script_.attempts.end()) return attempt->second;
+            const auto always = script_.ranks.find(rank);
+            return always == script_.ranks.end() ? RankScript{} : always->second;
+        };
+        const auto told = [this, host, exited](const Exited& what) {
+            note(fmt::format("rank {} of h{} ended, code {} signal {}", what.rank, host, what.code,
+                             what.signal));
+            exited(what);
+        };
+        auto ranks = std::make_unique<FakeRanks>(io_.get_executor(), random_, script_of, told);
+        here_[host].ranks = ranks.get();
+        return ranks;
+    };
+    parts.make_services = [](const agent::ServiceParts&) { return agent::Services(); };
+    parts.load = [] { return false; };
+    parts.connected = [] {};
+    return parts;
+}
+
+asio::awaitable<void> World::run_agent(std::uint32_t host) {
+    const int status = co_await here_[host].agent->run();
+    note(fmt::format("the agent of h{} ended with {}", host, status));
+    // Its standard streams end with it.
+    if (here_[host].channel != nullptr) here_[host].channel->close();
+}
+
+asio::awaitable<Result<Connection>> World::connect(std::uint32_t host) {
+    const auto found = script_.hosts.find(host);
+    const Login login = found == script_.hosts.end() ? Login::works : found->second.login;
+    Result<Connection> refused = fail(Errc::unreachable, "192.0.2.1: no route");
+    if (login == Login::cannot_connect) co_return refused;
+    if (login == Login::dies_with_bootstrap || here_[host].gone) {
+        if (here_[host].channel != nullptr) here_[host].channel->close();
+        co_return refused;
+    }
+    Pair agents = socket_pair();
+    Pair heads = socket_pair();
+    here_[host].wire = std::make_unique<Wire>(io_.get_executor(), random_,
+                                              std::move(agents.second), std::move(heads.second));
+    tcp::socket to_agent(io_);
+    to_agent.assign(tcp::v4(), heads.first.release());
+    head_->admit({std::move(to_agent), std::nullopt});
+    tcp::socket to_head(io_);
+    to_head.assign(tcp::v4(), agents.first.release());
+    Result<Connection> connection = Connection{std::move(to_head), std::nullopt};
+    co_return connection;
+}
+
+Ending World::run() {
+    bool over = false;
+    asio::co_spawn(io_, head_->run(), [&](std::exception_ptr error, int code) {
+        if (error) std::rethrow_exception(error);
+        ending_.code = code;
+        over = true;
+    });
+    time_.run(io_, [&] { return over; }, begun_ + std::chrono::hours(2));
+    ending_.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
+    ending_.shown = output_->text();
+    ending_.output = output_->bytes();
+    // The process ends: lifelines and connections with it. Agents have the promised time.
+    for (HostHere& here : here_)
+        if (here.channel != nullptr) here.channel->close();
+    bool joined = false;
+    asio::co_spawn(io_, head_->join(), [&](std::exception_ptr error) {
+        if (error) std::rethrow_exception(error);
+        joined = true;
+    });
+    const Deadline promised = Clock::now() + std::chrono::seconds(15);
+    bool waited = false;
+    tasks_.spawn(do_at(std::chrono::duration_cast<milliseconds>(promised - begun_), [&] { waited = true; }));
+    time_.run(io_, [&] { return joined && waited; }, promised + std::chrono::hours(1));
+    for (const HostHere& here : here_)
+        if (here.ranks != nullptr && !here.gone) ending_.left += here.ranks->running();
+    bool all = false;
+    const auto join_all = [](World& world) -> asio::awaitable<void> {
+        for (HostHere& here : world.here_)
+            if (here.wire) co_await here.wire->join();
+        world.tasks_.stop();
+        co_await world.tasks_.join();
+    };
+    asio::co_spawn(io_, join_all(*this), [&](std::exception_ptr error) {
+        if (error) std::rethrow_exception(error);
+        all = true;
+    });
+    time_.run(io_, [&] { return all; }, Clock::now() + std::chrono::hours(1));
+    return ending_;
+}
+
+}  // namespace
+
+Ending simulate(const Script& script, std::uint32_t seed) {
+    World world(script, seed);
+    return world.run();
+}
+
+}  // namespace dtrun::simulation

@@ -1,0 +1,71 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "launcher/head/head.h"
+#include "launcher/head/login_starter.h"
+#include "launcher/output/output.h"
+#include "tests/loopback/fake_ranks.h"
+#include "tests/support/virtual_time.h"
+#include "worker/agent/agent.h"
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace dtrun::simulation {
+
+using std::chrono::milliseconds;
+
+/// What happens when the head logs in to a host.
+enum class Login { works, refused, hangs, says_nothing, dies_with_bootstrap, cannot_connect };
+
+/// What a host of a simulation does. Times count from the start of the job.
+struct HostScript {
+    Login login = Login::works;
+    milliseconds login_takes{3};
+    std::optional<milliseconds> loses_power{};  ///< nothing of it runs, or answers, any more
+    std::optional<milliseconds> agent_killed{}; ///< its guard ends what it leaves
+    std::optional<milliseconds> cut_off{};      ///< its connections break; it lives on
+    /// From when to when its network delivers nothing.
+    std::optional<std::pair<milliseconds, milliseconds>> stalled{};
+};
+
+/// A job of a simulation, and everything that happens to it.
+struct Script {
+    std::vector<int> ranks_on_host{2, 2};
+    /// By rank; those that are not named do RankScript{}.
+    std::map<std::uint32_t, RankScript> ranks{};
+    /// The same by generation and rank, which comes first.
+    std::map<std::pair<std::uint64_t, std::uint32_t>, RankScript> attempts{};
+    std::map<std::uint32_t, HostScript> hosts{};
+    std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
+    /// From when to when nobody reads dtrun's output.
+    std::optional<std::pair<milliseconds, milliseconds>> reader_pauses{};
+    std::string program = "/bin/true";
+    std::function<void(plan::Options&)> options = [](plan::Options&) {};
+};
+
+/// What a job has come to.
+struct Ending {
+    int code = -1;
+    std::string shown;       ///< dtrun's own messages
+    std::size_t output = 0;  ///< bytes of ranks that were shown
+    milliseconds took{};
+    std::size_t left = 0;        ///< ranks that still run on hosts that are there
+    std::size_t logins_max = 0;  ///< that went on at the same time
+    std::size_t sweeps = 0;      ///< hosts on which dtrun looked for what was left
+    std::vector<std::string> log{};  ///< what every host has seen, for comparing two runs
+};
+
+/// Runs a real Head and a real Agent for each host in this process, over socket pairs, in virtual time.
+/// What is delivered when, within a few milliseconds, is drawn from the seed: the same seed gives the
+/// same run.
+/// \throws std::runtime_error when the job hangs
+Ending simulate(const Script& script, std::uint32_t seed);
+
+}  // namespace dtrun::simulation
