@@ -157,8 +157,8 @@ asio::awaitable<Result<void>> Head::copy_to_nodes(Step& step) {
 /// The lifeline of all nodes, until srun ends.
 asio::awaitable<Error> Head::hold_step(Step& step, transport::LineReader& lines) {
     for (;;) {
-        const auto line =
-            co_await lines.next(is_any_joining(step) ? step.join_deadline : Deadline::max());
+        const Deadline deadline = is_any_joining(step) ? step.join_deadline : Deadline::max();
+        const auto line = co_await lines.next(deadline);
         if (line) {
             node_said(step, *line);
         } else if (line.error().code != Errc::timed_out) {
