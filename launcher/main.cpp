@@ -1,23 +1,20 @@
-#include "base/fd.h"
-#include "base/log.h"
+#include "lab/plan/flags.h"
 #include "lab/run/command.h"
-#include "launcher/cli/cli.h"
+#include "launcher/cli/command.h"
+#include "launcher/cli/run.h"
+#include "launcher/commands/contracts_command.h"
 #include "launcher/commands/hosts_command.h"
-#include "launcher/commands/print_plan.h"
+#include "launcher/commands/join.h"
+#include "launcher/commands/run_job.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
-#include "launcher/head/run_job.h"
-#include "launcher/mpirun/mpirun_run.h"
-#include "launcher/plan/exit_code.h"
+#include "launcher/fronts/deepspeed.h"
+#include "launcher/fronts/torchrun.h"
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,58 +22,76 @@ namespace {
 
 using namespace dtrun;
 
-int exit_with(const Error& error) {
-    log::error("{}", error.message);
-    return plan::kExitUsage;
+/// A command whose words amount to a job.
+template <auto Parse, auto Help>
+int job(cli::Words words, plan::EnvironmentView environment) {
+    return commands::run_job(Parse(words, environment), Help, environment);
 }
 
-/// --save_pid: a file with our process id, which must be new: /tmp is everybody's.
-Result<void> write_pid_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0) return fail(Errc::denied, "--save_pid: {}: {}", path, std::strerror(errno));
-    const Fd file(fd);
-    return write_all(file.get(), std::to_string(::getpid()));
+// These know the table of all commands.
+std::string run_help();
+std::string man_page();
+int help(cli::Words words, plan::EnvironmentView environment);
+
+/// Every command of dtrun; the first is what it does without the name of one. A row is all that a
+/// command needs to be called, listed and explained.
+constexpr cli::Command kCommands[] = {
+    {.name = "run", .summary = "", .run = job<cli::parse_run, run_help>, .help = run_help},
+    {.name = "bench",
+     .summary = "how fast ranks talk to each other, by every library",
+     .run = lab::run_bench_command,
+     .help = lab::bench_help},
+    {.name = "hosts",
+     .summary = "host lists of batch systems and files, in any format",
+     .run = commands::run_hosts_command,
+     .help = commands::hosts_help},
+    {.name = "serve",
+     .summary = "a rendezvous daemon for ranks that others start",
+     .run = commands::run_serve,
+     .help = commands::serve_help},
+    {.name = "join",
+     .summary = "start ranks here for a job of such a daemon",
+     .run = job<commands::parse_join, commands::join_help>,
+     .help = commands::join_help},
+    {.name = "status",
+     .summary = "what a daemon does",
+     .run = commands::run_status,
+     .help = commands::status_help},
+    {.name = "store",
+     .summary = "look into the store of a job, or of this rank's own",
+     .run = commands::run_store,
+     .help = commands::store_help},
+    {.name = "torchrun",
+     .summary = "what torchrun would run, with its flags",
+     .run = job<fronts::parse_torchrun, fronts::torchrun_help>,
+     .help = fronts::torchrun_help},
+    {.name = "deepspeed",
+     .summary = "what deepspeed would run, with its flags",
+     .run = job<fronts::parse_deepspeed, fronts::deepspeed_help>,
+     .help = fronts::deepspeed_help},
+    {.name = "contracts",
+     .summary = "sets of variables by which programs know their place",
+     .run = commands::run_contracts,
+     .help = commands::contracts_help},
+    {.name = "help", .summary = "", .run = help, .help = run_help},
+    {.name = "environment",
+     .summary = "what ranks find in their environment",
+     .run = nullptr,
+     .help = plan::environment_help},
+    {.name = "man", .summary = "", .run = nullptr, .help = man_page},
+};
+
+std::string run_help() {
+    return cli::run_help(kCommands);
 }
 
-int run_job(const plan::JobSpec& spec) {
-    const std::string& pid_file = spec.options.pid_file;
-    if (!pid_file.empty())
-        if (const auto done = write_pid_file(pid_file); !done) return exit_with(done.error());
-    const int status = head::run_job(spec);
-    if (!pid_file.empty()) ::unlink(pid_file.c_str());
-    // Name look-ups and handlers that are still under way have nothing left to say.
-    std::fflush(nullptr);
-    ::_exit(status);
+std::string man_page() {
+    return cli::man_page(kCommands);
 }
 
-int run(plan::Options options, plan::EnvironmentView environment) {
-    std::error_code no_directory;
-    const std::string directory = std::filesystem::current_path(no_directory).string();
-    const plan::PlanFormat plan = options.plan;
-    const auto spec = plan::make_job_spec(std::move(options), environment, directory);
-    if (!spec) return exit_with(spec.error());
-    if (plan == plan::PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
-        log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
-        return 0;
-    }
-    std::optional<mpirun::MpirunPlan> mpirun;
-    if (spec->options.mpirun) {
-        auto planned = mpirun::plan_mpirun(*spec, environment);
-        if (!planned) return exit_with(planned.error());
-        mpirun = std::move(*planned);
-    }
-    if (plan == plan::PlanFormat::none && mpirun) {
-        log::error("{}", mpirun::run_mpirun(*spec, mpirun->command).message);
-        return plan::kExitInternal;
-    }
-    if (plan == plan::PlanFormat::none) return run_job(*spec);
-    const mpirun::MpirunPlan* const shown = mpirun ? &*mpirun : nullptr;
-    const std::string text = plan == plan::PlanFormat::json ? commands::plan_json(*spec, shown)
-                                                            : commands::plan_text(*spec, shown);
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-                   std::fflush(stdout) == 0
-               ? 0
-               : plan::kExitInternal;
+int help(cli::Words words, plan::EnvironmentView) {
+    const auto text = cli::help_on(kCommands, words);
+    return text ? cli::print(*text) : cli::complain(text.error());
 }
 
 /// A caller may have closed standard streams; what we open must not take their numbers.
@@ -103,24 +118,10 @@ int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-    if (argc < 1) return exit_with({Errc::invalid_input, "no argv[0]"});
-    const std::vector<std::string> words = words_of(argc, argv);
-    auto command = cli::parse_command_line(words, environment);
-    if (!command) return exit_with(command.error());
-    log::init("dtrun", command->options.verbosity);
-    for (const std::string& warning : command->warnings) log::warn("{}", warning);
-    if (command->kind == cli::CommandLine::Kind::run)
-        return run(std::move(command->options), environment);
-    if (command->kind == cli::CommandLine::Kind::serve) {
-        log::init("dtrun serve", command->serve.verbosity);
-        return commands::run_serve(command->serve, environment);
-    }
-    if (command->kind == cli::CommandLine::Kind::store)
-        return commands::run_store_command(command->store, environment);
-    if (command->kind == cli::CommandLine::Kind::bench)
-        return lab::run_bench_command(command->bench, command->options, environment, words);
-    if (command->kind == cli::CommandLine::Kind::hosts)
-        commands::run_hosts_command(command->hosts, environment);
-    std::fputs(command->text.c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : plan::kExitInternal;
+    if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});
+    const std::vector<std::string> typed = words_of(argc, argv);
+    const cli::Words words(typed);
+    if (const cli::Command* const command = cli::find_command(kCommands, words))
+        return command->run(words.subspan(1), environment);
+    return kCommands[0].run(words, environment);
 }

@@ -14,16 +14,11 @@ namespace dtrun::lab {
 namespace {
 
 using std::string_view;
-using Words = std::span<const std::string>;
 using enum cli::FlagGroup;
 
 constexpr string_view kUsage = "usage: dtrun bench [options]";
 constexpr double kLossScaleMin = 1e-6;
 constexpr double kLossScaleMax = 1e6;
-
-BenchCommand& part_of(cli::Draft& draft) {
-    return draft.bench;
-}
 
 /// A list without blanks, each item once, in the order given.
 Result<std::vector<std::string>> parse_list(string_view text) {
@@ -38,7 +33,7 @@ Result<std::vector<std::string>> parse_list(string_view text) {
 }
 
 template <auto Member, const std::vector<std::string>& (*Known)()>
-Result<void> set_known(cli::Draft& draft, string_view value) {
+Result<void> set_known(BenchDraft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (std::string& item : *items) {
@@ -48,12 +43,12 @@ Result<void> set_known(cli::Draft& draft, string_view value) {
             return fail(Errc::invalid_input, "'{}' is not one of {}{}", item,
                         join_names(Known(), 16), did_you_mean(item, Known()));
     }
-    part_of(draft).*Member = std::move(*items);
+    draft.own.*Member = std::move(*items);
     return {};
 }
 
 /// Names of plug-ins, which may be anybody's.
-Result<void> set_backends(cli::Draft& draft, string_view value) {
+Result<void> set_backends(BenchDraft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items)
@@ -64,59 +59,31 @@ Result<void> set_backends(cli::Draft& draft, string_view value) {
                         "'{}' is not the name of a backend such as mpi, gloo "
                         "or nccl",
                         item);
-    part_of(draft).backends = std::move(*items);
+    draft.own.backends = std::move(*items);
     return {};
 }
 
 template <auto Member, int Max>
-Result<void> set_counts(cli::Draft& draft, string_view value) {
+Result<void> set_counts(BenchDraft& draft, string_view value) {
     std::vector<int> counts;
     for (const string_view part : split(value, ',')) {
         const auto number = cli::whole_number(trim(part), 1, Max);
         if (!number) return std::unexpected(number.error());
         if (std::ranges::find(counts, *number) == counts.end()) counts.push_back(*number);
     }
-    part_of(draft).*Member = std::move(counts);
+    draft.own.*Member = std::move(counts);
     return {};
 }
 
-template <auto Member, int Min, int Max>
-Result<void> set_count(cli::Draft& draft, string_view value) {
-    const auto number = cli::whole_number(value, Min, Max);
-    if (!number) return std::unexpected(number.error());
-    part_of(draft).*Member = *number;
-    return {};
-}
-
-template <auto Member>
-Result<void> set_time(cli::Draft& draft, string_view value) {
-    const auto time = cli::parse_seconds(value, cli::kTimeoutMin, cli::kTimeoutMax);
-    if (!time) return std::unexpected(time.error());
-    part_of(draft).*Member = *time;
-    return {};
-}
-
-template <auto Member>
-Result<void> set_word(cli::Draft& draft, string_view value) {
-    part_of(draft).*Member = value;
-    return {};
-}
-
-template <auto Member, bool Value = true>
-Result<void> set_switch(cli::Draft& draft, string_view) {
-    part_of(draft).*Member = Value;
-    return {};
-}
-
-Result<void> set_sizes(cli::Draft& draft, string_view value) {
+Result<void> set_sizes(BenchDraft& draft, string_view value) {
     auto sizes = parse_sizes(value);
     if (!sizes) return std::unexpected(sizes.error());
-    draft.bench.sizes = std::move(*sizes);
+    draft.own.sizes = std::move(*sizes);
     return {};
 }
 
 /// Names that the rank program knows; what is no word of it would only fail there, later.
-Result<void> set_algorithms(cli::Draft& draft, string_view value) {
+Result<void> set_algorithms(BenchDraft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
@@ -130,135 +97,193 @@ Result<void> set_algorithms(cli::Draft& draft, string_view value) {
                         "-stochastic behind it",
                         item, join_names(bench_compressions(), 16));
     }
-    draft.bench.algorithms = std::move(*items);
+    draft.own.algorithms = std::move(*items);
     return {};
 }
 
-Result<void> set_model(cli::Draft& draft, string_view value) {
+Result<void> set_model(BenchDraft& draft, string_view value) {
     if (value != "mlp" && value != "cnn")
         return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
-    draft.bench.model = value;
+    draft.own.model = value;
     return {};
 }
 
 /// As it was typed, for the rank program reads it again.
-Result<void> set_loss_scale(cli::Draft& draft, string_view value) {
+Result<void> set_loss_scale(BenchDraft& draft, string_view value) {
     double scale = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), scale);
     if (error != std::errc() || end != value.data() + value.size() ||
         !(scale >= kLossScaleMin && scale <= kLossScaleMax))
         return fail(Errc::invalid_input,
                     "'{}' is not a number from 0.000001 to 1000000, such as 128 or 0.01", value);
-    draft.bench.loss_scale = value;
+    draft.own.loss_scale = value;
     return {};
 }
 
-cli::Flags sweep_flags() {
+cli::Rows<BenchDraft> sweep_flags() {
     return {
-        {"--backends --backend", "NAMES", native,
-         "such as mpi,gloo,nccl,oneccl (default: those that every host has)", set_backends, ""},
-        {"--hosts", "COUNTS", native,
-         "on so many of the hosts, the first ones: 1,2,4 (default: 1, 2, 4, ... and all)",
-         set_counts<&BenchCommand::hosts, kHostsMax>, ""},
-        {"--slots", "COUNTS", native,
-         "ranks on each host: 1,2,4 (default: 1, 2, 4, ... and all slots; without hosts: this "
-         "machine's GPUs, else its CPUs)",
-         set_counts<&BenchCommand::slots, kSlotsMax>, ""},
-        {"--ops", "NAMES", native,
-         "allreduce, allgather, reduce_scatter, reduce, broadcast, gather, scatter, alltoall, "
-         "sendrecv, barrier (default: allreduce)",
-         set_known<&BenchCommand::ops, bench_ops>, ""},
-        {"--sizes", "SIZES", native,
-         "bytes, as nccl-tests counts them: 4..64M:x4 or 1K,1M (default: 1K..16M:x4)", set_sizes,
-         ""},
-        {"--dtypes", "NAMES", native, "f32, f64, f16, bf16, i8, u8, i32, i64 (default: f32)",
-         set_known<&BenchCommand::dtypes, bench_dtypes>, ""},
-        {"--compress", "NAMES", native,
-         "of allreduce of f32: none, fp16, bf16, int8, fp8-e4m3, fp8-e5m2, and to see it fail "
-         "fp8-e4m3-unscaled or fp8-e5m2-unscaled (default: none; training: none,fp16,int8)",
-         set_known<&BenchCommand::compress, bench_compressions>, ""},
-        {"--seconds", "SECONDS", native,
-         "for each row; fractions allowed (default: all rows within a minute)",
-         set_time<&BenchCommand::seconds>, ""},
-        {"--iters", "N", native,
-         "times each is measured; with --seconds, at most (default: by --seconds)",
-         set_count<&BenchCommand::iters, 1, 1'000'000>, ""},
-        {"--warmup", "N", native, "times before that (default: 5)",
-         set_count<&BenchCommand::warmup, 0, 1'000'000>, ""},
-        {"--no-check", "", native, "do not compare results with what they should be",
-         set_switch<&BenchCommand::check, false>, ""},
+        {{.names = "--backends --backend",
+          .metavar = "NAMES",
+          .group = native,
+          .help = "such as mpi,gloo,nccl,oneccl (default: those that every host has)"},
+         set_backends},
+        {{.names = "--hosts",
+          .metavar = "COUNTS",
+          .group = native,
+          .help = "on so many of the hosts, the first ones: 1,2,4 (default: 1, 2, 4, ... and all)"},
+         set_counts<&BenchCommand::hosts, kHostsMax>},
+        {{.names = "--slots",
+          .metavar = "COUNTS",
+          .group = native,
+          .help = "ranks on each host: 1,2,4 (default: 1, 2, 4, ... and all slots; without hosts: "
+                  "this machine's GPUs, else its CPUs)"},
+         set_counts<&BenchCommand::slots, kSlotsMax>},
+        {{.names = "--ops",
+          .metavar = "NAMES",
+          .group = native,
+          .help = "allreduce, allgather, reduce_scatter, reduce, broadcast, gather, scatter, "
+                  "alltoall, sendrecv, barrier (default: allreduce)"},
+         set_known<&BenchCommand::ops, bench_ops>},
+        {{.names = "--sizes",
+          .metavar = "SIZES",
+          .group = native,
+          .help = "bytes, as nccl-tests counts them: 4..64M:x4 or 1K,1M (default: 1K..16M:x4)"},
+         set_sizes},
+        {{.names = "--dtypes",
+          .metavar = "NAMES",
+          .group = native,
+          .help = "f32, f64, f16, bf16, i8, u8, i32, i64 (default: f32)"},
+         set_known<&BenchCommand::dtypes, bench_dtypes>},
+        {{.names = "--compress",
+          .metavar = "NAMES",
+          .group = native,
+          .help =
+              "of allreduce of f32: none, fp16, bf16, int8, fp8-e4m3, fp8-e5m2, and to see it fail "
+              "fp8-e4m3-unscaled or fp8-e5m2-unscaled (default: none; training: none,fp16,int8)"},
+         set_known<&BenchCommand::compress, bench_compressions>},
+        {{.names = "--seconds",
+          .metavar = "SECONDS",
+          .group = native,
+          .help = "for each row; fractions allowed (default: all rows within a minute)"},
+         cli::set_seconds<&BenchCommand::seconds>},
+        {{.names = "--iters",
+          .metavar = "N",
+          .group = native,
+          .help = "times each is measured; with --seconds, at most (default: by --seconds)"},
+         cli::set_number<&BenchCommand::iters, 1, 1'000'000>},
+        {{.names = "--warmup",
+          .metavar = "N",
+          .group = native,
+          .help = "times before that (default: 5)"},
+         cli::set_number<&BenchCommand::warmup, 0, 1'000'000>},
+        {{.names = "--no-check",
+          .group = native,
+          .help = "do not compare results with what they should be"},
+         cli::set_to<&BenchCommand::check, false>},
     };
 }
 
-cli::Flags train_flags() {
+cli::Rows<BenchDraft> train_flags() {
     return {
-        {"--train", "", training, "train the example network too, alone and in every shape",
-         set_switch<&BenchCommand::train>, ""},
-        {"--no-sweep", "", training, "nothing but --train", set_switch<&BenchCommand::sweep, false>,
-         ""},
-        {"--algorithms", "NAMES", training,
-         "parallel, or how gradients are compressed: as --compress; -stochastic behind it rounds "
-         "at random, -noef leaves out error feedback, which scaled 8 bits have otherwise, and -ef "
-         "adds it (default: parallel and those of --compress, else parallel,fp16,int8; serial "
-         "always)",
-         set_algorithms, ""},
-        {"--data", "FOLDER", training,
-         "with MNIST's four files, on every host (default: generated digits)",
-         set_word<&BenchCommand::data>, ""},
-        {"--model", "mlp|cnn", training, "(default: mlp)", set_model, ""},
-        {"--epochs", "N", training, "(default: 3)", set_count<&BenchCommand::epochs, 1, 100'000>,
-         ""},
-        {"--global-batch", "N", training, "samples of all ranks in one step (default: 256)",
-         set_count<&BenchCommand::global_batch, 1, 1'000'000>, ""},
-        {"--seed", "N", training, "of weights and of the order of samples (default: 1)",
-         set_count<&BenchCommand::seed, 0, 1'000'000>, ""},
-        {"--loss-scale", "FACTOR", training,
-         "gradients travel multiplied by it: no difference to f32, but unscaled 8 bits lose more "
-         "of them if it is small, and fewer if it is large (default: 1)",
-         set_loss_scale, ""},
+        {{.names = "--train",
+          .group = training,
+          .help = "train the example network too, alone and in every shape"},
+         cli::set_true<&BenchCommand::train>},
+        {{.names = "--no-sweep", .group = training, .help = "nothing but --train"},
+         cli::set_to<&BenchCommand::sweep, false>},
+        {{.names = "--algorithms",
+          .metavar = "NAMES",
+          .group = training,
+          .help = "parallel, or how gradients are compressed: as --compress; -stochastic behind it "
+                  "rounds at random, -noef leaves out error feedback, which scaled 8 bits have "
+                  "otherwise, and -ef adds it (default: parallel and those of --compress, else "
+                  "parallel,fp16,int8; serial always)"},
+         set_algorithms},
+        {{.names = "--data",
+          .metavar = "FOLDER",
+          .group = training,
+          .help = "with MNIST's four files, on every host (default: generated digits)"},
+         cli::set_text<&BenchCommand::data>},
+        {{.names = "--model", .metavar = "mlp|cnn", .group = training, .help = "(default: mlp)"},
+         set_model},
+        {{.names = "--epochs", .metavar = "N", .group = training, .help = "(default: 3)"},
+         cli::set_number<&BenchCommand::epochs, 1, 100'000>},
+        {{.names = "--global-batch",
+          .metavar = "N",
+          .group = training,
+          .help = "samples of all ranks in one step (default: 256)"},
+         cli::set_number<&BenchCommand::global_batch, 1, 1'000'000>},
+        {{.names = "--seed",
+          .metavar = "N",
+          .group = training,
+          .help = "of weights and of the order of samples (default: 1)"},
+         cli::set_number<&BenchCommand::seed, 0, 1'000'000>},
+        {{.names = "--loss-scale",
+          .metavar = "FACTOR",
+          .group = training,
+          .help = "gradients travel multiplied by it: no difference to f32, but unscaled 8 bits "
+                  "lose more of them if it is small, and fewer if it is large (default: 1)"},
+         set_loss_scale},
     };
 }
 
-cli::Flags report_flags() {
+cli::Rows<BenchDraft> report_flags() {
     return {
-        {"--html", "FILE", output, "a page with tables and plots, of one file",
-         set_word<&BenchCommand::html>, ""},
-        {"--markdown", "FILE", output, "the tables of the lab", set_word<&BenchCommand::markdown>,
-         ""},
-        {"--csv", "FILE", output, "every row with every column", set_word<&BenchCommand::csv>, ""},
-        {"--json", "FILE", output,
-         "everything; what --compare reads. - is standard output in all "
-         "of these",
-         set_word<&BenchCommand::json>, ""},
-        {"--explain", "", output,
-         "which way data took (shared memory, RDMA, GPUDirect), and why not another",
-         set_switch<&BenchCommand::explain>, ""},
-        {"--compare", "", output, "compare two files of --json: dtrun bench --compare A B",
-         set_switch<&BenchCommand::compare>, ""},
+        {{.names = "--html",
+          .metavar = "FILE",
+          .group = output,
+          .help = "a page with tables and plots, of one file"},
+         cli::set_text<&BenchCommand::html>},
+        {{.names = "--markdown",
+          .metavar = "FILE",
+          .group = output,
+          .help = "the tables of the lab"},
+         cli::set_text<&BenchCommand::markdown>},
+        {{.names = "--csv",
+          .metavar = "FILE",
+          .group = output,
+          .help = "every row with every column"},
+         cli::set_text<&BenchCommand::csv>},
+        {{.names = "--json",
+          .metavar = "FILE",
+          .group = output,
+          .help = "everything; what --compare reads. - is standard output in all of these"},
+         cli::set_text<&BenchCommand::json>},
+        {{.names = "--explain",
+          .group = output,
+          .help = "which way data took (shared memory, RDMA, GPUDirect), and why not another"},
+         cli::set_true<&BenchCommand::explain>},
+        {{.names = "--compare",
+          .group = output,
+          .help = "compare two files of --json: dtrun bench --compare A B"},
+         cli::set_true<&BenchCommand::compare>},
     };
 }
 
-cli::Flags limit_flags() {
+cli::Rows<BenchDraft> limit_flags() {
     return {
-        {"--rank-program", "FILE", ending,
-         "what ranks run, on every host (default: dtrun-bench-rank beside dtrun, or in "
-         "../libexec/dtrun)",
-         set_word<&BenchCommand::rank_program>, ""},
-        {"--timeout", "SECONDS", ending,
-         "a run that says nothing for so long is ended (default: 300; training 3600)",
-         set_time<&BenchCommand::timeout>, ""},
+        {{.names = "--rank-program",
+          .metavar = "FILE",
+          .group = ending,
+          .help = "what ranks run, on every host (default: dtrun-bench-rank beside dtrun, or in "
+                  "../libexec/dtrun)"},
+         cli::set_text<&BenchCommand::rank_program>},
+        {{.names = "--timeout",
+          .metavar = "SECONDS",
+          .group = ending,
+          .help = "a run that says nothing for so long is ended (default: 300; training 3600)"},
+         cli::set_seconds<&BenchCommand::timeout>},
     };
 }
 
-/// A flag of `dtrun run` that is checked here and handed on to each run.
-cli::Flag handed_on(cli::Flag flag, string_view names) {
-    flag.names = names;
-    const bool is_source = flag.first_name() == "--hostfile";  // standard input is read once
-    flag.apply = [inner = std::move(flag.apply), is_source, name = flag.first_name()](
-                     cli::Draft& draft, string_view value) -> Result<void> {
+/// Checks a flag of `dtrun run` here, and hands it on to each run.
+cli::Row<BenchDraft> handed_on(cli::Row<cli::RunDraft> row) {
+    const string_view name = row.flag.first_name();
+    if (name == "-H") row.flag.names = name;  // --hosts counts here
+    const auto set = [inner = std::move(row.set), name](BenchDraft& draft,
+                                                        string_view value) -> Result<void> {
         if (auto done = inner(draft, value); !done) return done;
-        if (is_source) return {};
-        std::vector<std::string>& words = draft.bench.launch;
+        std::vector<std::string>& words = draft.own.launch;
         if (value.starts_with('-') || (name == "--mpi" && !value.empty())) {
             words.push_back(fmt::format("{}={}", name, value));
             return {};
@@ -267,58 +292,28 @@ cli::Flag handed_on(cli::Flag flag, string_view names) {
         if (!value.empty()) words.emplace_back(value);
         return {};
     };
-    return flag;
+    return {row.flag, set};
 }
 
-cli::Flags launch_flags() {
-    static constexpr string_view kNames[] = {"-H",
-                                             "--hostfile",
-                                             "--include",
-                                             "--exclude",
-                                             "--oversubscribe",
-                                             "--map-by",
-                                             "-x",
-                                             "--env-file",
-                                             "--no-env",
-                                             "--contract",
-                                             "--mpi",
-                                             "--wdir",
-                                             "--transport",
-                                             "--ssh-port",
-                                             "--ssh-identity-file",
-                                             "--ssh-command",
-                                             "--accept-new-host-keys",
-                                             "--network-interfaces",
-                                             "--connect-timeout",
-                                             "--encrypt",
-                                             "--tree-threshold",
-                                             "--start-timeout",
-                                             "--grace",
-                                             "--heartbeat-timeout",
-                                             "--verbose",
-                                             "--debug"};
-    cli::Flags of_run;
-    cli::add_of_run(of_run, {std::begin(kNames), std::end(kNames)});
-    cli::Flags flags;
-    for (cli::Flag& flag : of_run) {
-        // --hosts counts here.
-        const string_view names = flag.first_name() == "-H" ? "-H" : flag.names;
-        flags.push_back(handed_on(std::move(flag), names));
+/// Whether runs must not be given the flag: they have a list of hosts that is read once, and their
+/// own words say how much is shown.
+bool is_of_bench_alone(string_view name) {
+    return name == "--hostfile" || name == "--quiet" || name == "--help";
+}
+
+cli::Rows<BenchDraft> launch_flags() {
+    cli::Rows<BenchDraft> rows;
+    for (cli::Row<cli::RunDraft>& row : cli::run_flags().taken_by(cli::Taker::bench)) {
+        if (is_of_bench_alone(row.flag.first_name()))
+            rows.push_back({row.flag, row.set});
+        else
+            rows.push_back(handed_on(std::move(row)));
     }
-    return flags;
+    return rows;
 }
 
-cli::Flags make_bench_flags() {
-    cli::Flags flags;
-    for (auto part : {sweep_flags, train_flags, report_flags, limit_flags, launch_flags})
-        std::ranges::move(part(), std::back_inserter(flags));
-    cli::add_of_run(flags, {"--quiet", "--help"});
-    return flags;
-}
-
-Result<void> check_bench(const cli::Draft& draft) {
-    const plan::Options& options = draft.options;
-    const BenchCommand& bench = draft.bench;
+Result<void> check_bench(const BenchDraft& draft) {
+    const BenchCommand& bench = draft.own;
     if (bench.compare && bench.files.size() != 2)
         return fail(Errc::invalid_input,
                     "--compare takes two files that --json has written: dtrun bench --compare A B");
@@ -328,12 +323,7 @@ Result<void> check_bench(const cli::Draft& draft) {
                     "--json");
     if (!bench.compare && !bench.files.empty())
         return fail(Errc::invalid_input, "'{}' is no option; {}", bench.files.front(), kUsage);
-    if (!options.hosts.empty() && !options.hostfile.empty())
-        return fail(Errc::invalid_input, "-H and --hostfile exclude each other; give one of them");
-    if (!options.include.empty() && !options.exclude.empty())
-        return fail(Errc::invalid_input,
-                    "--include and --exclude exclude each other; give one of them");
-    if (options.mpirun)
+    if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun bench starts the ranks itself; leave it out");
     if (!bench.sweep && !bench.train)
@@ -344,29 +334,26 @@ Result<void> check_bench(const cli::Draft& draft) {
 
 }  // namespace
 
-const cli::Flags& bench_flags() {
-    static const cli::Flags flags = make_bench_flags();
-    return flags;
+const cli::FlagTable<BenchDraft>& bench_flags() {
+    static const cli::FlagTable<BenchDraft> table(
+        "dtrun bench",
+        {sweep_flags(), train_flags(), report_flags(), limit_flags(), launch_flags()});
+    return table;
 }
 
-Result<cli::CommandLine> parse_bench(Words words, plan::EnvironmentView) {
-    cli::Draft draft;
+Result<BenchDraft> parse_bench(cli::Words words) {
+    BenchDraft draft;
     while (!words.empty()) {
-        cli::OptionReader options(words, bench_flags());
-        if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
-        if (draft.kind != cli::CommandLine::Kind::run)
-            return cli::text_command(draft.kind, bench_help);
-        words = words.subspan(options.at());
+        const auto rest = cli::read_options(bench_flags(), words, draft);
+        if (!rest) return std::unexpected(rest.error());
+        if (draft.asked != cli::Ask::nothing) return draft;
+        words = rest->words;
         if (words.empty()) break;
-        draft.bench.files.push_back(words.front());
+        draft.own.files.push_back(words.front());
         words = words.subspan(1);
     }
     if (const auto done = check_bench(draft); !done) return std::unexpected(done.error());
-    cli::CommandLine command;
-    command.kind = cli::CommandLine::Kind::bench;
-    command.options = std::move(draft.options);
-    command.bench = std::move(draft.bench);
-    return command;
+    return draft;
 }
 
 }  // namespace dtrun::lab

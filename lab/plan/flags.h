@@ -1,16 +1,22 @@
 #pragma once
 
-#include "launcher/cli/flags.h"
+#include "base/result.h"
+#include "lab/plan/options.h"
+#include "launcher/cli/run.h"
 
-#include <span>
 #include <string>
 
 namespace dtrun::lab {
 
-/// `dtrun bench`: its flags, its parser and its --help.
-const cli::Flags& bench_flags();
-Result<cli::CommandLine> parse_bench(std::span<const std::string> words,
-                                     plan::EnvironmentView environment);
+/// The words of `dtrun bench`. Its `options` say where ranks run, and how that is reached.
+struct BenchDraft : cli::RunDraft {
+    BenchCommand own;
+};
+
+/// Errc: invalid_input
+Result<BenchDraft> parse_bench(cli::Words words);
+
+const cli::FlagTable<BenchDraft>& bench_flags();
 std::string bench_help();
 
 }  // namespace dtrun::lab

@@ -1,7 +1,7 @@
 // The text of `dtrun bench --help`.
 
+#include "launcher/cli/help.h"
 #include "lab/plan/flags.h"
-#include "launcher/cli/flags.h"
 
 namespace dtrun::lab {
 namespace {
@@ -42,7 +42,7 @@ could not be written at the end; 128+n after signal n.
 }  // namespace
 
 std::string bench_help() {
-    constexpr std::pair<cli::FlagGroup, std::string_view> kTitles[] = {
+    static constexpr cli::HelpSection kSections[] = {
         {cli::FlagGroup::native, "What is measured"},
         {cli::FlagGroup::training, "Training"},
         {cli::FlagGroup::output, "Reports and messages"},
@@ -52,10 +52,8 @@ std::string bench_help() {
         {cli::FlagGroup::ending, "Limits"},
         {cli::FlagGroup::other, "About dtrun"},
     };
-    std::string help(kIntroduction);
-    for (const auto& [group, title] : kTitles)
-        help += fmt::format("\n{}:\n{}", title, cli::flag_rows(bench_flags(), group));
-    return help + std::string(kEnd);
+    return std::string(kIntroduction) + cli::sections(bench_flags().flags(), kSections) +
+           std::string(kEnd);
 }
 
 }  // namespace dtrun::lab

@@ -6,12 +6,14 @@
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
+#include "lab/plan/flags.h"
 #include "lab/plan/plan.h"
 #include "lab/report/compare.h"
 #include "lab/report/html.h"
 #include "lab/report/text.h"
 #include "lab/run/run.h"
 #include "lab/run/targets.h"
+#include "launcher/cli/command.h"
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
 
@@ -154,8 +156,8 @@ int compare(const BenchCommand& command) {
 
 }  // namespace
 
-std::string typed_command(const std::vector<std::string>& words) {
-    std::string text = "dtrun";
+std::string typed_command(cli::Words words) {
+    std::string text = "dtrun bench";
     bool is_variable = false;
     for (const std::string& word : words) {
         std::string shown = word;
@@ -169,8 +171,12 @@ std::string typed_command(const std::vector<std::string>& words) {
     return printable(text);
 }
 
-int run_bench_command(const BenchCommand& command, const plan::Options& options,
-                      plan::EnvironmentView environment, const std::vector<std::string>& words) {
+int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_bench(words);
+    if (const auto status = cli::settled(parsed, bench_help)) return *status;
+    const BenchCommand& command = parsed->own;
+    const plan::Options& options = parsed->options;
+    log::init("dtrun", options.verbosity);
     if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
     const auto source = find_places(options, environment);

@@ -1,22 +1,19 @@
 #pragma once
 
-#include "lab/plan/options.h"
+#include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
-#include "launcher/plan/options.h"
 
 #include <string>
-#include <vector>
 
 namespace dtrun::lab {
 
 /// `dtrun bench`: measures, or compares two reports.
-/// \param words  as typed, without "dtrun"
+/// \param words  behind "bench"
 /// \return the exit code: 0; 1 if a result was wrong or a run failed; 200 (plan::kExitUsage);
 ///         210 (a report cannot be written); 128+n after signal n
-int run_bench_command(const BenchCommand& command, const plan::Options& options,
-                      plan::EnvironmentView environment, const std::vector<std::string>& words);
+int run_bench_command(cli::Words words, plan::EnvironmentView environment);
 
 /// The command for a report; values of -x stay secret.
-std::string typed_command(const std::vector<std::string>& words);
+std::string typed_command(cli::Words words);
 
 }  // namespace dtrun::lab

@@ -1,44 +1,29 @@
 #pragma once
-// What cli*.cpp share: the table of the flags of `dtrun run`.
+// The engine of every command line: tables of flags, and what reads words by them. It knows no
+// command; `dtrun run` is in run.h, and other commands have their tables beside them.
 
 #include "base/result.h"
-#include "launcher/cli/cli.h"
-#include "launcher/cli/horovod_flags.h"
-#include "launcher/fronts/deepspeed_words.h"
-#include "launcher/fronts/torchrun_words.h"
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrun::cli {
 
-/// What the words read so far ask for.
-struct Draft {
-    plan::Options options;
-    HorovodValues tuning;
-    bool tcp = false;
-    std::string config_file;
-    CommandLine::Kind kind = CommandLine::Kind::run;  ///< another one ends the reading
-    std::string_view hosts_flag = "-H";               ///< what messages call --hosts
-    plan::DaemonWords daemon;                         ///< join, store, status
-    plan::JoinOptions join;
-    ServeOptions serve;
-    StoreCommand store;
-    HostsCommand hosts;
-    lab::BenchCommand bench;
-    fronts::TorchrunWords torchrun;
-    fronts::DeepspeedWords deepspeed;
-    bool mpi_asked = false;  ///< --mpi asks for MPI that dtrun offers
-};
+/// Words of a command line; their strings outlive what is read of them.
+using Words = std::span<const std::string>;
 
-/// `native`: of the program whose front end it is; wins where a shortened name could be several,
-/// and counts as not given where its value is empty.
+/// Under which title of --help a flag stands.
+/// `native`: a flag of the launcher whose front end the command is. Its empty value counts as not
+/// given.
 enum class FlagGroup {
     native,
     daemon,
@@ -52,25 +37,191 @@ enum class FlagGroup {
     horovod
 };
 
-/// One option: its names and what it does.
+/// Commands that take flags of `dtrun run`.
+enum class Taker : std::uint8_t {
+    join = 1,
+    torchrun = 2,
+    deepspeed = 4,
+    fronts = torchrun | deepspeed,
+    bench = 8
+};
+
+class Takers {
+public:
+    constexpr Takers(std::initializer_list<Taker> takers) {
+        for (const Taker taker : takers) bits_ |= static_cast<std::uint8_t>(taker);
+    }
+    constexpr bool has(Taker taker) const {
+        return (bits_ & static_cast<std::uint8_t>(taker)) != 0;
+    }
+
+private:
+    std::uint8_t bits_ = 0;
+};
+
+/// Everything that is said of one flag, but for what it does.
 struct Flag {
     /// optional: only as --name=VALUE. choice: one of the words of `metavar` or nothing, so that
     /// it never takes the program for its value.
     enum class Value { none, required, optional, choice };
 
-    std::string_view names;    ///< between blanks, with their dashes; '_' and '-' are the same
-    std::string_view metavar;  ///< of the value; empty if it takes none, "[=X]" if optional,
-                               ///< "[A|B]" for a choice
+    std::string_view names;  ///< between blanks, with their dashes; '_' and '-' are the same
+    /// Of the value: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice.
+    std::string_view metavar{};
     FlagGroup group{};
-    std::string_view help;
-    /// Stores the value ("" if there is none); the error does not name the flag.
-    std::function<Result<void>(Draft&, std::string_view value)> apply;
-    std::string_view refused;   ///< why dtrun has no such flag; apply is empty then
+    Takers in{};                ///< of `dtrun run`: the commands besides that take it
+    bool needs_agents = false;  ///< only dtrun's own agents can do it, so --mpi mpirun refuses it
     bool is_arguments = false;  ///< a value with blanks may begin with a dash
+    /// Which of `names` another launcher has too whose parser, Python's argparse, takes them
+    /// abbreviated. Of the groups `native` and `horovod` these are all names.
+    std::string_view argparse{};
+    /// First names of flags of the same table that cannot be given with this one.
+    std::string_view excludes{};
+    std::string_view refused{};  ///< why dtrun has no such flag; it does nothing then
+    std::string_view help{};     ///< empty: the flag shares the line of the one before
 
     Value value() const;
     std::string_view first_name() const { return names.substr(0, names.find(' ')); }
 };
+
+/// What may be asked for in place of what a command does.
+enum class Ask { nothing, help, version, check_build };
+
+/// A flag that was given: its index in the table, and which of its names was meant.
+struct GivenFlag {
+    std::size_t row = 0;
+    std::string name;
+};
+
+/// What words that are read become; each command derives a type with members of its own.
+struct Draft {
+    Ask asked = Ask::nothing;  ///< anything else ends the reading
+    std::vector<GivenFlag> given;
+};
+
+/// Stores the value of a flag ("" if it has none); the error does not name the flag.
+template <class D>
+using Setter = std::function<Result<void>(D& draft, std::string_view value)>;
+
+template <class D>
+struct Row {
+    Flag flag;
+    Setter<D> set{};  ///< empty if the flag is refused
+};
+template <class D>
+using Rows = std::vector<Row<D>>;
+
+/// The flags of one command, in the order of its --help. \tparam D  derived from Draft
+template <class D>
+class FlagTable {
+public:
+    /// \param command  as it is typed, for messages: "dtrun hosts"
+    FlagTable(std::string_view command, std::initializer_list<Rows<D>> parts) : command_(command) {
+        for (const Rows<D>& rows : parts)
+            for (const Row<D>& row : rows) add(row);
+    }
+
+    void add(Row<D> row) {
+        flags_.push_back(row.flag);
+        setters_.push_back(std::move(row.set));
+    }
+
+    std::string_view command() const { return command_; }
+    std::span<const Flag> flags() const { return flags_; }
+    const Setter<D>& setter(std::size_t row) const { return setters_[row]; }
+
+    /// The flags that `taker` takes. They are whole names there.
+    Rows<D> taken_by(Taker taker) const {
+        Rows<D> rows;
+        for (std::size_t i = 0; i < flags_.size(); ++i) {
+            if (!flags_[i].in.has(taker)) continue;
+            rows.push_back({flags_[i], setters_[i]});
+            rows.back().flag.argparse = {};
+        }
+        return rows;
+    }
+
+private:
+    std::string_view command_;
+    std::vector<Flag> flags_;
+    std::vector<Setter<D>> setters_;
+};
+
+/// Rows of a table whose drafts are the base of D.
+template <class D, class Base>
+Rows<D> rows_for(const Rows<Base>& rows) {
+    Rows<D> converted;
+    for (const Row<Base>& row : rows) converted.push_back({row.flag, row.set});
+    return converted;
+}
+
+/// An option as it stands on the command line.
+struct FoundFlag {
+    std::size_t row = 0;
+    std::string_view name;  ///< whole, for messages
+    std::string_view value;
+};
+
+/// Reads options from the left; stops behind "--", or at the first word that is none.
+class OptionReader {
+public:
+    OptionReader(Words words, std::span<const Flag> flags, std::string_view command)
+        : words_(words), flags_(flags), command_(command) {}
+
+    /// The next option; nothing at the end of the options. One that requires a value and has an
+    /// empty one is skipped where that counts as not given.
+    /// Errc: invalid_input
+    Result<std::optional<FoundFlag>> next();
+    Words rest() const { return words_.subspan(at_); }
+    bool ended() const { return ended_; }  ///< by "--"
+
+private:
+    struct Named;
+    Result<Named> find(std::string_view word) const;
+    Result<std::string_view> value_of(const Named& named);
+    Result<std::string_view> chosen_word(const Named& named);
+
+    Words words_;
+    std::span<const Flag> flags_;
+    std::string_view command_;
+    std::size_t at_ = 0;
+    bool ended_ = false;
+};
+
+/// Errc: invalid_input, if two of the given flags exclude each other.
+Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given);
+
+/// What follows the options.
+struct Rest {
+    Words words;
+    bool ended = false;  ///< "--" ended the options
+};
+
+/// Reads the options at the begin of `words` into `draft`, up to one that asks for a text.
+///
+/// Names begin with one dash or two if they are whole, and contain '_' for '-'; a value is the next
+/// word or follows '='. Given twice: what the setter makes of it, usually the last value counts.
+/// Errc: invalid_input, and those of setters
+template <class D>
+Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
+    OptionReader reader(words, table.flags(), table.command());
+    while (draft.asked == Ask::nothing) {
+        const auto found = reader.next();
+        if (!found) return std::unexpected(found.error());
+        if (!*found) break;
+        const auto& [row, name, value] = **found;
+        if (const auto done = table.setter(row)(draft, value); !done)
+            return fail(done.error(), "{}", name);
+        draft.given.push_back({row, std::string(name)});
+    }
+    if (draft.asked == Ask::nothing)
+        if (const auto done = check_exclusions(table.flags(), draft.given); !done)
+            return std::unexpected(done.error());
+    return Rest{reader.rest(), reader.ended()};
+}
+
+/// Whether a word is an option; "-" and "" are none.
+bool is_option(std::string_view word);
 
 /// Time in seconds, fractions allowed; rounded to a millisecond.
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
@@ -80,81 +231,5 @@ Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
 Result<int> whole_number(std::string_view text, int min, int max);
 inline constexpr std::chrono::milliseconds kTimeoutMin{1};
 inline constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24);
-
-using Flags = std::vector<Flag>;
-
-/// Flags of each sub-command, in the order of its --help.
-const Flags& run_flags();
-const Flags& join_flags();
-const Flags& serve_flags();
-const Flags& store_flags();
-const Flags& status_flags();
-const Flags& hosts_flags();
-
-/// Appends those of run_flags() that have these first names, in the order of run_flags().
-void add_of_run(Flags& flags, const std::vector<std::string_view>& names);
-
-/// Appends those that every front end of another launcher has, and these others.
-void add_common(Flags& flags, std::initializer_list<std::string_view> others);
-
-/// An option as the user wrote it.
-struct FoundFlag {
-    const Flag* flag = nullptr;
-    std::string_view name;                     ///< whole, for messages
-    std::optional<std::string_view> attached;  ///< value in the same word
-};
-
-/// Finds the flag that `word` (which begins with '-') means.
-/// \return invalid_input: unknown ("did you mean"), or short for several (names them)
-Result<FoundFlag> find_flag(const Flags& flags, std::string_view word);
-
-/// Reads options from the left; stops behind "--", at the first word that is none, or at --help.
-class OptionReader {
-public:
-    OptionReader(std::span<const std::string> words, const Flags& flags)
-        : words_(words), flags_(flags) {}
-
-    Result<void> read(Draft& draft);
-    std::size_t at() const { return at_; }  ///< of the first word behind the options
-    bool ended() const { return ended_; }   ///< by "--"
-
-private:
-    Result<void> option(Draft& draft);
-    Result<std::string_view> option_value(const FoundFlag& found);
-    Result<std::string_view> chosen_word(const FoundFlag& found);
-
-    std::span<const std::string> words_;
-    const Flags& flags_;
-    std::size_t at_ = 0;
-    bool ended_ = false;
-};
-
-/// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then
-/// serves.
-void set_master(plan::Options& options, const std::string& address, std::optional<int> port);
-/// What a draft of a job to run amounts to: looks for contradictions, reads --config-file.
-Result<CommandLine> finish_run(Draft draft, plan::EnvironmentView environment);
-/// The text that --help and its like ask for.
-CommandLine text_command(CommandLine::Kind kind, std::string (*help)());
-/// "python3", or "python" where PATH has only that.
-std::string python_command(plan::EnvironmentView environment);
-
-/// One row for each flag of a group, for --help.
-std::string flag_rows(const Flags& flags, FlagGroup group);
-
-/// `dtrun --help` and `dtrun COMMAND --help`, in at most kHelpColumns columns.
-std::string run_help();
-std::string join_help();
-std::string serve_help();
-std::string store_help();
-std::string status_help();
-std::string hosts_help();
-/// Flags that are refused, each reason once.
-std::string refusals(const Flags& flags);
-/// The groups of run_flags() that `flags` has some of, each under its title.
-std::string sections(const Flags& flags);
-/// The same as a manual page, in roff: `dtrun help man`.
-std::string man_page();
-std::string_view usage_line();
 
 }  // namespace dtrun::cli

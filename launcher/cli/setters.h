@@ -1,61 +1,83 @@
 #pragma once
-// What the tables of flags do with a value, where that is the same for the words of any command.
+// What tables of flags do with a value, where that is the same for the words of any command.
 
+#include "base/strings.h"
 #include "launcher/cli/flags.h"
 
 #include <string_view>
 
 namespace dtrun::cli {
 
-/// The part of a draft that a member belongs to.
-template <class T>
-plan::Options& part_of(Draft& draft, T plan::Options::*) {
-    return draft.options;
-}
-template <class T>
-fronts::TorchrunWords& part_of(Draft& draft, T fronts::TorchrunWords::*) {
-    return draft.torchrun;
-}
-template <class T>
-fronts::DeepspeedWords& part_of(Draft& draft, T fronts::DeepspeedWords::*) {
-    return draft.deepspeed;
-}
-template <class T>
-HostsCommand& part_of(Draft& draft, T HostsCommand::*) {
-    return draft.hosts;
+/// The member of a draft that `Member` points to: of the command's own words (`own`), of the words
+/// by which these name a daemon (`own.daemon`), or of the job's options.
+template <auto Member>
+auto& member_of(auto& draft) {
+    if constexpr (requires { draft.own.*Member; })
+        return draft.own.*Member;
+    else if constexpr (requires { draft.own.daemon.*Member; })
+        return draft.own.daemon.*Member;
+    else
+        return draft.options.*Member;
 }
 
 template <auto Member>
-Result<void> set_text(Draft& draft, std::string_view value) {
-    part_of(draft, Member).*Member = value;
+inline constexpr auto set_text = [](auto& draft, std::string_view value) -> Result<void> {
+    member_of<Member>(draft) = value;
     return {};
-}
+};
+
+/// Keeps every value.
+template <auto Member>
+inline constexpr auto add_text = [](auto& draft, std::string_view value) -> Result<void> {
+    member_of<Member>(draft).emplace_back(value);
+    return {};
+};
+
+template <auto Member, auto Value>
+inline constexpr auto set_to = [](auto& draft, std::string_view) -> Result<void> {
+    member_of<Member>(draft) = Value;
+    return {};
+};
 
 template <auto Member>
-Result<void> set_true(Draft& draft, std::string_view) {
-    part_of(draft, Member).*Member = true;
-    return {};
-}
+inline constexpr auto set_true = set_to<Member, true>;
 
-/// Accepted, without effect.
+template <auto Member, int Min, int Max>
+inline constexpr auto set_number = [](auto& draft, std::string_view value) -> Result<void> {
+    const auto number = whole_number(value, Min, Max);
+    if (!number) return std::unexpected(number.error());
+    member_of<Member>(draft) = *number;
+    return {};
+};
+
+/// At least MinMs milliseconds, written in seconds.
+template <auto Member, int MinMs = 1>
+inline constexpr auto set_seconds = [](auto& draft, std::string_view value) -> Result<void> {
+    const auto time = parse_seconds(value, std::chrono::milliseconds(MinMs), kTimeoutMax);
+    if (!time) return std::unexpected(time.error());
+    member_of<Member>(draft) = *time;
+    return {};
+};
+
+/// The flag is accepted, without effect.
 inline Result<void> nothing(Draft&, std::string_view) {
     return {};
 }
 
-inline constexpr int kRestartsMax = 1'000;
-
-inline Result<void> set_max_restarts(Draft& draft, std::string_view value) {
-    const auto number = whole_number(value, 0, kRestartsMax);
-    if (!number) return std::unexpected(number.error());
-    draft.options.max_restarts = *number;
+template <Ask Asked>
+Result<void> ask(Draft& draft, std::string_view) {
+    draft.asked = Asked;
     return {};
 }
 
-inline Result<void> set_ssh_port(Draft& draft, std::string_view value) {
-    const auto number = whole_number(value, 1, 65'535);
-    if (!number) return std::unexpected(number.error());
-    draft.options.ssh_port = *number;
-    return {};
+inline constexpr int kPortMax = 65'535;
+inline constexpr int kRestartsMax = 1'000;
+
+/// --help, for commands that take no flags of `dtrun run`.
+template <class D>
+Rows<D> help_row() {
+    return {
+        {{.names = "--help -h", .group = FlagGroup::other, .help = "this text"}, ask<Ask::help>}};
 }
 
 }  // namespace dtrun::cli

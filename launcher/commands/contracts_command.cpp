@@ -3,6 +3,7 @@
 #include "base/suggest.h"
 #include "base/text_layout.h"
 #include "contracts/table.h"
+#include "launcher/cli/command.h"
 
 #include <fmt/format.h>
 
@@ -56,8 +57,7 @@ std::string described(const contracts::Contract& contract) {
     return text;
 }
 
-}  // namespace
-
+/// \param name  empty: all of them
 Result<std::string> contracts_text(std::string_view name) {
     if (name.empty()) return overview();
     if (name == "all") {
@@ -75,6 +75,23 @@ Result<std::string> contracts_text(std::string_view name) {
         names.emplace_back(contract.name);
     return fail(Errc::invalid_input, "there is no contract \"{}\"{}; `dtrun contracts` lists them",
                 name, did_you_mean(name, names));
+}
+
+}  // namespace
+
+Result<std::string> parse_contracts(cli::Words words) {
+    if (words.size() > 1) return fail(Errc::invalid_input, "usage: dtrun contracts [NAME]");
+    const bool all = words.empty() || words[0] == "--help" || words[0] == "-h";
+    return contracts_text(all ? "" : words[0]);
+}
+
+int run_contracts(cli::Words words, plan::EnvironmentView) {
+    const auto text = parse_contracts(words);
+    return text ? cli::print(*text) : cli::complain(text.error());
+}
+
+std::string contracts_help() {
+    return overview();
 }
 
 }  // namespace dtrun::commands

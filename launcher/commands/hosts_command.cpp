@@ -8,6 +8,7 @@
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/cli/command.h"
 #include "launcher/commands/host_survey.h"
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/exit_code.h"
@@ -59,15 +60,14 @@ Result<Source> default_source(plan::EnvironmentView environment) {
     return Source{std::move((*allocation)->hosts), true};
 }
 
-Result<Source> read_source(const cli::HostsCommand& command, plan::EnvironmentView environment) {
+Result<Source> read_source(const HostsOptions& command, plan::EnvironmentView environment) {
     if (!command.hosts.empty()) return without_allocation(parse_hosts(command.hosts));
     if (!command.hostfile.empty()) return without_allocation(read_hostfile(command.hostfile));
     if (!command.nodelist.empty()) return without_allocation(hosts_of_nodelist(command.nodelist));
     return default_source(environment);
 }
 
-void set_slots(Source& source, const cli::HostsCommand& command,
-               plan::EnvironmentView environment) {
+void set_slots(Source& source, const HostsOptions& command, plan::EnvironmentView environment) {
     for (Host& host : source.hosts) {
         if (command.slots) {
             host.slots = *command.slots;
@@ -81,7 +81,7 @@ void set_slots(Source& source, const cli::HostsCommand& command,
 }
 
 /// The list with everything but look-ups done.
-Result<HostList> make_list(const cli::HostsCommand& command, plan::EnvironmentView environment) {
+Result<HostList> make_list(const HostsOptions& command, plan::EnvironmentView environment) {
     auto source = read_source(command, environment);
     if (!source) return std::unexpected(source.error());
     if (command.short_names) {
@@ -97,7 +97,7 @@ Result<HostList> make_list(const cli::HostsCommand& command, plan::EnvironmentVi
 
 /// Looks the hosts up as asked; complains about each that fails.
 /// \return how many have failed
-std::size_t visit_all(HostSurvey& survey, HostList& hosts, const cli::HostsCommand& command) {
+std::size_t visit_all(HostSurvey& survey, HostList& hosts, const HostsOptions& command) {
     std::size_t failed = 0;
     const std::vector<Result<std::string>> answers = survey.run();
     for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -127,7 +127,7 @@ int complain(const Error& error) {
     return error.code == Errc::internal ? plan::kExitInternal : plan::kExitUsage;
 }
 
-int print(const cli::HostsCommand& command, HostList hosts) {
+int print(const HostsOptions& command, HostList hosts) {
     if (command.resolve && !holds_addresses(command.format)) {
         auto renamed = addresses_as_names(std::move(hosts));
         if (!renamed) return complain(renamed.error());
@@ -144,10 +144,13 @@ int print(const cli::HostsCommand& command, HostList hosts) {
 
 }  // namespace
 
-void run_hosts_command(const cli::HostsCommand& command, plan::EnvironmentView environment) {
+int run_hosts_command(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_hosts_command(words);
+    if (const auto status = cli::settled(parsed, hosts_help)) return *status;
+    const HostsOptions& command = parsed->own;
     auto hosts = make_list(command, environment);
-    if (!hosts) ::_exit(complain(hosts.error()));
-    if (!command.resolve && !command.check) ::_exit(print(command, std::move(*hosts)));
+    if (!hosts) return complain(hosts.error());
+    if (!command.resolve && !command.check) return print(command, std::move(*hosts));
     SurveyOptions options;
     options.resolve = command.resolve;
     options.connect = command.check;

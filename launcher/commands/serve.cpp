@@ -3,6 +3,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "launcher/cli/command.h"
+#include "launcher/commands/daemon_flags.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/daemon.h"
@@ -16,6 +18,63 @@
 
 namespace dtrun::commands {
 namespace {
+
+constexpr std::string_view kIntroduction = R"(usage: dtrun serve [options]
+
+The rendezvous daemon alone: brings together ranks that `dtrun join`, or
+programs with dtrun's library, start wherever they like; many jobs at once.
+Whoever knows its secret may use it; a missing ~/.config/dtrun/secret is made.
+
+With --state everything that was acknowledged outlives the daemon: killed and
+started again, it goes on with its jobs, and ranks notice nothing. systemd may
+start it (Type=notify), with a socket of its own too.
+
+Examples:
+  dtrun serve
+  dtrun serve --listen 10.0.0.1:29400 --state /var/lib/dtrun
+
+SIGTERM and Ctrl-C end it in order: without --state its jobs end too.
+)";
+
+cli::Rows<ServeDraft> own_rows() {
+    using enum cli::FlagGroup;
+    return {
+        {{.names = "--listen",
+          .metavar = "ADDRESS[:PORT]",
+          .group = daemon,
+          .help = "numeric; port 0: any free one (default: every interface, port 29400)"},
+         cli::set_text<&ServeOptions::listen>},
+        {{.names = "--state",
+          .metavar = "DIR",
+          .group = daemon,
+          .help = "keep jobs here, and go on with them after a restart (default: nothing is kept)"},
+         cli::set_text<&ServeOptions::state_directory>},
+        {{.names = "--heartbeat-timeout",
+          .metavar = "SECONDS",
+          .group = daemon,
+          .help = "a member that is silent for so long is lost; at least 1 (default: 3)"},
+         cli::set_seconds<&ServeOptions::heartbeat_timeout, 1'000>},
+    };
+}
+
+cli::Rows<ServeDraft> verbosity_rows() {
+    using enum cli::FlagGroup;
+    return {
+        {{.names = "--quiet",
+          .group = other,
+          .help = "warnings and errors only (default: what jobs do)"},
+         cli::set_to<&ServeOptions::verbosity, log::Level::normal>},
+        {{.names = "--debug", .group = other, .help = "every event"},
+         cli::set_to<&ServeOptions::verbosity, log::Level::debug>},
+    };
+}
+
+const cli::FlagTable<ServeDraft>& serve_flags() {
+    static const cli::FlagTable<ServeDraft> table(
+        "dtrun serve",
+        {own_rows(), secret_rows<ServeDraft>(), verbosity_rows(), cli::help_row<ServeDraft>()});
+    return table;
+}
 
 constexpr int kFirstPassedFd = 3;  // sd_listen_fds(3)
 constexpr std::uint64_t kDescriptors = 1u << 20;
@@ -44,7 +103,7 @@ int passed_sockets(plan::EnvironmentView environment) {
     return number("LISTEN_PID") == ::getpid() ? static_cast<int>(number("LISTEN_FDS")) : 0;
 }
 
-Result<std::uint16_t> open_sockets(Daemon& daemon, const cli::ServeOptions& options,
+Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
                                    plan::EnvironmentView environment) {
     const int passed = passed_sockets(environment);
     if (passed > 0) {
@@ -63,7 +122,7 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const cli::ServeOptions& opti
     return daemon.listen({address->first}, address->second);
 }
 
-asio::awaitable<int> serve(Daemon& daemon, const cli::ServeOptions& options,
+asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
                            plan::EnvironmentView environment) {
     const auto executor = co_await asio::this_coro::executor;
     asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
@@ -85,9 +144,8 @@ asio::awaitable<int> serve(Daemon& daemon, const cli::ServeOptions& options,
     co_return 0;
 }
 
-}  // namespace
-
-int run_serve(const cli::ServeOptions& options, plan::EnvironmentView environment) {
+/// Until a signal ends it. \return the process's exit status
+int serve_until_signal(const ServeOptions& options, plan::EnvironmentView environment) {
     const auto secret = plan::read_secret(options.daemon, environment, true);
     if (!secret) {
         log::error("{}", secret.error().message);
@@ -111,6 +169,29 @@ int run_serve(const cli::ServeOptions& options, plan::EnvironmentView environmen
     io.run();
     std::fflush(nullptr);
     ::_exit(status);
+}
+
+}  // namespace
+
+Result<ServeDraft> parse_serve(cli::Words words) {
+    ServeDraft draft;
+    const auto rest = cli::read_options(serve_flags(), words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    if (draft.asked == cli::Ask::nothing && !rest->words.empty())
+        return fail(Errc::invalid_input, "'{}': dtrun serve takes options only",
+                    rest->words.front());
+    return draft;
+}
+
+int run_serve(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_serve(words);
+    if (const auto status = cli::settled(parsed, serve_help)) return *status;
+    log::init("dtrun serve", parsed->own.verbosity);
+    return serve_until_signal(parsed->own, environment);
+}
+
+std::string serve_help() {
+    return std::string(kIntroduction) + cli::sections(serve_flags().flags(), kDaemonSections);
 }
 
 }  // namespace dtrun::commands

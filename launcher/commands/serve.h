@@ -1,11 +1,35 @@
 #pragma once
 
-#include "launcher/cli/cli.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
+#include "launcher/plan/options.h"
+
+#include <chrono>
+#include <string>
 
 namespace dtrun::commands {
 
-/// `dtrun serve`, until a signal ends it. \return the process's exit status
-int run_serve(const cli::ServeOptions& options, plan::EnvironmentView environment);
+/// `dtrun serve`.
+struct ServeOptions {
+    std::string listen;           ///< --listen ADDRESS[:PORT]; empty: every interface
+    plan::DaemonWords daemon;     ///< the secret, and whether to encrypt
+    std::string state_directory;  ///< --state; empty: nothing is kept
+    std::chrono::milliseconds heartbeat_timeout{3'000};
+    log::Level verbosity = log::Level::verbose;
+};
+
+struct ServeDraft : cli::Draft {
+    ServeOptions own;
+};
+
+/// Errc: invalid_input
+Result<ServeDraft> parse_serve(cli::Words words);
+
+/// Serves until a signal ends it. \return the process's exit status
+int run_serve(cli::Words words, plan::EnvironmentView environment);
+
+std::string serve_help();
 
 }  // namespace dtrun::commands

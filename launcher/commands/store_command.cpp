@@ -5,6 +5,7 @@
 #include "base/loop/task_group.h"
 #include "base/strings.h"
 #include "hostfiles/scan.h"
+#include "launcher/cli/command.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/client.h"
@@ -21,7 +22,7 @@
 namespace dtrun::commands {
 namespace {
 
-using Verb = cli::StoreCommand::Verb;
+using Verb = StoreCommand::Verb;
 
 constexpr int kExitNotThere = 1;
 constexpr std::chrono::seconds kConnectLimit{10};
@@ -172,7 +173,7 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
 class StoreRun {
 public:
     /// \param input  what `set KEY -` sets
-    StoreRun(const cli::StoreCommand& command, StoreClient& client, std::string input)
+    StoreRun(const StoreCommand& command, StoreClient& client, std::string input)
         : command_(command), client_(client), input_(std::move(input)) {}
 
     asio::awaitable<Result<int>> run() {
@@ -306,7 +307,8 @@ private:
     int not_there() const { return complain({Status::not_found, {}}, key()); }
 
     asio::awaitable<Result<int>> status() {
-        const auto reply = co_await client_.ask(Op::status, 0, [](PackWriter&) {});
+        const auto no_arguments = [](PackWriter&) {};
+        const auto reply = co_await client_.ask(Op::status, 0, no_arguments);
         if (!reply) co_return std::unexpected(reply.error());
         if (reply->status != Status::ok) co_return complain(*reply, "status");
         PackReader in(reply->results);
@@ -316,13 +318,12 @@ private:
         co_return 0;
     }
 
-    const cli::StoreCommand& command_;
+    const StoreCommand& command_;
     StoreClient& client_;
     std::string input_;
 };
 
-asio::awaitable<Result<int>> run(const cli::StoreCommand& command,
-                                 plan::EnvironmentView environment) {
+asio::awaitable<Result<int>> run(const StoreCommand& command, plan::EnvironmentView environment) {
     // Before anybody waits for signs of life from us.
     std::string input;
     if (command.verb == Verb::set && command.operands[1] == "-") input = read_all_input();
@@ -356,6 +357,19 @@ int exit_code_of(const Error& error) {
         default:
             return plan::kExitUnreachable;
     }
+}
+
+int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {
+    ::signal(SIGPIPE, SIG_IGN);
+    asio::io_context io(1);
+    int status = plan::kExitInternal;
+    asio::co_spawn(io, run(command, environment), [&](std::exception_ptr error, Result<int> done) {
+        if (error) std::rethrow_exception(error);
+        if (!done) log::error("{}", done.error().message);
+        status = done ? *done : exit_code_of(done.error());
+    });
+    io.run();
+    return status;
 }
 
 }  // namespace
@@ -396,17 +410,16 @@ std::string status_table(const std::string& text) {
     return out;
 }
 
-int run_store_command(const cli::StoreCommand& command, plan::EnvironmentView environment) {
-    ::signal(SIGPIPE, SIG_IGN);
-    asio::io_context io(1);
-    int status = plan::kExitInternal;
-    asio::co_spawn(io, run(command, environment), [&](std::exception_ptr error, Result<int> done) {
-        if (error) std::rethrow_exception(error);
-        if (!done) log::error("{}", done.error().message);
-        status = done ? *done : exit_code_of(done.error());
-    });
-    io.run();
-    return status;
+int run_store(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_store(words);
+    if (const auto status = cli::settled(parsed, store_help)) return *status;
+    return carry_out(parsed->own, environment);
+}
+
+int run_status(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_status(words);
+    if (const auto status = cli::settled(parsed, status_help)) return *status;
+    return carry_out(parsed->own, environment);
 }
 
 }  // namespace dtrun::commands

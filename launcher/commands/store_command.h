@@ -1,14 +1,41 @@
 #pragma once
 
-#include "launcher/cli/cli.h"
+#include "base/result.h"
+#include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
+#include "launcher/plan/options.h"
 
+#include <chrono>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace dtrun::commands {
 
-/// `dtrun store` and `dtrun status`. \return the process's exit status
-int run_store_command(const cli::StoreCommand& command, plan::EnvironmentView environment);
+/// `dtrun store` and `dtrun status`.
+struct StoreCommand {
+    enum class Verb { get, set, wait, watch, list, add, erase, status };
+    Verb verb = Verb::status;
+    plan::DaemonWords daemon;
+    std::vector<std::string> operands;  ///< as many as the verb takes
+    std::optional<std::chrono::milliseconds> timeout;
+    bool json = false;  ///< status
+};
+
+struct StoreDraft : cli::Draft {
+    StoreCommand own;
+};
+
+/// Errc: invalid_input
+Result<StoreDraft> parse_store(cli::Words words);
+Result<StoreDraft> parse_status(cli::Words words);
+
+/// \return the process's exit status
+int run_store(cli::Words words, plan::EnvironmentView environment);
+int run_status(cli::Words words, plan::EnvironmentView environment);
+
+std::string store_help();
+std::string status_help();
 
 /// What `dtrun status` shows of the daemon's answer. Names are members' own words, and shown so that no
 /// terminal obeys them. \param text  JSON

@@ -3,7 +3,7 @@
 
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
-#include "launcher/fronts/fronts.h"
+#include "launcher/fronts/deepspeed.h"
 
 #include <algorithm>
 #include <iterator>
@@ -23,29 +23,15 @@ constexpr string_view kNotElastic =
 
 /// DeepSpeed's own default, -1, means: not given.
 template <std::optional<int> DeepspeedWords::*Member, int Max>
-Result<void> set_count(cli::Draft& draft, string_view value) {
+Result<void> set_count(DeepspeedDraft& draft, string_view value) {
     const auto number = cli::whole_number(value, -1, Max);
     if (!number) return std::unexpected(number.error());
-    (draft.deepspeed.*Member).reset();
-    if (*number > 0) draft.deepspeed.*Member = *number;
+    (draft.own.*Member).reset();
+    if (*number > 0) draft.own.*Member = *number;
     return {};
 }
 
-Result<void> set_master_port(cli::Draft& draft, string_view value) {
-    const auto number = cli::whole_number(value, 1, 65'535);
-    if (!number) return std::unexpected(number.error());
-    draft.deepspeed.master_port = *number;
-    return {};
-}
-
-Result<void> set_node_rank(cli::Draft& draft, string_view value) {
-    const auto number = cli::whole_number(value, -1, kHostsMax);
-    if (!number) return std::unexpected(number.error());
-    draft.deepspeed.node_rank = *number;
-    return {};
-}
-
-Result<void> set_launcher(cli::Draft& draft, string_view value) {
+Result<void> set_launcher(DeepspeedDraft& draft, string_view value) {
     static constexpr string_view kKnown[] = {"pdsh",  "openmpi", "mvapich",
                                              "slurm", "mpich",   "impi"};
     std::string name(value);
@@ -53,11 +39,11 @@ Result<void> set_launcher(cli::Draft& draft, string_view value) {
     if (std::ranges::find(kKnown, name) == std::end(kKnown))
         return fail(Errc::invalid_input,
                     "'{}' is not one of pdsh, openmpi, mvapich, slurm, mpich and impi", value);
-    draft.deepspeed.launcher = name;
+    draft.own.launcher = name;
     return {};
 }
 
-Result<void> set_log_level(cli::Draft& draft, string_view value) {
+Result<void> set_log_level(DeepspeedDraft& draft, string_view value) {
     using enum log::Level;
     const std::pair<string_view, log::Level> levels[] = {{"debug", debug},
                                                          {"info", verbose},
@@ -73,96 +59,157 @@ Result<void> set_log_level(cli::Draft& draft, string_view value) {
     return {};
 }
 
-cli::Flags host_flags() {
+cli::Rows<DeepspeedDraft> host_flags() {
     return {
-        {"-H --hostfile", "FILE", native,
-         "hosts, as `worker-0 slots=4` in each line (default: /job/hostfile if it is there, else "
-         "the batch system's hosts, else this machine)",
-         cli::set_text<&plan::Options::hostfile>, ""},
-        {"-i --include", "FILTER", native, "use only these hosts and slots: w0@w1:0,2",
-         cli::set_text<&plan::Options::include>, ""},
-        {"-e --exclude", "FILTER", native, "use all but these",
-         cli::set_text<&plan::Options::exclude>, ""},
-        {"--num_nodes", "N", native, "the first N hosts (default: all)",
-         set_count<&DeepspeedWords::nodes, kHostsMax>, ""},
-        {"--num_gpus --num_accelerators", "N", native,
-         "slots 0 to N-1 of each host (default: its slots; this machine: its GPUs, else a rank for "
-         "each NUMA node)",
-         set_count<&DeepspeedWords::gpus, kSlotsMax>, ""},
-        {"--master_addr", "HOST", native,
-         "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
-         cli::set_text<&DeepspeedWords::master_addr>, ""},
-        {"--master_port", "PORT", native, "MASTER_PORT, likewise", set_master_port, ""},
-        {"--ssh_port", "PORT", native, "port (default: ~/.ssh/config, else 22)", cli::set_ssh_port,
-         ""},
+        {{.names = "-H --hostfile",
+          .metavar = "FILE",
+          .group = native,
+          .help = "hosts, as `worker-0 slots=4` in each line (default: /job/hostfile if it is "
+                  "there, else the batch system's hosts, else this machine)"},
+         cli::set_text<&plan::Options::hostfile>},
+        {{.names = "-i --include",
+          .metavar = "FILTER",
+          .group = native,
+          .help = "use only these hosts and slots: w0@w1:0,2"},
+         cli::set_text<&plan::Options::include>},
+        {{.names = "-e --exclude",
+          .metavar = "FILTER",
+          .group = native,
+          .excludes = "-i",
+          .help = "use all but these"},
+         cli::set_text<&plan::Options::exclude>},
+        {{.names = "--num_nodes",
+          .metavar = "N",
+          .group = native,
+          .help = "the first N hosts (default: all)"},
+         set_count<&DeepspeedWords::nodes, kHostsMax>},
+        {{.names = "--num_gpus --num_accelerators",
+          .metavar = "N",
+          .group = native,
+          .help = "slots 0 to N-1 of each host (default: its slots; this machine: its GPUs, else a "
+                  "rank for each NUMA node)"},
+         set_count<&DeepspeedWords::gpus, kSlotsMax>},
+        {{.names = "--master_addr",
+          .metavar = "HOST",
+          .group = native,
+          .help = "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)"},
+         cli::set_text<&DeepspeedWords::master_addr>},
+        {{.names = "--master_port",
+          .metavar = "PORT",
+          .group = native,
+          .help = "MASTER_PORT, likewise"},
+         cli::set_number<&DeepspeedWords::master_port, 1, cli::kPortMax>},
+        {{.names = "--ssh_port",
+          .metavar = "PORT",
+          .group = native,
+          .help = "port (default: ~/.ssh/config, else 22)"},
+         cli::set_number<&plan::Options::ssh_port, 1, cli::kPortMax>},
     };
 }
 
-cli::Flags program_flags() {
+cli::Rows<DeepspeedDraft> program_flags() {
     return {
-        {"--module", "", native, "the script is a module, for python -m",
-         cli::set_true<&DeepspeedWords::module>, ""},
-        {"--no_python", "", native, "the script is a program: no python before it",
-         cli::set_true<&DeepspeedWords::no_python>, ""},
-        {"--no_local_rank", "", native,
-         "do not give the script --local_rank=N as its first argument (default: it gets it)",
-         cli::set_true<&DeepspeedWords::no_local_rank>, ""},
-        {"--venv_script", "FILE", native, "source this file, in bash, before each rank",
-         cli::set_text<&DeepspeedWords::venv_script>, ""},
-        {"--enable_each_rank_log", "DIR", native,
-         "what ranks print goes to DIR/TIME_rankN.log, and is not shown",
-         cli::set_text<&DeepspeedWords::rank_logs>, ""},
-        {"--save_pid", "", native, "keep dtrun's process id in /tmp/PID.deepspeed while it runs",
-         cli::set_true<&DeepspeedWords::save_pid>, ""},
-        {"--log_level", "LEVEL", native,
-         "of dtrun's own messages: debug, info, warning, error or critical (default: warning)",
-         set_log_level, ""},
-        {"-q --quiet", "", native, "--log_level error",
-         [](cli::Draft& draft, string_view) { return set_log_level(draft, "error"); }, ""},
-        {"--launcher", "NAME", native, "accepted: dtrun starts the ranks itself", set_launcher, ""},
-        {"--force_multi", "", native, "accepted: one remote host is reached as many are",
-         cli::nothing, ""},
-        {"--no_ssh_check", "", native, "accepted: there is no separate check", cli::nothing, ""},
-        {"--node_rank", "N", native, "accepted if 0: dtrun is run once and starts every node",
-         set_node_rank, ""},
+        {{.names = "--module", .group = native, .help = "the script is a module, for python -m"},
+         cli::set_true<&DeepspeedWords::module>},
+        {{.names = "--no_python",
+          .group = native,
+          .help = "the script is a program: no python before it"},
+         cli::set_true<&DeepspeedWords::no_python>},
+        {{.names = "--no_local_rank",
+          .group = native,
+          .help =
+              "do not give the script --local_rank=N as its first argument (default: it gets it)"},
+         cli::set_true<&DeepspeedWords::no_local_rank>},
+        {{.names = "--venv_script",
+          .metavar = "FILE",
+          .group = native,
+          .help = "source this file, in bash, before each rank"},
+         cli::set_text<&DeepspeedWords::venv_script>},
+        {{.names = "--enable_each_rank_log",
+          .metavar = "DIR",
+          .group = native,
+          .help = "what ranks print goes to DIR/TIME_rankN.log, and is not shown"},
+         cli::set_text<&DeepspeedWords::rank_logs>},
+        {{.names = "--save_pid",
+          .group = native,
+          .help = "keep dtrun's process id in /tmp/PID.deepspeed while it runs"},
+         cli::set_true<&DeepspeedWords::save_pid>},
+        {{.names = "--log_level",
+          .metavar = "LEVEL",
+          .group = native,
+          .help = "of dtrun's own messages: debug, info, warning, error or critical (default: "
+                  "warning)"},
+         set_log_level},
+        {{.names = "-q --quiet", .group = native, .help = "--log_level error"},
+         [](DeepspeedDraft& draft, string_view) { return set_log_level(draft, "error"); }},
+        {{.names = "--launcher",
+          .metavar = "NAME",
+          .group = native,
+          .help = "accepted: dtrun starts the ranks itself"},
+         set_launcher},
+        {{.names = "--force_multi",
+          .group = native,
+          .help = "accepted: one remote host is reached as many are"},
+         cli::nothing},
+        {{.names = "--no_ssh_check",
+          .group = native,
+          .help = "accepted: there is no separate check"},
+         cli::nothing},
+        {{.names = "--node_rank",
+          .metavar = "N",
+          .group = native,
+          .help = "accepted if 0: dtrun is run once and starts every node"},
+         cli::set_number<&DeepspeedWords::node_rank, -1, kHostsMax>},
     };
 }
 
-cli::Flags refused_flags() {
+cli::Rows<DeepspeedDraft> refused_flags() {
     return {
-        {"--no_ssh", "", native, "", nullptr,
-         "dtrun starts all nodes from one command; without ssh run dtrun serve on one machine and "
-         "dtrun join on each"},
-        {"--launcher_args", "ARGS", native, "", nullptr,
-         "there is no launcher underneath that could take them"},
-        {"--bind_cores_to_rank", "", native, "", nullptr, kNoCores},
-        {"--bind_core_list", "LIST", native, "", nullptr, kNoCores},
-        {"--autotuning", "MODE", native, "", nullptr,
-         "the autotuner starts jobs of its own; run DeepSpeed's deepspeed for it"},
-        {"--elastic_training", "", native, "", nullptr, kNotElastic},
-        {"--min_elastic_nodes", "N", native, "", nullptr, kNotElastic},
-        {"--max_elastic_nodes", "N", native, "", nullptr, kNotElastic},
+        {{.names = "--no_ssh",
+          .group = native,
+          .refused = "dtrun starts all nodes from one command; without ssh run dtrun serve on one "
+                     "machine and dtrun join on each"}},
+        {{.names = "--launcher_args",
+          .metavar = "ARGS",
+          .group = native,
+          .refused = "there is no launcher underneath that could take them"}},
+        {{.names = "--bind_cores_to_rank", .group = native, .refused = kNoCores}},
+        {{.names = "--bind_core_list", .metavar = "LIST", .group = native, .refused = kNoCores}},
+        {{.names = "--autotuning",
+          .metavar = "MODE",
+          .group = native,
+          .refused = "the autotuner starts jobs of its own; run DeepSpeed's deepspeed for it"}},
+        {{.names = "--elastic_training", .group = native, .refused = kNotElastic}},
+        {{.names = "--min_elastic_nodes", .metavar = "N", .group = native, .refused = kNotElastic}},
+        {{.names = "--max_elastic_nodes", .metavar = "N", .group = native, .refused = kNotElastic}},
     };
 }
 
-cli::Flags make_deepspeed_flags() {
-    cli::Flags flags;
-    for (auto part : {host_flags, program_flags, refused_flags})
-        std::ranges::move(part(), std::back_inserter(flags));
-    flags.push_back({"--hosts", "HOSTS", hosts, "hosts and slots: s1:4,s2:4",
-                     cli::set_text<&plan::Options::hosts>, ""});
-    flags.push_back({"--ssh-identity-file", "FILE", reaching,
-                     "private key (default: ssh-agent, ~/.ssh/config, your usual keys)",
-                     cli::set_text<&plan::Options::ssh_identity_file>, ""});
-    cli::add_common(flags, {"--max-restarts"});
-    return flags;
+/// Flags of `dtrun run` whose short names DeepSpeed uses otherwise.
+cli::Rows<DeepspeedDraft> renamed_flags() {
+    return {
+        {{.names = "--hosts",
+          .metavar = "HOSTS",
+          .group = hosts,
+          .excludes = "-H",
+          .help = "hosts and slots: s1:4,s2:4"},
+         cli::set_text<&plan::Options::hosts>},
+        {{.names = "--ssh-identity-file",
+          .metavar = "FILE",
+          .group = reaching,
+          .help = "private key (default: ssh-agent, ~/.ssh/config, your usual keys)"},
+         cli::set_text<&plan::Options::ssh_identity_file>},
+    };
 }
 
 }  // namespace
 
-const cli::Flags& deepspeed_flags() {
-    static const cli::Flags flags = make_deepspeed_flags();
-    return flags;
+const cli::FlagTable<DeepspeedDraft>& deepspeed_flags() {
+    static const cli::FlagTable<DeepspeedDraft> table(
+        "dtrun deepspeed",
+        {host_flags(), program_flags(), refused_flags(), renamed_flags(),
+         cli::rows_for<DeepspeedDraft>(cli::run_flags().taken_by(cli::Taker::deepspeed))});
+    return table;
 }
 
 }  // namespace dtrun::fronts

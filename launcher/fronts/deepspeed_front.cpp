@@ -1,9 +1,8 @@
 // `dtrun deepspeed`: the words of DeepSpeed's runner become the Options of a job.
 
 #include "base/strings.h"
-#include "launcher/cli/flags.h"
+#include "launcher/fronts/deepspeed.h"
 #include "launcher/fronts/deepspeed_env.h"
-#include "launcher/fronts/fronts.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -11,8 +10,8 @@
 namespace dtrun::fronts {
 namespace {
 
+using cli::Words;
 using std::string_view;
-using Words = std::span<const std::string>;
 
 constexpr std::chrono::milliseconds kGrace{30'000};  // DeepSpeed's own
 constexpr const char* kHostfile = "/job/hostfile";
@@ -23,13 +22,13 @@ bool is_filtered(const plan::Options& options) {
 }
 
 /// CUDA_VISIBLE_DEVICES, where it stands for an --include of this machine.
-Result<void> set_devices(cli::Draft& draft, plan::EnvironmentView environment,
+Result<void> set_devices(DeepspeedDraft& draft, plan::EnvironmentView environment,
                          std::vector<std::string>& warnings) {
     constexpr string_view kName = "CUDA_VISIBLE_DEVICES";
     const auto list = plan::find_variable(environment, kName);
     if (!list || trim(*list).empty()) return {};
     const plan::Options& options = draft.options;
-    if (is_filtered(options) || draft.deepspeed.gpus || draft.deepspeed.nodes.value_or(1) > 1) {
+    if (is_filtered(options) || draft.own.gpus || draft.own.nodes.value_or(1) > 1) {
         warnings.push_back(fmt::format(
             "{}={} is ignored: --include, --exclude, --num_gpus or --num_nodes is given", kName,
             *list));
@@ -48,10 +47,10 @@ Result<void> set_devices(cli::Draft& draft, plan::EnvironmentView environment,
     return {};
 }
 
-Result<void> set_hosts(cli::Draft& draft, plan::EnvironmentView environment,
+Result<void> set_hosts(DeepspeedDraft& draft, plan::EnvironmentView environment,
                        std::vector<std::string>& warnings) {
     plan::Options& options = draft.options;
-    const DeepspeedWords& words = draft.deepspeed;
+    const DeepspeedWords& words = draft.own;
     if ((words.nodes || words.gpus) && is_filtered(options))
         return fail(Errc::invalid_input, "{} and {} exclude each other; give one of them",
                     words.nodes ? "--num_nodes" : "--num_gpus",
@@ -80,8 +79,8 @@ Result<void> set_hosts(cli::Draft& draft, plan::EnvironmentView environment,
     return set_devices(draft, environment, warnings);
 }
 
-void set_output(cli::Draft& draft) {
-    const std::string& directory = draft.deepspeed.rank_logs;
+void set_output(DeepspeedDraft& draft) {
+    const std::string& directory = draft.own.rank_logs;
     plan::Options& options = draft.options;
     if (directory.empty() || directory == "None") return;
     options.output_dir = directory;
@@ -90,8 +89,8 @@ void set_output(cli::Draft& draft) {
 }
 
 /// The command of each rank.
-Result<void> set_program(cli::Draft& draft, Words script, plan::EnvironmentView environment) {
-    const DeepspeedWords& words = draft.deepspeed;
+Result<void> set_program(DeepspeedDraft& draft, Words script, plan::EnvironmentView environment) {
+    const DeepspeedWords& words = draft.own;
     std::vector<std::string>& program = draft.options.program;
     if (script.empty() || script.front().empty())
         return fail(Errc::invalid_input, "no script to run; {} (dtrun deepspeed --help tells more)",
@@ -125,32 +124,29 @@ void add_env(plan::Options& options, const DeepspeedEnv& env) {
 
 }  // namespace
 
-Result<cli::CommandLine> parse_deepspeed(Words words, plan::EnvironmentView environment) {
-    cli::Draft draft;
-    draft.hosts_flag = "--hosts";
+Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView environment) {
+    DeepspeedDraft draft;
     draft.options.grace = kGrace;
     draft.options.directory_in_pythonpath = true;
-    cli::OptionReader options(words, deepspeed_flags());
-    if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
-    if (draft.kind != cli::CommandLine::Kind::run)
-        return cli::text_command(draft.kind, deepspeed_help);
+    const auto rest = cli::read_options(deepspeed_flags(), words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
     if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun deepspeed starts the ranks itself, with what deepspeed "
                     "gives them; for mpirun write dtrun --mpi mpirun ... program");
-    if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
+    if (const auto done = set_program(draft, rest->words, environment); !done)
         return std::unexpected(done.error());
     std::vector<std::string> warnings;
     if (const auto done = set_hosts(draft, environment, warnings); !done)
         return std::unexpected(done.error());
-    cli::set_master(draft.options, draft.deepspeed.master_addr, draft.deepspeed.master_port);
+    cli::set_master(draft.options, draft.own.master_addr, draft.own.master_port);
     set_output(draft);
     draft.options.contracts.insert(draft.options.contracts.begin(), "deepspeed");
-    if (draft.deepspeed.save_pid)
-        draft.options.pid_file = fmt::format("/tmp/{}.deepspeed", ::getpid());
-    if (!draft.deepspeed.launcher.empty())
+    if (draft.own.save_pid) draft.options.pid_file = fmt::format("/tmp/{}.deepspeed", ::getpid());
+    if (!draft.own.launcher.empty())
         warnings.push_back(fmt::format("--launcher {} has no effect: dtrun starts the ranks itself",
-                                       draft.deepspeed.launcher));
+                                       draft.own.launcher));
     auto env = read_deepspeed_env(environment);
     if (!env) return std::unexpected(env.error());
     std::ranges::move(env->notes, std::back_inserter(warnings));

@@ -1,7 +1,7 @@
 // The text of `dtrun deepspeed --help`.
 
-#include "launcher/cli/flags.h"
-#include "launcher/fronts/fronts.h"
+#include "launcher/cli/help.h"
+#include "launcher/fronts/deepspeed.h"
 
 namespace dtrun::fronts {
 namespace {
@@ -35,9 +35,10 @@ dtrun --help.
 }  // namespace
 
 std::string deepspeed_help() {
-    return std::string(kIntroduction) + cli::flag_rows(deepspeed_flags(), cli::FlagGroup::native) +
-           "\nRefused flags of DeepSpeed:\n" + cli::refusals(deepspeed_flags()) +
-           "\ndtrun's own, as in dtrun --help:\n" + cli::sections(deepspeed_flags()) +
+    const std::span<const cli::Flag> flags = deepspeed_flags().flags();
+    return std::string(kIntroduction) + cli::flag_rows(flags, cli::FlagGroup::native) +
+           "\nRefused flags of DeepSpeed:\n" + cli::refusals(flags) +
+           "\ndtrun's own, as in dtrun --help:\n" + cli::sections(flags, cli::run_sections()) +
            std::string(kEnd);
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
-#include "launcher/fronts/fronts.h"
+#include "launcher/fronts/torchrun.h"
 
 #include <algorithm>
 #include <iterator>
@@ -15,14 +15,14 @@ using enum cli::FlagGroup;
 
 constexpr int kLocalRanksMax = kSlotsMax;
 
-Result<void> set_nodes(cli::Draft& draft, string_view value) {
+Result<void> set_nodes(TorchrunDraft& draft, string_view value) {
     const std::size_t colon = value.find(':');
     const auto min = to_int(value.substr(0, colon), 1, kHostsMax);
     const auto max =
         colon == string_view::npos ? min : to_int(value.substr(colon + 1), 1, kHostsMax);
     if (!min || !max || *min > *max)
         return fail(Errc::invalid_input, "'{}' is neither N nor MIN:MAX, of at least 1", value);
-    draft.torchrun.nodes = value;
+    draft.own.nodes = value;
     plan::HostShape& shape = draft.options.shape;
     shape.hosts_min = static_cast<int>(*min);
     shape.hosts_max = static_cast<int>(*max);
@@ -30,7 +30,7 @@ Result<void> set_nodes(cli::Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_per_node(cli::Draft& draft, string_view value) {
+Result<void> set_per_node(TorchrunDraft& draft, string_view value) {
     using enum plan::HostShape::Count;
     plan::HostShape& shape = draft.options.shape;
     shape.count_flag = fmt::format("--nproc-per-node {}", value);
@@ -49,7 +49,7 @@ Result<void> set_per_node(cli::Draft& draft, string_view value) {
 }
 
 /// host[:port], [v6] or [v6]:port.
-Result<void> set_endpoint(cli::Draft& draft, string_view value) {
+Result<void> set_endpoint(TorchrunDraft& draft, string_view value) {
     const string_view endpoint = trim(value);
     const bool bare_v6 = endpoint.starts_with('[') && endpoint.ends_with(']');
     const std::size_t colon = bare_v6 ? string_view::npos : endpoint.rfind(':');
@@ -63,13 +63,13 @@ Result<void> set_endpoint(cli::Draft& draft, string_view value) {
         colon == string_view::npos || to_int(endpoint.substr(colon + 1), 0, 65'535);
     if (!endpoint.empty() && (!host_ok || !port_ok))
         return fail(Errc::invalid_input, "'{}' is not HOST, HOST:PORT or [IPV6]:PORT", value);
-    draft.torchrun.endpoint = endpoint;
-    draft.torchrun.endpoint_host = host;
+    draft.own.endpoint = endpoint;
+    draft.own.endpoint_host = host;
     return {};
 }
 
 /// k=v,k=v; only what dtrun has a word for has an effect.
-Result<void> set_conf(cli::Draft& draft, string_view value) {
+Result<void> set_conf(TorchrunDraft& draft, string_view value) {
     if (trim(value).empty()) return {};
     for (const string_view item : split(value, ',')) {
         const std::size_t equals = item.find('=');
@@ -86,25 +86,25 @@ Result<void> set_conf(cli::Draft& draft, string_view value) {
     return {};
 }
 
-Result<void> check_interval(cli::Draft&, string_view value) {
+Result<void> check_interval(TorchrunDraft&, string_view value) {
     const auto time = cli::parse_seconds(value, std::chrono::milliseconds(0), cli::kTimeoutMax);
     if (!time) return std::unexpected(time.error());
     return {};
 }
 
-Result<void> check_start_method(cli::Draft&, string_view value) {
+Result<void> check_start_method(TorchrunDraft&, string_view value) {
     if (value == "spawn" || value == "fork" || value == "forkserver") return {};
     return fail(Errc::invalid_input, "'{}' is not one of spawn, fork and forkserver", value);
 }
 
-Result<void> check_event_handler(cli::Draft&, string_view value) {
+Result<void> check_event_handler(TorchrunDraft&, string_view value) {
     if (value == "null") return {};
     return fail(Errc::invalid_input,
                 "'{}' is a handler of torchrun's own events, which dtrun does not have; only null",
                 value);
 }
 
-Result<void> check_logs_specs(cli::Draft&, string_view value) {
+Result<void> check_logs_specs(TorchrunDraft&, string_view value) {
     if (value == "default") return {};
     return fail(Errc::invalid_input,
                 "'{}' is a plug-in of torchrun's own; dtrun writes the files itself; only default",
@@ -112,14 +112,14 @@ Result<void> check_logs_specs(cli::Draft&, string_view value) {
 }
 
 template <plan::RankOutput::Streams TorchrunWords::*Member>
-Result<void> set_streams(cli::Draft& draft, string_view value) {
+Result<void> set_streams(TorchrunDraft& draft, string_view value) {
     auto streams = parse_streams(value);
     if (!streams) return std::unexpected(streams.error());
-    draft.torchrun.*Member = std::move(*streams);
+    draft.own.*Member = std::move(*streams);
     return {};
 }
 
-Result<void> set_local_ranks(cli::Draft& draft, string_view value) {
+Result<void> set_local_ranks(TorchrunDraft& draft, string_view value) {
     std::vector<std::uint32_t> ranks;
     for (const string_view item : split(value, ',')) {
         const auto rank = to_int(trim(item), 0, kLocalRanksMax - 1);
@@ -128,157 +128,206 @@ Result<void> set_local_ranks(cli::Draft& draft, string_view value) {
                         value);
         ranks.push_back(static_cast<std::uint32_t>(*rank));
     }
-    draft.torchrun.local_ranks = std::move(ranks);
+    draft.own.local_ranks = std::move(ranks);
     return {};
 }
 
 /// 0 is any free port, as without the flag.
-Result<void> set_master_port(cli::Draft& draft, string_view value) {
+Result<void> set_master_port(TorchrunDraft& draft, string_view value) {
     const auto number = cli::whole_number(value, 0, 65'535);
     if (!number) return std::unexpected(number.error());
-    draft.torchrun.master_port.reset();
-    if (*number > 0) draft.torchrun.master_port = *number;
+    draft.own.master_port.reset();
+    if (*number > 0) draft.own.master_port = *number;
     return {};
 }
 
-template <std::optional<int> TorchrunWords::*Member, int Max>
-Result<void> set_number(cli::Draft& draft, string_view value) {
-    const auto number = cli::whole_number(value, 0, Max);
-    if (!number) return std::unexpected(number.error());
-    draft.torchrun.*Member = *number;
-    return {};
-}
-
-Result<void> set_signals(cli::Draft& draft, string_view value) {
+Result<void> set_signals(TorchrunDraft& draft, string_view value) {
     static constexpr string_view kForwarded[] = {"SIGTERM", "SIGINT",  "SIGHUP",  "SIGQUIT",
                                                  "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT"};
-    draft.torchrun.unforwarded.clear();
+    draft.own.unforwarded.clear();
     for (const string_view item : split(value, ',')) {
         const string_view name = trim(item);
         if (!name.starts_with("SIG"))
             return fail(Errc::invalid_input, "'{}' is not a signal's name, as SIGTERM is", name);
         if (std::ranges::find(kForwarded, name) == std::end(kForwarded))
-            draft.torchrun.unforwarded.emplace_back(name);
+            draft.own.unforwarded.emplace_back(name);
     }
     return {};
 }
 
-Result<void> set_shutdown_timeout(cli::Draft& draft, string_view value) {
-    const auto time = cli::parse_seconds(value, std::chrono::milliseconds(0), cli::kTimeoutMax);
-    if (!time) return std::unexpected(time.error());
-    draft.options.grace = *time;
-    return {};
-}
-
-cli::Flags node_flags() {
+cli::Rows<TorchrunDraft> node_flags() {
     return {
-        {"--nnodes", "N|MIN:MAX", native,
-         "hosts to use, the first ones of those there are; MIN:MAX: as many of MAX as there are "
-         "(default: all hosts)",
-         set_nodes, ""},
-        {"--nproc-per-node", "N|auto|gpu|cpu", native,
-         "ranks on each host: a number, or one for each GPU or processor; auto: slots that were "
-         "given, else GPUs, else processors (default: the slots, 1 without hosts)",
-         set_per_node, ""},
-        {"--standalone", "", native, "this machine alone; --rdzv-* is ignored",
-         cli::set_true<&TorchrunWords::standalone>, ""},
-        {"--node-rank", "N", native,
-         "accepted if 0: dtrun is run once and starts every node itself",
-         set_number<&TorchrunWords::node_rank, kHostsMax>, ""},
+        {{.names = "--nnodes",
+          .metavar = "N|MIN:MAX",
+          .group = native,
+          .help = "hosts to use, the first ones of those there are; MIN:MAX: as many of MAX as "
+                  "there are (default: all hosts)"},
+         set_nodes},
+        {{.names = "--nproc-per-node",
+          .metavar = "N|auto|gpu|cpu",
+          .group = native,
+          .help =
+              "ranks on each host: a number, or one for each GPU or processor; auto: slots that "
+              "were given, else GPUs, else processors (default: the slots, 1 without hosts)"},
+         set_per_node},
+        {{.names = "--standalone",
+          .group = native,
+          .help = "this machine alone; --rdzv-* is ignored"},
+         cli::set_true<&TorchrunWords::standalone>},
+        {{.names = "--node-rank",
+          .metavar = "N",
+          .group = native,
+          .help = "accepted if 0: dtrun is run once and starts every node itself"},
+         cli::set_number<&TorchrunWords::node_rank, 0, kHostsMax>},
     };
 }
 
-cli::Flags meeting_flags() {
+cli::Rows<TorchrunDraft> meeting_flags() {
     return {
-        {"--rdzv-id", "ID", native, "TORCHELASTIC_RUN_ID (default: the job's id)",
-         cli::set_text<&TorchrunWords::run_id>, ""},
-        {"--rdzv-backend", "NAME", native,
-         "dtrun: these are the ranks of one node of a job of `dtrun serve` at --rdzv-endpoint; "
-         "others have no effect, dtrun brings ranks together itself",
-         cli::set_text<&TorchrunWords::backend>, ""},
-        {"--rdzv-endpoint", "HOST[:PORT]", native,
-         "with --rdzv-backend dtrun: where the daemon is (else not needed)", set_endpoint, ""},
-        {"--rdzv-conf", "K=V,...", native,
-         "join_timeout and timeout are --start-timeout; others have no effect", set_conf, ""},
-        {"--master-addr", "HOST", native,
-         "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)",
-         cli::set_text<&TorchrunWords::master_addr>, ""},
-        {"--master-port", "PORT", native, "MASTER_PORT, likewise (default: a free one)",
-         set_master_port, ""},
-        {"--local-addr", "ADDRESS", native, "accepted: --network-interfaces chooses interfaces",
-         cli::set_text<&TorchrunWords::local_addr>, ""},
+        {{.names = "--rdzv-id",
+          .metavar = "ID",
+          .group = native,
+          .help = "TORCHELASTIC_RUN_ID (default: the job's id)"},
+         cli::set_text<&TorchrunWords::run_id>},
+        {{.names = "--rdzv-backend",
+          .metavar = "NAME",
+          .group = native,
+          .help = "dtrun: these are the ranks of one node of a job of `dtrun serve` at "
+                  "--rdzv-endpoint; others have no effect, dtrun brings ranks together itself"},
+         cli::set_text<&TorchrunWords::backend>},
+        {{.names = "--rdzv-endpoint",
+          .metavar = "HOST[:PORT]",
+          .group = native,
+          .help = "with --rdzv-backend dtrun: where the daemon is (else not needed)"},
+         set_endpoint},
+        {{.names = "--rdzv-conf",
+          .metavar = "K=V,...",
+          .group = native,
+          .help = "join_timeout and timeout are --start-timeout; others have no effect"},
+         set_conf},
+        {{.names = "--master-addr",
+          .metavar = "HOST",
+          .group = native,
+          .help = "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)"},
+         cli::set_text<&TorchrunWords::master_addr>},
+        {{.names = "--master-port",
+          .metavar = "PORT",
+          .group = native,
+          .help = "MASTER_PORT, likewise (default: a free one)"},
+         set_master_port},
+        {{.names = "--local-addr",
+          .metavar = "ADDRESS",
+          .group = native,
+          .help = "accepted: --network-interfaces chooses interfaces"},
+         cli::set_text<&TorchrunWords::local_addr>},
     };
 }
 
-cli::Flags program_flags() {
+cli::Rows<TorchrunDraft> program_flags() {
     return {
-        {"-m --module", "", native, "the script is a module, for python -m",
-         cli::set_true<&TorchrunWords::module>, ""},
-        {"--no-python", "", native, "the script is a program: no python before it",
-         cli::set_true<&TorchrunWords::no_python>, ""},
-        {"--run-path", "", native, "run the script with runpy.run_path",
-         cli::set_true<&TorchrunWords::run_path>, ""},
-        {"--role", "NAME", native, "ROLE_NAME, and in the prefix of lines (default: default)",
-         cli::set_text<&plan::Options::role>, ""},
-        {"--max-restarts", "N", native,
-         "when a rank fails, end all and start them again, so often (default: 0)",
-         cli::set_max_restarts, ""},
-        {"--shutdown-timeout", "SECONDS", native,
-         "between SIGTERM and SIGKILL, as --grace (default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else "
-         "30)",
-         set_shutdown_timeout, ""},
-        {"--signals-to-handle", "NAMES", native,
-         "accepted: dtrun forwards SIGTERM, INT, HUP, QUIT, USR1, USR2, TSTP and CONT", set_signals,
-         ""},
-        {"--start-method", "NAME", native, "accepted: programs are started, not functions",
-         check_start_method, ""},
-        {"--monitor-interval", "SECONDS", native, "accepted: nothing polls", check_interval, ""},
-        {"--event-log-handler", "null", native, "accepted; other handlers are refused",
-         check_event_handler, ""},
-        {"--logs-specs", "default", native, "accepted; plug-ins are refused", check_logs_specs, ""},
+        {{.names = "-m --module", .group = native, .help = "the script is a module, for python -m"},
+         cli::set_true<&TorchrunWords::module>},
+        {{.names = "--no-python",
+          .group = native,
+          .help = "the script is a program: no python before it"},
+         cli::set_true<&TorchrunWords::no_python>},
+        {{.names = "--run-path", .group = native, .help = "run the script with runpy.run_path"},
+         cli::set_true<&TorchrunWords::run_path>},
+        {{.names = "--role",
+          .metavar = "NAME",
+          .group = native,
+          .help = "ROLE_NAME, and in the prefix of lines (default: default)"},
+         cli::set_text<&plan::Options::role>},
+        {{.names = "--max-restarts",
+          .metavar = "N",
+          .group = native,
+          .help = "when a rank fails, end all and start them again, so often (default: 0)"},
+         cli::set_number<&plan::Options::max_restarts, 0, cli::kRestartsMax>},
+        {{.names = "--shutdown-timeout",
+          .metavar = "SECONDS",
+          .group = native,
+          .help = "between SIGTERM and SIGKILL, as --grace (default: "
+                  "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
+         cli::set_seconds<&plan::Options::grace, 0>},
+        {{.names = "--signals-to-handle",
+          .metavar = "NAMES",
+          .group = native,
+          .help = "accepted: dtrun forwards SIGTERM, INT, HUP, QUIT, USR1, USR2, TSTP and CONT"},
+         set_signals},
+        {{.names = "--start-method",
+          .metavar = "NAME",
+          .group = native,
+          .help = "accepted: programs are started, not functions"},
+         check_start_method},
+        {{.names = "--monitor-interval",
+          .metavar = "SECONDS",
+          .group = native,
+          .help = "accepted: nothing polls"},
+         check_interval},
+        {{.names = "--event-log-handler",
+          .metavar = "null",
+          .group = native,
+          .help = "accepted; other handlers are refused"},
+         check_event_handler},
+        {{.names = "--logs-specs",
+          .metavar = "default",
+          .group = native,
+          .help = "accepted; plug-ins are refused"},
+         check_logs_specs},
     };
 }
 
-cli::Flags log_flags() {
+cli::Rows<TorchrunDraft> log_flags() {
     return {
-        {"--log-dir", "DIR", native,
-         "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
-         "(default: /tmp/torchelastic_XXXXXXXX)",
-         cli::set_text<&TorchrunWords::log_dir>, ""},
-        {"-r --redirects", "STREAMS", native,
-         "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
-         "(default: 0)",
-         set_streams<&TorchrunWords::redirects>, ""},
-        {"-t --tee", "STREAMS", native,
-         "into files, and shown with [ROLELOCAL-RANK]: before each line (default: 0)",
-         set_streams<&TorchrunWords::tee>, ""},
-        {"--local-ranks-filter", "RANKS", native,
-         "show only these local ranks, such as 0,1 (default: all)", set_local_ranks, ""},
+        {{.names = "--log-dir",
+          .metavar = "DIR",
+          .group = native,
+          .help = "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
+                  "(default: /tmp/torchelastic_XXXXXXXX)"},
+         cli::set_text<&TorchrunWords::log_dir>},
+        {{.names = "-r --redirects",
+          .metavar = "STREAMS",
+          .group = native,
+          .help = "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
+                  "(default: 0)"},
+         set_streams<&TorchrunWords::redirects>},
+        {{.names = "-t --tee",
+          .metavar = "STREAMS",
+          .group = native,
+          .help = "into files, and shown with [ROLELOCAL-RANK]: before each line (default: 0)"},
+         set_streams<&TorchrunWords::tee>},
+        {{.names = "--local-ranks-filter",
+          .metavar = "RANKS",
+          .group = native,
+          .help = "show only these local ranks, such as 0,1 (default: all)"},
+         set_local_ranks},
     };
 }
 
-cli::Flags refused_flags() {
+cli::Rows<TorchrunDraft> refused_flags() {
     return {
-        {"--numa-binding", "MODE", native, "", nullptr,
-         "dtrun does not bind ranks to processors; begin the program with numactl or taskset "
-         "(--no-python)"},
-        {"--virtual-local-rank", "", native, "", nullptr,
-         "LOCAL_RANK is a rank's index on its host, and every rank there sees the same GPUs"},
-        {"--duplicate-stdout-filters --duplicate-stderr-filters", "FILTERS", native, "", nullptr,
-         "dtrun copies no lines; grep the files of --tee"},
-        {"-np -n --num-proc", "N", hosts, "", nullptr, "say --nnodes and --nproc-per-node"},
-        {"--output-dir --output-filename", "DIR", output, "", nullptr,
-         "say --log-dir, with --redirects or --tee"},
+        {{.names = "--numa-binding",
+          .metavar = "MODE",
+          .group = native,
+          .refused = "dtrun does not bind ranks to processors; begin the program with numactl or "
+                     "taskset (--no-python)"}},
+        {{.names = "--virtual-local-rank",
+          .group = native,
+          .refused =
+              "LOCAL_RANK is a rank's index on its host, and every rank there sees the same GPUs"}},
+        {{.names = "--duplicate-stdout-filters --duplicate-stderr-filters",
+          .metavar = "FILTERS",
+          .group = native,
+          .refused = "dtrun copies no lines; grep the files of --tee"}},
+        {{.names = "-np -n --num-proc",
+          .metavar = "N",
+          .group = hosts,
+          .refused = "say --nnodes and --nproc-per-node"}},
+        {{.names = "--output-dir --output-filename",
+          .metavar = "DIR",
+          .group = output,
+          .refused = "say --log-dir, with --redirects or --tee"}},
     };
-}
-
-cli::Flags make_torchrun_flags() {
-    cli::Flags flags;
-    for (auto part : {node_flags, meeting_flags, program_flags, log_flags, refused_flags})
-        std::ranges::move(part(), std::back_inserter(flags));
-    cli::add_common(flags, {"-H", "--hostfile", "--include", "--exclude", "--ssh-port",
-                            "--ssh-identity-file", "--quiet"});
-    return flags;
 }
 
 }  // namespace
@@ -305,9 +354,12 @@ Result<plan::RankOutput::Streams> parse_streams(string_view text) {
     return streams;
 }
 
-const cli::Flags& torchrun_flags() {
-    static const cli::Flags flags = make_torchrun_flags();
-    return flags;
+const cli::FlagTable<TorchrunDraft>& torchrun_flags() {
+    static const cli::FlagTable<TorchrunDraft> table(
+        "dtrun torchrun",
+        {node_flags(), meeting_flags(), program_flags(), log_flags(), refused_flags(),
+         cli::rows_for<TorchrunDraft>(cli::run_flags().taken_by(cli::Taker::torchrun))});
+    return table;
 }
 
 }  // namespace dtrun::fronts

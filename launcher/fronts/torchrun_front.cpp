@@ -1,8 +1,7 @@
 // `dtrun torchrun`: torchrun's words become the Options of a job.
 
 #include "base/strings.h"
-#include "launcher/cli/flags.h"
-#include "launcher/fronts/fronts.h"
+#include "launcher/fronts/torchrun.h"
 #include "launcher/output/line_prefix.h"
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 namespace dtrun::fronts {
 namespace {
 
+using cli::Words;
 using std::string_view;
-using Words = std::span<const std::string>;
 
 constexpr std::chrono::milliseconds kGrace{30'000};  // torchrun's own
 constexpr string_view kUsage = "usage: dtrun torchrun [options] [--] script [args...]";
@@ -25,8 +24,9 @@ std::string variable_of(const cli::Flag& flag) {
     return name;
 }
 
-Result<void> read_variable(cli::Draft& draft, const cli::Flag& flag, const std::string& name,
+Result<void> read_variable(TorchrunDraft& draft, std::size_t row, const std::string& name,
                            string_view value) {
+    const cli::Flag& flag = torchrun_flags().flags()[row];
     const bool is_switch = flag.value() == cli::Flag::Value::none;
     if (is_switch) {
         const auto number = to_int(value, -kSlotsMax, kSlotsMax);
@@ -35,13 +35,13 @@ Result<void> read_variable(cli::Draft& draft, const cli::Flag& flag, const std::
     }
     if (!flag.refused.empty())
         return fail(Errc::invalid_input, "{} is refused: {}", name, flag.refused);
-    const auto applied = flag.apply(draft, is_switch ? "" : value);
+    const auto applied = torchrun_flags().setter(row)(draft, is_switch ? "" : value);
     if (!applied) return fail(applied.error(), "{}", name);
     return {};
 }
 
 /// PET_* variables, which torchrun takes for defaults of its flags.
-Result<void> read_variables(cli::Draft& draft, plan::EnvironmentView environment) {
+Result<void> read_variables(TorchrunDraft& draft, plan::EnvironmentView environment) {
     constexpr string_view kShutdown = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
     draft.options.grace = kGrace;
     if (const auto value = plan::find_variable(environment, kShutdown); value && !value->empty()) {
@@ -50,12 +50,13 @@ Result<void> read_variables(cli::Draft& draft, plan::EnvironmentView environment
         if (!time) return fail(time.error(), "{}", kShutdown);
         draft.options.grace = *time;
     }
-    for (const cli::Flag& flag : torchrun_flags()) {
-        if (flag.group != cli::FlagGroup::native) continue;
-        const std::string name = variable_of(flag);
+    const std::span<const cli::Flag> flags = torchrun_flags().flags();
+    for (std::size_t row = 0; row < flags.size(); ++row) {
+        if (flags[row].group != cli::FlagGroup::native) continue;
+        const std::string name = variable_of(flags[row]);
         const auto value = plan::find_variable(environment, name);
         if (!value || value->empty()) continue;
-        if (const auto done = read_variable(draft, flag, name, *value); !done) return done;
+        if (const auto done = read_variable(draft, row, name, *value); !done) return done;
     }
     return {};
 }
@@ -94,8 +95,8 @@ void add_notes(const TorchrunWords& words, std::vector<std::string>& notes) {
 }
 
 /// What the same command on every node would look like, and what to write instead.
-void describe_by_hand(const cli::Draft& draft, plan::HostShape& shape) {
-    const TorchrunWords& words = draft.torchrun;
+void describe_by_hand(const TorchrunDraft& draft, plan::HostShape& shape) {
+    const TorchrunWords& words = draft.own;
     std::vector<std::string> given;
     if (words.node_rank) given.push_back(fmt::format("--node-rank {}", *words.node_rank));
     if (!words.endpoint.empty()) given.push_back("--rdzv-endpoint " + words.endpoint);
@@ -111,22 +112,22 @@ void describe_by_hand(const cli::Draft& draft, plan::HostShape& shape) {
         nodes);
 }
 
-Result<void> set_standalone(cli::Draft& draft) {
+Result<void> set_standalone(TorchrunDraft& draft) {
     plan::Options& options = draft.options;
     if (!options.hosts.empty() || !options.hostfile.empty())
         return fail(Errc::invalid_input, "--standalone is this machine alone; leave {} out",
                     options.hosts.empty() ? "--hostfile" : "-H");
     if (options.shape.hosts_min > 1)
         return fail(Errc::invalid_input, "--standalone is one node, not --nnodes {}",
-                    draft.torchrun.nodes);
+                    draft.own.nodes);
     options.transport = plan::TransportChoice::local;
     return {};
 }
 
 /// --rdzv-backend dtrun: one node of a job of a daemon.
-Result<void> set_join(cli::Draft& draft) {
+Result<void> set_join(TorchrunDraft& draft) {
     plan::Options& options = draft.options;
-    const TorchrunWords& words = draft.torchrun;
+    const TorchrunWords& words = draft.own;
     if (!options.hosts.empty() || !options.hostfile.empty())
         return fail(Errc::invalid_input,
                     "--rdzv-backend dtrun starts the ranks of this machine alone; leave {} out",
@@ -165,8 +166,8 @@ Result<void> set_join(cli::Draft& draft) {
 }
 
 /// Where the two outputs of each local rank go.
-void set_output(cli::Draft& draft, plan::EnvironmentView environment) {
-    const TorchrunWords& words = draft.torchrun;
+void set_output(TorchrunDraft& draft, plan::EnvironmentView environment) {
+    const TorchrunWords& words = draft.own;
     plan::Options& options = draft.options;
     plan::RankOutput& output = options.rank_output;
     const bool files = words.log_dir != "/dev/null";
@@ -199,8 +200,8 @@ void set_output(cli::Draft& draft, plan::EnvironmentView environment) {
 }
 
 /// The command of each rank.
-Result<void> set_program(cli::Draft& draft, Words script, plan::EnvironmentView environment) {
-    const TorchrunWords& words = draft.torchrun;
+Result<void> set_program(TorchrunDraft& draft, Words script, plan::EnvironmentView environment) {
+    const TorchrunWords& words = draft.own;
     std::vector<std::string>& program = draft.options.program;
     if (script.empty() || script.front().empty())
         return fail(Errc::invalid_input, "no script to run; {} (dtrun torchrun --help tells more)",
@@ -228,22 +229,21 @@ Result<void> set_program(cli::Draft& draft, Words script, plan::EnvironmentView 
 
 }  // namespace
 
-Result<cli::CommandLine> parse_torchrun(Words words, plan::EnvironmentView environment) {
-    cli::Draft draft;
+Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView environment) {
+    TorchrunDraft draft;
     if (const auto done = read_variables(draft, environment); !done)
         return std::unexpected(done.error());
-    cli::OptionReader options(words, torchrun_flags());
-    if (const auto done = options.read(draft); !done) return std::unexpected(done.error());
-    if (draft.kind != cli::CommandLine::Kind::run)
-        return cli::text_command(draft.kind, torchrun_help);
+    const auto rest = cli::read_options(torchrun_flags(), words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
     if (draft.options.mpirun)
         return fail(
             Errc::invalid_input,
             "--mpi mpirun: dtrun torchrun starts the ranks itself, with what torchrun gives them; "
             "for mpirun write dtrun --mpi mpirun ... program");
-    if (const auto done = set_program(draft, words.subspan(options.at()), environment); !done)
+    if (const auto done = set_program(draft, rest->words, environment); !done)
         return std::unexpected(done.error());
-    const TorchrunWords& own = draft.torchrun;
+    const TorchrunWords& own = draft.own;
     set_output(draft, environment);
     const bool joins = own.backend == "dtrun" && !own.standalone;
     if (!own.standalone && !joins) draft.options.run_id = own.run_id;

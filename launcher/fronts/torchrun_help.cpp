@@ -1,7 +1,7 @@
 // The text of `dtrun torchrun --help`.
 
-#include "launcher/cli/flags.h"
-#include "launcher/fronts/fronts.h"
+#include "launcher/cli/help.h"
+#include "launcher/fronts/torchrun.h"
 
 namespace dtrun::fronts {
 namespace {
@@ -38,10 +38,10 @@ not always 1 as torchrun's; see dtrun --help.
 }  // namespace
 
 std::string torchrun_help() {
-    return std::string(kIntroduction) + cli::flag_rows(torchrun_flags(), cli::FlagGroup::native) +
-           "\nRefused flags:\n" + cli::refusals(torchrun_flags()) +
-           "\ndtrun's own, as in dtrun --help:\n" + cli::sections(torchrun_flags()) +
-           std::string(kEnd);
+    const std::span<const cli::Flag> flags = torchrun_flags().flags();
+    return std::string(kIntroduction) + cli::flag_rows(flags, cli::FlagGroup::native) +
+           "\nRefused flags:\n" + cli::refusals(flags) + "\ndtrun's own, as in dtrun --help:\n" +
+           cli::sections(flags, cli::run_sections()) + std::string(kEnd);
 }
 
 }  // namespace dtrun::fronts

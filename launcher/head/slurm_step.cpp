@@ -23,24 +23,6 @@ constexpr std::string_view kStart =
     "if [ \"$id\" = go ]; then :; elif [ \"$a\" ]; then head -c \"$n\" >/dev/null; else put :; fi; "
     "exec \"$a\" --node \"$m\"";
 
-/// Of the batch script's environment: what tells srun which job and which cluster it is.
-bool names_the_job(std::string_view name) {
-    constexpr std::string_view kNames[] = {
-        "SLURM_CONF",     "SLURM_CONF_SERVER", "SLURM_JOB_ID",
-        "SLURM_JOBID",    "SLURM_CLUSTERS",    "SLURM_CLUSTER_NAME",
-        "SLURM_HET_SIZE", "SLURM_JWT",         "SLURM_WORKING_CLUSTER"};
-    return std::ranges::find(kNames, name) != std::end(kNames) ||
-           name.starts_with("SLURM_JOB_ID_HET_GROUP_");
-}
-
-/// What a log-in would give, and what srun itself may need to run.
-bool belongs_to_login(std::string_view name) {
-    constexpr std::string_view kNames[] = {"HOME", "USER", "LOGNAME",         "SHELL",
-                                           "PATH", "LANG", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
-                                           "TZ"};
-    return std::ranges::find(kNames, name) != std::end(kNames);
-}
-
 }  // namespace
 
 std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec) {
@@ -75,15 +57,6 @@ std::vector<std::string> srun_command(const plan::JobSpec& spec,
         argv.push_back(fmt::format("--{}{}", spec.gpus_differ ? "gpus=" : "gres=gpu:", node.gpus));
     argv.insert(argv.end(), {"/bin/sh", "-c", command});
     return argv;
-}
-
-std::vector<std::string> srun_environment(plan::EnvironmentView caller) {
-    std::vector<std::string> kept;
-    for (const std::string& variable : caller) {
-        const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
-        if (names_the_job(name) || belongs_to_login(name)) kept.push_back(variable);
-    }
-    return kept;
 }
 
 std::string tasks_per_node(std::span<const int> counts) {

@@ -24,10 +24,6 @@ std::vector<std::string> srun_command(const plan::JobSpec& spec,
                                       std::span<const std::uint32_t> hosts,
                                       const std::string& command);
 
-/// What `srun` finds in its environment, and with it the agents: a log-in's, and what names the job
-/// and the cluster. The batch script's wishes for its own steps (SLURM_NTASKS, …) are not for ours.
-std::vector<std::string> srun_environment(plan::EnvironmentView caller);
-
 /// Slurm's short form of a number for each node: "4(x2),3".
 std::string tasks_per_node(std::span<const int> counts);
 

@@ -139,6 +139,24 @@ Result<VariableMap> asked_variables(EnvironmentView caller, const Options& optio
     return variables;
 }
 
+/// Of the batch script's environment: what tells srun which job and which cluster it is.
+bool names_the_job(std::string_view name) {
+    constexpr std::string_view kNames[] = {
+        "SLURM_CONF",     "SLURM_CONF_SERVER", "SLURM_JOB_ID",
+        "SLURM_JOBID",    "SLURM_CLUSTERS",    "SLURM_CLUSTER_NAME",
+        "SLURM_HET_SIZE", "SLURM_JWT",         "SLURM_WORKING_CLUSTER"};
+    return std::ranges::find(kNames, name) != std::end(kNames) ||
+           name.starts_with("SLURM_JOB_ID_HET_GROUP_");
+}
+
+/// What a log-in would give, and what srun itself may need to run.
+bool belongs_to_login(std::string_view name) {
+    constexpr std::string_view kNames[] = {"HOME", "USER", "LOGNAME",         "SHELL",
+                                           "PATH", "LANG", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
+                                           "TZ"};
+    return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
 }  // namespace
 
 Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options) {
@@ -219,6 +237,15 @@ std::optional<std::string_view> find_variable(EnvironmentView environment, std::
         if (const auto variable = split_variable(text); variable && variable->first == name)
             return variable->second;
     return {};
+}
+
+std::vector<std::string> srun_environment(EnvironmentView caller) {
+    std::vector<std::string> kept;
+    for (const std::string& variable : caller) {
+        const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+        if (names_the_job(name) || belongs_to_login(name)) kept.push_back(variable);
+    }
+    return kept;
 }
 
 }  // namespace dtrun::plan

@@ -61,4 +61,8 @@ Result<void> check_settable(std::string_view name);
 /// Value of a variable; the first wins if there are several, as for getenv().
 std::optional<std::string_view> find_variable(EnvironmentView environment, std::string_view name);
 
+/// What `srun` finds in its environment, and with it the agents: a log-in's, and what names the job
+/// and the cluster. The batch script's wishes for its own steps (SLURM_NTASKS, …) are not for ours.
+std::vector<std::string> srun_environment(EnvironmentView caller);
+
 }  // namespace dtrun::plan

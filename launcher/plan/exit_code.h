@@ -1,21 +1,57 @@
 #pragma once
 
+#include <string_view>
+
 namespace dtrun::plan {
 
-/// What dtrun exits with when the cause is not a rank's own exit code. Part of the interface: listed
-/// in --help, the man page and docs/EXIT_CODES.md.
+/// What dtrun exits with when the cause is not a rank's own exit code. kExitCodes says when.
 enum ExitCode : int {
-    kExitNotExecutable = 126,   ///< the program or its directory cannot be used, as shells have it
-    kExitProgramMissing = 127,  ///< the program is not there
-    kExitSignalBase = 128,      ///< + n: a rank, or dtrun itself, was ended by signal n
-    kExitUsage = 200,           ///< command line, hostfile or environment
-    kExitUnreachable = 201,     ///< a host: name, refused, no route, no answer
-    kExitAuthentication = 202,  ///< a host: keys, host key
-    kExitAgent = 203,           ///< a host: the agent cannot be copied, started, or reach back
-    kExitLost = 204,            ///< a host or its agent was lost while the job ran
-    kExitTimeout = 205,         ///< --start-timeout passed
-    kExitStuck = 206,           ///< ranks wait for one that does not come, or cannot have MPI
-    kExitInternal = 210,        ///< dtrun itself: out of descriptors, cannot write --output-dir
+    kExitNotExecutable = 126,
+    kExitProgramMissing = 127,
+    kExitSignalBase = 128,  ///< + n
+    kExitUsage = 200,
+    kExitUnreachable = 201,
+    kExitAuthentication = 202,
+    kExitAgent = 203,
+    kExitLost = 204,
+    kExitTimeout = 205,
+    kExitStuck = 206,
+    kExitInternal = 210,
+};
+
+/// One row of --help, the man page and docs/EXIT_CODES.md.
+struct ExitCodeRow {
+    ExitCode code{};
+    std::string_view written;
+    std::string_view name;
+    std::string_view when;
+};
+
+/// The exit codes, which are part of the interface, by number.
+inline constexpr ExitCodeRow kExitCodes[] = {
+    {kExitNotExecutable, "126", "not executable",
+     "the program or its directory (--wdir) cannot be used on some host"},
+    {kExitProgramMissing, "127", "not found", "the program is not there on some host"},
+    {kExitSignalBase, "128+n", "signal n",
+     "signal n ended the first rank that failed, or dtrun itself (130: Ctrl-C)"},
+    {kExitUsage, "200", "usage",
+     "command line, hostfile, --env-file or configuration; --mpi mpirun without an mpirun that "
+     "dtrun knows"},
+    {kExitUnreachable, "201", "unreachable",
+     "a host: unknown name, refused, no route, no answer within --connect-timeout"},
+    {kExitAuthentication, "202", "authentication",
+     "a host does not let us in: keys, unknown or changed host key"},
+    {kExitAgent, "203", "agent",
+     "a host's agent cannot be copied or started, or cannot reach this machine"},
+    {kExitLost, "204", "lost",
+     "a host or its agent was lost while the job ran; dtrun join: the job ended elsewhere, or its "
+     "daemon is gone"},
+    {kExitTimeout, "205", "timeout", "not every rank was running within --start-timeout"},
+    {kExitStuck, "206", "stuck",
+     "ranks wait in MPI or in a store of their framework for one that will not come, or longer "
+     "than --init-timeout; a rank cannot have MPI"},
+    {kExitInternal, "210", "internal",
+     "dtrun itself failed: out of descriptors, --output-dir cannot be written"},
 };
 
 }  // namespace dtrun::plan

@@ -7,7 +7,6 @@
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
-#include "launcher/head/slurm_step.h"
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
 #include "launcher/transport/ssh_channel.h"
@@ -298,7 +297,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         spec.heterogeneous = any([](const Allocation::Node& n) { return n.het_group > 0; });
         spec.gpus_differ =
             any([&](const Allocation::Node& n) { return n.gpus != nodes.front().gpus; });
-        spec.srun_env = head::srun_environment(caller);
+        spec.srun_env = srun_environment(caller);
     }
     spec.sources = std::move(offer->sources);
     for (const Host& host : spec.placement.hosts) {

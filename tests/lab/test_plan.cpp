@@ -1,4 +1,5 @@
 #include "base/strings.h"
+#include "lab/plan/flags.h"
 #include "lab/plan/plan.h"
 #include "tests/launcher/cli_support.h"
 
@@ -13,12 +14,18 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-CommandLine bench_of(std::string_view typed) {
-    auto command = parse_typed(typed);
-    INFO((command ? "no error" : command.error().message));
-    REQUIRE(command.has_value());
-    REQUIRE(command->kind == CommandLine::Kind::bench);
-    return *command;
+/// What stands behind `dtrun`.
+Result<BenchDraft> parse(std::string_view typed) {
+    const std::vector<std::string> words = shell_words(typed).value();
+    return parse_bench(Words(words).subspan(1));
+}
+
+BenchDraft bench_of(std::string_view typed) {
+    auto parsed = parse(typed);
+    INFO(message_of(parsed));
+    REQUIRE(parsed.has_value());
+    REQUIRE(parsed->asked == Ask::nothing);
+    return *parsed;
 }
 
 std::string sizes_of(std::string_view text) {
@@ -43,7 +50,7 @@ BenchPlaces places_of(std::initializer_list<int> slots, bool any_slots = false) 
 std::string plan_of(std::string_view typed, const BenchPlaces& places,
                     const std::vector<std::string>& backends = {"mpi"},
                     bool oversubscribe = false) {
-    const auto steps = plan_bench(bench_of(typed).bench, places, backends, oversubscribe);
+    const auto steps = plan_bench(bench_of(typed).own, places, backends, oversubscribe);
     if (!steps) return steps.error().message;
     std::string text;
     for (const BenchStep& step : *steps)
@@ -82,7 +89,7 @@ TEST_CASE("sizes are numbers, ranges with factors, and lists of both", "[launche
 }
 
 TEST_CASE("dtrun bench without options measures the usual things", "[launcher][bench]") {
-    const BenchCommand bench = bench_of("bench").bench;
+    const BenchCommand bench = bench_of("bench").own;
     CHECK(bench.backends.empty());
     CHECK(bench.ops == std::vector<std::string>{"allreduce"});
     CHECK(bench.sizes.empty());
@@ -96,7 +103,7 @@ TEST_CASE("dtrun bench without options measures the usual things", "[launcher][b
 
 TEST_CASE("rows share a minute unless the user gives them a time", "[launcher][bench]") {
     const auto seconds_of = [](std::string_view typed, const BenchPlaces& places) {
-        return value_of(plan_bench(bench_of(typed).bench, places, {"mpi"}, false)->front(),
+        return value_of(plan_bench(bench_of(typed).own, places, {"mpi"}, false)->front(),
                         "--seconds");
     };
     CHECK(seconds_of("bench --sizes 1K", places_of({2}, true)) == "1");
@@ -131,7 +138,7 @@ TEST_CASE("training is run alone once, and then in every shape", "[launcher][ben
     const auto steps = plan_bench(
         bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64 "
                  "--loss-scale 0.0625")
-            .bench,
+            .own,
         places_of({2}), {"mpi"}, false);
     REQUIRE(steps.has_value());
     CHECK(fmt::format("{}", fmt::join(steps->back().words, " ")) ==
@@ -140,7 +147,7 @@ TEST_CASE("training is run alone once, and then in every shape", "[launcher][ben
 }
 
 TEST_CASE("each run is a dtrun torchrun with the user's flags", "[launcher][bench]") {
-    const CommandLine command = bench_of(
+    const BenchDraft command = bench_of(
         "bench -H s1:4,s2:4 -x A=b --ssh-port 2222 --encrypt --mpi pmix --include s1 --verbose "
         "--network-interface=eth1");
     CHECK(command.options.hosts == "s1:4,s2:4");
@@ -148,20 +155,21 @@ TEST_CASE("each run is a dtrun torchrun with the user's flags", "[launcher][benc
     step.hosts = 1;
     step.slots = 4;
     step.words = {"sweep", "--backend", "mpi"};
-    const auto words = launch_words(step, command.bench, "", "/x/rank");
+    const auto words = launch_words(step, command.own, "", "/x/rank");
     CHECK(fmt::format("{}", fmt::join(words, " ")) ==
           "torchrun --no-python --nnodes 1 --nproc-per-node 4 --grace 5 -H s1:4,s2:4 -x A=b "
           "--ssh-port 2222 --encrypt --mpi=pmix --include s1 --verbose --network-interfaces eth1 "
           "--tag none --only-ranks 0 --stdin none -- /x/rank sweep --backend mpi");
-    const auto run = parse_command_line(words, {});
+    CHECK(words.front() == "torchrun");
+    const auto run = fronts::parse_torchrun(Words(words).subspan(1), {});
     REQUIRE(run.has_value());
     CHECK(run->options.shape.number == 4);
     CHECK(run->options.ssh_port == 2222);
     CHECK(run->options.program.front() == "/x/rank");
 
-    const CommandLine from_file = bench_of("bench --hostfile h");
-    CHECK(from_file.bench.launch.empty());
-    const auto with_file = launch_words(step, from_file.bench, "/dev/fd/7", "r");
+    const BenchDraft from_file = bench_of("bench --hostfile h");
+    CHECK(from_file.own.launch.empty());
+    const auto with_file = launch_words(step, from_file.own, "/dev/fd/7", "r");
     CHECK_THAT(fmt::format("{}", fmt::join(with_file, " ")), Contains("--hostfile /dev/fd/7 "));
 }
 
@@ -189,33 +197,31 @@ TEST_CASE("dtrun bench says what would be right", "[launcher][bench][cli]") {
         {"bench --compare a.json", "--compare takes two files that --json has written"},
         {"bench --compare a b c", "--compare takes two files that --json has written"},
         {"bench --backendz mpi", "unknown option --backendz; did you mean --backends?"},
+        {"bench --encr", "unknown option --encr; did you mean --encrypt?"},
+        {"bench --wrong", "unknown option --wrong; see dtrun bench --help"},
         {"bench --ssh-port 0", "--ssh-port: '0' is not a whole number from 1 to 65535"},
     }));
     CAPTURE(typed);
-    CHECK_THAT(error_of(typed), StartsWith(expected));
+    CHECK_THAT(message_of(parse(typed)), StartsWith(expected));
 }
 
 TEST_CASE("two reports to compare may stand before or behind options", "[launcher][bench][cli]") {
     for (const char* const typed : {"bench --compare a b --html h", "bench a --html h b --compare",
                                     "bench --html h a --compare b"}) {
         CAPTURE(typed);
-        const BenchCommand bench = bench_of(typed).bench;
+        const BenchCommand bench = bench_of(typed).own;
         CHECK(bench.compare);
         CHECK(bench.files == std::vector<std::string>{"a", "b"});
         CHECK(bench.html == "h");
     }
 }
 
-TEST_CASE("the help of dtrun bench fits 80 columns, and the manual has it",
-          "[launcher][bench][cli]") {
-    const auto help = parse_typed("help bench");
-    REQUIRE(help.has_value());
-    CHECK(help->text == parse_typed("bench --help")->text);
-    for (const std::string_view line : split(help->text, '\n')) {
+TEST_CASE("the help of dtrun bench fits 80 columns", "[launcher][bench][cli]") {
+    CHECK(parse("bench --help")->asked == Ask::help);
+    const std::string help = bench_help();
+    for (const std::string_view line : split(help, '\n')) {
         CAPTURE(line);
         CHECK(line.size() <= 80);
     }
-    for (const std::string& name : bench_ops()) CHECK_THAT(help->text, Contains(name));
-    CHECK_THAT(parse_typed("help man")->text, Contains(".SH MEASURING: DTRUN BENCH"));
-    CHECK_THAT(parse_typed("--help")->text, Contains("dtrun bench "));
+    for (const std::string& name : bench_ops()) CHECK_THAT(help, Contains(name));
 }

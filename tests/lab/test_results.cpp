@@ -298,7 +298,9 @@ TEST_CASE("a failed run says the most useful first", "[launcher][bench]") {
 }
 
 TEST_CASE("the command in a report keeps secrets", "[launcher][bench]") {
-    CHECK(typed_command({"bench", "-x", "TOKEN=secret", "-x", "PATH", "-x=KEY=secret",
-                         "-xWORD=secret", "-xPATH", "-H", "a b"}) ==
+    const std::vector<std::string> words{
+        "-x",     "TOKEN=secret", "-x", "PATH", "-x=KEY=secret", "-xWORD=secret",
+        "-xPATH", "-H",           "a b"};
+    CHECK(typed_command(words) ==
           "dtrun bench -x TOKEN=... -x PATH -x=KEY=... -xWORD=... -xPATH -H 'a b'");
 }

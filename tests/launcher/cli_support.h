@@ -1,7 +1,14 @@
 #pragma once
 
 #include "base/strings.h"
-#include "launcher/cli/cli.h"
+#include "launcher/cli/run.h"
+#include "launcher/commands/contracts_command.h"
+#include "launcher/commands/hosts_command.h"
+#include "launcher/commands/join.h"
+#include "launcher/commands/serve.h"
+#include "launcher/commands/store_command.h"
+#include "launcher/fronts/deepspeed.h"
+#include "launcher/fronts/torchrun.h"
 
 #include <stdexcept>
 #include <string>
@@ -16,9 +23,16 @@ using namespace cli;
 
 using Environment = std::vector<std::string>;
 
-/// Parses what a person would type after `dtrun`, quotes and all.
-inline Result<CommandLine> parse_typed(std::string_view typed, const Environment& caller = {}) {
-    return parse_command_line(shell_words(typed).value(), caller);
+/// Parses what a person would type after `dtrun`, quotes and all, if it is a job that starts.
+inline Result<RunCommand> parse_typed(std::string_view typed, const Environment& caller = {}) {
+    const std::vector<std::string> all = shell_words(typed).value();
+    const Words words(all);
+    const std::string name = words.empty() ? "" : words.front();
+    if (name == "run") return parse_run(words.subspan(1), caller);
+    if (name == "join") return commands::parse_join(words.subspan(1), caller);
+    if (name == "torchrun") return fronts::parse_torchrun(words.subspan(1), caller);
+    if (name == "deepspeed") return fronts::parse_deepspeed(words.subspan(1), caller);
+    return parse_run(words, caller);
 }
 
 /// The options of a line that must be right.
@@ -28,10 +42,22 @@ inline Options options_of(std::string_view typed, const Environment& caller = {}
     return command->options;
 }
 
+template <class T>
+std::string message_of(const Result<T>& result) {
+    return result ? "no error" : result.error().message;
+}
+
 /// What a wrong line is answered with.
 inline std::string error_of(std::string_view typed, const Environment& caller = {}) {
-    const auto command = parse_typed(typed, caller);
-    return command ? "no error" : command.error().message;
+    const std::vector<std::string> all = shell_words(typed).value();
+    const std::string name = all.empty() ? "" : all.front();
+    const Words words = Words(all).subspan(all.empty() ? 0 : 1);
+    if (name == "serve") return message_of(commands::parse_serve(words));
+    if (name == "store") return message_of(commands::parse_store(words));
+    if (name == "status") return message_of(commands::parse_status(words));
+    if (name == "hosts") return message_of(commands::parse_hosts_command(words));
+    if (name == "contracts") return message_of(commands::parse_contracts(words));
+    return message_of(parse_typed(typed, caller));
 }
 
 /// "NAME=value NAME=value".

@@ -1,5 +1,6 @@
-#include "launcher/cli/cli.h"
+#include "base/fd.h"
 #include "launcher/output/line_prefix.h"
+#include "launcher/plan/exit_code.h"
 #include "tests/launcher/cli_support.h"
 
 #include <dtrun_version.h>
@@ -7,16 +8,16 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
-using namespace dtrun::lab;
+using namespace dtrun::commands;
 using namespace dtrun::plan;
 using namespace dtrun::cli;
 using namespace dtrun::output;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
 TEST_CASE("the command line ends at the first word that is no option", "[launcher][cli]") {
-    const auto [typed, program] = GENERATE(table<std::string, Words>({
+    const auto [typed, program] = GENERATE(table<std::string, Strings>({
         {"prog", {"prog"}},
         {"run prog", {"prog"}},
         {"-np 2 prog -np 3 --help", {"prog", "-np", "3", "--help"}},
@@ -46,9 +47,9 @@ TEST_CASE("what mpirun would take for another program is warned of", "[launcher]
         return command->warnings;
     };
     CHECK(warnings("-np 1 ./a 5 : -np 1 ./b") ==
-          Words{"':' and what follows it are arguments of ./a: dtrun starts one program on all "
-                "ranks; for several, start a script that chooses by $RANK"});
-    CHECK(options_of("-np 1 ./a : -n 1 ./b").program == Words{"./a", ":", "-n", "1", "./b"});
+          Strings{"':' and what follows it are arguments of ./a: dtrun starts one program on all "
+                  "ranks; for several, start a script that chooses by $RANK"});
+    CHECK(options_of("-np 1 ./a : -n 1 ./b").program == Strings{"./a", ":", "-n", "1", "./b"});
     for (const char* typed : {"./a :", "./a : -x", "./a -np : 2", "./a -np 1"})
         CHECK(warnings(typed).empty());
 }
@@ -56,7 +57,7 @@ TEST_CASE("what mpirun would take for another program is warned of", "[launcher]
 TEST_CASE("VAR=VALUE words before the program are kept in order", "[launcher][cli]") {
     const Options options = options_of("-np 1 A=1 B.c-d= _E='x=y z' A=2 prog F=3");
     CHECK(show(options.assignments) == "A=1 B.c-d= _E=x=y z A=2");
-    CHECK(options.program == Words{"prog", "F=3"});
+    CHECK(options.program == Strings{"prog", "F=3"});
 }
 
 TEST_CASE("everything has the documented default", "[launcher][cli]") {
@@ -109,7 +110,6 @@ TEST_CASE("text options have every spelling", "[launcher][cli]") {
         {"--hostfile a:1,b:2", &Options::hostfile},
         {"--hostf=a:1,b:2", &Options::hostfile},
         {"--include a:1,b:2", &Options::include},
-        {"--inc=a:1,b:2", &Options::include},
         {"--exclude a:1,b:2", &Options::exclude},
         {"--wdir a:1,b:2", &Options::wdir},
         {"-wdir a:1,b:2", &Options::wdir},
@@ -133,7 +133,6 @@ TEST_CASE("switches have every spelling", "[launcher][cli]") {
         {"--no-env", &Options::no_env},
         {"--no_env", &Options::no_env},
         {"--accept-new-host-keys", &Options::accept_new_host_keys},
-        {"--accept", &Options::accept_new_host_keys},
         {"--timestamps", &Options::timestamps},
         {"--prefix-output-with-timestamp", &Options::timestamps},
         {"-prefix-timestamp", &Options::timestamps},
@@ -150,9 +149,9 @@ TEST_CASE("lists add up and scalars keep the last value", "[launcher][cli]") {
         "-x A -xB=1 -x=C --env-file e --env-file f --network-interface eth0,ib0 "
         "--network-interfaces=eth1 --network-interface eth0 --only-ranks 0 --only-ranks 2-3 "
         "--quiet-ranks 3 --tag rank --tag host --grace 1 --grace 0.25 --map-by node prog");
-    CHECK(options.export_vars == Words{"A", "B=1", "C"});
-    CHECK(options.env_files == Words{"e", "f"});
-    CHECK(options.network_interfaces == Words{"eth0", "ib0", "eth1"});
+    CHECK(options.export_vars == Strings{"A", "B=1", "C"});
+    CHECK(options.env_files == Strings{"e", "f"});
+    CHECK(options.network_interfaces == Strings{"eth0", "ib0", "eth1"});
     CHECK(options.only_ranks.contains(0));
     CHECK_FALSE(options.only_ranks.contains(1));
     CHECK(options.only_ranks.contains(3));
@@ -173,7 +172,7 @@ TEST_CASE("--tag, --stdin, --plan and verbosity take their words", "[launcher][c
     CHECK(options_of("--plan p").plan == PlanFormat::text);
     CHECK(options_of("--plan=text p").plan == PlanFormat::text);
     CHECK(options_of("--plan=json p").plan == PlanFormat::json);
-    CHECK(options_of("--plan json").program == Words{"json"});
+    CHECK(options_of("--plan json").program == Strings{"json"});
     CHECK(options_of("--quiet p").verbosity == log::Level::quiet);
     CHECK(options_of("--verbose p").verbosity == log::Level::verbose);
     CHECK(options_of("--verb p").verbosity == log::Level::verbose);
@@ -256,8 +255,7 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"--host a p",
          "--host is short for --hosts, --hostfile and --host-discovery-script; write more of it"},
         {"--time x p",
-         "--time is short for --timestamps, --timeline-filename and --timeline-mark-cycles; write "
-         "more of it"},
+         "--time is short for --timeline-filename and --timeline-mark-cycles; write more of it"},
         {"-np", "-np needs a value: -np N"},
         {"--hosts", "--hosts needs a value: --hosts HOSTS"},
         {"-H --verbose p", "-H needs a value: -H HOSTS (with '=' if it begins with a dash)"},
@@ -275,10 +273,8 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"-H a:1, u@b:1, c:2 prog",
          "'u@b:1,' is a host, not a program: -H takes one word without blanks; write -H "
          "a:1,u@b:1,c:2"},
-        {"help me",
-         "no help on 'me'; there is help on run, join, serve, store, status, hosts, bench, "
-         "torchrun, deepspeed, contracts, help, environment and man"},
-        {"join h --job j --hosts a p", "unknown option --hosts; see dtrun --help"},
+        {"--hosts a --hostfile b p", "--hosts and --hostfile exclude each other; give one of them"},
+        {"join h --job j --hosts a p", "unknown option --hosts; see dtrun join --help"},
         {"join h --min-np 4 --max-np 2 p", "--max-np 2 is less than --min-np 4"},
         {"join h --max-np 2 p", "--max-np needs --min-np"},
         {"join h --min-np 0 p", "--min-np: '0' is not a whole number from 1 to 16777216"},
@@ -307,7 +303,7 @@ TEST_CASE("stores, contracts and restarts have their words", "[launcher][cli]") 
         "2.5 "
         "prog");
     CHECK(options.torch_store == TorchStore::rank0);
-    CHECK(options.contracts == Words{"slurm", "jax", "mxnet"});
+    CHECK(options.contracts == Strings{"slurm", "jax", "mxnet"});
     CHECK(options.max_restarts == 1000);
     CHECK(options.init_timeout == 2500ms);
     CHECK(options_of("--store proxy prog").torch_store == TorchStore::proxy);
@@ -321,17 +317,61 @@ TEST_CASE("stores, contracts and restarts have their words", "[launcher][cli]") 
           "--keep-going and --max-restarts exclude each other; give one of them");
 }
 
+TEST_CASE("only names of horovodrun's own flags may be abbreviated", "[launcher][cli]") {
+    const auto [typed, message] = GENERATE(table<std::string, std::string>({
+        {"--encr", "unknown option --encr; did you mean --encrypt?"},
+        {"--accept", "unknown option --accept; did you mean --accept-new-host-keys?"},
+        {"--inc=a", "unknown option --inc; did you mean --include?"},
+        {"--timest", "unknown option --timest; did you mean --timestamps?"},
+        {"-time", "unknown option -time; see dtrun --help"},
+        {"join --job j --verb", "unknown option --verb; did you mean --verbose?"},
+        {"serve --deb", "unknown option --deb; did you mean --debug?"},
+        {"deepspeed --encr", "unknown option --encr; did you mean --encrypt?"},
+    }));
+    CAPTURE(typed);
+    CHECK(error_of(typed + " prog") == message);
+    // --output-dir is dtrun's.
+    CHECK(options_of("--output d prog").output_dir == "d");
+    CHECK(options_of("--verb prog").verbosity == log::Level::verbose);
+}
+
+TEST_CASE("what a row names are flags of its own table, and no name is there twice",
+          "[launcher][cli]") {
+    const auto check = [](std::span<const Flag> flags) {
+        std::vector<std::string_view> names;
+        std::vector<std::string_view> first;
+        for (const Flag& flag : flags) {
+            first.push_back(flag.first_name());
+            for (const std::string_view name : split(flag.names, ' ')) names.push_back(name);
+        }
+        std::ranges::sort(names);
+        const auto twice = std::ranges::adjacent_find(names);
+        CHECK((twice == names.end() ? "" : *twice) == "");
+        for (const Flag& flag : flags) {
+            CAPTURE(flag.names);
+            if (!flag.excludes.empty())
+                for (const std::string_view name : split(flag.excludes, ' '))
+                    CHECK(std::ranges::find(first, name) != first.end());
+            if (!flag.argparse.empty())
+                for (const std::string_view name : split(flag.argparse, ' '))
+                    CHECK(std::ranges::binary_search(names, name));
+            CHECK((flag.refused.empty() || flag.help.empty()));
+        }
+    };
+    check(run_flags().flags());
+    check(fronts::torchrun_flags().flags());
+    check(fronts::deepspeed_flags().flags());
+    check(hosts_flags().flags());
+}
+
 TEST_CASE("dtrun contracts tells all of them, or one", "[launcher][cli]") {
-    const auto all = parse_typed("contracts");
-    REQUIRE(all.has_value());
-    CHECK(all->kind == CommandLine::Kind::help);
-    CHECK_THAT(all->text, Contains("deepspeed") && Contains("slurm"));
-    const auto one = parse_typed("contracts deepspeed");
-    REQUIRE(one.has_value());
-    CHECK_THAT(one->text, Contains("CROSS_RANK") && Contains("devices"));
-    CHECK(parse_typed("contracts --help")->text == all->text);
-    CHECK_FALSE(parse_typed("contracts deepsped").has_value());
-    CHECK_THAT(parse_typed("contracts none")->text, Contains("dtrun's own variables"));
+    const auto text = [](std::vector<std::string> words) { return parse_contracts(words).value(); };
+    CHECK_THAT(text({}), Contains("deepspeed") && Contains("slurm"));
+    CHECK(text({}) == contracts_help());
+    CHECK(text({"--help"}) == contracts_help());
+    CHECK_THAT(text({"deepspeed"}), Contains("CROSS_RANK") && Contains("devices"));
+    CHECK_THAT(text({"none"}), Contains("dtrun's own variables"));
+    CHECK_THAT(error_of("contracts deepsped"), Contains("did you mean deepspeed?"));
     CHECK_THAT(error_of("contracts nne"), Contains("did you mean none?"));
     CHECK(error_of("contracts a b") == "usage: dtrun contracts [NAME]");
 }
@@ -357,36 +397,37 @@ TEST_CASE("ranks of a daemon's job are asked for with the daemon first", "[launc
     CHECK(options.encrypt);
     CHECK(options.heartbeat_timeout == std::chrono::seconds(5));
     CHECK(options.world_size == 4);
-    CHECK(options.program == Words{"prog", "--job", "x"});
+    CHECK(options.program == Strings{"prog", "--job", "x"});
     CHECK(options_of("join --job j prog").join->daemon.address.empty());
     CHECK_FALSE(options_of("prog").join.has_value());
 }
 
 TEST_CASE("store commands take options and operands in any order", "[launcher][cli]") {
-    const auto command = [](const std::string& typed) {
-        const auto line = parse_typed(typed);
-        REQUIRE(line.has_value());
-        REQUIRE(line->kind == CommandLine::Kind::store);
-        return line->store;
+    const auto command = [](std::string_view typed) {
+        const std::vector<std::string> words = shell_words(typed).value();
+        const auto parsed = parse_store(words);
+        REQUIRE(parsed.has_value());
+        return parsed->own;
     };
-    const StoreCommand set = command("store set --job j k v --server h:1");
+    const StoreCommand set = command("set --job j k v --server h:1");
     CHECK(set.verb == StoreCommand::Verb::set);
     CHECK(set.daemon.job == "j");
     CHECK(set.daemon.address == "h:1");
-    CHECK(set.operands == Words{"k", "v"});
-    CHECK(command("store add k -- -5").operands == Words{"k", "-5"});
-    CHECK(command("store wait a b c --timeout 2").timeout == std::chrono::seconds(2));
-    CHECK(command("store ls").operands.empty());
-    const StoreCommand status = command("status h --json");
-    CHECK(status.daemon.address == "h");
-    CHECK(status.json);
+    CHECK(set.operands == Strings{"k", "v"});
+    CHECK(command("add k -- -5").operands == Strings{"k", "-5"});
+    CHECK(command("wait a b c --timeout 2").timeout == std::chrono::seconds(2));
+    CHECK(command("ls").operands.empty());
+    const auto status = parse_status(std::vector<std::string>{"h", "--json"});
+    REQUIRE(status.has_value());
+    CHECK(status->own.daemon.address == "h");
+    CHECK(status->own.json);
 }
 
 TEST_CASE("words that only resemble hosts are programs", "[launcher][cli]") {
     const std::string program = GENERATE("b", "./b:1", "b:x", ":1");
-    CHECK(options_of("-H a:1 " + program).program == Words{program});
-    CHECK(options_of("b:1").program == Words{"b:1"});
-    CHECK(options_of("-H a:1 -- b:1").program == Words{"b:1"});
+    CHECK(options_of("-H a:1 " + program).program == Strings{program});
+    CHECK(options_of("b:1").program == Strings{"b:1"});
+    CHECK(options_of("-H a:1 -- b:1").program == Strings{"b:1"});
 }
 
 TEST_CASE("elastic flags and jsrun's are refused with the reason", "[launcher][cli]") {
@@ -415,44 +456,87 @@ TEST_CASE("elastic flags and jsrun's are refused with the reason", "[launcher][c
 }
 
 TEST_CASE("--help, --version and --check-build win from where they stand", "[launcher][cli]") {
-    using Kind = CommandLine::Kind;
-    const auto [typed, kind, start] = GENERATE(table<std::string, Kind, std::string>({
-        {"--help", Kind::help, "usage: dtrun "},
-        {"-h", Kind::help, "usage: dtrun "},
-        {"help", Kind::help, "usage: dtrun "},
-        {"help run", Kind::help, "usage: dtrun "},
-        {"run --help", Kind::help, "usage: dtrun "},
-        {"-np 4 --help --wrong", Kind::help, "usage: dtrun "},
-        {"help environment", Kind::help, "What a rank finds in its environment"},
-        {"-v", Kind::version, DTRUN_VERSION "\n"},
-        {"--version", Kind::version, DTRUN_VERSION "\n"},
-        {"--vers", Kind::version, DTRUN_VERSION "\n"},
-        {"-cb", Kind::check_build, "dtrun v" DTRUN_VERSION ":\n"},
-        {"--check-build", Kind::check_build, "dtrun v" DTRUN_VERSION ":\n"},
-        {"--check", Kind::check_build, "dtrun v" DTRUN_VERSION ":\n"},
+    const auto [typed, asked] = GENERATE(table<std::string, Ask>({
+        {"--help", Ask::help},
+        {"-h", Ask::help},
+        {"run --help", Ask::help},
+        {"join h --help", Ask::help},
+        {"-np 4 --help --wrong", Ask::help},
+        {"-H a --hostfile b --help", Ask::help},
+        {"-v", Ask::version},
+        {"--version", Ask::version},
+        {"--vers", Ask::version},
+        {"-cb", Ask::check_build},
+        {"--check-build", Ask::check_build},
+        {"--check", Ask::check_build},
     }));
     CAPTURE(typed);
     const auto command = parse_typed(typed);
     REQUIRE(command);
-    CHECK(command->kind == kind);
-    CHECK(command->text.starts_with(start));
-    CHECK(command->text.ends_with('\n'));
+    CHECK(command->asked == asked);
+}
+
+TEST_CASE("what is asked for is a text of whole lines", "[launcher][cli]") {
+    CHECK(text_of(Ask::version, join_help) == DTRUN_VERSION "\n");
+    CHECK_THAT(text_of(Ask::check_build, join_help),
+               Catch::StartsWith("dtrun v" DTRUN_VERSION ":\n") && Catch::EndsWith("\n"));
+    CHECK(text_of(Ask::help, join_help) == join_help());
 }
 
 TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][cli]") {
-    for (const char* typed : {"--help", "help environment", "-cb", "contracts", "contracts all"}) {
-        const std::string text = parse_typed(typed)->text;
+    const std::string help = run_help({});
+    for (const std::string& text :
+         {help, join_help(), serve_help(), store_help(), status_help(), environment_help(),
+          text_of(Ask::check_build, join_help), contracts_help(),
+          parse_contracts(std::vector<std::string>{"all"}).value()}) {
         for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);
             CHECK(line.size() <= 80);
             CHECK_FALSE(line.ends_with(' '));
         }
     }
-    const std::string help = parse_typed("--help")->text;
     CHECK(help.find("Examples:") < help.find("-np, -n, --np, --num-proc N"));
     CHECK_THAT(help, Contains("--grace SECONDS") && Contains("(default: 5)"));
     CHECK_THAT(help, Contains("--tag FORM") && Contains("--no-hierarchical-allreduce"));
     CHECK_THAT(help, Contains("Refused flags of horovodrun:\n  --min-np, "));
+}
+
+TEST_CASE("a row is all that a command needs to be found, listed and explained",
+          "[launcher][cli]") {
+    const auto run = [](Words, EnvironmentView) { return 0; };
+    const auto help_a = [] { return std::string("usage: a\n"); };
+    const auto help_t = [] { return std::string("'topic'\n.a\\b\n"); };
+    const Command commands[] = {{"run", "", run, help_a},
+                                {"serve", "waits", run, help_a},
+                                {"topic", "tells", nullptr, help_t}};
+    using Strings = std::vector<std::string>;
+    CHECK(find_command(commands, Strings{"serve", "x"}) == &commands[1]);
+    CHECK(find_command(commands, Strings{"topic"}) == nullptr);
+    CHECK(find_command(commands, Strings{"server"}) == nullptr);
+    CHECK(find_command(commands, Strings{}) == nullptr);
+    CHECK(command_rows(commands) ==
+          "  dtrun serve              waits\n  dtrun help topic         tells\n");
+    CHECK_THAT(run_help(commands), Contains("of its own:\n  dtrun serve              waits\n"));
+    CHECK(help_on(commands, Strings{}) == "usage: a\n");
+    CHECK(help_on(commands, Strings{"topic"}) == help_t());
+    CHECK(help_on(commands, Strings{"srve"}).error().message ==
+          "no help on 'srve'; did you mean serve?; there is help on run, serve and topic");
+    CHECK_THAT(man_page(commands), Catch::StartsWith(".TH DTRUN 1\n") &&
+                                       Contains(".SH DTRUN SERVE\n.nf\nusage: a\n") &&
+                                       Contains("\n\\&'topic'\n\\&.a\\eb\n"));
+}
+
+TEST_CASE("docs/EXIT_CODES.md has the exit codes of --help, in the same words", "[launcher][cli]") {
+    const std::string document = read_file(DTRUN_EXIT_CODES_MD).value();
+    std::string expected;
+    for (const ExitCodeRow& row : kExitCodes) {
+        CHECK((row.code == kExitSignalBase ? "128+n" : std::to_string(row.code)) == row.written);
+        expected += fmt::format("| {} | {} | {} |\n", row.written, row.name, row.when);
+    }
+    std::string text = document;
+    std::erase(text, '`');
+    CHECK_THAT(text, Contains("|---|---|---|\n| a rank's own |"));
+    CHECK_THAT(text, Contains(expected + "\n"));
 }
 
 TEST_CASE("RankSet reads ranks and ranges", "[launcher][cli]") {

@@ -12,7 +12,7 @@ using namespace dtrun::fronts;
 using namespace dtrun::plan;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 using Count = HostShape::Count;
 
 namespace {
@@ -34,7 +34,7 @@ std::string ds_error(const std::string& typed, const Environment& caller = kBare
     return error_of("deepspeed " + typed, caller);
 }
 
-Words ds_warnings(const std::string& typed, const Environment& caller = kBare) {
+Strings ds_warnings(const std::string& typed, const Environment& caller = kBare) {
     const auto command = parse_typed("deepspeed " + typed, caller);
     REQUIRE(command.has_value());
     return command->warnings;
@@ -58,7 +58,7 @@ std::string value_in(const JobSpec& spec, std::size_t host, const std::string& n
 
 TEST_CASE("DeepSpeed's script gets its local rank as the first argument", "[launcher][deepspeed]") {
     const std::string rank = "--local_rank=${local_rank}";
-    const auto [typed, program] = GENERATE_COPY(table<std::string, Words>({
+    const auto [typed, program] = GENERATE_COPY(table<std::string, Strings>({
         {"t.py", {"python3", "-u", "t.py", rank}},
         {"t.py --deepspeed -H x", {"python3", "-u", "t.py", rank, "--deepspeed", "-H", "x"}},
         {"--module pkg.mod a", {"python3", "-u", "-m", "pkg.mod", rank, "a"}},
@@ -74,7 +74,7 @@ TEST_CASE("DeepSpeed's script gets its local rank as the first argument", "[laun
     const Options options = ds_options(typed);
     CHECK(options.program == program);
     CHECK(options.rank_macros == (std::ranges::find(program, rank) != program.end()));
-    CHECK(options.contracts == Words{"deepspeed"});
+    CHECK(options.contracts == Strings{"deepspeed"});
     CHECK(options.grace == 30s);
 }
 
@@ -107,8 +107,8 @@ TEST_CASE("CUDA_VISIBLE_DEVICES are this machine's slots", "[launcher][deepspeed
     for (const std::string typed : {"--include localhost:0 t.py", "--num_gpus 2 t.py"}) {
         CHECK(ds_options(typed, caller).shape.devices_here.empty());
         CHECK(ds_warnings(typed, caller) ==
-              Words{"CUDA_VISIBLE_DEVICES=3,1 is ignored: --include, --exclude, --num_gpus or "
-                    "--num_nodes is given"});
+              Strings{"CUDA_VISIBLE_DEVICES=3,1 is ignored: --include, --exclude, --num_gpus or "
+                      "--num_nodes is given"});
     }
     CHECK(ds_error("t.py", with("CUDA_VISIBLE_DEVICES=GPU-1")) ==
           "CUDA_VISIBLE_DEVICES=GPU-1: DeepSpeed knows devices by number; unset it, or write 0,1");
@@ -139,10 +139,10 @@ TEST_CASE("Log levels, the process id and words without effect", "[launcher][dee
     CHECK(ds_options("--save_pid t.py").pid_file == fmt::format("/tmp/{}.deepspeed", ::getpid()));
     CHECK(ds_options("t.py").pid_file.empty());
     CHECK(ds_warnings("--launcher OpenMPI t.py") ==
-          Words{"--launcher openmpi has no effect: dtrun starts the ranks itself"});
+          Strings{"--launcher openmpi has no effect: dtrun starts the ranks itself"});
     CHECK(ds_warnings("--no_ssh_check --force_multi --node_rank 0 t.py").empty());
     CHECK(ds_options("--node_rank 1 t.py").shape.not_first);
-    CHECK(ds_options("--contract jax t.py").contracts == Words{"deepspeed", "jax"});
+    CHECK(ds_options("--contract jax t.py").contracts == Strings{"deepspeed", "jax"});
 }
 
 TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launcher][deepspeed]") {
@@ -160,8 +160,8 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
         {"--num_nodes 2 -i a t.py",
          "--num_nodes and --include exclude each other; give one of them"},
         {"--num_gpus 2 -e a t.py", "--num_gpus and --exclude exclude each other; give one of them"},
-        {"-i a -e b t.py", "--include and --exclude exclude each other; give one of them"},
-        {"-H f --hosts a t.py", "--hosts and --hostfile exclude each other; give one of them"},
+        {"-i a -e b t.py", "-i and -e exclude each other; give one of them"},
+        {"-H f --hosts a t.py", "-H and --hosts exclude each other; give one of them"},
         {"--num_gpus x t.py", "--num_gpus: 'x' is not a whole number from -1 to 65536"},
         {"--launcher x t.py",
          "--launcher: 'x' is not one of pdsh, openmpi, mvapich, slurm, mpich and impi"},
@@ -194,8 +194,9 @@ TEST_CASE("A .deepspeed_env may have blank lines, comments and quotes", "[launch
         "A=1\n\n  # comment\n B = x y \nC=a=b#c\nD=\"q r\"\nE='s'\nF=\nG=\"half\r\nRANK=3\n", "f");
     REQUIRE(env.has_value());
     CHECK(show(env->variables) == "A=1 B=x y C=a=b#c D=q r E=s F= G=\"half");
-    CHECK(env->notes == Words{"f:10: left out: RANK is dtrun's own (each rank's place in the job) "
-                              "and cannot be set"});
+    CHECK(env->notes ==
+          Strings{"f:10: left out: RANK is dtrun's own (each rank's place in the job) "
+                  "and cannot be set"});
     CHECK(parse_deepspeed_env("A=1\n  what\n", "f").error().message ==
           "f:2:3: expected NAME=VALUE");
     CHECK(parse_deepspeed_env("1A=1\n", "f").error().message ==

@@ -4,23 +4,26 @@
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
+using namespace dtrun::commands;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
 namespace {
 
-HostsCommand hosts_of(std::string_view typed) {
-    const auto command = parse_typed(typed);
-    INFO((command ? "no error" : command.error().message));
-    REQUIRE(command.has_value());
-    REQUIRE(command->kind == CommandLine::Kind::hosts);
-    return command->hosts;
+/// Options of what stands behind `dtrun`.
+HostsOptions hosts_of(std::string_view typed) {
+    const std::vector<std::string> words = shell_words(typed).value();
+    const auto parsed = parse_hosts_command(Words(words).subspan(1));
+    INFO(message_of(parsed));
+    REQUIRE(parsed.has_value());
+    REQUIRE(parsed->asked == Ask::nothing);
+    return parsed->own;
 }
 
 }  // namespace
 
 TEST_CASE("dtrun hosts without options has the documented defaults", "[launcher][cli][hosts]") {
-    const HostsCommand command = hosts_of("hosts");
+    const HostsOptions command = hosts_of("hosts");
     CHECK(command.format == HostFormat::deepspeed);
     CHECK_FALSE(command.slots);
     CHECK_FALSE(command.slots_auto);
@@ -31,7 +34,7 @@ TEST_CASE("dtrun hosts without options has the documented defaults", "[launcher]
 }
 
 TEST_CASE("dtrun hosts takes its options in any order", "[launcher][cli][hosts]") {
-    const HostsCommand command = hosts_of(
+    const HostsOptions command = hosts_of(
         "hosts --short --nodelist n[1-4] --format=yaml --slots 8 --sort --include n1 --check "
         "--resolve -p 2222 --connect-timeout 0.5");
     CHECK(command.nodelist == "n[1-4]");
@@ -54,7 +57,11 @@ TEST_CASE("every format has its name on the command line", "[launcher][cli][host
 
 TEST_CASE("dtrun hosts says what would be right", "[launcher][cli][hosts]") {
     const auto [typed, expected] = GENERATE(table<std::string, std::string>({
-        {"hosts -H a --nodelist b", "-H, --hostfile and --nodelist exclude each other"},
+        {"hosts -H a --nodelist b", "-H and --nodelist exclude each other; give one of them"},
+        {"hosts --nodelist b --hostfile a", "--hostfile and --nodelist exclude each other"},
+        {"hosts --hosts a --hostfile b", "--hosts and --hostfile exclude each other"},
+        {"hosts --sor", "unknown option --sor; did you mean --sort?"},
+        {"hosts --nothing", "unknown option --nothing; see dtrun hosts --help"},
         {"hosts --include a --exclude b", "--include and --exclude exclude each other"},
         {"hosts --format slurm", "--format: 'slurm' is not one of deepspeed, openmpi, mpich,"},
         {"hosts --slots 0", "--slots: neither auto nor a number: '0' is not a whole number from 1"},
@@ -66,13 +73,12 @@ TEST_CASE("dtrun hosts says what would be right", "[launcher][cli][hosts]") {
 }
 
 TEST_CASE("the help of dtrun hosts fits 80 columns", "[launcher][cli][hosts]") {
-    const auto help = parse_typed("help hosts");
-    REQUIRE(help.has_value());
-    CHECK(help->text == parse_typed("hosts --help")->text);
-    for (const std::string_view line : split(help->text, '\n')) {
+    CHECK(parse_hosts_command(std::vector<std::string>{"--help"})->asked == Ask::help);
+    const std::string help = hosts_help();
+    for (const std::string_view line : split(help, '\n')) {
         CAPTURE(line);
         CHECK(line.size() <= 80);
     }
     for (const NamedHostFormat& known : host_formats())
-        CHECK_THAT(help->text, Contains(std::string(known.name)));
+        CHECK_THAT(help, Contains(std::string(known.name)));
 }

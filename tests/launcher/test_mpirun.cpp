@@ -286,7 +286,7 @@ TEST_CASE("a mistake in --mpi is not taken for a program", "[launcher][mpirun]")
     CHECK(error_of("--mpi=openmpi prog") == "--mpi: 'openmpi'" + choices);
     CHECK(error_of("--mpi= prog") == "--mpi: the value is empty");
     CHECK_THAT(error_of("--mpi"), StartsWith("no program to run"));
-    CHECK_THAT(parse_typed("--help")->text, Contains("--mpi [auto|pmix|pmi1|pmi2|mpirun|none]\n"));
+    CHECK_THAT(run_help({}), Contains("--mpi [auto|pmix|pmi1|pmi2|mpirun|none]\n"));
 }
 
 TEST_CASE("MPI that is asked for must be among the contracts", "[launcher][mpirun]") {

@@ -1,5 +1,3 @@
-#include "launcher/cli/flags.h"
-#include "launcher/fronts/fronts.h"
 #include "launcher/output/line_prefix.h"
 #include "tests/launcher/cli_support.h"
 
@@ -12,7 +10,7 @@ using namespace dtrun::cli;
 using namespace dtrun::output;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 using Count = HostShape::Count;
 
 namespace {
@@ -27,10 +25,10 @@ std::string torch_error(const std::string& typed, const Environment& caller = {}
     return error_of("torchrun " + typed, caller);
 }
 
-Words torch_warnings(const std::string& typed, const Environment& caller = {}) {
+Strings torch_warnings(const std::string& typed, const Environment& caller = {}) {
     const auto command = parse_typed("torchrun " + typed, caller);
     REQUIRE(command.has_value());
-    Words all = command->warnings;
+    Strings all = command->warnings;
     all.insert(all.end(), command->options.notes.begin(), command->options.notes.end());
     return all;
 }
@@ -44,7 +42,7 @@ std::string streams(const RankOutput& output, std::uint32_t local_rank) {
 }  // namespace
 
 TEST_CASE("torchrun's script gets the interpreter before it", "[launcher][torchrun]") {
-    const auto [typed, program] = GENERATE(table<std::string, Words>({
+    const auto [typed, program] = GENERATE(table<std::string, Strings>({
         {"t.py", {"py", "-u", "t.py"}},
         {"t.py -m --nnodes 3", {"py", "-u", "t.py", "-m", "--nnodes", "3"}},
         {"-- t.py -- x", {"py", "-u", "t.py", "--", "x"}},
@@ -61,7 +59,7 @@ TEST_CASE("torchrun's script gets the interpreter before it", "[launcher][torchr
 
 TEST_CASE("--run-path runs the script inside the interpreter", "[launcher][torchrun]") {
     for (const char* typed : {"--run-path /a/t.py x", "--run_path --no-python /a/t.py x"}) {
-        const Words program = torch_options(typed).program;
+        const Strings program = torch_options(typed).program;
         REQUIRE(program.size() == 6);
         CHECK(program[2] == "-c");
         CHECK_THAT(program[3], Contains("runpy.run_path(sys.argv[0], run_name='__main__')"));
@@ -114,7 +112,7 @@ TEST_CASE("PET_ variables are defaults that the command line overrides", "[launc
     CHECK(from_variables.max_restarts == 2);
     CHECK(from_variables.role == "trainer");
     CHECK(from_variables.run_id == "job7");
-    CHECK(from_variables.program == Words{"py", "-u", "-m", "t.py"});
+    CHECK(from_variables.program == Strings{"py", "-u", "-m", "t.py"});
     CHECK(from_variables.output_dir == "logs");
     const Options over =
         torch_options("--nnodes 2 --nproc-per-node 4 --role r --tee 0 t.py", caller);
@@ -194,28 +192,30 @@ TEST_CASE("An empty value of torchrun's flags is as good as none", "[launcher][t
     CHECK(options.run_id.empty());
     CHECK(options.shape.hosts_flag.empty());
     CHECK(options.output_dir.empty());
-    CHECK(options.program == Words{"py", "-u", "t.py", "x"});
+    CHECK(options.program == Strings{"py", "-u", "t.py", "x"});
     CHECK(torch_error("-H '' t.py") == "-H: the value is empty");
 }
 
-TEST_CASE("Words about the meeting are accepted with one note", "[launcher][torchrun]") {
+TEST_CASE("Strings about the meeting are accepted with one note", "[launcher][torchrun]") {
     CHECK(torch_warnings("--rdzv-backend c10d --rdzv-id x t.py").empty());
     CHECK(torch_options("--rdzv-backend c10d --rdzv-id x t.py").run_id == "x");
     CHECK(torch_warnings("--rdzv-endpoint h:29400 t.py") ==
-          Words{"--rdzv-endpoint has no effect: dtrun brings the ranks together itself, on an "
-                "address and a free port of its own choice"});
-    CHECK(torch_warnings("--local-addr h --rdzv-backend c10d t.py") ==
-          Words{"--local-addr has no effect: dtrun brings the ranks together itself, on an address "
+          Strings{"--rdzv-endpoint has no effect: dtrun brings the ranks together itself, on an "
+                  "address and a free port of its own choice"});
+    CHECK(
+        torch_warnings("--local-addr h --rdzv-backend c10d t.py") ==
+        Strings{"--local-addr has no effect: dtrun brings the ranks together itself, on an address "
                 "and a free port of its own choice"});
-    CHECK(torch_warnings("--master-addr h --master-port 1 --rdzv-backend etcd t.py") ==
-          Words{"--rdzv-backend etcd, --master-addr and --master-port have no effect: dtrun brings "
+    CHECK(
+        torch_warnings("--master-addr h --master-port 1 --rdzv-backend etcd t.py") ==
+        Strings{"--rdzv-backend etcd, --master-addr and --master-port have no effect: dtrun brings "
                 "the ranks together itself, on an address and a free port of its own choice"});
     CHECK(torch_warnings("--standalone --rdzv-endpoint h:29400 --rdzv-id x t.py").empty());
     CHECK(torch_options("--standalone --rdzv-id x t.py").run_id.empty());
     CHECK(torch_options("--standalone t.py").transport == TransportChoice::local);
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGUSR1 t.py").empty());
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGALRM t.py") ==
-          Words{"--signals-to-handle: dtrun does not forward SIGALRM"});
+          Strings{"--signals-to-handle: dtrun does not forward SIGALRM"});
 }
 
 TEST_CASE(
@@ -275,15 +275,22 @@ TEST_CASE("dtrun's own flags work in torchrun's place", "[launcher][torchrun]") 
         "--contract slurm --stdin none t.py");
     CHECK(options.hosts == "a:2,b:2");
     CHECK(options.oversubscribe);
-    CHECK(options.export_vars == Words{"A=1"});
+    CHECK(options.export_vars == Strings{"A=1"});
     CHECK(options.ssh_port == 2200);
     CHECK(options.plan == PlanFormat::text);
     CHECK(options.map_by == MapBy::node);
     CHECK(options.torch_store == TorchStore::proxy);
-    CHECK(options.contracts == Words{"slurm"});
+    CHECK(options.contracts == Strings{"slurm"});
     CHECK(options.stdin_target.kind == StdinTarget::Kind::none);
-    // A shortened name that torchrun has wins over dtrun's.
+}
+
+TEST_CASE("torchrun's own names may be abbreviated, dtrun's may not", "[launcher][torchrun]") {
     CHECK(torch_options("--max 2 t.py").max_restarts == 2);
+    CHECK(torch_options("--nproc_per 2 t.py").shape.number == 2);
+    CHECK(torch_error("--master x t.py") ==
+          "--master is short for --master-addr and --master-port; write more of it");
+    CHECK(torch_error("--encr t.py") == "unknown option --encr; did you mean --encrypt?");
+    CHECK(torch_error("--verb t.py") == "unknown option --verb; did you mean --verbose?");
 }
 
 TEST_CASE("torchrun's mistakes are answered with what would be right", "[launcher][torchrun]") {
@@ -352,7 +359,7 @@ TEST_CASE("torchrun's mistakes are answered with what would be right", "[launche
     CHECK(torch_error(typed) == message);
 }
 
-TEST_CASE("Words without effect are told once the hosts are found, not before an error of theirs",
+TEST_CASE("Strings without effect are told once the hosts are found, not before an error of theirs",
           "[launcher][torchrun]") {
     const auto command = parse_typed("torchrun --nnodes 2 --local-addr h t.py");
     REQUIRE(command.has_value());
@@ -378,12 +385,10 @@ TEST_CASE("What says that the command runs on every node is kept for the hosts",
 }
 
 TEST_CASE("The help of torchrun and deepspeed fits 80 columns", "[launcher][torchrun][deepspeed]") {
-    for (const char* typed :
-         {"torchrun --help", "help torchrun", "deepspeed -h", "help deepspeed"}) {
-        const auto command = parse_typed(typed);
-        REQUIRE(command.has_value());
-        CHECK(command->kind == CommandLine::Kind::help);
-        for (const std::string_view line : split(command->text, '\n')) {
+    CHECK(parse_typed("torchrun --help")->asked == Ask::help);
+    CHECK(parse_typed("deepspeed -h")->asked == Ask::help);
+    for (const std::string& text : {torchrun_help(), deepspeed_help()}) {
+        for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);
             CHECK(line.size() <= 80);
             CHECK_FALSE(line.ends_with(' '));

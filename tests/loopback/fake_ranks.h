@@ -16,14 +16,14 @@ namespace dtrun::simulation {
 
 /// What a rank of a simulation does.
 struct RankScript {
-    std::chrono::milliseconds life{50};    ///< until it ends by itself
-    int code = 0;                          ///< with which it ends then
-    int signal = 0;                        ///< or by which
-    bool ignores_signals = false;          ///< only KILL ends it sooner
-    std::chrono::milliseconds reaction{5}; ///< from a signal to its end
-    std::size_t output_bytes = 40;         ///< that it writes at once, in lines
-    bool not_executable = false;           ///< its program cannot be executed
-    int strays = 0;                        ///< processes that it leaves behind
+    std::chrono::milliseconds life{50};     ///< until it ends by itself
+    int code = 0;                           ///< with which it ends then
+    int signal = 0;                         ///< or by which
+    bool ignores_signals = false;           ///< only KILL ends it sooner
+    std::chrono::milliseconds reaction{5};  ///< from a signal to its end
+    std::size_t output_bytes = 40;          ///< that it writes at once, in lines
+    bool not_executable = false;            ///< its program cannot be executed
+    int strays = 0;                         ///< processes that it leaves behind
 };
 
 /// Runs the ranks of a simulated host: no processes, but timers and real pipes.

@@ -26,7 +26,11 @@ Pair socket_pair() {
 class Wire {
 public:
     Wire(asio::any_io_executor executor, std::mt19937& random, Fd a, Fd b)
-        : random_(random), a_(executor), b_(executor), goes_on_(executor, Timer::time_point::max()), tasks_(executor) {
+        : random_(random),
+          a_(executor),
+          b_(executor),
+          goes_on_(executor, Timer::time_point::max()),
+          tasks_(executor) {
         a_.assign(Unix(), a.release());
         b_.assign(Unix(), b.release());
         tasks_.spawn(move(a_, b_));
@@ -244,15 +248,16 @@ World::World(const Script& script, std::uint32_t seed)
     output_ = std::make_unique<MemoryOutput>(io_.get_executor(), [this] {
         if (head_) head_->output_left();
     });
-    log::set_sink([](void* out, std::string_view line) {
-        static_cast<MemoryOutput*>(out)->message(line);
-    }, output_.get());
+    log::set_sink(
+        [](void* out, std::string_view line) { static_cast<MemoryOutput*>(out)->message(line); },
+        output_.get());
     head_ = std::make_unique<head::Head>(io_, spec_, *hosts_, *output_,
                                          [this] { note("dtrun stops itself"); });
-    bootstraps_ = std::make_unique<head::Bootstraps>(
-        spec_, keys_, *hosts_, head::ServerPlace{{"192.0.2.1"}, 1});
-    head_->add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{
-        io_.get_executor(), spec_, *hosts_, *bootstraps_, static_cast<head::ChannelOpener&>(*this)}));
+    bootstraps_ = std::make_unique<head::Bootstraps>(spec_, keys_, *hosts_,
+                                                     head::ServerPlace{{"192.0.2.1"}, 1});
+    head_->add_starter(std::make_unique<head::LoginStarter>(
+        head::LoginStarter::Parts{io_.get_executor(), spec_, *hosts_, *bootstraps_,
+                                  static_cast<head::ChannelOpener&>(*this)}));
     plan_events();
 }
 
@@ -288,7 +293,7 @@ void World::plan_events() {
         if (does.agent_killed)
             at(*does.agent_killed, [this, which] {
                 HostHere& here = here_[which];
-                lose_power(which);
+                if (here.ranks != nullptr) here.ranks->vanish();
                 if (here.channel != nullptr) here.channel->close();
                 if (here.wire) here.wire->cut();
             });
@@ -339,7 +344,8 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     auto said = std::make_shared<std::string>();
     auto news = std::make_shared<Timer>(io_, Timer::time_point::max());
     Pair input = socket_pair();
-    auto channel = std::make_unique<FakeChannel>(io_.get_executor(), said, std::move(input.first), news);
+    auto channel =
+        std::make_unique<FakeChannel>(io_.get_executor(), said, std::move(input.first), news);
     if (task == head::AgentTask::sweep) {
         *said = "0\n";
         opened = std::move(channel);
@@ -411,8 +417,8 @@ asio::awaitable<Result<Connection>> World::connect(std::uint32_t host) {
     }
     Pair agents = socket_pair();
     Pair heads = socket_pair();
-    here_[host].wire = std::make_unique<Wire>(io_.get_executor(), random_,
-                                              std::move(agents.second), std::move(heads.second));
+    here_[host].wire = std::make_unique<Wire>(io_.get_executor(), random_, std::move(agents.second),
+                                              std::move(heads.second));
     tcp::socket to_agent(io_);
     to_agent.assign(tcp::v4(), heads.first.release());
     head_->admit({std::move(to_agent), std::nullopt});
@@ -429,7 +435,8 @@ Ending World::run() {
         ending_.code = code;
         over = true;
     });
-    time_.run(io_, [&] { return over; }, begun_ + std::chrono::hours(2));
+    time_.run(
+        io_, [&] { return over; }, begun_ + std::chrono::hours(2));
     ending_.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
     ending_.shown = output_->text();
     ending_.output = output_->bytes();
@@ -443,8 +450,10 @@ Ending World::run() {
     });
     const Deadline promised = Clock::now() + std::chrono::seconds(15);
     bool waited = false;
-    tasks_.spawn(do_at(std::chrono::duration_cast<milliseconds>(promised - begun_), [&] { waited = true; }));
-    time_.run(io_, [&] { return joined && waited; }, promised + std::chrono::hours(1));
+    tasks_.spawn(
+        do_at(std::chrono::duration_cast<milliseconds>(promised - begun_), [&] { waited = true; }));
+    time_.run(
+        io_, [&] { return joined && waited; }, promised + std::chrono::hours(1));
     for (const HostHere& here : here_)
         if (here.ranks != nullptr && !here.gone) ending_.left += here.ranks->running();
     bool all = false;
@@ -458,7 +467,8 @@ Ending World::run() {
         if (error) std::rethrow_exception(error);
         all = true;
     });
-    time_.run(io_, [&] { return all; }, Clock::now() + std::chrono::hours(1));
+    time_.run(
+        io_, [&] { return all; }, Clock::now() + std::chrono::hours(1));
     return ending_;
 }
 

@@ -28,9 +28,9 @@ enum class Login { works, refused, hangs, says_nothing, dies_with_bootstrap, can
 struct HostScript {
     Login login = Login::works;
     milliseconds login_takes{3};
-    std::optional<milliseconds> loses_power{};  ///< nothing of it runs, or answers, any more
-    std::optional<milliseconds> agent_killed{}; ///< its guard ends what it leaves
-    std::optional<milliseconds> cut_off{};      ///< its connections break; it lives on
+    std::optional<milliseconds> loses_power{};   ///< nothing of it runs, or answers, any more
+    std::optional<milliseconds> agent_killed{};  ///< its guard ends what it leaves
+    std::optional<milliseconds> cut_off{};       ///< its connections break; it lives on
     /// From when to when its network delivers nothing.
     std::optional<std::pair<milliseconds, milliseconds>> stalled{};
 };
@@ -56,9 +56,9 @@ struct Ending {
     std::string shown;       ///< dtrun's own messages
     std::size_t output = 0;  ///< bytes of ranks that were shown
     milliseconds took{};
-    std::size_t left = 0;        ///< ranks that still run on hosts that are there
-    std::size_t logins_max = 0;  ///< that went on at the same time
-    std::size_t sweeps = 0;      ///< hosts on which dtrun looked for what was left
+    std::size_t left = 0;            ///< ranks that still run on hosts that are there
+    std::size_t logins_max = 0;      ///< that went on at the same time
+    std::size_t sweeps = 0;          ///< hosts on which dtrun looked for what was left
     std::vector<std::string> log{};  ///< what every host has seen, for comparing two runs
 };
 

@@ -50,5 +50,400 @@ TEST_CASE("the same seed gives the same run to the microsecond", "[loopback]") {
     CHECK(first.shown == again.shown);
 }
 
+TEST_CASE("the first rank that fails gives the exit code, whichever host tells first",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {2, 2, 2};
+    for (const std::uint32_t rank : {0, 1, 2, 3, 4, 5}) script.ranks[rank].life = 1h;
+    script.ranks[4] = {.life = 40ms, .code = 7};
+    in_many_orders(50, script, [](const Ending& ending) {
+        CHECK(ending.code == 7);
+        CHECK_THAT(ending.shown, Contains("rank 4 on h2") && Contains("exited with code 7") &&
+                                     Contains("5 other ranks ended by dtrun"));
+        CHECK(ending.took < 1s);
+    });
+}
+
+TEST_CASE("a rank that dies of a signal gives 128 + n", "[loopback]") {
+    Script script;
+    script.ranks[1] = {.life = 20ms, .signal = SIGSEGV};
+    script.ranks[2].life = 1h;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 128 + SIGSEGV);
+        CHECK_THAT(ending.shown, Contains("SIGSEGV"));
+    });
+}
+
+TEST_CASE("ranks that do not heed SIGTERM are killed after --grace", "[loopback]") {
+    Script script;
+    script.ranks[0] = {.life = 20ms, .code = 3};
+    script.ranks[3] = {.life = 1h, .ignores_signals = true};
+    script.options = [](plan::Options& options) { options.grace = 700ms; };
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 3);
+        CHECK(ending.took >= 700ms);
+        CHECK(ending.took < 2s);
+        CHECK_THAT(ending.shown, Contains("killed"));
+    });
+}
+
+TEST_CASE("--keep-going lets the others finish and still tells the first failure", "[loopback]") {
+    Script script;
+    script.ranks[1] = {.life = 20ms, .code = 9};
+    script.ranks[2] = {.life = 3s};
+    script.options = [](plan::Options& options) { options.keep_going = true; };
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 9);
+        CHECK(ending.took >= 3s);
+    });
+}
+
+TEST_CASE("what ranks leave behind is counted in the report", "[loopback]") {
+    Script script;
+    script.ranks[0].strays = 2;
+    script.ranks[2] = {.life = 60ms, .code = 1, .strays = 1};
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 1);
+        CHECK_THAT(ending.shown, Contains("3 processes"));
+    });
+}
+
+TEST_CASE("a rank whose program cannot be executed fails the job with 126", "[loopback]") {
+    Script script;
+    script.ranks[2].not_executable = true;
+    script.ranks[0].life = 1h;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 126);
+        CHECK_THAT(ending.shown, Contains("cannot execute it"));
+    });
+}
+
+TEST_CASE("a program that no host has starts no rank, and is told of all hosts at once",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {1, 1, 1, 1};
+    script.program = "/nowhere/at-all";
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitProgramMissing);
+        CHECK_THAT(ending.shown, Contains("4 of 4 hosts failed") && Contains("h0, h1, h2 and h3: /nowhere/at-all"));
+        CHECK(ending.output == 0);
+    });
+}
+
+TEST_CASE("Ctrl-C at any moment ends the job with 130", "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    const std::uint32_t seed = test_seed();
+    for (std::uint32_t i = 0; i < 120; ++i) {
+        INFO("DTRUN_SEED=" << seed);
+        script.signals = {{milliseconds(i / 4), SIGINT}};
+        const Ending ending = simulate(script, seed + i);
+        INFO("at " << i / 4 << " ms: " << ending.shown);
+        CHECK(ending.code == 130);
+        CHECK(ending.left == 0);
+        CHECK(ending.took < 6s);
+    }
+}
+
+TEST_CASE("Ctrl-C twice kills ranks that do not heed the first, long before the grace is over",
+          "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3})
+        script.ranks[rank] = {.life = 1h, .ignores_signals = true};
+    script.options = [](plan::Options& options) { options.grace = 10min; };
+    script.signals = {{100ms, SIGINT}, {900ms, SIGINT}};
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 130);
+        CHECK(ending.took < 3s);
+    });
+}
+
+TEST_CASE("TERM, HUP and QUIT end the job with 128 + n; USR1 ends nothing", "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 400ms;
+    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) {
+        script.signals = {{100ms, SIGUSR1}, {200ms, signal}};
+        in_many_orders(5, script,
+                       [signal](const Ending& ending) { CHECK(ending.code == 128 + signal); });
+    }
+    script.signals = {{100ms, SIGUSR1}, {200ms, SIGUSR2}};
+    in_many_orders(5, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+}
+
+TEST_CASE("a head that Ctrl-Z has stopped is not given up, however long it takes", "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 500s;
+    script.signals = {{1s, SIGTSTP}, {300s, SIGCONT}};
+    in_many_orders(3, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(std::ranges::any_of(ending.log, [](const std::string& line) {
+            return line.find("dtrun stops itself") != std::string::npos;
+        }));
+    });
+}
+
+TEST_CASE("every kind of host that cannot be started is told with its name, and no rank starts",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {1, 1, 1, 1, 1, 1};
+    script.hosts[1].login = Login::refused;
+    script.hosts[2].login = Login::hangs;
+    script.hosts[3].login = Login::says_nothing;
+    script.hosts[4].login = Login::cannot_connect;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code >= 200);
+        CHECK_THAT(ending.shown, Contains("4 of 6 hosts failed"));
+        CHECK_THAT(ending.shown, Contains("h1: ssh: it does not know this key"));
+        CHECK_THAT(ending.shown, Contains("h2: ssh: no answer within 10 s (--connect-timeout)"));
+        CHECK_THAT(ending.shown, Contains("h3: starting the agent: timed out"));
+        CHECK_THAT(ending.shown, Contains("h4: the agent cannot reach this machine: 192.0.2.1"));
+        CHECK(ending.output == 0);
+        CHECK(ending.took < 13s);
+    });
+}
+
+TEST_CASE("an agent that ends before it has joined is told with how it ended", "[loopback]") {
+    Script script;
+    script.hosts[1].login = Login::dies_with_bootstrap;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code >= 200);
+        CHECK_THAT(ending.shown, Contains("h1: the agent"));
+    });
+}
+
+TEST_CASE("--start-timeout ends a start that takes too long, and names who is not ready",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {1, 1, 1};
+    script.hosts[1].login_takes = 5s;
+    script.hosts[2].login = Login::says_nothing;
+    script.options = [](plan::Options& options) { options.start_timeout = 2s; };
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code >= 200);
+        CHECK_THAT(ending.shown, Contains("h1") && Contains("h2") && !Contains("h0:"));
+        CHECK(ending.took < 4s);
+    });
+}
+
+TEST_CASE("never more than 128 log-ins go on at once, and all hosts have their turn",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host.assign(300, 1);
+    for (std::uint32_t host = 0; host < 300; ++host) script.hosts[host].login_takes = 200ms;
+    in_many_orders(1, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.logins_max == 128);
+    });
+}
+
+TEST_CASE("a host that loses its power is lost after the heartbeat timeout, and swept",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {2, 2, 2};
+    for (std::uint32_t rank = 0; rank < 6; ++rank) script.ranks[rank].life = 1h;
+    script.hosts[1].loses_power = 500ms;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitLost);
+        CHECK_THAT(ending.shown, Contains("h1") && Contains("last heard 3"));
+        CHECK(ending.sweeps == 1);
+        CHECK(ending.took < 13s);
+    });
+}
+
+TEST_CASE("the loss of hundreds of hosts does not keep the user for more than half a minute",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host.assign(400, 1);
+    for (std::uint32_t rank = 0; rank < 400; ++rank) script.ranks[rank].life = 1h;
+    for (std::uint32_t host = 1; host < 400; ++host) script.hosts[host].loses_power = 1s;
+    in_many_orders(1, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitLost);
+        CHECK(ending.logins_max <= 128);
+        CHECK(ending.took < 30s);
+    });
+}
+
+TEST_CASE("an agent that is killed, or cut off, ends the job at once and leaves no rank",
+          "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    script.hosts[0].agent_killed = 200ms;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitLost);
+        CHECK(ending.took < 2s);
+    });
+    script.hosts.clear();
+    script.hosts[1].cut_off = 200ms;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitLost);
+        CHECK(ending.took < 5s);
+    });
+}
+
+TEST_CASE("a network that delivers nothing for two seconds is no lost host, for four it is",
+          "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 8s;
+    script.hosts[1].stalled = {1s, 3s};
+    in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+    script.hosts[1].stalled = {1s, 5s};
+    in_many_orders(20, script,
+                   [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
+}
+
+TEST_CASE("--max-restarts starts all ranks again, and the last failure ends the job",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {2, 2};
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 300ms;
+    script.attempts[{1, 3}] = {.life = 100ms, .code = 5};
+    script.options = [](plan::Options& options) { options.max_restarts = 2; };
+    in_many_orders(30, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK_THAT(ending.shown, Contains("rank 3 on h1 failed: ending all ranks, to start them "
+                                          "again (1 of 2)"));
+    });
+    script.attempts[{2, 0}] = {.life = 20ms, .code = 6};
+    script.attempts[{3, 1}] = {.life = 20ms, .code = 8};
+    in_many_orders(30, script, [](const Ending& ending) {
+        CHECK(ending.code == 8);
+        CHECK_THAT(ending.shown, Contains("and 2 restarts"));
+    });
+}
+
+TEST_CASE("ranks that fail at once again and again start with growing pauses", "[loopback]") {
+    Script script;
+    script.ranks[0] = {.life = 10ms, .code = 1};
+    script.options = [](plan::Options& options) { options.max_restarts = 8; };
+    in_many_orders(5, script, [](const Ending& ending) {
+        CHECK(ending.code == 1);
+        CHECK(ending.took > 10s);  // 0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 5 s
+        CHECK(ending.took < 14s);
+    });
+}
+
+TEST_CASE("Ctrl-C while ranks start again ends the job, whenever it comes", "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3})
+        script.ranks[rank] = {.life = 1h, .reaction = 40ms};
+    script.attempts[{1, 0}] = {.life = 100ms, .code = 5};
+    script.options = [](plan::Options& options) { options.max_restarts = 3; };
+    const std::uint32_t seed = test_seed();
+    for (std::uint32_t i = 0; i < 100; ++i) {
+        INFO("DTRUN_SEED=" << seed);
+        script.signals = {{milliseconds(90 + i), SIGINT}};
+        const Ending ending = simulate(script, seed + i);
+        INFO("at " << 90 + i << " ms: " << ending.shown);
+        CHECK((ending.code == 130 || ending.code == 5));
+        CHECK(ending.left == 0);
+    }
+}
+
+TEST_CASE("a host that does not end its ranks is given up after the grace", "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    script.ranks[0] = {.life = 50ms, .code = 2};
+    // Stalls that are too short to be silence keep the answer away again and again.
+    script.hosts[1].stalled = {60ms, 2'500ms};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 2);
+        CHECK(ending.took < 20s);
+    });
+}
+
+TEST_CASE("output that nobody reads is kept back at the ranks, and all of it is shown later",
+          "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].output_bytes = 60'000;
+    script.reader_pauses = {0s, 60s};
+    in_many_orders(5, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.took >= 60s);
+        CHECK(ending.output >= 4 * 60'000);
+    });
+}
+
+/// Anything may happen to a job, at any moment.
+Script any_script(std::mt19937& random) {
+    const auto any = [&random](int n) {
+        return static_cast<int>(random() % static_cast<unsigned>(n));
+    };
+    Script script;
+    script.ranks_on_host.clear();
+    std::uint32_t ranks = 0;
+    for (int host = 1 + any(4); host > 0; --host) {
+        script.ranks_on_host.push_back(1 + any(3));
+        ranks += static_cast<std::uint32_t>(script.ranks_on_host.back());
+    }
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        RankScript& does = script.ranks[rank];
+        does.life = milliseconds(any(400));
+        if (any(6) == 0) does.code = 1 + any(100);
+        if (any(12) == 0) does.signal = SIGSEGV;
+        does.ignores_signals = any(5) == 0;
+        does.reaction = milliseconds(any(50));
+        does.output_bytes = static_cast<std::size_t>(any(3'000));
+        does.not_executable = any(30) == 0;
+    }
+    const auto hosts = static_cast<std::uint32_t>(script.ranks_on_host.size());
+    for (std::uint32_t host = 0; host < hosts; ++host) {
+        HostScript& does = script.hosts[host];
+        does.login_takes = milliseconds(any(100));
+        if (any(15) == 0) does.login = static_cast<Login>(any(6));
+        if (any(10) == 0) does.loses_power = milliseconds(any(400));
+        if (any(10) == 0) does.agent_killed = milliseconds(any(400));
+        if (any(10) == 0) does.cut_off = milliseconds(any(400));
+        if (any(10) == 0) does.stalled = {milliseconds(any(400)), milliseconds(400 + any(6'000))};
+    }
+    for (int n = any(3); n > 0; --n) {
+        constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+        script.signals.emplace_back(milliseconds(any(500)), kSignals[any(4)]);
+    }
+    if (any(5) == 0)
+        script.reader_pauses = {milliseconds(any(300)), milliseconds(300 + any(3'000))};
+    const int restarts = any(3);
+    const bool keep_going = any(5) == 0;
+    const milliseconds grace(any(1'000));
+    script.options = [=](plan::Options& options) {
+        options.max_restarts = restarts;
+        options.keep_going = keep_going;
+        options.grace = grace;
+    };
+    return script;
+}
+
+/// Nothing in the script is a reason to fail.
+bool is_harmless(const Script& script) {
+    return script.signals.empty() &&
+           std::ranges::all_of(script.ranks,
+                               [](const auto& rank) {
+                                   const RankScript& does = rank.second;
+                                   return does.code == 0 && does.signal == 0 &&
+                                          !does.not_executable;
+                               }) &&
+           std::ranges::all_of(script.hosts, [](const auto& host) {
+               const HostScript& does = host.second;
+               return does.login == Login::works && !does.loses_power && !does.agent_killed &&
+                      !does.cut_off && !does.stalled;
+           });
+}
+
+TEST_CASE("whatever happens to a job, it ends in time, says why, and leaves no rank",
+          "[loopback]") {
+    const std::uint32_t seed = test_seed();
+    for (std::uint32_t i = 0; i < 1'500; ++i) {
+        INFO("DTRUN_SEED=" << seed << ", job " << i);
+        std::mt19937 random(seed + i);
+        const Script script = any_script(random);
+        const Ending ending = simulate(script, seed + i);
+        INFO(ending.shown);
+        REQUIRE(ending.left == 0);
+        REQUIRE(ending.took < 60s);
+        REQUIRE(ending.code >= 0);
+        if (is_harmless(script)) REQUIRE(ending.code == 0);
+        if (ending.code != 0) REQUIRE(!ending.shown.empty());
+    }
+}
+
 }  // namespace
 }  // namespace dtrun::simulation

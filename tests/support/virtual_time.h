@@ -23,7 +23,7 @@ public:
         while (!done()) {
             TimerWait::next = Clock::duration::max();
             if (io.stopped()) io.restart();
-            if (io.poll_one() > 0) continue;
+            if (io.poll() > 0) continue;
             if (TimerWait::next == Clock::duration::max())
                 throw std::runtime_error("nothing will ever happen again");
             now_ += std::max(TimerWait::next, Clock::duration(1'000));

@@ -1,10 +1,14 @@
 #pragma once
+// `dtrun torchrun`: torchrun's words become a job of dtrun's.
 
-#include "launcher/plan/options.h"
+#include "base/result.h"
+#include "launcher/cli/run.h"
+#include "launcher/plan/environment.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun::fronts {
@@ -30,6 +34,17 @@ struct TorchrunWords {
     std::string local_addr;
     std::vector<std::string> unforwarded;  ///< --signals-to-handle that dtrun does not forward
 };
+
+struct TorchrunDraft : cli::RunDraft {
+    TorchrunWords own;
+};
+
+const cli::FlagTable<TorchrunDraft>& torchrun_flags();
+
+/// Errc: invalid_input, not_found, denied
+Result<cli::RunCommand> parse_torchrun(cli::Words words, plan::EnvironmentView environment);
+
+std::string torchrun_help();
 
 /// "3", or "0:1,11:3" by local rank: bit 0 is standard output, bit 1 standard error.
 /// Errc: invalid_input

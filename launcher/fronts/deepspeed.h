@@ -1,4 +1,9 @@
 #pragma once
+// `dtrun deepspeed`: the words of DeepSpeed's runner become a job of dtrun's.
+
+#include "base/result.h"
+#include "launcher/cli/run.h"
+#include "launcher/plan/environment.h"
 
 #include <optional>
 #include <string>
@@ -21,5 +26,18 @@ struct DeepspeedWords {
     std::string rank_logs;  ///< --enable_each_rank_log
     std::string venv_script;
 };
+
+struct DeepspeedDraft : cli::RunDraft {
+    DeepspeedWords own;
+};
+
+const cli::FlagTable<DeepspeedDraft>& deepspeed_flags();
+
+/// Reads .deepspeed_env too, and looks which Python PATH has and whether DeepSpeed's usual hostfile
+/// is there.
+/// Errc: invalid_input, not_found, denied
+Result<cli::RunCommand> parse_deepspeed(cli::Words words, plan::EnvironmentView environment);
+
+std::string deepspeed_help();
 
 }  // namespace dtrun::fronts

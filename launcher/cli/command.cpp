@@ -1,0 +1,118 @@
+#include "launcher/cli/command.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/suggest.h"
+#include "base/text_layout.h"
+#include "launcher/plan/exit_code.h"
+
+#include <dtrun_version.h>
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstdio>
+
+namespace dtrun::cli {
+namespace {
+
+using std::string_view;
+
+constexpr std::size_t kMiddle = 27;  // where summaries begin
+
+constexpr string_view kCheckBuild = "dtrun v" DTRUN_VERSION
+                                    ":\n"
+                                    "\n"
+                                    "Starts ranks on:\n"
+                                    "    [X] this machine\n"
+                                    "    [X] other hosts, over ssh\n"
+                                    "\n"
+                                    "Gives each rank the environment of:\n"
+                                    "    [X] dtrun\n"
+                                    "    [X] Horovod\n"
+                                    "    [X] torchrun\n"
+                                    "    [X] DeepSpeed\n"
+                                    "\n"
+                                    "Starts MPI programs by:\n"
+                                    "    [X] PMIx, with the libpmix of each host\n"
+                                    "    [X] PMI-1 and PMI-2\n"
+                                    "    [X] the site's own mpirun\n"
+                                    "\n"
+                                    "Frameworks are the program's own: none is compiled in, and "
+                                    "none is needed.\n";
+
+/// How a person asks for it: a topic has nothing but its help.
+std::string typed(const Command& command) {
+    return fmt::format("dtrun {}{}", command.run == nullptr ? "help " : "", command.name);
+}
+
+/// Lines as they stand, for a manual page.
+std::string roff(string_view lines) {
+    std::string text;
+    for (const string_view line : split(lines, '\n')) {
+        // A dot or a quote that begins a line, and a backslash anywhere, would be orders to roff.
+        if (line.starts_with('.') || line.starts_with('\'')) text += "\\&";
+        for (const char c : line) text += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+        text += '\n';
+    }
+    return text;
+}
+
+std::string man_section(string_view title, string_view lines) {
+    std::string capitals(title);
+    for (char& c : capitals)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    return fmt::format(".SH {}\n.nf\n{}.fi\n", capitals, roff(lines));
+}
+
+}  // namespace
+
+const Command* find_command(Commands commands, Words words) {
+    if (words.empty()) return nullptr;
+    const auto found = std::ranges::find(commands, words.front(), &Command::name);
+    return found != commands.end() && found->run != nullptr ? &*found : nullptr;
+}
+
+std::string command_rows(Commands commands) {
+    std::string text;
+    for (const Command& command : commands)
+        if (!command.summary.empty()) text += two_columns(typed(command), command.summary, kMiddle);
+    return text;
+}
+
+Result<std::string> help_on(Commands commands, Words words) {
+    if (words.empty()) return commands.front().help();
+    const auto found = std::ranges::find(commands, words.front(), &Command::name);
+    if (found != commands.end()) return found->help();
+    std::vector<std::string> names;
+    for (const Command& command : commands) names.emplace_back(command.name);
+    return fail(Errc::invalid_input, "no help on '{}'{}; there is help on {}", words.front(),
+                did_you_mean(words.front(), names), join_names(names, names.size()));
+}
+
+std::string man_page(Commands commands) {
+    const std::string help = commands.front().help();
+    std::string page =
+        ".TH DTRUN 1\n.SH NAME\ndtrun \\- start a program on many machines, with a rank for each\n"
+        ".SH SYNOPSIS\n.B dtrun\n[run] [options] [VAR=VALUE...] program [args...]\n";
+    page += man_section("description", string_view(help).substr(help.find('\n') + 1));
+    for (const Command& command : commands)
+        if (!command.summary.empty()) page += man_section(typed(command), command.help());
+    return page;
+}
+
+int complain(const Error& error) {
+    log::error("{}", error.message);
+    return plan::kExitUsage;
+}
+
+int print(const std::string& text) {
+    const bool written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return written ? 0 : plan::kExitInternal;
+}
+
+std::string text_of(Ask asked, std::string (*help)()) {
+    if (asked == Ask::version) return DTRUN_VERSION "\n";
+    return asked == Ask::check_build ? std::string(kCheckBuild) : help();
+}
+
+}  // namespace dtrun::cli

@@ -1,0 +1,84 @@
+#include "launcher/cli/horovod_rows.h"
+
+#include "launcher/cli/horovod_flags.h"
+
+#include <string>
+#include <utility>
+
+namespace dtrun::cli {
+
+namespace {
+
+using std::string_view;
+using enum FlagGroup;
+
+constexpr string_view kElastic =
+    "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
+    "dtrun join --help";
+constexpr string_view kNoJsrun =
+    "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
+    "mpirun";
+
+/// The flag that gives a setting the value the user writes, or with `fixed` that one.
+Row<RunDraft> tuning_flag(const HorovodSetting& setting, string_view names, string_view fixed) {
+    using enum HorovodSetting::Form;
+    const string_view metavar = !fixed.empty()             ? ""
+                                : setting.form == text     ? "FILE"
+                                : setting.form == level    ? "LEVEL"
+                                : setting.form == decimal  ? "X"
+                                : setting.form == fraction ? "X"
+                                                           : "N";
+    const auto apply = [&setting, fixed](RunDraft& draft, string_view value) -> Result<void> {
+        auto text = horovod_value(setting, fixed.empty() ? value : fixed);
+        if (!text) return std::unexpected(text.error());
+        draft.tuning.insert_or_assign(std::string(setting.variable), std::move(*text));
+        return {};
+    };
+    return {{.names = names, .metavar = metavar, .group = horovod, .help = setting.help}, apply};
+}
+
+}  // namespace
+
+Rows<RunDraft> horovod_tuning_flags() {
+    Rows<RunDraft> flags;
+    for (const HorovodSetting& setting : horovod_settings()) {
+        if (setting.form != HorovodSetting::Form::yes_no) {
+            flags.push_back(tuning_flag(setting, setting.flags, ""));
+            continue;
+        }
+        flags.push_back(tuning_flag(setting, setting.flags, "true"));
+        flags.push_back(tuning_flag(setting, setting.flags_no, "false"));
+        flags.back().flag.help = "";
+    }
+    return flags;
+}
+
+Rows<RunDraft> horovod_refused_flags() {
+    return {
+        {{.names = "--min-np --min-num-proc",
+          .metavar = "N",
+          .group = horovod,
+          .refused = kElastic}},
+        {{.names = "--max-np --max-num-proc",
+          .metavar = "N",
+          .group = horovod,
+          .refused = kElastic}},
+        {{.names = "--host-discovery-script",
+          .metavar = "FILE",
+          .group = horovod,
+          .refused = kElastic}},
+        {{.names = "--slots-per-host", .metavar = "N", .group = horovod, .refused = kElastic}},
+        {{.names = "--elastic-timeout",
+          .metavar = "SECONDS",
+          .group = horovod,
+          .refused = kElastic}},
+        {{.names = "--reset-limit", .metavar = "N", .group = horovod, .refused = kElastic}},
+        {{.names = "--blacklist-cooldown-range",
+          .metavar = "MIN",
+          .group = horovod,
+          .refused = kElastic}},
+        {{.names = "--jsrun", .group = horovod, .refused = kNoJsrun}},
+    };
+}
+
+}  // namespace dtrun::cli

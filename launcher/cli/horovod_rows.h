@@ -1,0 +1,13 @@
+#pragma once
+
+#include "launcher/cli/run.h"
+
+namespace dtrun::cli {
+
+/// The flags of horovodrun for each of horovod_settings(), in the order of that table.
+Rows<RunDraft> horovod_tuning_flags();
+
+/// Those that dtrun refuses.
+Rows<RunDraft> horovod_refused_flags();
+
+}  // namespace dtrun::cli

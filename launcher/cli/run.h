@@ -1,0 +1,69 @@
+#pragma once
+// `dtrun run`, the command that dtrun is without a name of one; and what other commands that start
+// jobs share with it.
+
+#include "base/result.h"
+#include "launcher/cli/command.h"
+#include "launcher/cli/flags.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/horovod_flags.h"
+#include "launcher/plan/environment.h"
+#include "launcher/plan/options.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::cli {
+
+/// What the words read so far say of a job.
+struct RunDraft : Draft {
+    plan::Options options;
+    HorovodValues tuning;
+    bool tcp = false;
+    std::string config_file;
+    bool mpi_asked = false;  ///< --mpi asks for MPI that dtrun offers
+};
+
+/// What the words of a command that starts a job amount to.
+struct RunCommand {
+    Ask asked = Ask::nothing;  ///< if anything, the rest is empty
+    plan::Options options{};
+    std::vector<std::string> warnings{};  ///< for standard error, one line each, without '\n'
+};
+
+/// The flags of `dtrun run`. Other commands take some of them.
+const FlagTable<RunDraft>& run_flags();
+
+/// Reads what follows `dtrun` or `dtrun run`, and the --config-file. Options end at the first word
+/// that is none, or at `--`. Lists that are given twice add up. A flag always wins over
+/// --config-file.
+/// \param environment  for HOROVOD_START_TIMEOUT
+/// \return invalid_input for what the user should have written otherwise (exit code: usage), or
+///         not_found, denied (--config-file)
+Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment);
+
+/// `dtrun --help`.
+std::string run_help(Commands commands);
+std::string_view usage_line();
+/// The titles of its sections, in order.
+std::span<const HelpSection> run_sections();
+
+// For other commands that start jobs.
+
+/// Reads [VAR=VALUE...] program [args...].
+/// \param usage  what to show if there is no program
+Result<void> read_program(RunDraft& draft, const Rest& rest, std::string_view usage);
+/// What a draft amounts to: looks for contradictions, reads --config-file.
+Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment);
+/// Takes HOROVOD_START_TIMEOUT unless a flag has said it.
+Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView environment);
+/// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then
+/// serves.
+void set_master(plan::Options& options, const std::string& address, std::optional<int> port);
+/// "python3", or "python" where PATH has only that.
+std::string python_command(plan::EnvironmentView environment);
+
+}  // namespace dtrun::cli

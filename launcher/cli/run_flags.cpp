@@ -1,0 +1,550 @@
+// The flags of `dtrun run`. Other commands take some of them: see Flag::in.
+
+#include "base/strings.h"
+#include "contracts/table.h"
+#include "launcher/cli/horovod_rows.h"
+#include "launcher/cli/run.h"
+#include "launcher/cli/setters.h"
+#include "launcher/output/line_prefix.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+namespace dtrun::cli {
+
+namespace {
+
+using std::string_view;
+
+Result<void> set_tcp(RunDraft& draft, string_view) {
+    draft.tcp = true;
+    return {};
+}
+
+/// A word of a list, "one of a, b and c" in the message.
+template <class T>
+Result<T> choose(string_view value, std::initializer_list<std::pair<string_view, T>> choices) {
+    std::vector<std::string> names;
+    for (const auto& [name, choice] : choices) {
+        if (value == name) return choice;
+        names.emplace_back(name);
+    }
+    return fail(Errc::invalid_input, "'{}' is not one of {}", value, join_names(names));
+}
+
+Result<void> set_map_by(RunDraft& draft, string_view value) {
+    const auto choice = choose<MapBy>(value, {{"slot", MapBy::slot}, {"node", MapBy::node}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.map_by = *choice;
+    return {};
+}
+
+Result<void> set_transport(RunDraft& draft, string_view value) {
+    const auto choice =
+        choose<plan::TransportChoice>(value, {{"ssh", plan::TransportChoice::ssh},
+                                              {"slurm", plan::TransportChoice::slurm},
+                                              {"local", plan::TransportChoice::local}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.transport = *choice;
+    return {};
+}
+
+Result<void> add_contracts(RunDraft& draft, string_view value) {
+    const std::string names(value);
+    const auto known = contracts::effective_contracts({&names, 1});
+    if (!known) return std::unexpected(known.error());
+    for (const string_view name : split(value, ','))
+        draft.options.contracts.emplace_back(trim(name));
+    return {};
+}
+
+Result<void> set_store(RunDraft& draft, string_view value) {
+    const auto choice = choose<TorchStore>(
+        value,
+        {{"agent", TorchStore::agent}, {"rank0", TorchStore::rank0}, {"proxy", TorchStore::proxy}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.torch_store = *choice;
+    draft.options.store_given = *choice;
+    return {};
+}
+
+/// Horovod's controller is a setting that the configuration file has too.
+Result<void> set_controller(RunDraft& draft, string_view name) {
+    const auto [entry, added] =
+        draft.tuning.try_emplace(std::string(kHorovodController), std::string(name));
+    if (!added && entry->second != name)
+        return fail(Errc::invalid_input,
+                    "--gloo and --mpi without a word are two controllers of Horovod; give one of "
+                    "them");
+    return {};
+}
+
+Result<void> set_gloo(RunDraft& draft, string_view) {
+    return set_controller(draft, "gloo");
+}
+
+Result<void> set_mpi(RunDraft& draft, string_view value) {
+    draft.mpi_asked = value != "none" && value != "mpirun";
+    if (value.empty()) return set_controller(draft, "mpi");
+    const auto choice =
+        choose<std::pair<MpiMode, bool>>(value, {{"auto", {MpiMode::automatic, false}},
+                                                 {"pmix", {MpiMode::pmix, false}},
+                                                 {"pmi1", {MpiMode::pmi1, false}},
+                                                 {"pmi2", {MpiMode::pmi2, false}},
+                                                 {"mpirun", {MpiMode::none, true}},
+                                                 {"none", {MpiMode::none, false}}});
+    if (!choice) return std::unexpected(choice.error());
+    std::tie(draft.options.mpi, draft.options.mpirun) = *choice;
+    return {};
+}
+
+template <std::vector<std::string> plan::Options::*Member>
+Result<void> add_words(RunDraft& draft, string_view value) {
+    const auto words = shell_words(value);
+    if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
+    std::ranges::copy(*words, std::back_inserter(draft.options.*Member));
+    return {};
+}
+
+Result<void> set_plan(RunDraft& draft, string_view value) {
+    const auto choice = choose<plan::PlanFormat>(value, {{"", plan::PlanFormat::text},
+                                                         {"text", plan::PlanFormat::text},
+                                                         {"json", plan::PlanFormat::json}});
+    if (!choice) return fail(Errc::invalid_input, "'{}' is neither text nor json", value);
+    draft.options.plan = *choice;
+    return {};
+}
+
+Result<void> set_tag(RunDraft& draft, string_view value) {
+    const auto choice = choose<output::Tag>(value, {{"none", output::Tag::none},
+                                                    {"rank", output::Tag::rank},
+                                                    {"host", output::Tag::host},
+                                                    {"rank-host", output::Tag::rank_host},
+                                                    {"horovod", output::Tag::horovod}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.tag = *choice;
+    return {};
+}
+
+template <plan::RankSet plan::Options::*Member>
+Result<void> add_ranks(RunDraft& draft, string_view value) {
+    const auto ranks = plan::RankSet::parse(value);
+    if (!ranks) return std::unexpected(ranks.error());
+    (draft.options.*Member).add(*ranks);
+    return {};
+}
+
+Result<void> set_stdin(RunDraft& draft, string_view value) {
+    using enum plan::StdinTarget::Kind;
+    if (value == "none" || value == "all") {
+        draft.options.stdin_target = {value == "all" ? all : none, 0};
+        return {};
+    }
+    const auto number = to_int(value, 0, kRanksMax - 1);
+    if (!number || value.starts_with('-'))
+        return fail(Errc::invalid_input, "'{}' is neither none, all nor a rank from 0 to {}", value,
+                    kRanksMax - 1);
+    draft.options.stdin_target = {plan::StdinTarget::Kind::rank, static_cast<int>(*number)};
+    return {};
+}
+
+Result<void> set_ssh_command(RunDraft& draft, string_view value) {
+    const auto words = shell_words(value);
+    if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
+    if (words->empty()) return fail(Errc::invalid_input, "the command is blank");
+    draft.options.ssh_command = value;
+    return {};
+}
+
+Result<void> add_interfaces(RunDraft& draft, string_view value) {
+    std::vector<std::string>& names = draft.options.network_interfaces;
+    for (const string_view item : split(value, ',')) {
+        const std::string name(trim(item));
+        if (name.empty())
+            return fail(Errc::invalid_input, "a name is missing in '{}'; write eth0,eth1", value);
+        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+    return {};
+}
+
+Result<void> add_export(RunDraft& draft, string_view value) {
+    const auto settable = plan::check_settable(value.substr(0, value.find('=')));
+    if (!settable) return settable;
+    draft.options.export_vars.emplace_back(value);
+    return {};
+}
+
+Result<void> set_config_file(RunDraft& draft, string_view value) {
+    draft.config_file = value;
+    return {};
+}
+
+using enum FlagGroup;
+using enum Taker;
+
+Rows<RunDraft> host_flags() {
+    return {
+        {{.names = "-np -n --np --num-proc",
+          .metavar = "N",
+          .group = hosts,
+          .in = {join},
+          .argparse = "--num-proc",
+          .help = "number of ranks (default: what the batch system says, else every slot of the "
+                  "hosts; 1 without hosts)"},
+         set_number<&plan::Options::world_size, 1, kRanksMax>},
+        {{.names = "-H --hosts",
+          .metavar = "HOSTS",
+          .group = hosts,
+          .in = {torchrun, bench},
+          .argparse = "--hosts",
+          .help = "hosts and slots: s1:4,s2:4; also s1 (1 slot), user@s1:4, [::1]:4, n[01-16]:8 "
+                  "(default: the batch system's, else this machine)"},
+         set_text<&plan::Options::hosts>},
+        {{.names = "--hostfile -hostfile",
+          .metavar = "FILE",
+          .group = hosts,
+          .in = {torchrun, bench},
+          .argparse = "--hostfile -hostfile",
+          .excludes = "-H",
+          .help = "file with a host in each line, as `s1 slots=4`, `s1:4` or `s1`, or YAML; - is "
+                  "standard input"},
+         set_text<&plan::Options::hostfile>},
+        {{.names = "--include",
+          .metavar = "FILTER",
+          .group = hosts,
+          .in = {torchrun, bench},
+          .help = "use only these hosts and slots: s1@s2:0,2 (default: all)"},
+         set_text<&plan::Options::include>},
+        {{.names = "--exclude",
+          .metavar = "FILTER",
+          .group = hosts,
+          .in = {torchrun, bench},
+          .excludes = "--include",
+          .help = "use all but these (default: none left out)"},
+         set_text<&plan::Options::exclude>},
+        {{.names = "--map-by",
+          .metavar = "slot|node",
+          .group = hosts,
+          .in = {fronts, bench},
+          .help = "fill a host before the next, or one rank on each in turn (default: slot)"},
+         set_map_by},
+        {{.names = "--oversubscribe",
+          .group = hosts,
+          .in = {fronts, bench},
+          .help = "allow more ranks than slots (default: an error)"},
+         set_true<&plan::Options::oversubscribe>},
+        {{.names = "--plan",
+          .metavar = "[=text|json]",
+          .group = hosts,
+          .in = {fronts},
+          .help = "print which rank goes where with what, values of variables only with --verbose, "
+                  "and start nothing (default: start; --plan alone: text)"},
+         set_plan},
+    };
+}
+
+Rows<RunDraft> environment_flags() {
+    return {
+        {{.names = "-x",
+          .metavar = "VAR[=VALUE]",
+          .group = environment,
+          .in = {join, fronts, bench},
+          .help = "set a variable for every rank, by default to its value here; repeatable"},
+         add_export},
+        {{.names = "--env-file",
+          .metavar = "FILE",
+          .group = environment,
+          .in = {join, fronts, bench},
+          .help = "set variables from lines VAR=VALUE; -x and VAR=VALUE before the program win; "
+                  "repeatable"},
+         add_text<&plan::Options::env_files>},
+        {{.names = "--no-env",
+          .group = environment,
+          .in = {join, fronts, bench},
+          .needs_agents = true,
+          .help = "forward nothing of your environment but what you name (default: all but what "
+                  "`dtrun help environment` lists)"},
+         set_true<&plan::Options::no_env>},
+        {{.names = "--contract",
+          .metavar = "NAME,...",
+          .group = environment,
+          .in = {fronts, bench},
+          .needs_agents = true,
+          .help = "also set the variables of these kinds of programs; `dtrun contracts` lists them "
+                  "(default: those marked there, and slurm in a Slurm allocation)"},
+         add_contracts},
+        {{.names = "--store",
+          .metavar = "agent|rank0|proxy",
+          .group = environment,
+          .in = {fronts},
+          .needs_agents = true,
+          .help = "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every "
+                  "host's agent for its own ranks (default: agent; proxy with --encrypt)"},
+         set_store},
+        {{.names = "--mpi",
+          .metavar = "[auto|pmix|pmi1|pmi2|mpirun|none]",
+          .group = environment,
+          .in = {fronts, bench},
+          .argparse = "--mpi",
+          .help = "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, "
+                  "MVAPICH), auto: as each rank asks; none; or mpirun: the site's own starts them. "
+                  "Alone as of horovodrun: auto, and MPI is Horovod's controller (default: auto)"},
+         set_mpi},
+        {{.names = "--mpi-args",
+          .metavar = "ARGS",
+          .group = environment,
+          .is_arguments = true,
+          .argparse = "--mpi-args",
+          .help = "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or "
+                  "mpiexec of PATH (default: none)"},
+         add_words<&plan::Options::mpi_args>},
+        {{.names = "--binding-args",
+          .metavar = "ARGS",
+          .group = environment,
+          .is_arguments = true,
+          .argparse = "--binding-args",
+          .help = "for it, of binding and mapping (default: with Open MPI --bind-to none --map-by "
+                  "slot)"},
+         add_words<&plan::Options::binding_args>},
+        {{.names = "--wdir -wdir",
+          .metavar = "DIR",
+          .group = environment,
+          .in = {join, fronts, bench},
+          .help = "working directory on every host (default: the current one if the host has it, "
+                  "else your home)"},
+         set_text<&plan::Options::wdir>},
+    };
+}
+
+Rows<RunDraft> reaching_flags() {
+    return {
+        {{.names = "--transport",
+          .metavar = "ssh|slurm|local",
+          .group = reaching,
+          .in = {fronts, bench},
+          .help = "how to get onto the hosts: one ssh each, one srun for all, or only this machine "
+                  "(default: srun for the hosts of a Slurm allocation, else ssh)"},
+         set_transport},
+        {{.names = "--ssh-port -p",
+          .metavar = "PORT",
+          .group = reaching,
+          .in = {torchrun, bench},
+          .argparse = "--ssh-port",
+          .help = "port, 1 to 65535 (default: ~/.ssh/config, else 22)"},
+         set_number<&plan::Options::ssh_port, 1, kPortMax>},
+        {{.names = "--ssh-identity-file -i",
+          .metavar = "FILE",
+          .group = reaching,
+          .in = {torchrun, bench},
+          .argparse = "--ssh-identity-file",
+          .help = "private key; one under a passphrase only through ssh-agent (default: ssh-agent, "
+                  "~/.ssh/config, your usual keys)"},
+         set_text<&plan::Options::ssh_identity_file>},
+        {{.names = "--ssh-command",
+          .metavar = "COMMAND",
+          .group = reaching,
+          .in = {fronts, bench},
+          .help = "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)"},
+         set_ssh_command},
+        {{.names = "--accept-new-host-keys",
+          .group = reaching,
+          .in = {fronts, bench},
+          .help = "trust hosts that known_hosts lacks, and add them; never a changed or revoked "
+                  "key (default: an error)"},
+         set_true<&plan::Options::accept_new_host_keys>},
+        {{.names = "--network-interfaces --network-interface",
+          .metavar = "NAMES",
+          .group = reaching,
+          .in = {fronts, bench},
+          .argparse = "--network-interfaces --network-interface",
+          .help =
+              "use only these, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME "
+              "and HOROVOD_GLOO_IFACE; repeatable (default: whichever works)"},
+         add_interfaces},
+        {{.names = "--connect-timeout",
+          .metavar = "SECONDS",
+          .group = reaching,
+          .in = {join, fronts, bench},
+          .help = "for each host: look up, connect, log in, start the agent; fractions allowed "
+                  "(default: 10)"},
+         set_seconds<&plan::Options::connect_timeout, 1>},
+        {{.names = "--encrypt",
+          .group = reaching,
+          .in = {fronts, bench},
+          .needs_agents = true,
+          .help = "encrypt what dtrun sends between hosts, torch's store too; not what programs "
+                  "send by themselves (default: authenticated, but in the clear)"},
+         set_true<&plan::Options::encrypt>},
+        {{.names = "--tree-threshold",
+          .metavar = "HOSTS",
+          .group = reaching,
+          .in = {fronts, bench},
+          .needs_agents = true,
+          .help = "with more hosts than this, some relay for others (default: 256)"},
+         set_number<&plan::Options::tree_threshold, 2, kRanksMax>},
+        {{.names = "--start-timeout",
+          .metavar = "SECONDS",
+          .group = reaching,
+          .in = {join, fronts, bench},
+          .needs_agents = true,
+          .argparse = "--start-timeout",
+          .help = "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
+                  "--connect-timeout)"},
+         set_seconds<&plan::Options::start_timeout, 1>},
+    };
+}
+
+Rows<RunDraft> output_flags() {
+    return {
+        {{.names = "--tag",
+          .metavar = "FORM",
+          .group = output,
+          .in = {join, fronts},
+          .help = "before each line: none, rank, host, rank-host or horovod, which is [3]<stdout>: "
+                  "(default: horovod; none with one rank)"},
+         set_tag},
+        {{.names = "--timestamps --prefix-output-with-timestamp -prefix-timestamp",
+          .group = output,
+          .in = {join, fronts},
+          .argparse = "--prefix-output-with-timestamp -prefix-timestamp",
+          .help = "the time before each line, taken on its host (default: none)"},
+         set_true<&plan::Options::timestamps>},
+        {{.names = "--output-dir --output-filename",
+          .metavar = "DIR",
+          .group = output,
+          .needs_agents = true,
+          .argparse = "--output-filename",
+          .help = "also write DIR/rank.N/stdout and stderr (default: no files)"},
+         set_text<&plan::Options::output_dir>},
+        {{.names = "--only-ranks",
+          .metavar = "RANKS",
+          .group = output,
+          .in = {fronts},
+          .needs_agents = true,
+          .help = "show only these, such as 0,3-5 (default: all)"},
+         add_ranks<&plan::Options::only_ranks>},
+        {{.names = "--quiet-ranks",
+          .metavar = "RANKS",
+          .group = output,
+          .in = {fronts},
+          .needs_agents = true,
+          .help = "do not show these (default: none)"},
+         add_ranks<&plan::Options::quiet_ranks>},
+        {{.names = "--stdin",
+          .metavar = "none|all|RANK",
+          .group = output,
+          .in = {join, fronts},
+          .help = "who reads standard input (default: 0)"},
+         set_stdin},
+        {{.names = "--quiet",
+          .group = output,
+          .in = {join, torchrun, bench},
+          .help = "of dtrun's own messages only errors (default: warnings too)"},
+         set_to<&plan::Options::verbosity, log::Level::quiet>},
+        {{.names = "--verbose",
+          .group = output,
+          .in = {join, fronts, bench},
+          .argparse = "--verbose",
+          .help = "what dtrun does"},
+         set_to<&plan::Options::verbosity, log::Level::verbose>},
+        {{.names = "--debug", .group = output, .in = {join, fronts, bench}, .help = "every event"},
+         set_to<&plan::Options::verbosity, log::Level::debug>},
+    };
+}
+
+Rows<RunDraft> ending_flags() {
+    return {
+        {{.names = "--grace",
+          .metavar = "SECONDS",
+          .group = ending,
+          .in = {join, fronts, bench},
+          .needs_agents = true,
+          .help = "between SIGTERM and SIGKILL when the job ends; fractions allowed (default: 5)"},
+         set_seconds<&plan::Options::grace, 0>},
+        {{.names = "--heartbeat-timeout",
+          .metavar = "SECONDS",
+          .group = ending,
+          .in = {join, fronts, bench},
+          .needs_agents = true,
+          .help = "a host that is silent for so long is lost; at least 1, fractions allowed "
+                  "(default: 3)"},
+         set_seconds<&plan::Options::heartbeat_timeout, 1'000>},
+        {{.names = "--max-restarts",
+          .metavar = "N",
+          .group = ending,
+          .in = {deepspeed},
+          .needs_agents = true,
+          .help = "when a rank fails, end all and start them again, so often (default: 0)"},
+         set_number<&plan::Options::max_restarts, 0, kRestartsMax>},
+        {{.names = "--init-timeout",
+          .metavar = "SECONDS",
+          .group = ending,
+          .in = {fronts},
+          .needs_agents = true,
+          .help = "how long ranks may wait for others in the stores of their frameworks (default: "
+                  "as long as the frameworks do)"},
+         set_seconds<&plan::Options::init_timeout, 1>},
+        {{.names = "--keep-going",
+          .group = ending,
+          .in = {fronts},
+          .needs_agents = true,
+          .help = "a rank that fails does not end the others (default: it does)"},
+         set_true<&plan::Options::keep_going>},
+    };
+}
+
+Rows<RunDraft> other_flags() {
+    return {
+        {{.names = "--help -h",
+          .group = other,
+          .in = {join, fronts, bench},
+          .argparse = "--help",
+          .help = "this text"},
+         ask<Ask::help>},
+        {{.names = "--version -v",
+          .group = other,
+          .in = {fronts},
+          .argparse = "--version",
+          .help = "the version"},
+         ask<Ask::version>},
+        {{.names = "--check-build -cb",
+          .group = other,
+          .argparse = "--check-build",
+          .help = "what this build can do"},
+         ask<Ask::check_build>},
+    };
+}
+
+Rows<RunDraft> horovod_flags() {
+    Rows<RunDraft> flags = {
+        {{.names = "--config-file",
+          .metavar = "FILE",
+          .group = horovod,
+          .help = "horovodrun's YAML of these settings; flags win wherever they stand"},
+         set_config_file},
+        {{.names = "--gloo",
+          .group = horovod,
+          .help = "Gloo is Horovod's controller; it is the default"},
+         set_gloo},
+        {{.names = "--tcp",
+          .group = horovod,
+          .help = "NCCL without InfiniBand: sets NCCL_IB_DISABLE=1"},
+         set_tcp},
+        {{.names = "--disable-cache", .group = horovod, .help = "accepted: nothing is cached"},
+         nothing},
+    };
+    std::ranges::move(horovod_tuning_flags(), std::back_inserter(flags));
+    return flags;
+}
+
+}  // namespace
+
+const FlagTable<RunDraft>& run_flags() {
+    static const FlagTable<RunDraft> table(
+        "dtrun", {host_flags(), environment_flags(), reaching_flags(), output_flags(),
+                  ending_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
+    return table;
+}
+
+}  // namespace dtrun::cli

@@ -1,0 +1,176 @@
+// The flags and the help of `dtrun hosts`.
+
+#include "base/strings.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/setters.h"
+#include "launcher/commands/hosts_command.h"
+
+namespace dtrun::commands {
+namespace {
+
+using std::string_view;
+using enum cli::FlagGroup;
+
+constexpr string_view kHosts = R"(usage: dtrun hosts [options]
+
+Prints a host list in the format that another program wants. The hosts come
+from -H, --hostfile or --nodelist, else from standard input if names are piped
+in, else from the batch system whose job this is: Slurm, Flux, PBS, LSF, SGE,
+OAR or Cobalt. Repeated names add up to slots and keep the place of the first.
+
+Examples:
+  srun hostname -s | dtrun hosts --sort > hostfile
+      `n1 slots=4` lines for deepspeed, horovodrun, mpirun or dtrun --hostfile
+  dtrun hosts --format nodelist
+      the hosts of this batch job, as n[01-16]
+  dtrun hosts --nodelist n[01-16] --slots 8 --format yaml > hosts.yaml
+      a host list of dtrun's own, written once
+  dtrun hosts --hostfile hosts.yaml --check --format plain
+      whether ssh answers on every host, and their names if so
+
+Formats:
+  deepspeed, horovod   n1 slots=4
+  openmpi              n1 slots=4 max_slots=8; user@n1
+  mpich                n1:4
+  yaml, json           everything that is known of a host
+  plain                n1, one in a line
+  nodelist             n[1-4], as Slurm writes it
+  ansible              an INI inventory, group [dtrun]
+What a format cannot say (a user, a port, chosen slots) is an error.
+)";
+
+constexpr string_view kHostsExit = R"(
+Exit code: 0; 200 wrong words or input; 201 hosts are unknown (--resolve) or do
+not answer (--check): all of them are named, and nothing is printed.
+)";
+
+Result<void> set_format(HostsDraft& draft, string_view value) {
+    std::vector<std::string> names;
+    for (const NamedHostFormat& known : host_formats()) {
+        names.emplace_back(known.name);
+        if (known.name != value) continue;
+        draft.own.format = known.format;
+        return {};
+    }
+    return fail(Errc::invalid_input, "'{}' is not one of {}", value, join_names(names, 16));
+}
+
+Result<void> set_slots(HostsDraft& draft, string_view value) {
+    draft.own.slots_auto = value == "auto";
+    draft.own.slots.reset();
+    if (draft.own.slots_auto) return {};
+    const auto number = cli::whole_number(value, 1, kSlotsMax);
+    if (!number) return fail(number.error(), "neither auto nor a number");
+    draft.own.slots = *number;
+    return {};
+}
+
+cli::Rows<HostsDraft> source_flags() {
+    return {
+        {{.names = "-H --hosts",
+          .metavar = "HOSTS",
+          .group = hosts,
+          .help = "hosts and slots: s1:4,s2:4; also user@s1, n[01-16]:8"},
+         cli::set_text<&HostsOptions::hosts>},
+        {{.names = "--hostfile -hostfile",
+          .metavar = "FILE",
+          .group = hosts,
+          .excludes = "-H",
+          .help = "a hostfile of any program, or YAML; - is standard input"},
+         cli::set_text<&HostsOptions::hostfile>},
+        {{.names = "--nodelist",
+          .metavar = "LIST",
+          .group = hosts,
+          .excludes = "-H --hostfile",
+          .help = "names in Slurm's notation: n[01-16,20],login1"},
+         cli::set_text<&HostsOptions::nodelist>},
+    };
+}
+
+cli::Rows<HostsDraft> print_flags() {
+    return {
+        {{.names = "--format -f",
+          .metavar = "FORMAT",
+          .group = output,
+          .help = "see above (default: deepspeed)"},
+         set_format},
+        {{.names = "--slots",
+          .metavar = "N|auto",
+          .group = output,
+          .help = "of every host; auto: this machine has one for each GPU, else CPU, where a list "
+                  "gives it just one (default: as the hosts' source has it)"},
+         set_slots},
+        {{.names = "--short",
+          .group = output,
+          .help = "cut names at the first dot (default: as they are)"},
+         cli::set_true<&HostsOptions::short_names>},
+        {{.names = "--sort",
+          .group = output,
+          .help = "n2 before n10 (default: order of first mention)"},
+         cli::set_true<&HostsOptions::sort>},
+        {{.names = "--include",
+          .metavar = "FILTER",
+          .group = output,
+          .help = "only these hosts and slots: s1@s2:0,2 (default: all)"},
+         cli::set_text<&HostsOptions::include>},
+        {{.names = "--exclude",
+          .metavar = "FILTER",
+          .group = output,
+          .excludes = "--include",
+          .help = "all but these (default: none left out)"},
+         cli::set_text<&HostsOptions::exclude>},
+    };
+}
+
+cli::Rows<HostsDraft> reach_flags() {
+    return {
+        {{.names = "--resolve",
+          .group = reaching,
+          .help = "look names up: their numeric addresses in place of the names, beside them in "
+                  "yaml, json and ansible"},
+         cli::set_true<&HostsOptions::resolve>},
+        {{.names = "--check",
+          .group = reaching,
+          .help = "connect to the ssh port of every host but this machine"},
+         cli::set_true<&HostsOptions::check>},
+        {{.names = "--ssh-port -p",
+          .metavar = "PORT",
+          .group = reaching,
+          .help = "of hosts that name none (default: 22)"},
+         cli::set_number<&HostsOptions::ssh_port, 1, cli::kPortMax>},
+        {{.names = "--connect-timeout",
+          .metavar = "SECONDS",
+          .group = reaching,
+          .help = "for each host, with the look-up; fractions allowed (default: 10)"},
+         cli::set_seconds<&HostsOptions::connect_timeout>},
+    };
+}
+
+}  // namespace
+
+const cli::FlagTable<HostsDraft>& hosts_flags() {
+    static const cli::FlagTable<HostsDraft> table(
+        "dtrun hosts", {source_flags(), print_flags(), reach_flags(), cli::help_row<HostsDraft>()});
+    return table;
+}
+
+Result<HostsDraft> parse_hosts_command(cli::Words words) {
+    HostsDraft draft;
+    const auto rest = cli::read_options(hosts_flags(), words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    if (draft.asked == cli::Ask::nothing && !rest->words.empty())
+        return fail(Errc::invalid_input, "'{}' is no option; usage: dtrun hosts [options]",
+                    rest->words.front());
+    return draft;
+}
+
+std::string hosts_help() {
+    static constexpr cli::HelpSection kSections[] = {{hosts, "Where hosts come from"},
+                                                     {output, "What is printed"},
+                                                     {reaching, "Looking them up"},
+                                                     {other, "About dtrun"}};
+    return std::string(kHosts) + cli::sections(hosts_flags().flags(), kSections) +
+           std::string(kHostsExit);
+}
+
+}  // namespace dtrun::commands

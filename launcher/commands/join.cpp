@@ -1,0 +1,110 @@
+#include "launcher/commands/join.h"
+
+#include "launcher/commands/daemon_flags.h"
+
+namespace dtrun::commands {
+namespace {
+
+using enum cli::FlagGroup;
+
+constexpr std::string_view kIntroduction =
+    R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [VAR=VALUE...] program...
+
+Starts ranks on this machine that belong to a job of `dtrun serve`. The job
+begins when enough ranks have come together, from whatever machines, and ends
+when they have ended. With --max-np above --min-np it is elastic: when a machine
+is lost or another one comes, all ranks are ended with SIGTERM and started again
+in a new generation, with new numbers and an empty store.
+
+Without HOST the daemon is that of DTRUN_SERVE, else one on this machine.
+
+Examples:
+  dtrun join head:29400 --job train -np 4 --min-np 16 -- python train.py
+      4 of 16 ranks; the same command on three more machines completes the job
+  dtrun join head --job train -np 4 --min-np 8 --max-np 32 -- python train.py
+      between 8 and 32 ranks, as machines come and go
+)";
+
+constexpr std::string_view kUsage =
+    "usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]";
+
+struct JoinDraft : cli::RunDraft {
+    plan::JoinOptions own;
+};
+
+cli::Rows<JoinDraft> size_rows() {
+    return {
+        {{.names = "--min-np",
+          .metavar = "N",
+          .group = daemon,
+          .help = "the job begins with so many ranks, and goes on with so many after a loss "
+                  "(default: -np of its first member)"},
+         cli::set_number<&plan::JoinOptions::ranks_min, 1, kRanksMax>},
+        {{.names = "--max-np",
+          .metavar = "N",
+          .group = daemon,
+          .help = "more are spares (default: --min-np: a static job)"},
+         cli::set_number<&plan::JoinOptions::ranks_max, 1, kRanksMax>},
+        {{.names = "--last-call",
+          .metavar = "SECONDS",
+          .group = daemon,
+          .help = "between --min-np and --max-np ranks, wait so long for more (default: 2)"},
+         cli::set_seconds<&plan::JoinOptions::last_call, 0>},
+        {{.names = "--server-timeout",
+          .metavar = "SECONDS",
+          .group = daemon,
+          .help = "for a daemon that has ended to be started again (default: 60)"},
+         cli::set_seconds<&plan::JoinOptions::server_timeout, 0>},
+    };
+}
+
+/// Those of `dtrun run`; -np is one of the numbers of ranks here.
+cli::Rows<JoinDraft> run_rows() {
+    auto rows = cli::rows_for<JoinDraft>(cli::run_flags().taken_by(cli::Taker::join));
+    for (cli::Row<JoinDraft>& row : rows)
+        if (row.flag.group == hosts) row.flag.group = daemon;
+    return rows;
+}
+
+const cli::FlagTable<JoinDraft>& join_flags() {
+    static const cli::FlagTable<JoinDraft> table(
+        "dtrun join", {job_row<JoinDraft>(), run_rows(), size_rows(), secret_rows<JoinDraft>()});
+    return table;
+}
+
+Result<void> check_sizes(const plan::JoinOptions& join) {
+    if (join.ranks_max && join.ranks_max < join.ranks_min.value_or(1))
+        return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *join.ranks_max,
+                    join.ranks_min.value_or(1));
+    if (join.ranks_max && !join.ranks_min)
+        return fail(Errc::invalid_input, "--max-np needs --min-np");
+    return {};
+}
+
+}  // namespace
+
+Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView environment) {
+    JoinDraft draft;
+    if (!words.empty() && !cli::is_option(words[0])) {
+        draft.own.daemon.address = words[0];
+        words = words.subspan(1);
+    }
+    const auto rest = cli::read_options(join_flags(), words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
+    if (const auto done = cli::read_program(draft, *rest, kUsage); !done)
+        return std::unexpected(done.error());
+    if (const auto done = cli::add_start_timeout(draft.options, environment); !done)
+        return std::unexpected(done.error());
+    if (const auto done = check_sizes(draft.own); !done) return std::unexpected(done.error());
+    cli::RunCommand command{.options = std::move(draft.options)};
+    command.options.encrypt = draft.own.daemon.encrypt;
+    command.options.join = std::move(draft.own);
+    return command;
+}
+
+std::string join_help() {
+    return std::string(kIntroduction) + cli::sections(join_flags().flags(), kDaemonSections);
+}
+
+}  // namespace dtrun::commands
