@@ -2,7 +2,10 @@
 
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <dtrun_version.h>
 #include <unistd.h>

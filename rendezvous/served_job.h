@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rendezvous/hub.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/state_db.h"
 

@@ -9,6 +9,7 @@
 #include "launcher/cli/horovod_config.h"
 #include "launcher/cli/mpirun_options.h"
 #include "launcher/commands/contracts_command.h"
+#include "rendezvous/modes.h"
 
 #include <dtrun_version.h>
 #include <fmt/format.h>

@@ -4,6 +4,7 @@
 #include "contracts/table.h"
 #include "launcher/cli/setters.h"
 #include "launcher/output/line_prefix.h"
+#include "rendezvous/modes.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,7 @@
 #include "launcher/head/agent_session.h"
 
 #include "base/loop/net.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/relayed.h"
 
 namespace dtrun::head {

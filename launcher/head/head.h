@@ -17,12 +17,17 @@
 #include "launcher/transport/channel.h"
 #include "launcher/transport/process_channel.h"
 #include "launcher/transport/ssh_channel.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/membership.h"
+#include "rendezvous/output_messages.h"
 #include "rendezvous/pulse.h"
+#include "rendezvous/rank_messages.h"
 #include "rendezvous/relay.h"
 #include "rendezvous/server.h"
+#include "rendezvous/start_messages.h"
 #include "rendezvous/tree.h"
 
 #include <deque>

@@ -3,7 +3,10 @@
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "launcher/head/head.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/pulse.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 #include <csignal>

@@ -5,6 +5,9 @@
 #include "base/strings.h"
 #include "launcher/head/head.h"
 #include "launcher/head/report.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <algorithm>
 #include <csignal>

@@ -6,6 +6,7 @@
 #include "launcher/head/head.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
+#include "rendezvous/start_messages.h"
 
 #include <algorithm>
 #include <csignal>

@@ -9,6 +9,10 @@
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/process_channel.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <unistd.h>
 #include <algorithm>

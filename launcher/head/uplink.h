@@ -4,8 +4,11 @@
 #include "base/loop/task_group.h"
 #include "launcher/plan/daemon_target.h"
 #include "rendezvous/exchange.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/link.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/pulse.h"
+#include "rendezvous/rank_messages.h"
 
 #include <memory>
 #include <string>

@@ -4,7 +4,7 @@
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/rank_set.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/modes.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "launcher/output/output_mux.h"
+#include "rendezvous/output_messages.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

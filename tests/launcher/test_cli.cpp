@@ -1,5 +1,6 @@
 #include "launcher/cli/cli.h"
 #include "launcher/output/line_prefix.h"
+#include "rendezvous/modes.h"
 #include "tests/launcher/cli_support.h"
 
 #include <dtrun_version.h>

@@ -1,5 +1,6 @@
 #include "launcher/head/job.h"
 #include "launcher/plan/exit_code.h"
+#include "rendezvous/rank_messages.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

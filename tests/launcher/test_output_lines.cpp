@@ -1,4 +1,5 @@
 #include "launcher/output/line_prefix.h"
+#include "rendezvous/output_messages.h"
 #include "tests/launcher/output_support.h"
 
 #include <cstdlib>

@@ -1,6 +1,7 @@
 #include "launcher/cli/flags.h"
 #include "launcher/fronts/fronts.h"
 #include "launcher/output/line_prefix.h"
+#include "rendezvous/modes.h"
 #include "tests/launcher/cli_support.h"
 
 #include <catch2/catch.hpp>

@@ -2,8 +2,11 @@
 
 #include "rendezvous/client.h"
 #include "rendezvous/daemon.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/msgpack.h"
+#include "rendezvous/rank_messages.h"
 #include "rendezvous/request.h"
 #include "tests/rendezvous/slow_disk.h"
 #include "tests/support/loop.h"

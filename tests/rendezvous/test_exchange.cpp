@@ -1,3 +1,4 @@
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/relay.h"
@@ -428,7 +429,8 @@ template <class Message>
 Result<void> give(Exchange& exchange, PortId port, const Message& message) {
     const Bytes frame = encode(message);
     return exchange.from_port(
-        port, {Message::kType, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{});
+        port, {MessageTraits<Message>::kType, std::string_view(frame).substr(FrameHeader::kBytes)},
+        Deadline{});
 }
 
 }  // namespace

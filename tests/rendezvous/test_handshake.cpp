@@ -1,6 +1,6 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/client.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/message.h"
 #include "rendezvous/server.h"
 #include "tests/support/loop.h"
 

@@ -1,4 +1,6 @@
+#include "rendezvous/member_messages.h"
 #include "rendezvous/membership.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

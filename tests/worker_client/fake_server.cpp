@@ -3,8 +3,10 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <netinet/in.h>
 #include <poll.h>

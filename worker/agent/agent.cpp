@@ -3,6 +3,8 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/output_messages.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/probe.h"
 #include "worker/ranks/rank_macros.h"

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/loop/accept.h"
 #include "rendezvous/relayed.h"
+#include "rendezvous/start_messages.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,6 +1,7 @@
 #include "worker/client/client.h"
 
 #include "base/ids.h"
+#include "rendezvous/member_messages.h"
 
 #include <signal.h>
 #include <sys/epoll.h>

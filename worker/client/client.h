@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/request.h"
 #include "worker/client/daemon.h"
 #include "worker/client/frame_socket.h"

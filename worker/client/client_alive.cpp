@@ -1,3 +1,5 @@
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
 #include "worker/client/client.h"
 
 namespace dtrun::embedded {

@@ -1,3 +1,4 @@
+#include "rendezvous/exchange_messages.h"
 #include "worker/client/client.h"
 
 #include <algorithm>

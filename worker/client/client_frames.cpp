@@ -1,3 +1,6 @@
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/client/client.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "worker/client/client.h"
 
+#include "rendezvous/exchange_messages.h"
 #include "worker/client/nodelist.h"
 #include "worker/client/step_key.h"
 #include "worker/client/step_search.h"

@@ -1,6 +1,6 @@
 #include "worker/client/handshake.h"
 
-#include "rendezvous/messages.h"
+#include "rendezvous/message.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,6 @@
 #include "worker/client/step_key.h"
 
 #include "base/crypto.h"
-#include "rendezvous/messages.h"
 #include "worker/client/handshake.h"
 
 #include <strings.h>

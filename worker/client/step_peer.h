@@ -3,6 +3,7 @@
 #include "base/crypto.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/frame.h"
+#include "rendezvous/message.h"
 #include "worker/client/private_fd.h"
 
 #include <deque>

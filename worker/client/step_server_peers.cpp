@@ -1,4 +1,5 @@
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
 #include "worker/client/handshake.h"
 #include "worker/client/step_server.h"
 
