@@ -175,7 +175,7 @@ struct Event {
     }
 };
 
-/// Sent every kHeartbeatInterval, whatever else is sent; any frame is a sign of life.
+/// Sent every kHeartbeatInterval (rendezvous/heartbeat.h), whatever else is sent; any frame is a sign of life.
 struct Heartbeat {
     std::uint32_t reporting = 0;  ///< ranks below that count steps
     RankProgress slowest;         ///< of these
@@ -183,11 +183,14 @@ struct Heartbeat {
     /// The sender may not get a processor for seconds: its silence means little while its machine
     /// answers. From agents.
     bool busy = false;
+    /// From a daemon: after so much silence it takes a member or client for lost, and wants to be
+    /// taken for lost itself. 0: nothing is said, and kHeartbeatTimeout holds.
+    std::uint32_t timeout_ms = 0;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("reporting", m.reporting), f("slowest", m.slowest), f("fastest_step", m.fastest_step);
-        f("busy", m.busy);
+        f("busy", m.busy), f("timeout_ms", m.timeout_ms);
     }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rendezvous/heartbeat.h"
 #include "rendezvous/message.h"
 #include "rendezvous/modes.h"
 
@@ -32,15 +33,15 @@ struct Bootstrap {
     bool reserve_everywhere = false;      ///< with `nodes`: not only on the first
     std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
     InputTarget input = InputTarget::none;
-    std::uint32_t input_rank = 0;                ///< for InputTarget::one
-    std::uint8_t log_level = 1;                  ///< log::Level
-    bool encrypt = false;                        ///< every connection of the job between hosts
-    bool relay = false;                          ///< other hosts' agents will connect to this one
-    std::uint32_t heartbeat_timeout_ms = 3'000;  ///< silence after which a peer is lost
-    std::uint32_t cpus_per_rank = 0;             ///< that a scheduler gave; 0: not known
-    std::vector<std::string> contracts;          ///< names; contracts/variables.h knows them
-    std::string nodelist;                        ///< the hosts with ranks, in Slurm's notation
-    std::string tasks_per_node;                  ///< and their ranks, as 4(x2),3
+    std::uint32_t input_rank = 0;  ///< for InputTarget::one
+    std::uint8_t log_level = 1;    ///< log::Level
+    bool encrypt = false;          ///< every connection of the job between hosts
+    bool relay = false;            ///< other hosts' agents will connect to this one
+    std::uint32_t heartbeat_timeout_ms = kHeartbeatTimeout.count();  ///< silence that means loss
+    std::uint32_t cpus_per_rank = 0;     ///< that a scheduler gave; 0: not known
+    std::vector<std::string> contracts;  ///< names; contracts/variables.h knows them
+    std::string nodelist;                ///< the hosts with ranks, in Slurm's notation
+    std::string tasks_per_node;          ///< and their ranks, as 4(x2),3
     TorchStore torch_store = TorchStore::agent;
     MpiMode mpi = MpiMode::automatic;
     std::string mpi_job;  ///< names the job to MPI; the same on all hosts, and not to be guessed

@@ -9,6 +9,7 @@
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/client.h"
 #include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
 #include "rendezvous/member_messages.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/pulse.h"
@@ -32,7 +33,7 @@ constexpr std::uint64_t kListPage = 10'000;
 class StoreClient {
 public:
     StoreClient(asio::any_io_executor executor, std::unique_ptr<Link> link)
-        : link_(std::move(link)), tasks_(executor), pulse_(executor, std::chrono::seconds(3)) {
+        : link_(std::move(link)), tasks_(executor), pulse_(executor, kHeartbeatTimeout) {
         std::array<std::uint8_t, 8> random{};
         random_bytes(random);
         for (const std::uint8_t byte : random) client_ = client_ << 8 | byte;

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
 #include "rendezvous/request.h"
 #include "worker/client/daemon.h"
 #include "worker/client/frame_socket.h"
@@ -154,6 +155,7 @@ private:
     // client_frames.cpp: what comes in
     void dispatch();
     Result<void> dispatch(const FrameView& frame);
+    Result<void> on_heartbeat(std::string_view payload);
     Result<void> on_welcome(std::string_view payload);
     Result<void> on_reply(std::string_view payload);
     Result<void> on_fenced(std::string_view payload);
@@ -221,8 +223,9 @@ private:
     std::thread thread_;
     std::condition_variable tick_;
     bool stopping_ = false;
-    bool ending_ = false;    ///< the daemon has ended the job
-    Moment heard_{};         ///< last sign of life
+    bool ending_ = false;                                        ///< the daemon has ended the job
+    Moment heard_{};                                             ///< last sign of life
+    std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
     bool answered_ = false;  ///< the daemon has said something over this connection
     Moment lost_since_{};    ///< the last connection over which it had
 };
