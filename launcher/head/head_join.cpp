@@ -21,14 +21,6 @@ std::uint32_t to_ms(std::chrono::milliseconds span) {
     return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
 }
 
-MemberId random_member_id() {
-    std::array<std::uint8_t, 8> bytes{};
-    random_bytes(bytes);
-    MemberId id = 0;
-    for (const std::uint8_t byte : bytes) id = id << 8 | byte;
-    return std::max<MemberId>(id, 1);
-}
-
 std::string cause_text(const Outcome& outcome) {
     switch (outcome.cause) {
         case Outcome::Cause::rank_failed:
@@ -56,7 +48,7 @@ void Head::join_daemon() {
     const plan::Options& options = spec_.options;
     const plan::JoinOptions& join = *options.join;
     Enter enter;
-    enter.member = random_member_id();
+    enter.member = random_id();
     enter.job_name = spec_.daemon->job;
     enter.name = host_name();
     enter.slots = static_cast<std::uint32_t>(spec_.placement.world_size());

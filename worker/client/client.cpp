@@ -17,16 +17,6 @@ namespace {
 constexpr std::chrono::seconds kLeaveTime{1};
 constexpr std::chrono::seconds kPatienceForRank0{10};
 
-std::uint64_t random_id() {
-    std::uint64_t id = 0;
-    while (id == 0) {
-        std::array<std::uint8_t, sizeof id> bytes;
-        random_bytes(bytes);
-        std::memcpy(&id, bytes.data(), sizeof id);
-    }
-    return id;
-}
-
 }  // namespace
 
 void Client::Waiter::finish() {

@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/heartbeat.h"
-#include "rendezvous/request.h"
+#include "rendezvous/store_request.h"
 #include "worker/client/daemon.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
@@ -85,13 +85,10 @@ public:
     Place place() const;
     std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
 
-    /// A request in the making: PackWriter appends arguments, behind the generation.
-    static Bytes start_request();
-    /// Sends a request of the store and waits for its results, a MessagePack array.
-    /// \param arguments   start_request() and what was appended to it
-    /// \param timeout_ms  that the other side was told; when it does not answer in time, neither
-    ///                    will we; negative: none
-    Outcome<Bytes> request(Op op, Bytes arguments, std::int64_t timeout_ms,
+    /// Asks the store and waits for the results, a MessagePack array.
+    /// \param timeout_ms  goes to the other side with the request; when that does not answer in time,
+    ///                    we stop waiting a while later; negative: none
+    Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
 
     /// Where is_served().
@@ -170,6 +167,7 @@ private:
     Outcome<Bytes> results_of(Call& call) const;
     Outcome<std::vector<FenceEntry>> result_of(FenceCall& call);
     void send_unfence(FenceCall& call, std::string why);
+    RequestHeader header_for(std::uint64_t id, Op op) const;
     void send_cancel(std::uint64_t id);
 
     // client_alive.cpp: the daemon's thread
