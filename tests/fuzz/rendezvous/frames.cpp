@@ -1,7 +1,7 @@
 // Everything that can arrive from the network: frames, and the message in each.
 
 #include "rendezvous/exchange_messages.h"
-#include "rendezvous/handshake.h"
+#include "rendezvous/handshake_records.h"
 #include "rendezvous/member_messages.h"
 #include "rendezvous/output_messages.h"
 #include "rendezvous/rank_messages.h"
