@@ -41,6 +41,16 @@ JobId random_job_id() {
     return id;
 }
 
+std::uint64_t random_id() {
+    std::array<std::uint8_t, sizeof(std::uint64_t)> bytes{};
+    std::uint64_t id = 0;
+    while (id == 0) {
+        random_bytes(bytes);
+        std::memcpy(&id, bytes.data(), sizeof id);
+    }
+    return id;
+}
+
 std::string hex(std::span<const std::uint8_t> bytes) {
     constexpr char digits[] = "0123456789abcdef";
     std::string text;

@@ -34,6 +34,7 @@ private:
 /// Fills `out` from the kernel's generator; ends the process if there is none.
 void random_bytes(std::span<std::uint8_t> out);
 JobId random_job_id();
+std::uint64_t random_id();  ///< never 0
 
 /// Lower-case hexadecimal.
 std::string hex(std::span<const std::uint8_t> bytes);

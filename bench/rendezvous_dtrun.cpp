@@ -1,8 +1,8 @@
 // dtrun's own protocol, docs/PROTOCOL.md: a rank and its agent.
 
 #include "bench/rendezvous_protocol.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/frame.h"
-#include "rendezvous/messages.h"
 #include "rendezvous/request.h"
 
 namespace dtrun::bench {

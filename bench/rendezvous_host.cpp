@@ -7,9 +7,11 @@
 #include "base/log.h"
 #include "base/loop/task_group.h"
 #include "rendezvous/client.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
 #include "rendezvous/server.h"
+#include "rendezvous/start_messages.h"
 #include "rendezvous/tree.h"
 #include "worker/agent/connections.h"
 

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "rendezvous/messages.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/rank_messages.h"
 
 #include <map>
 #include <string>

@@ -2,7 +2,10 @@
 
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <dtrun_version.h>
 #include <unistd.h>
@@ -284,7 +287,10 @@ void Daemon::arm_timer() {
 }
 
 void Daemon::beat() {
-    const Bytes frame = encode(Heartbeat{});
+    Heartbeat heartbeat;
+    heartbeat.timeout_ms = static_cast<std::uint32_t>(
+        std::min<std::int64_t>(options_.heartbeat_timeout.count(), UINT32_MAX));
+    const Bytes frame = encode(heartbeat);
     std::vector<std::pair<PortId, std::chrono::milliseconds>> silent;
     for (const auto& [id, port] : ports_) {
         port->link.send_soon(FrameType::heartbeat, payload_of(frame));

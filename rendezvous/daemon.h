@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "rendezvous/heartbeat.h"
 #include "rendezvous/link.h"
 #include "rendezvous/pulse.h"
 #include "rendezvous/served_job.h"
@@ -20,7 +21,7 @@ namespace dtrun {
 struct DaemonOptions {
     Secret secret;
     bool encrypt = false;
-    std::chrono::milliseconds heartbeat_timeout{3'000};
+    std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     std::string state_directory;  ///< empty: nothing is kept
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/clock.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/frame.h"
-#include "rendezvous/messages.h"
 
 #include <cstdint>
 #include <string_view>

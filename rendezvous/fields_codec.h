@@ -63,6 +63,35 @@ void pack(PackWriter& out, const T& message) {
     });
 }
 
+/// At least as many bytes as pack() appends.
+template <class T>
+requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+constexpr std::size_t packed_bytes_max(T) {
+    return 9;
+}
+inline std::size_t packed_bytes_max(std::string_view text) {
+    return 5 + text.size();
+}
+inline std::size_t packed_bytes_max(const std::pair<std::string, std::string>& value) {
+    return 1 + packed_bytes_max(value.first) + packed_bytes_max(value.second);
+}
+template <HasFields T>
+std::size_t packed_bytes_max(const T& message);
+template <class T>
+std::size_t packed_bytes_max(const std::vector<T>& items) {
+    std::size_t bytes = 5;
+    for (const T& item : items) bytes += packed_bytes_max(item);
+    return bytes;
+}
+template <HasFields T>
+std::size_t packed_bytes_max(const T& message) {
+    std::size_t bytes = 5;
+    T::fields(message, [&bytes](std::string_view name, const auto& value) {
+        bytes += packed_bytes_max(name) + packed_bytes_max(value);
+    });
+    return bytes;
+}
+
 inline void unpack(PackReader& in, bool& value) {
     value = in.boolean();
 }

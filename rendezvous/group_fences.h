@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rendezvous/exchange.h"
+#include "rendezvous/exchange_messages.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,51 +1,16 @@
 #include "rendezvous/handshake.h"
 
-#include "rendezvous/messages.h"
+#include "base/crypto.h"
+#include "rendezvous/handshake_records.h"
 
-#include <algorithm>
 #include <vector>
 
 namespace dtrun {
 namespace {
 
-constexpr std::array<std::uint8_t, 4> kMagic{'d', 't', 'r', 'n'};
-constexpr std::size_t kServerRecordBytes = 40;
-
-using ServerRecord = std::array<std::uint8_t, kServerRecordBytes>;
-using ClientRecord = std::array<std::uint8_t, ClientHello::kBytes>;
-
-std::span<const std::uint8_t> as_bytes(std::string_view text) {
-    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-}
-
-Sha256 proof(std::string_view role, const Secret& secret, const ClientRecord& client,
-             const ServerRecord& server) {
-    return hmac_sha256(secret.bytes(), {as_bytes(role), client, server});
-}
-
-template <class Record>
-void put_preamble(Record& record, std::uint16_t version, std::uint16_t flags) {
-    std::ranges::copy(kMagic, record.begin());
-    record[4] = static_cast<std::uint8_t>(version >> 8);
-    record[5] = static_cast<std::uint8_t>(version);
-    record[6] = static_cast<std::uint8_t>(flags >> 8);
-    record[7] = static_cast<std::uint8_t>(flags);
-}
-
-std::uint16_t version_of(std::span<const std::uint8_t> record) {
-    return static_cast<std::uint16_t>(record[4] << 8 | record[5]);
-}
-
-std::uint16_t flags_of(std::span<const std::uint8_t> record) {
-    return static_cast<std::uint16_t>(record[6] << 8 | record[7]);
-}
-
 /// The nonce of a side that wants encryption is its half of a key exchange.
 Nonce make_nonce(const std::optional<KeyExchange>& exchange) {
-    if (exchange) return exchange->public_key();
-    Nonce nonce;
-    random_bytes(nonce);
-    return nonce;
+    return exchange ? exchange->public_key() : random_nonce();
 }
 
 struct Keys {
@@ -99,25 +64,6 @@ asio::awaitable<Result<void>> write_record(tcp::socket& socket,
 
 }  // namespace
 
-std::array<std::uint8_t, ClientHello::kBytes> encode_hello(const ClientHello& hello) {
-    ClientRecord record{};
-    put_preamble(record, hello.version, hello.flags);
-    std::ranges::copy(hello.job, record.begin() + 8);
-    std::ranges::copy(hello.nonce, record.begin() + 24);
-    return record;
-}
-
-Result<ClientHello> decode_hello(std::span<const std::uint8_t, ClientHello::kBytes> bytes) {
-    if (!std::ranges::equal(bytes.first<4>(), kMagic) || (flags_of(bytes) & ~kFlagEncrypt) != 0)
-        return fail(Errc::invalid_input, "not dtrun's protocol");
-    ClientHello hello;
-    hello.version = version_of(bytes);
-    hello.flags = flags_of(bytes);
-    std::ranges::copy(bytes.subspan<8, 16>(), hello.job.begin());
-    std::ranges::copy(bytes.subspan<24, 32>(), hello.nonce.begin());
-    return hello;
-}
-
 asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::socket& socket,
                                                                        Credentials credentials,
                                                                        Deadline deadline) {
@@ -132,28 +78,25 @@ asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::sock
     ServerRecord theirs;
     done = co_await read_record(socket, theirs, deadline);
     if (!done) co_return std::unexpected(done.error());
-    if (!std::equal(kMagic.begin(), kMagic.end(), theirs.begin()))
-        co_return fail(Errc::denied, "the other side does not speak dtrun's protocol");
-    if (version_of(theirs) != kProtocolVersion)
+    const auto answer = decode_server_hello(theirs);
+    if (!answer) co_return fail(Errc::denied, "the other side does not speak dtrun's protocol");
+    if (answer->version != kProtocolVersion)
         co_return fail(Errc::denied, "the other side speaks protocol {}, this is {}",
-                       version_of(theirs), kProtocolVersion);
-    if (flags_of(theirs) != flags)
+                       answer->version, kProtocolVersion);
+    if (answer->flags != flags)
         co_return fail(Errc::denied, "the other side wants {} (--encrypt)",
                        wanted(!credentials.encrypt));
 
-    const Sha256 mine = proof("dtrun client", credentials.secret, ours, theirs);
-    done = co_await write_record(socket, mine, deadline);
+    const Proofs proofs = make_proofs(credentials.secret, ours, theirs);
+    done = co_await write_record(socket, proofs.client, deadline);
     if (!done) co_return std::unexpected(done.error());
     Sha256 shown;
     done = co_await read_record(socket, shown, deadline);
     if (!done) co_return std::unexpected(done.error());
-    const Sha256 expected = proof("dtrun server", credentials.secret, ours, theirs);
-    if (!equal_constant_time(expected, shown))
+    if (!equal_constant_time(proofs.server, shown))
         co_return fail(Errc::denied, "the other side does not know the job's secret");
     if (!exchange) co_return std::optional<Sealing>();
-    Key peer;
-    std::copy_n(theirs.begin() + 8, peer.size(), peer.begin());
-    const auto keys = agree(*exchange, peer, credentials.secret, ours, theirs);
+    const auto keys = agree(*exchange, answer->nonce, credentials.secret, ours, theirs);
     if (!keys) co_return std::unexpected(keys.error());
     co_return Sealing{Seal(keys->client), Seal(keys->server)};
 }
@@ -169,9 +112,8 @@ asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, 
     std::optional<KeyExchange> exchange;
     const std::uint16_t flags = encrypt ? kFlagEncrypt : 0;
     if (encrypt && hello->flags == flags) exchange.emplace();
-    ServerRecord ours;
-    put_preamble(ours, kProtocolVersion, flags);
-    std::ranges::copy(make_nonce(exchange), ours.begin() + 8);
+    const ServerRecord ours =
+        encode_hello(ServerHello{kProtocolVersion, flags, make_nonce(exchange)});
     done = co_await write_record(socket, ours, deadline);
     if (!done) co_return std::unexpected(done.error());
     const Sha256 refusal{};
@@ -191,9 +133,9 @@ asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, 
     // A job that does not exist gets a random secret, so that it cannot be told from a wrong one.
     const auto known = secret_of(hello->job);
     const Secret secret = known ? *known : Secret::random();
-    const Sha256 expected = proof("dtrun client", secret, theirs, ours);
-    const bool proved = equal_constant_time(expected, shown);
-    const Sha256 answer = proved ? proof("dtrun server", secret, theirs, ours) : refusal;
+    const Proofs proofs = make_proofs(secret, theirs, ours);
+    const bool proved = equal_constant_time(proofs.client, shown);
+    const Sha256 answer = proved ? proofs.server : refusal;
     done = co_await write_record(socket, answer, deadline);
     if (!proved) co_return fail(Errc::denied, "wrong secret");
     if (!done) co_return std::unexpected(done.error());

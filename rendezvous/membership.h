@@ -1,7 +1,9 @@
 #pragma once
 
 #include "base/clock.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/heartbeat.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <chrono>
 #include <cstdint>
@@ -31,7 +33,8 @@ struct MembershipOptions {
     std::uint32_t ranks_max = 1;  ///< at least ranks_min; the same: a static job
     std::chrono::milliseconds join_timeout{600'000};  ///< for ranks_min ranks to come together
     std::chrono::milliseconds last_call{2'000};       ///< for more, once there are ranks_min
-    std::chrono::milliseconds return_limit{3'000};    ///< for a member whose connection broke
+    std::chrono::milliseconds return_limit{
+        kHeartbeatTimeout};       ///< for a member whose connection broke
     bool describe_nodes = false;  ///< assignments say where all hosts with ranks are
     /// Fixed ranks, by member in order of their ids; empty: as many as slots, one member after the
     /// other.

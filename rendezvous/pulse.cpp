@@ -1,7 +1,7 @@
 #include "rendezvous/pulse.h"
 
 #include "base/log.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/heartbeat.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 #include <csignal>

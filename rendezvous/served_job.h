@@ -1,6 +1,8 @@
 #pragma once
 
+#include "rendezvous/heartbeat.h"
 #include "rendezvous/hub.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/state_db.h"
 
@@ -22,9 +24,9 @@ class ServedJob final {
 public:
     struct Options {
         std::string name;
-        std::chrono::milliseconds return_limit{3'000};  ///< for a connection that broke
-        std::function<std::string()> status;            ///< answers `status`
-        std::function<bool(std::size_t)> fits;          ///< whether so many bytes can be kept
+        std::chrono::milliseconds return_limit{kHeartbeatTimeout};  ///< for a connection that broke
+        std::function<std::string()> status;                        ///< answers `status`
+        std::function<bool(std::size_t)> fits;  ///< whether so many bytes can be kept
     };
     /// \param db  nullptr: nothing is kept
     ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db);

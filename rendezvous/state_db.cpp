@@ -2,7 +2,9 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/msgpack.h"
+#include "rendezvous/rank_messages.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "rendezvous/request.h"
+#include "rendezvous/store_request.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -27,24 +27,6 @@ public:
                              std::uint64_t revision) = 0;
     virtual void item_popped(std::string_view key, std::uint64_t item, std::uint64_t revision) = 0;
     virtual void erased(std::string_view key) = 0;
-};
-
-/// One operation, decoded; views into its frame.
-struct StoreRequest {
-    Op op{};
-    std::vector<std::string_view> keys{};
-    std::vector<std::string_view> values{};  ///< as many as keys for multi_set, else at most one
-    std::optional<std::string_view> expected{};  ///< compare_set; none: "missing"
-    std::int64_t delta = 0;                      ///< add
-    std::uint64_t number = 0;                    ///< limit of list, revision of watch
-    std::uint64_t timeout_ms = 0;
-    std::string_view after{};  ///< list
-
-    /// \param arguments  as docs/PROTOCOL.md lists them, less the generation
-    /// Errc: invalid_input; the text is for the client
-    static Result<StoreRequest> decode(Op op, class PackReader& arguments);
-    /// The arguments, the generation first. Also of Op::cancel, with the request's id as `number`.
-    Bytes encode(std::uint64_t generation) const;
 };
 
 struct StoreReply {

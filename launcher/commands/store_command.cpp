@@ -1,6 +1,7 @@
 #include "launcher/commands/store_command.h"
 
 #include "base/fd.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
@@ -9,10 +10,12 @@
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/client.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/pulse.h"
-#include "rendezvous/request.h"
+#include "rendezvous/store_request.h"
 
 #include <unistd.h>
 #include <boost/json.hpp>
@@ -32,11 +35,7 @@ constexpr std::uint64_t kListPage = 10'000;
 class StoreClient {
 public:
     StoreClient(asio::any_io_executor executor, std::unique_ptr<Link> link)
-        : link_(std::move(link)), tasks_(executor), pulse_(executor, std::chrono::seconds(3)) {
-        std::array<std::uint8_t, 8> random{};
-        random_bytes(random);
-        for (const std::uint8_t byte : random) client_ = client_ << 8 | byte;
-        client_ |= 1;
+        : link_(std::move(link)), tasks_(executor), pulse_(executor, kHeartbeatTimeout) {
         tasks_.spawn(link_->run_writer());
     }
 
@@ -53,15 +52,8 @@ public:
         Status status{};
         Bytes results;
     };
-    /// \param write  writes `count` arguments
-    template <class Write>
-    asio::awaitable<Result<Reply>> ask(Op op, std::uint32_t count, Write write) {
-        Bytes arguments;
-        PackWriter out(arguments);
-        out.array(count + 1);
-        out.uint(0);
-        write(out);
-        link_->send(encode_request({client_, ++id_, 0, op}, arguments));
+    asio::awaitable<Result<Reply>> ask(StoreRequest request) {
+        link_->send(encode_request({client_, ++id_}, request, 0));
         for (;;) {
             const auto frame = link_->next();
             if (!frame) co_return std::unexpected(frame.error());
@@ -93,7 +85,7 @@ private:
     std::unique_ptr<Link> link_;
     TaskGroup tasks_;
     Pulse pulse_;
-    std::uint64_t client_ = 0;
+    std::uint64_t client_ = random_id();
     std::uint64_t id_ = 0;
 };
 
@@ -205,8 +197,8 @@ private:
     }
 
     asio::awaitable<Result<int>> get() {
-        const auto write = [this](PackWriter& out) { out.bin(key()), out.uint(timeout_ms(0)); };
-        const auto reply = co_await client_.ask(Op::get, 2, write);
+        const StoreRequest request{.op = Op::get, .keys = {key()}, .timeout_ms = timeout_ms(0)};
+        const auto reply = co_await client_.ask(request);
         if (!reply) co_return std::unexpected(reply.error());
         if (reply->status != Status::ok) co_return complain(*reply, key());
         PackReader in(reply->results);
@@ -220,8 +212,8 @@ private:
         if (value.size() > kValueBytesMax)
             co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value.size(),
                            kValueBytesMax);
-        const auto write = [&](PackWriter& out) { out.bin(key()), out.bin(value); };
-        const auto reply = co_await client_.ask(Op::set, 2, write);
+        const StoreRequest request{.op = Op::set, .keys = {key()}, .values = {value}};
+        const auto reply = co_await client_.ask(request);
         if (!reply) co_return std::unexpected(reply.error());
         co_return reply->status == Status::ok ? 0 : complain(*reply, key());
     }
@@ -230,8 +222,8 @@ private:
         const auto delta = to_int(command_.operands[1], std::numeric_limits<long long>::min(),
                                   std::numeric_limits<long long>::max());
         if (!delta) co_return fail(Errc::invalid_input, "'{}' is no number", command_.operands[1]);
-        const auto write = [&](PackWriter& out) { out.bin(key()), out.integer(*delta); };
-        const auto reply = co_await client_.ask(Op::add, 2, write);
+        const StoreRequest request{.op = Op::add, .keys = {key()}, .delta = *delta};
+        const auto reply = co_await client_.ask(request);
         if (!reply) co_return std::unexpected(reply.error());
         if (reply->status != Status::ok) co_return complain(*reply, key());
         PackReader in(reply->results);
@@ -241,33 +233,28 @@ private:
     }
 
     asio::awaitable<Result<int>> wait() {
-        const auto write = [this](PackWriter& out) {
-            out.array(static_cast<std::uint32_t>(command_.operands.size()));
-            for (const std::string& key : command_.operands) out.bin(key);
-            out.uint(timeout_ms(kForeverMs));
-        };
-        const auto reply = co_await client_.ask(Op::wait, 2, write);
+        StoreRequest request{.op = Op::wait, .timeout_ms = timeout_ms(kForeverMs)};
+        request.keys.assign(command_.operands.begin(), command_.operands.end());
+        const auto reply = co_await client_.ask(request);
         if (!reply) co_return std::unexpected(reply.error());
         const std::string names = join_names(command_.operands);
         co_return reply->status == Status::ok ? 0 : complain(*reply, names);
     }
 
     asio::awaitable<Result<int>> watch() {
-        std::uint64_t revision = 0;
+        StoreRequest request{
+            .op = Op::watch, .keys = {key()}, .timeout_ms = timeout_ms(kForeverMs)};
         for (;;) {
-            const auto write = [&](PackWriter& out) {
-                out.bin(key()), out.uint(revision), out.uint(timeout_ms(kForeverMs));
-            };
-            const auto reply = co_await client_.ask(Op::watch, 3, write);
+            const auto reply = co_await client_.ask(request);
             if (!reply) co_return std::unexpected(reply.error());
             if (reply->status == Status::stale) {
-                revision = 0;
+                request.number = 0;
                 continue;
             }
             if (reply->status != Status::ok) co_return complain(*reply, key());
             PackReader in(reply->results);
             in.array();
-            revision = in.uint();
+            request.number = in.uint();
             if (!in.nil() && !(put(in.bin()) && put("\n"))) co_return 0;
         }
     }
@@ -276,10 +263,9 @@ private:
         const std::string prefix = command_.operands.empty() ? "" : key();
         std::string after;
         for (bool more = true; more;) {
-            const auto write = [&](PackWriter& out) {
-                out.bin(prefix), out.bin(after), out.uint(kListPage);
-            };
-            const auto reply = co_await client_.ask(Op::list, 3, write);
+            const StoreRequest request{
+                .op = Op::list, .keys = {prefix}, .number = kListPage, .after = after};
+            const auto reply = co_await client_.ask(request);
             if (!reply) co_return std::unexpected(reply.error());
             if (reply->status != Status::ok) co_return complain(*reply, prefix);
             PackReader in(reply->results);
@@ -295,8 +281,8 @@ private:
     }
 
     asio::awaitable<Result<int>> erase() {
-        const auto write = [this](PackWriter& out) { out.bin(key()); };
-        const auto reply = co_await client_.ask(Op::erase, 1, write);
+        const StoreRequest request{.op = Op::erase, .keys = {key()}};
+        const auto reply = co_await client_.ask(request);
         if (!reply) co_return std::unexpected(reply.error());
         PackReader in(reply->results);
         in.array();
@@ -307,8 +293,8 @@ private:
     int not_there() const { return complain({Status::not_found, {}}, key()); }
 
     asio::awaitable<Result<int>> status() {
-        const auto no_arguments = [](PackWriter&) {};
-        const auto reply = co_await client_.ask(Op::status, 0, no_arguments);
+        const StoreRequest request{.op = Op::status};
+        const auto reply = co_await client_.ask(request);
         if (!reply) co_return std::unexpected(reply.error());
         if (reply->status != Status::ok) co_return complain(*reply, "status");
         PackReader in(reply->results);

@@ -3,7 +3,9 @@
 #include "base/loop/asio.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/link.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/output_messages.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <cstdint>
 #include <optional>

@@ -11,6 +11,8 @@
 #include "rendezvous/backpressure.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/membership.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <cstdint>
 #include <functional>

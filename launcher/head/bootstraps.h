@@ -3,7 +3,7 @@
 #include "base/ids.h"
 #include "launcher/head/hosts.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <cstdint>
 #include <string>

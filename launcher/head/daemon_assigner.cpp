@@ -3,6 +3,10 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/message.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 #include <csignal>
@@ -15,14 +19,6 @@ constexpr std::chrono::milliseconds kNewsLimit{1'500};
 
 std::uint32_t to_ms(std::chrono::milliseconds span) {
     return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
-}
-
-MemberId random_member_id() {
-    std::array<std::uint8_t, 8> bytes{};
-    random_bytes(bytes);
-    MemberId id = 0;
-    for (const std::uint8_t byte : bytes) id = id << 8 | byte;
-    return std::max<MemberId>(id, 1);
 }
 
 std::string cause_text(const Outcome& outcome) {
@@ -65,7 +61,7 @@ void DaemonAssigner::begin() {
     const plan::Options& options = spec.options;
     const plan::JoinOptions& join = *options.join;
     Enter enter;
-    enter.member = random_member_id();
+    enter.member = random_id();
     enter.job_name = spec.daemon->job;
     enter.name = host_name();
     enter.slots = static_cast<std::uint32_t>(spec.placement.world_size());

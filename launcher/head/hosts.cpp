@@ -1,5 +1,6 @@
 #include "launcher/head/hosts.h"
 
+#include "rendezvous/message.h"
 #include "rendezvous/relayed.h"
 
 #include <algorithm>

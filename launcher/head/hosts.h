@@ -2,6 +2,7 @@
 
 #include "launcher/head/agent_session.h"
 #include "launcher/plan/job_plan.h"
+#include "rendezvous/message.h"
 #include "rendezvous/tree.h"
 
 #include <cstdint>

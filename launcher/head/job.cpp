@@ -1,6 +1,7 @@
 #include "launcher/head/job.h"
 
 #include "launcher/plan/exit_code.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 #include <csignal>

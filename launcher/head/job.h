@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/loop/deadline.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <chrono>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "launcher/output/output.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/output_messages.h"
 
 #include <cstdint>
 #include <functional>

@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "rendezvous/message.h"
+#include "rendezvous/start_messages.h"
 
 #include <algorithm>
 

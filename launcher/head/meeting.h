@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <cstdint>
 #include <map>

@@ -2,6 +2,10 @@
 
 #include "base/log.h"
 #include "contracts/table.h"
+#include "rendezvous/message.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,6 @@
 #include "launcher/head/sessions.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/message.h"
 
 namespace dtrun::head {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <optional>
 #include <string>

@@ -2,6 +2,10 @@
 
 #include "base/log.h"
 #include "rendezvous/client.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/message.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 

@@ -4,8 +4,12 @@
 #include "base/loop/task_group.h"
 #include "launcher/plan/daemon_target.h"
 #include "rendezvous/exchange.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
 #include "rendezvous/link.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/pulse.h"
+#include "rendezvous/rank_messages.h"
 
 #include <memory>
 #include <string>
@@ -30,7 +34,7 @@ public:
 
 struct UplinkOptions {
     std::chrono::milliseconds connect_timeout{10'000};
-    std::chrono::milliseconds heartbeat_timeout{3'000};
+    std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     /// For a daemon that is not there, but not silent either, to be started again.
     std::chrono::milliseconds return_limit{60'000};
 };

@@ -2,6 +2,8 @@
 
 #include "base/strings.h"
 #include "launcher/plan/rank_set.h"
+#include "rendezvous/message.h"
+#include "rendezvous/rank_messages.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <chrono>
 #include <cstdint>

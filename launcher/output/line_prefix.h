@@ -2,6 +2,7 @@
 
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/output_stream.h"
+#include "rendezvous/output_messages.h"
 
 #include <cstdint>
 #include <string>

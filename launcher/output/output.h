@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/output_messages.h"
 
 #include <cstddef>
 #include <cstdint>

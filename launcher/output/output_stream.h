@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/messages.h"
+#include "rendezvous/output_messages.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/fd_writer.h"
+#include "rendezvous/output_messages.h"
 
 #include <deque>
 #include <functional>

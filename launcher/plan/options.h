@@ -4,7 +4,8 @@
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/rank_set.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/heartbeat.h"
+#include "rendezvous/modes.h"
 
 #include <algorithm>
 #include <chrono>
@@ -142,7 +143,7 @@ struct Options {
     int tree_threshold = 256;
 
     /// --heartbeat-timeout: a host that is silent for so long is lost. At least one second.
-    std::chrono::milliseconds heartbeat_timeout{3'000};
+    std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
 
     /// --start-timeout, else HOROVOD_START_TIMEOUT: from the start of dtrun until every rank runs.
     /// Unset: no limit of its own, so each host has its `connect_timeout` however many there are.

@@ -5,7 +5,7 @@
 #include "base/ids.h"
 #include "base/strings.h"
 #include "launcher/transport/agent_script.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/message.h"
 
 #include <array>
 

@@ -26,8 +26,8 @@ check hostfiles 'base/*'
 check rendezvous base
 check contracts 'base/*' rendezvous
 check worker contracts rendezvous base
-check worker/client worker/include 'base/*' rendezvous
-check worker/ranks rendezvous base
+check worker/client worker/include 'base/*' rendezvous hostfiles
+check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base
 check worker/agent worker/mpi worker/ranks worker/stores contracts rendezvous base

@@ -1,6 +1,8 @@
 #include "contracts/variables.h"
 
 #include "contracts/table.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/mpi/pmix_environment.h"
 
 #include <boost/json.hpp>

@@ -1,12 +1,13 @@
 // Runs a libFuzzer target without libFuzzer: every input of the corpus, then mutations of them.
 //
-//     fuzz_NAME CORPUS_DIRECTORY_OR_FILE [--seconds N] [--seed S]
+//     fuzz_NAME CORPUS_DIRECTORY_OR_FILE [--seconds N] [--seed S]      (or DTRUN_SEED=S)
 //
 // The input under test always lies in ./fuzz_NAME.input, so it is still there after a crash, a
 // sanitizer's abort or a hang; run that file alone to see the failure again.
 
 #include "base/fd.h"
 #include "base/strings.h"
+#include "tests/support/seed.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ constexpr int kUsageError = 2;
 struct Options {
     std::string corpus;
     int seconds = 3;
-    std::uint64_t seed = std::random_device{}();
+    std::uint64_t seed = test_seed();
 };
 
 std::optional<Options> parse_options(const std::vector<std::string>& words) {

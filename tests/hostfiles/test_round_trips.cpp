@@ -4,6 +4,7 @@
 #include "hostfiles/nodelist.h"
 #include "hostfiles/placement.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/seed.h"
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -24,7 +25,7 @@ public:
     unsigned seed() const { return seed_; }
 
 private:
-    unsigned seed_ = std::random_device{}();
+    unsigned seed_ = test_seed();
     std::mt19937 engine_{seed_};
 };
 
@@ -75,7 +76,7 @@ void check_placement(const HostList& hosts, const PlacementRequest& request) {
 
 TEST_CASE("hosts written for -H and as a hostfile read back the same", "[hostfiles][random]") {
     Random random;
-    INFO("seed " << random.seed());
+    INFO("DTRUN_SEED=" << random.seed());
     for (int round = 0; round < 300; ++round) {
         const HostList hosts = random_hosts(random);
         std::string spec;
@@ -93,7 +94,7 @@ TEST_CASE("hosts written for -H and as a hostfile read back the same", "[hostfil
 
 TEST_CASE("names written as ranges read back the same", "[hostfiles][random]") {
     Random random;
-    INFO("seed " << random.seed());
+    INFO("DTRUN_SEED=" << random.seed());
     for (int round = 0; round < 300; ++round) {
         std::vector<std::string> names;
         std::string list;
@@ -115,7 +116,7 @@ TEST_CASE("names written as ranges read back the same", "[hostfiles][random]") {
 
 TEST_CASE("names written as a node list read back the same", "[hostfiles][random]") {
     Random random;
-    INFO("seed " << random.seed());
+    INFO("DTRUN_SEED=" << random.seed());
     for (int round = 0; round < 1000; ++round) {
         std::vector<std::string> names;
         for (int run = random(1, 8); run > 0; --run) {
@@ -135,7 +136,7 @@ TEST_CASE("names written as a node list read back the same", "[hostfiles][random
 
 TEST_CASE("place_ranks keeps its promises for random hosts and requests", "[hostfiles][random]") {
     Random random;
-    INFO("seed " << random.seed());
+    INFO("DTRUN_SEED=" << random.seed());
     for (int round = 0; round < 300; ++round) {
         HostList hosts = random_hosts(random);
         hosts.front().slots = random(1, 4);
@@ -152,7 +153,7 @@ TEST_CASE("place_ranks keeps its promises for random hosts and requests", "[host
 
 TEST_CASE("an included and an excluded filter part the slots between them", "[hostfiles][random]") {
     Random random;
-    INFO("seed " << random.seed());
+    INFO("DTRUN_SEED=" << random.seed());
     for (int round = 0; round < 300; ++round) {
         const HostList hosts = parse_hosts("a:4,b:6,c:2").value();
         std::string filter = "a:0";  // so that neither side is empty

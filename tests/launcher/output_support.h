@@ -2,6 +2,8 @@
 
 #include "base/fd.h"
 #include "launcher/output/output_mux.h"
+#include "rendezvous/output_messages.h"
+#include "tests/support/seed.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -45,7 +47,7 @@ private:
 /// A generator whose seed is shown with every failure that it has a part in.
 class Dice {
 public:
-    explicit Dice(unsigned seed = std::random_device()()) : seed_(seed), engine_(seed) {}
+    explicit Dice(unsigned seed = test_seed()) : seed_(seed), engine_(seed) {}
     unsigned seed() const { return seed_; }
     std::size_t upto(std::size_t max) {
         return std::uniform_int_distribution<std::size_t>(0, max)(engine_);

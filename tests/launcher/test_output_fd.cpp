@@ -108,7 +108,7 @@ TEST_CASE("Everything reaches a slow reader in order", "[output]") {
     {
         WriterUser writer(pipe.write.get());
         Dice dice;
-        CAPTURE(dice.seed());
+        INFO("DTRUN_SEED=" << dice.seed());
         for (const auto piece : dice.split(sent, 100'000)) writer.write(piece);
         CHECK(writer.drain());
         CHECK(writer.taken() == sent.size());

@@ -1,4 +1,5 @@
 #include "launcher/output/line_prefix.h"
+#include "rendezvous/output_messages.h"
 #include "tests/launcher/output_support.h"
 
 #include <cstdlib>
@@ -56,7 +57,7 @@ TEST_CASE("Each tag has its form", "[output]") {
 
 TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
     Dice dice;
-    CAPTURE(dice.seed());
+    INFO("DTRUN_SEED=" << dice.seed());
     for (int round = 0; round < 300; round++) {
         const std::string prefix = prefix_text(round % 2 == 0 ? Tag::horovod : Tag::none,
                                                static_cast<int>(dice.upto(2000)), Stream::out, "");

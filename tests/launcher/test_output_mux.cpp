@@ -1,3 +1,4 @@
+#include "rendezvous/output_messages.h"
 #include "tests/launcher/output_support.h"
 
 #include <fcntl.h>
@@ -32,7 +33,7 @@ std::string read_late(int fd) {
 TEST_CASE("Streams of many ranks keep their lines whole and their order", "[output]") {
     constexpr int kRanks = 5;
     Dice dice;
-    CAPTURE(dice.seed());
+    INFO("DTRUN_SEED=" << dice.seed());
     const MemoryFile file;
     MuxUser mux(on(file, file), std::vector<std::string>(kRanks, "s1"));
     std::array<std::string, kRanks * 2> sent;

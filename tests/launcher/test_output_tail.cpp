@@ -28,7 +28,7 @@ Lines last_lines(std::string_view bytes) {
 
 TEST_CASE("A tail keeps the last ten lines whatever the chunks are", "[output]") {
     Dice dice;
-    CAPTURE(dice.seed());
+    INFO("DTRUN_SEED=" << dice.seed());
     for (int round = 0; round < 300; round++) {
         const std::string bytes = dice.bytes(dice.upto(1000));
         LineTail tail;

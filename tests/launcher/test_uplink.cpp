@@ -1,6 +1,8 @@
 #include "launcher/head/uplink.h"
 
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,5 @@
 #include "launcher/head/wait_watch.h"
+#include "rendezvous/rank_messages.h"
 
 #include <catch2/catch.hpp>
 

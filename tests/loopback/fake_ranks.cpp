@@ -1,6 +1,7 @@
 #include "tests/loopback/fake_ranks.h"
 
 #include "base/fd.h"
+#include "rendezvous/rank_messages.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/ranks/rank_runner.h"
 
 #include <chrono>

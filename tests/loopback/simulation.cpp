@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/plan/job_plan.h"
+#include "rendezvous/output_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

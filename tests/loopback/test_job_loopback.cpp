@@ -125,7 +125,8 @@ TEST_CASE("a program that no host has starts no rank, and is told of all hosts a
     script.program = "/nowhere/at-all";
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitProgramMissing);
-        CHECK_THAT(ending.shown, Contains("4 of 4 hosts failed") && Contains("h0, h1, h2 and h3: /nowhere/at-all"));
+        CHECK_THAT(ending.shown, Contains("4 of 4 hosts failed") &&
+                                     Contains("h0, h1, h2 and h3: /nowhere/at-all"));
         CHECK(ending.output == 0);
     });
 }
@@ -287,8 +288,7 @@ TEST_CASE("a network that delivers nothing for two seconds is no lost host, for 
     script.hosts[1].stalled = {1s, 3s};
     in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == 0); });
     script.hosts[1].stalled = {1s, 5s};
-    in_many_orders(20, script,
-                   [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
+    in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
 }
 
 TEST_CASE("--max-restarts starts all ranks again, and the last failure ends the job",

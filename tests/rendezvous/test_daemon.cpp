@@ -1,8 +1,11 @@
 // What a daemon keeps on disk, and how it is found again.
 
 #include "base/crypto.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/msgpack.h"
+#include "rendezvous/rank_messages.h"
 #include "rendezvous/request.h"
 #include "rendezvous/served_job.h"
 #include "tests/rendezvous/slow_disk.h"

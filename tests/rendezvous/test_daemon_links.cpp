@@ -2,8 +2,11 @@
 
 #include "rendezvous/client.h"
 #include "rendezvous/daemon.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
+#include "rendezvous/member_messages.h"
 #include "rendezvous/msgpack.h"
+#include "rendezvous/rank_messages.h"
 #include "rendezvous/request.h"
 #include "tests/rendezvous/slow_disk.h"
 #include "tests/support/loop.h"
@@ -67,6 +70,24 @@ asio::awaitable<std::optional<FrameType>> next_frame(Link& link) {
     }
 }
 
+asio::awaitable<std::uint32_t> hear_timeout(Fixture& it, const Secret& secret) {
+    const auto link = co_await it.enter(secret);
+    std::uint32_t timeout_ms = 0;
+    while (timeout_ms == 0) {
+        const auto frame = link->next();
+        REQUIRE(frame.has_value());
+        if (!*frame) {
+            const auto received = co_await link->receive();
+            REQUIRE(received.has_value());
+        } else if ((*frame)->type == FrameType::heartbeat) {
+            timeout_ms = decode<Heartbeat>((*frame)->payload)->timeout_ms;
+        }
+    }
+    link->close();
+    co_await it.daemon.stop();
+    co_return timeout_ms;
+}
+
 asio::awaitable<bool> write_to_a_slow_disk(Fixture& it, const Secret& secret) {
     const auto link = co_await it.enter(secret);
     SlowDisk::busy = true;
@@ -114,6 +135,12 @@ asio::awaitable<bool> be_silent_two_ways(Fixture& it, const Secret& secret) {
 }
 
 }  // namespace
+
+TEST_CASE("a daemon's heartbeats say what its heartbeat timeout is", "[daemon]") {
+    const Secret secret = Secret::random();
+    Fixture it(Fixture::options(secret));
+    CHECK(run_to_end(it.io, hear_timeout(it, secret)) == 200);
+}
 
 TEST_CASE("a daemon whose disk is slow answers later, and its heartbeats go on", "[daemon]") {
     const TempDir directory;

@@ -1,6 +1,8 @@
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/relay.h"
+#include "tests/support/seed.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -428,7 +430,8 @@ template <class Message>
 Result<void> give(Exchange& exchange, PortId port, const Message& message) {
     const Bytes frame = encode(message);
     return exchange.from_port(
-        port, {Message::kType, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{});
+        port, {MessageTraits<Message>::kType, std::string_view(frame).substr(FrameHeader::kBytes)},
+        Deadline{});
 }
 
 }  // namespace
@@ -437,10 +440,10 @@ TEST_CASE(
     "whatever breaks, acknowledged writes stay, nothing is done twice, and fences hold for "
     "all",
     "[exchange]") {
-    const unsigned seed = std::random_device{}();
+    const std::uint32_t seed = test_seed();
     std::uint64_t breaks = 0, crashes = 0, acknowledged = 0, fences = 0;
     for (unsigned i = 0; i < 25; ++i) {
-        CAPTURE(seed, i);
+        INFO("DTRUN_SEED=" << seed << ", round " << i);
         Simulation simulation(seed + i, 1 + i % 6, 1 + i % 4);
         simulation.run(4'000);
         breaks += simulation.breaks;
@@ -448,20 +451,21 @@ TEST_CASE(
         acknowledged += simulation.acknowledged;
         fences += simulation.fences;
     }
-    WARN("seed " << seed << ": " << breaks << " broken connections, " << crashes << " killed hubs, "
-                 << acknowledged << " requests and " << fences
-                 << " arrivals at fences acknowledged");
+    WARN("DTRUN_SEED=" << seed << ": " << breaks << " broken connections, " << crashes
+                       << " killed hubs, " << acknowledged << " requests and " << fences
+                       << " arrivals at fences acknowledged");
     CHECK(crashes > 20);
 }
 
 TEST_CASE("the same holds for thousands of agents", "[exchange]") {
-    const unsigned seed = std::random_device{}();
-    CAPTURE(seed);
+    const std::uint32_t seed = test_seed();
+    INFO("DTRUN_SEED=" << seed);
     Simulation simulation(seed, 2'000, 2);
     simulation.run(12'000);
-    WARN("seed " << seed << ": " << simulation.breaks << " broken connections, "
-                 << simulation.crashes << " killed hubs, " << simulation.acknowledged
-                 << " requests and " << simulation.fences << " arrivals at fences acknowledged");
+    WARN("DTRUN_SEED=" << seed << ": " << simulation.breaks << " broken connections, "
+                       << simulation.crashes << " killed hubs, " << simulation.acknowledged
+                       << " requests and " << simulation.fences
+                       << " arrivals at fences acknowledged");
     CHECK(simulation.acknowledged > 1'000);
 }
 

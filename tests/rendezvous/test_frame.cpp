@@ -1,13 +1,15 @@
 #include "rendezvous/frame.h"
 
+#include "tests/support/seed.h"
+
 #include <catch2/catch.hpp>
 #include <random>
 
 namespace dtrun {
 
 TEST_CASE("frames come out whole however the bytes arrive", "[frame]") {
-    const std::uint32_t seed = std::random_device{}();
-    INFO("seed " << seed);
+    const std::uint32_t seed = test_seed();
+    INFO("DTRUN_SEED=" << seed);
     std::mt19937 random(seed);
     Bytes stream;
     std::vector<std::string> payloads;

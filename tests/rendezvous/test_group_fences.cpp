@@ -1,3 +1,4 @@
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/group_fences.h"
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/client.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/handshake_records.h"
 #include "rendezvous/server.h"
 #include "tests/support/loop.h"
 

@@ -2,6 +2,7 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/link.h"
 #include "tests/support/loop.h"
+#include "tests/support/seed.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>
@@ -64,8 +65,8 @@ void poll(asio::io_context& io) {
 TEST_CASE("frames of any size arrive in order, also when the socket is full", "[link]") {
     asio::io_context io;
     LinkPair links(io);
-    const std::uint32_t seed = std::random_device{}();
-    INFO("seed " << seed);
+    const std::uint32_t seed = test_seed();
+    INFO("DTRUN_SEED=" << seed);
     std::mt19937 random(seed);
     std::vector<std::string> sent;
     for (int i = 0; i < 200; ++i) {

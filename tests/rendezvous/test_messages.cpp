@@ -1,9 +1,56 @@
-#include "rendezvous/messages.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/output_messages.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 
+#include <malloc.h>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+
+namespace {
+
+/// While it is not empty: bytes that no freed memory may hold.
+std::string_view watched;
+int found_in_freed_memory = 0;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+    void* memory = std::calloc(1, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+void operator delete(void* memory) noexcept {
+    if (memory != nullptr && !watched.empty()) {
+        const std::string_view block(static_cast<const char*>(memory),
+                                     ::malloc_usable_size(memory));
+        if (block.find(watched) != block.npos) ++found_in_freed_memory;
+    }
+    std::free(memory);
+}
+
+void operator delete(void* memory, std::size_t) noexcept {
+    operator delete(memory);
+}
 
 namespace dtrun {
 namespace {
+
+/// The rows of the table of frames that docs/PROTOCOL.md has.
+std::vector<std::string> documented_frames() {
+    std::ifstream file(DTRUN_SOURCE_DIR "/docs/PROTOCOL.md");
+    std::vector<std::string> rows;
+    bool in_table = false;
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("|---")) continue;
+        if (in_table && line.starts_with("| ")) rows.push_back(line);
+        in_table = line.starts_with("| type | name |") || (in_table && line.starts_with("|"));
+    }
+    return rows;
+}
 
 template <class M>
 Result<M> through_wire(const M& message) {
@@ -31,6 +78,31 @@ TEST_CASE("a bootstrap keeps its arguments and environment byte for byte", "[mes
     CHECK(got->port == 65'535);
     CHECK(got->secret == sent.secret);
     CHECK(got->input == InputTarget::all);
+}
+
+TEST_CASE("docs/PROTOCOL.md has the frames of messages.def, and no others", "[messages]") {
+#define DTRUN_FRAME(name, number, from_to, meaning) \
+    "| " #number " | " #name " | " from_to " | " meaning " |",
+#define DTRUN_MESSAGE(name, number, Message, secrecy, from_to, meaning) \
+    DTRUN_FRAME(name, number, from_to, meaning)
+    const std::vector<std::string> listed{
+#include "rendezvous/messages.def"
+    };
+    CHECK(documented_frames() == listed);
+}
+
+TEST_CASE("encoding a message leaves its secret in the frame alone", "[messages]") {
+    Bootstrap boot;
+    boot.secret = "a secret of thirty-two bytes, ok";
+    boot.argv.assign(300, "an argument that makes the frame grow");
+    boot.env.assign(300, {"NAME", "value"});
+    STATIC_REQUIRE(MessageTraits<Bootstrap>::kSecrecy == Secrecy::secret);
+    found_in_freed_memory = 0;
+    watched = boot.secret;
+    const Bytes frame = encode(boot);
+    watched = {};
+    CHECK(found_in_freed_memory == 0);
+    CHECK(frame.find(boot.secret) != frame.npos);
 }
 
 TEST_CASE("an assignment keeps every rank's place", "[messages]") {

@@ -1,4 +1,5 @@
 #include "rendezvous/rank_map.h"
+#include "rendezvous/rank_messages.h"
 
 #include <catch2/catch.hpp>
 

@@ -254,6 +254,67 @@ TEST_CASE("a full store refuses what would make it larger, and takes what makes 
     CHECK(asker.get("x", 10) == "refused too many requests wait");
 }
 
+TEST_CASE("every operation has its arguments in the order of docs/PROTOCOL.md", "[store]") {
+    using Out = PackWriter&;
+    struct Row {
+        StoreRequest request;
+        std::uint32_t arguments;
+        std::function<void(Out)> write;
+    };
+    const auto key = [](Out out) { out.bin("k"); };
+    const auto key_value = [](Out out) { out.bin("k"), out.bin("v"); };
+    const auto key_timeout = [](Out out) { out.bin("k"), out.uint(70'000); };
+    const auto keys = [](Out out) { out.array(2), out.bin("k"), out.bin("l"); };
+    const auto keys_timeout = [&](Out out) { keys(out), out.uint(70'000); };
+    const std::vector<std::string_view> k{"k"}, kl{"k", "l"}, v{"v"}, vw{"v", "w"};
+    const std::vector<Row> rows{
+        {{.op = Op::set, .keys = k, .values = v}, 2, key_value},
+        {{.op = Op::get, .keys = k, .timeout_ms = 70'000}, 2, key_timeout},
+        {{.op = Op::wait, .keys = kl, .timeout_ms = 70'000}, 2, keys_timeout},
+        {{.op = Op::add, .keys = k, .delta = -3}, 2, [](Out o) { o.bin("k"), o.integer(-3); }},
+        {{.op = Op::compare_set, .keys = k, .values = v},
+         3,
+         [](Out o) { o.bin("k"), o.nil(), o.bin("v"); }},
+        {{.op = Op::compare_set, .keys = k, .values = v, .expected = "old"},
+         3,
+         [](Out o) { o.bin("k"), o.bin("old"), o.bin("v"); }},
+        {{.op = Op::append, .keys = k, .values = v}, 2, key_value},
+        {{.op = Op::check, .keys = kl}, 1, keys},
+        {{.op = Op::erase, .keys = k}, 1, key},
+        {{.op = Op::multi_get, .keys = kl, .timeout_ms = 70'000}, 2, keys_timeout},
+        {{.op = Op::multi_set, .keys = kl, .values = vw},
+         1,
+         [](Out o) { o.array(4), o.bin("k"), o.bin("v"), o.bin("l"), o.bin("w"); }},
+        {{.op = Op::list, .keys = k, .number = 9, .after = "a"},
+         3,
+         [](Out o) { o.bin("k"), o.bin("a"), o.uint(9); }},
+        {{.op = Op::push, .keys = k, .values = v}, 2, key_value},
+        {{.op = Op::pop, .keys = k, .timeout_ms = 70'000}, 2, key_timeout},
+        {{.op = Op::length, .keys = k}, 1, key},
+        {{.op = Op::watch, .keys = k, .number = 9, .timeout_ms = 70'000},
+         3,
+         [](Out o) { o.bin("k"), o.uint(9), o.uint(70'000); }},
+        {{.op = Op::count}, 0, [](Out) {}},
+        {{.op = Op::cancel, .number = 9}, 1, [](Out o) { o.uint(9); }},
+        {{.op = Op::status}, 0, [](Out) {}},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(static_cast<int>(row.request.op));
+        Bytes expected;
+        PackWriter out(expected);
+        out.array(1 + row.arguments), out.uint(5);
+        row.write(out);
+        const Bytes bytes = row.request.encode(5);
+        CHECK(bytes == expected);
+        PackReader in(bytes);
+        in.array(), in.uint();
+        const auto decoded = StoreRequest::decode(row.request.op, in);
+        REQUIRE(decoded.has_value());
+        CHECK(in.at_end());
+        CHECK(decoded->encode(5) == bytes);
+    }
+}
+
 TEST_CASE("arguments that are malformed or too large are refused", "[store]") {
     const auto decode = [](Op op, auto write) {
         Bytes bytes;

@@ -1,5 +1,7 @@
 #include "rendezvous/client.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/request.h"
+#include "rendezvous/start_messages.h"
 #include "tests/support/loop.h"
 #include "worker/agent/connections.h"
 

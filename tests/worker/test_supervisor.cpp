@@ -1,4 +1,5 @@
 #include "base/fd.h"
+#include "rendezvous/rank_messages.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/process_tree.h"

@@ -3,8 +3,10 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -103,6 +105,7 @@ public:
     std::unique_ptr<Hub> hub_;
     bool frozen_ = false;
     std::uint64_t proposed_ = 0;
+    Heartbeat heartbeat_;
 
     void drop() {
         const std::lock_guard lock(mutex_);
@@ -232,7 +235,7 @@ private:
             case FrameType::heartbeat: {
                 const auto beat = decode<Heartbeat>(frame.payload);
                 note("heartbeat " + std::to_string(beat->fastest_step));
-                send_all(connections_[port].fd.get(), encode(Heartbeat{}));
+                send_all(connections_[port].fd.get(), encode(heartbeat_));
                 return true;
             }
             case FrameType::unfence:
@@ -346,6 +349,14 @@ void FakeServer::propose(std::uint64_t generation, const std::string& why) {
 
 void FakeServer::stop_job(std::uint32_t grace_ms, const std::string& why) {
     state_->send_to_all(Stop{15, grace_ms, why});
+}
+
+void FakeServer::say_timeout(std::uint32_t timeout_ms) {
+    {
+        const std::lock_guard lock(state_->mutex_);
+        state_->heartbeat_.timeout_ms = timeout_ms;
+    }
+    state_->send_to_all(state_->heartbeat_);
 }
 
 void FakeServer::fail_fences(const std::string& why) {

@@ -31,6 +31,8 @@ public:
                   const std::string& why);
     void propose(std::uint64_t generation, const std::string& why);
     void stop_job(std::uint32_t grace_ms, const std::string& why);
+    /// As a daemon that was given another heartbeat timeout: says it in every heartbeat, and now.
+    void say_timeout(std::uint32_t timeout_ms);
     /// A rank has ended.
     void fail_fences(const std::string& why);
 

@@ -200,6 +200,30 @@ TEST_CASE("a daemon that is silent for three seconds is lost, and found again",
     CHECK(std::count(log.begin(), log.end(), "enter 1") >= 2);
 }
 
+TEST_CASE("a client gives its daemon as long as the daemon says that it gives others",
+          "[client][daemon]") {
+    struct Row {
+        std::uint32_t timeout_ms;
+        std::chrono::milliseconds frozen;
+        std::ptrdiff_t connections;
+    };
+    // The first outlasts the 3 s of a daemon that says nothing, the second is lost long before them.
+    for (const Row& row : {Row{30'000, 4s, 1}, Row{600, 2s, 2}}) {
+        CAPTURE(row.timeout_ms);
+        FakeServer daemon = FakeServer::daemon(1, kSecret);
+        const DaemonVariables variables(daemon.address());
+        Worker worker;
+        daemon.say_timeout(row.timeout_ms);
+        worker.set("a", "b");  // what the daemon has said before is read by now
+        daemon.freeze();
+        std::this_thread::sleep_for(row.frozen);
+        daemon.thaw();
+        CHECK(worker.get("a") == "b");
+        const auto log = daemon.log();
+        CHECK(std::count(log.begin(), log.end(), "enter 1") == row.connections);
+    }
+}
+
 TEST_CASE("a daemon that stays away is given up", "[client][daemon]") {
     std::optional<FakeServer> daemon(FakeServer::daemon(1, kSecret));
     const DaemonVariables variables(daemon->address(), {{"DTRUN_SERVER_TIMEOUT", "1"}});

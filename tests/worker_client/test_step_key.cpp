@@ -66,12 +66,10 @@ TEST_CASE("ranks with and without a secret's file do not go together", "[client]
 
 TEST_CASE("a server challenges only who speaks its protocol", "[client][handshake]") {
     const Credentials credentials = key_of("17.0").credentials_at({"n1", 20'000});
-    std::string record = preamble() + std::string(as_text(credentials.job)) + std::string(32, 'n');
-    REQUIRE(record.size() == kClientRecordBytes);
+    std::string record(as_text(encode_hello(ClientHello{.job = credentials.job})));
     const auto first = challenge(credentials, record);
     REQUIRE(first.has_value());
-    CHECK(first->record.size() == kServerRecordBytes);
-    CHECK(first->proof != first->expected);
+    CHECK(first->proofs.server != first->proofs.client);
     CHECK(challenge(credentials, record)->record != first->record);  // a nonce of its own
     record[7] = 1;
     CHECK_THAT(challenge(credentials, record).error().text, Catch::Contains("encryption"));

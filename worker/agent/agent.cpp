@@ -3,6 +3,12 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/message.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/output_messages.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 #include "worker/agent/probe.h"
 #include "worker/ranks/rank_macros.h"
 

@@ -3,6 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/throttle.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/link.h"
 #include "rendezvous/pulse.h"
 #include "rendezvous/relay.h"

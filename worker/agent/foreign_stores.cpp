@@ -1,6 +1,8 @@
 #include "worker/agent/foreign_stores.h"
 
 #include "base/loop/net.h"
+#include "rendezvous/modes.h"
+#include "rendezvous/rank_messages.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -2,6 +2,8 @@
 
 #include "base/ids.h"
 #include "base/loop/deadline.h"
+#include "rendezvous/message.h"
+#include "rendezvous/start_messages.h"
 #include "rendezvous/tree.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
 
 #include "base/loop/net.h"
 #include "base/strings.h"
+#include "rendezvous/start_messages.h"
 #include "worker/ranks/rank_process.h"
 
 #include <sys/stat.h>

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "rendezvous/client.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
 #include "worker/ranks/supervisor.h"

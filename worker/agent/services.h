@@ -1,7 +1,8 @@
 #pragma once
 
 #include "contracts/variables.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
+#include "rendezvous/start_messages.h"
 #include "worker/agent/connections.h"
 #include "worker/agent/reserved_ports.h"
 #include "worker/ranks/rank_runner.h"

@@ -1,4 +1,5 @@
 #include "worker/agent/wait_report.h"
+#include "rendezvous/rank_messages.h"
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
-#include "worker/client/ask.h"
+#include "rendezvous/msgpack.h"
 #include "worker/client/c_worker.h"
+#include "worker/client/client.h"
 
 #include <span>
 
@@ -10,9 +11,27 @@ using GiveUp = std::function<bool()>;
 
 constexpr std::int64_t kNoTimeout = -1;
 
-void pack_all(PackWriter& out, std::span<const dtrun_view> views) {
-    out.array(static_cast<std::uint32_t>(views.size()));
-    for (const dtrun_view view : views) out.bin(text_of(view));
+/// Asks the store and reads the results, which docs/PROTOCOL.md lists.
+/// \param read  void(PackReader&), behind the array's head
+template <class Read>
+Outcome<void> ask(Client& client, StoreRequest request, std::int64_t timeout_ms, GiveUp give_up,
+                  Read read) {
+    const auto results = client.request(std::move(request), timeout_ms, std::move(give_up));
+    if (!results) return std::unexpected(results.error());
+    PackReader in(*results);
+    in.array();
+    read(in);
+    if (!in.ok()) return failure(DTRUN_INTERNAL, "malformed answer of the store");
+    return {};
+}
+
+void read_nothing(PackReader&) {}
+
+std::vector<std::string_view> texts_of(std::span<const dtrun_view> views) {
+    std::vector<std::string_view> texts;
+    texts.reserve(views.size());
+    for (const dtrun_view view : views) texts.push_back(text_of(view));
+    return texts;
 }
 
 dtrun_list read_list(PackReader& in) {
@@ -39,11 +58,11 @@ Outcome<void> check_pointer(const void* pointer, const char* name) {
 /// set, append and push: a key and a value, and a number comes back.
 int put_value(dtrun_worker* worker, Op op, dtrun_view key, dtrun_view value, uint64_t* number) {
     return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto pack = [&](PackWriter& out) { out.bin(text_of(key)), out.bin(text_of(value)); };
         const auto read = [&](PackReader& in) {
             if (op != Op::set) put(number, in.uint());
         };
-        return ask(client, op, 2, kNoTimeout, std::move(give_up), pack, read);
+        return ask(client, {.op = op, .keys = {text_of(key)}, .values = {text_of(value)}},
+                   kNoTimeout, std::move(give_up), read);
     });
 }
 
@@ -52,11 +71,9 @@ int take_value(dtrun_worker* worker, Op op, dtrun_view key, int64_t timeout_ms,
                dtrun_bytes* value) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(value, "value"); !valid) return valid;
-        const auto pack = [&](PackWriter& out) {
-            out.bin(text_of(key)), out.uint(wire_timeout(timeout_ms));
-        };
         const auto read = [&](PackReader& in) { *value = copy_out(in.bytes()); };
-        return ask(client, op, 2, timeout_ms, std::move(give_up), pack, read);
+        return ask(client, {.op = op, .keys = {text_of(key)}}, timeout_ms, std::move(give_up),
+                   read);
     });
 }
 
@@ -66,7 +83,7 @@ int take_value(dtrun_worker* worker, Op op, dtrun_view key, int64_t timeout_ms,
 using namespace dtrun::embedded;
 using dtrun::Op;
 using dtrun::PackReader;
-using dtrun::PackWriter;
+using dtrun::StoreRequest;
 
 extern "C" {
 
@@ -92,54 +109,47 @@ int dtrun_pop(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms, dtrun_by
 
 int dtrun_wait(dtrun_worker* worker, const dtrun_view* keys, size_t count, int64_t timeout_ms) {
     return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto pack = [&](PackWriter& out) {
-            pack_all(out, {keys, count}), out.uint(wire_timeout(timeout_ms));
-        };
-        return ask(client, Op::wait, 2, timeout_ms, std::move(give_up), pack, read_nothing);
+        return ask(client, {.op = Op::wait, .keys = texts_of({keys, count})}, timeout_ms,
+                   std::move(give_up), read_nothing);
     });
 }
 
 int dtrun_add(dtrun_worker* worker, dtrun_view key, int64_t delta, int64_t* sum) {
     return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto pack = [&](PackWriter& out) { out.bin(text_of(key)), out.integer(delta); };
         const auto read = [&](PackReader& in) { put(sum, in.integer()); };
-        return ask(client, Op::add, 2, kNoTimeout, std::move(give_up), pack, read);
+        return ask(client, {.op = Op::add, .keys = {text_of(key)}, .delta = delta}, kNoTimeout,
+                   std::move(give_up), read);
     });
 }
 
 int dtrun_compare_set(dtrun_worker* worker, dtrun_view key, const dtrun_view* expected,
                       dtrun_view desired, int* was_set, dtrun_bytes* now) {
     return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto pack = [&](PackWriter& out) {
-            out.bin(text_of(key));
-            if (expected != nullptr)
-                out.bin(text_of(*expected));
-            else
-                out.nil();
-            out.bin(text_of(desired));
-        };
+        StoreRequest request{
+            .op = Op::compare_set, .keys = {text_of(key)}, .values = {text_of(desired)}};
+        if (expected != nullptr) request.expected = text_of(*expected);
         const auto read = [&](PackReader& in) {
             put(was_set, static_cast<int>(in.boolean()));
             if (now != nullptr) *now = read_optional(in);
         };
-        return ask(client, Op::compare_set, 3, kNoTimeout, std::move(give_up), pack, read);
+        return ask(client, std::move(request), kNoTimeout, std::move(give_up), read);
     });
 }
 
 int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(exist, "exist"); !valid) return valid;
-        const auto pack = [&](PackWriter& out) { pack_all(out, {keys, count}); };
         const auto read = [&](PackReader& in) { *exist = in.boolean(); };
-        return ask(client, Op::check, 1, kNoTimeout, std::move(give_up), pack, read);
+        return ask(client, {.op = Op::check, .keys = texts_of({keys, count})}, kNoTimeout,
+                   std::move(give_up), read);
     });
 }
 
 int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed) {
     return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto pack = [&](PackWriter& out) { out.bin(text_of(key)); };
         const auto read = [&](PackReader& in) { put(existed, static_cast<int>(in.boolean())); };
-        return ask(client, Op::erase, 1, kNoTimeout, std::move(give_up), pack, read);
+        return ask(client, {.op = Op::erase, .keys = {text_of(key)}}, kNoTimeout,
+                   std::move(give_up), read);
     });
 }
 
@@ -147,23 +157,20 @@ int dtrun_multi_get(dtrun_worker* worker, const dtrun_view* keys, size_t count, 
                     dtrun_list* values) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(values, "values"); !valid) return valid;
-        const auto pack = [&](PackWriter& out) {
-            pack_all(out, {keys, count}), out.uint(wire_timeout(timeout_ms));
-        };
         const auto read = [&](PackReader& in) { *values = read_list(in); };
-        return ask(client, Op::multi_get, 2, timeout_ms, std::move(give_up), pack, read);
+        return ask(client, {.op = Op::multi_get, .keys = texts_of({keys, count})}, timeout_ms,
+                   std::move(give_up), read);
     });
 }
 
 int dtrun_multi_set(dtrun_worker* worker, const dtrun_view* keys, const dtrun_view* values,
                     size_t count) {
     return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto pack = [&](PackWriter& out) {
-            out.array(static_cast<std::uint32_t>(2 * count));
-            for (std::size_t i = 0; i < count; ++i)
-                out.bin(text_of(keys[i])), out.bin(text_of(values[i]));
-        };
-        return ask(client, Op::multi_set, 1, kNoTimeout, std::move(give_up), pack, read_nothing);
+        return ask(client,
+                   {.op = Op::multi_set,
+                    .keys = texts_of({keys, count}),
+                    .values = texts_of({values, count})},
+                   kNoTimeout, std::move(give_up), read_nothing);
     });
 }
 
@@ -172,23 +179,23 @@ int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_view after, u
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(keys, "keys"); !valid) return valid;
         if (limit == 0) return failure(DTRUN_INVALID, "limit is 0");
-        const auto pack = [&](PackWriter& out) {
-            out.bin(text_of(prefix)), out.bin(text_of(after)), out.uint(limit);
-        };
         const auto read = [&](PackReader& in) {
             *keys = read_list(in);
             put(more, static_cast<int>(in.boolean()));
         };
-        return ask(client, Op::list, 3, kNoTimeout, std::move(give_up), pack, read);
+        return ask(
+            client,
+            {.op = Op::list, .keys = {text_of(prefix)}, .number = limit, .after = text_of(after)},
+            kNoTimeout, std::move(give_up), read);
     });
 }
 
 int dtrun_length(dtrun_worker* worker, dtrun_view key, uint64_t* length) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(length, "length"); !valid) return valid;
-        const auto pack = [&](PackWriter& out) { out.bin(text_of(key)); };
         const auto read = [&](PackReader& in) { *length = in.uint(); };
-        return ask(client, Op::length, 1, kNoTimeout, std::move(give_up), pack, read);
+        return ask(client, {.op = Op::length, .keys = {text_of(key)}}, kNoTimeout,
+                   std::move(give_up), read);
     });
 }
 
@@ -197,14 +204,12 @@ int dtrun_watch(dtrun_worker* worker, dtrun_view key, uint64_t* revision, int64_
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(revision, "revision"); !valid) return valid;
         if (auto valid = check_pointer(value, "value"); !valid) return valid;
-        const auto pack = [&](PackWriter& out) {
-            out.bin(text_of(key)), out.uint(*revision), out.uint(wire_timeout(timeout_ms));
-        };
         const auto read = [&](PackReader& in) {
             *revision = in.uint();
             *value = read_optional(in);
         };
-        return ask(client, Op::watch, 3, timeout_ms, std::move(give_up), pack, read);
+        return ask(client, {.op = Op::watch, .keys = {text_of(key)}, .number = *revision},
+                   timeout_ms, std::move(give_up), read);
     });
 }
 
@@ -212,8 +217,7 @@ int dtrun_count(dtrun_worker* worker, uint64_t* count) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(count, "count"); !valid) return valid;
         const auto read = [&](PackReader& in) { *count = in.uint(); };
-        return ask(
-            client, Op::count, 0, kNoTimeout, std::move(give_up), [](PackWriter&) {}, read);
+        return ask(client, {.op = Op::count}, kNoTimeout, std::move(give_up), read);
     });
 }
 

@@ -1,6 +1,7 @@
 #include "worker/client/client.h"
 
 #include "base/ids.h"
+#include "rendezvous/member_messages.h"
 
 #include <signal.h>
 #include <sys/epoll.h>
@@ -15,16 +16,6 @@ namespace {
 
 constexpr std::chrono::seconds kLeaveTime{1};
 constexpr std::chrono::seconds kPatienceForRank0{10};
-
-std::uint64_t random_id() {
-    std::uint64_t id = 0;
-    while (id == 0) {
-        std::array<std::uint8_t, sizeof id> bytes;
-        random_bytes(bytes);
-        std::memcpy(&id, bytes.data(), sizeof id);
-    }
-    return id;
-}
 
 }  // namespace
 

@@ -1,8 +1,9 @@
 #pragma once
 
 #include "base/fd.h"
-#include "rendezvous/messages.h"
-#include "rendezvous/request.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
+#include "rendezvous/store_request.h"
 #include "worker/client/daemon.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
@@ -84,13 +85,10 @@ public:
     Place place() const;
     std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
 
-    /// A request in the making: PackWriter appends arguments, behind the generation.
-    static Bytes start_request();
-    /// Sends a request of the store and waits for its results, a MessagePack array.
-    /// \param arguments   start_request() and what was appended to it
-    /// \param timeout_ms  that the other side was told; when it does not answer in time, neither
-    ///                    will we; negative: none
-    Outcome<Bytes> request(Op op, Bytes arguments, std::int64_t timeout_ms,
+    /// Asks the store and waits for the results, a MessagePack array.
+    /// \param timeout_ms  goes to the other side with the request; when that does not answer in time,
+    ///                    we stop waiting a while later; negative: none
+    Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
 
     /// Where is_served().
@@ -154,6 +152,7 @@ private:
     // client_frames.cpp: what comes in
     void dispatch();
     Result<void> dispatch(const FrameView& frame);
+    Result<void> on_heartbeat(std::string_view payload);
     Result<void> on_welcome(std::string_view payload);
     Result<void> on_reply(std::string_view payload);
     Result<void> on_fenced(std::string_view payload);
@@ -168,6 +167,7 @@ private:
     Outcome<Bytes> results_of(Call& call) const;
     Outcome<std::vector<FenceEntry>> result_of(FenceCall& call);
     void send_unfence(FenceCall& call, std::string why);
+    RequestHeader header_for(std::uint64_t id, Op op) const;
     void send_cancel(std::uint64_t id);
 
     // client_alive.cpp: the daemon's thread
@@ -221,8 +221,9 @@ private:
     std::thread thread_;
     std::condition_variable tick_;
     bool stopping_ = false;
-    bool ending_ = false;    ///< the daemon has ended the job
-    Moment heard_{};         ///< last sign of life
+    bool ending_ = false;                                        ///< the daemon has ended the job
+    Moment heard_{};                                             ///< last sign of life
+    std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
     bool answered_ = false;  ///< the daemon has said something over this connection
     Moment lost_since_{};    ///< the last connection over which it had
 };

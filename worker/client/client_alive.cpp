@@ -1,9 +1,10 @@
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
 #include "worker/client/client.h"
 
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::chrono::milliseconds kSilenceMax{3'000};
 /// Before another try with a daemon that takes connections and then says nothing.
 constexpr std::chrono::milliseconds kMutePause{500};
 
@@ -32,7 +33,7 @@ void Client::keep_alive() {
 void Client::beat(Lock& lock) {
     if (!reading_) read_once(lock, now());
     if (!connected_) return;
-    if (now() - heard_ > kSilenceMax) {
+    if (now() - heard_ > silence_max_) {
         socket_.shut_down();  // who reads finds the end
         if (!reading_) lose("silence");
         return;

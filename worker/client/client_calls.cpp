@@ -1,7 +1,7 @@
+#include "rendezvous/exchange_messages.h"
 #include "worker/client/client.h"
 
 #include <algorithm>
-#include <array>
 
 namespace dtrun::embedded {
 namespace {
@@ -9,21 +9,21 @@ namespace {
 /// How long an answer may be late before we stop waiting for it, besides the time that a daemon's
 /// lost connection has to come back.
 constexpr std::int64_t kAnswerGraceMs = 10'000;
-constexpr std::size_t kHeaderBytes = FrameHeader::kBytes + RequestHeader::kBytes;
 
-/// Writes both headers into the space in front of the arguments.
-void put_headers(Bytes& frame, const RequestHeader& request) {
-    const Bytes headers = encode_request(request, {});
-    std::ranges::copy(headers, frame.begin());
-    const auto payload_bytes = static_cast<std::uint32_t>(frame.size() - FrameHeader::kBytes);
-    std::ranges::copy(encode_header({FrameType::request, payload_bytes}), frame.begin());
+/// Writes the header into a request's frame, before which nobody knew its number.
+void set_header(Bytes& frame, const RequestHeader& header) {
+    const Bytes headers = encode_request(header, {});
+    std::copy(headers.begin() + FrameHeader::kBytes, headers.end(),
+              frame.begin() + FrameHeader::kBytes);
+}
+
+/// As the protocol has it; no limit for negative ones.
+std::uint64_t wire_timeout(std::int64_t timeout_ms) {
+    if (timeout_ms < 0) return kForeverMs;
+    return std::min<std::uint64_t>(static_cast<std::uint64_t>(timeout_ms), kForeverMs - 1);
 }
 
 }  // namespace
-
-Bytes Client::start_request() {
-    return Bytes(kHeaderBytes, '\0');
-}
 
 /// Lets at most kChangesMax requests that change something be under way.
 Outcome<void> Client::take_turn(Lock& lock, const Patience& patience) {
@@ -69,11 +69,14 @@ Outcome<Bytes> Client::results_of(Call& call) const {
     return failure(DTRUN_REFUSED, "{}", has_text ? results.bytes() : "refused");
 }
 
-Outcome<Bytes> Client::request(Op op, Bytes arguments, std::int64_t timeout_ms,
+Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
                                std::function<bool()> give_up) {
     if (!is_served()) return std::unexpected(unserved());
-    if (arguments.size() > FrameHeader::kPayloadBytesMax)
-        return failure(DTRUN_REFUSED, "a request of {} bytes, more than {}", arguments.size(),
+    request.timeout_ms = wire_timeout(timeout_ms);
+    Call call;
+    call.frame = encode_request({}, request, generation());
+    if (call.frame.size() > FrameHeader::kPayloadBytesMax)
+        return failure(DTRUN_REFUSED, "a request of {} bytes, more than {}", call.frame.size(),
                        FrameHeader::kPayloadBytesMax);
     const std::int64_t grace_ms =
         kAnswerGraceMs + (has_daemon() ? surroundings_.daemon->timeout_ms : 0);
@@ -81,9 +84,7 @@ Outcome<Bytes> Client::request(Op op, Bytes arguments, std::int64_t timeout_ms,
                             std::move(give_up)};
     if (auto started = ensure_started(patience); !started) return std::unexpected(started.error());
 
-    Call call;
-    call.frame = std::move(arguments);
-    const bool changes = changes_something(op);
+    const bool changes = changes_something(request.op);
     Lock lock(mutex_);
     if (changes)
         if (auto turn = take_turn(lock, patience); !turn) return std::unexpected(turn.error());
@@ -92,9 +93,7 @@ Outcome<Bytes> Client::request(Op op, Bytes arguments, std::int64_t timeout_ms,
         const std::lock_guard sending(send_mutex_);
         lock.lock();
         call.id = ++last_id_;
-        const std::uint64_t lowest = calls_.empty() ? call.id : calls_.front()->id;
-        put_headers(call.frame,
-                    {client_id_, call.id, static_cast<std::uint32_t>(call.id - lowest), op});
+        set_header(call.frame, header_for(call.id, request.op));
         calls_.push_back(&call);
         const bool connected = connected_;
         lock.unlock();
@@ -112,19 +111,20 @@ Outcome<Bytes> Client::request(Op op, Bytes arguments, std::int64_t timeout_ms,
     return std::unexpected(answered.error());
 }
 
+/// Of a new request; mutex_ is held.
+RequestHeader Client::header_for(std::uint64_t id, Op op) const {
+    const std::uint64_t lowest = calls_.empty() ? id : calls_.front()->id;
+    return {client_id_, id, static_cast<std::uint32_t>(id - lowest), op};
+}
+
 /// Nobody waits for that request any more.
 void Client::send_cancel(std::uint64_t id) {
-    Bytes frame = start_request();
-    PackWriter writer(frame);
-    writer.array(2);
-    writer.uint(generation());
-    writer.uint(id);
+    const StoreRequest cancel{.op = Op::cancel, .number = id};
+    Bytes frame;
     const std::lock_guard sending(send_mutex_);
     {
         const Lock lock(mutex_);
-        const std::uint64_t own = ++last_id_;
-        const std::uint64_t lowest = calls_.empty() ? own : calls_.front()->id;
-        put_headers(frame, {client_id_, own, static_cast<std::uint32_t>(own - lowest), Op::cancel});
+        frame = encode_request(header_for(++last_id_, Op::cancel), cancel, generation());
     }
     send_if_connected(frame);
 }

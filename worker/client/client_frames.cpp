@@ -1,3 +1,6 @@
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/client/client.h"
 
 #include <algorithm>
@@ -40,7 +43,7 @@ Result<void> Client::dispatch(const FrameView& frame) {
         case FrameType::fenced:
             return on_fenced(frame.payload);
         case FrameType::heartbeat:
-            return {};
+            return on_heartbeat(frame.payload);
         case FrameType::welcome:
             return on_welcome(frame.payload);
         case FrameType::event: {
@@ -99,6 +102,14 @@ Result<void> Client::on_fenced(std::string_view payload) {
         call->finish();
         if (!all) break;
     }
+    return {};
+}
+
+/// A daemon that was given another timeout tells its clients, so that both ends mean the same.
+Result<void> Client::on_heartbeat(std::string_view payload) {
+    const auto heartbeat = decode<Heartbeat>(payload);
+    if (!heartbeat) return std::unexpected(heartbeat.error());
+    if (heartbeat->timeout_ms != 0) silence_max_ = std::chrono::milliseconds(heartbeat->timeout_ms);
     return {};
 }
 

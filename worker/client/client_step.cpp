@@ -1,6 +1,7 @@
+#include "hostfiles/nodelist.h"
 #include "worker/client/client.h"
 
-#include "worker/client/nodelist.h"
+#include "rendezvous/exchange_messages.h"
 #include "worker/client/step_key.h"
 #include "worker/client/step_search.h"
 
@@ -20,11 +21,11 @@ Outcome<FrameSocket> Client::meet(const Patience& patience) {
     SlurmStep step = *surroundings_.step;
     if (step.node.empty()) step.node = surroundings_.place.host_name;
     const bool serves = role_ == Role::rank && surroundings_.place.rank == 0;
-    const auto nodes = expand_nodelist(step.nodes);
+    const auto nodes = expand_nodelist(step.nodes, "SLURM_STEP_NODELIST");
     auto key = StepKey::find(step);
     std::optional<Failure> problem;
     if (!nodes)
-        problem = {nodes.error().code, "SLURM_STEP_NODELIST: " + nodes.error().text};
+        problem = {DTRUN_INVALID, nodes.error().message};
     else if (!key)
         problem = key.error();
     else if (serves && std::ranges::find(*nodes, step.node) == nodes->end())

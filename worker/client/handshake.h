@@ -1,40 +1,35 @@
 #pragma once
 
-#include "base/crypto.h"
+#include "rendezvous/handshake_records.h"
 #include "worker/client/credentials.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 
 #include <chrono>
-#include <string>
+#include <optional>
 #include <string_view>
 
 namespace dtrun::embedded {
 
-// The authentication of docs/PROTOCOL.md, both sides, without encryption. rendezvous/handshake.h is
-// the same with it, over Asio.
+// The authentication of rendezvous/handshake_records.h, both sides, without encryption.
 
 inline constexpr std::chrono::seconds kHandshakeTime{5};
-inline constexpr std::size_t kClientRecordBytes = 56;
-inline constexpr std::size_t kServerRecordBytes = 40;
-inline constexpr std::size_t kProofBytes = 32;
 
-/// "dtrn", the version, and no flags: what each record begins with.
-std::string preamble();
+/// Failures: refused (the record of somebody who does not speak our version, or wants encryption)
+Outcome<void> check_preamble(const std::optional<Preamble>& theirs);
 
 /// The client's side, within kHandshakeTime.
 /// Failures: closed, timed_out, cancelled, refused (no dtrun, another secret, job or version)
 Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, Patience patience);
 
-/// The server's side, of bytes alone: what it says to a client's record, what the client must answer,
-/// and what the server says to that. A client of another job cannot answer right.
+/// The server's side, of bytes alone: what it says to a client's record, and the proof that the client
+/// must show to get the server's; others get as many zeros. A client of another job cannot know it.
 struct Challenge {
-    std::string record;  ///< kServerRecordBytes
-    Sha256 expected{};   ///< the client's proof, to be compared in constant time
-    Sha256 proof{};      ///< for who has given the right one; others get as many zeros
+    ServerRecord record{};
+    Proofs proofs;
 };
-/// \param client  kClientRecordBytes
+/// \param client  ClientHello::kBytes
 /// Failures: refused (no dtrun, another version, or it wants encryption)
 Outcome<Challenge> challenge(const Credentials& credentials, std::string_view client);
 

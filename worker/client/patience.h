@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/clock.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -7,10 +9,10 @@
 
 namespace dtrun::embedded {
 
-using Moment = std::chrono::steady_clock::time_point;
+using Moment = Deadline;
 
 inline Moment now() {
-    return std::chrono::steady_clock::now();
+    return Clock::now();
 }
 
 /// `timeout_ms` from now; negative: never.
@@ -27,7 +29,7 @@ inline int poll_timeout(Moment moment) {
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
 }
 
-/// How long a thread is willing to wait.
+/// A deadline of a thread that waits, and what may end the wait before it.
 struct Patience {
     static constexpr std::chrono::milliseconds kAskInterval{200};
 

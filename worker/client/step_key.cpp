@@ -1,10 +1,10 @@
 #include "worker/client/step_key.h"
 
 #include "base/crypto.h"
-#include "rendezvous/messages.h"
 #include "worker/client/handshake.h"
 
 #include <strings.h>
+#include <utility>
 
 namespace dtrun::embedded {
 namespace {
@@ -52,22 +52,14 @@ Outcome<std::string> StepKey::make_greeting() {
     }
     if (credential.size() > kCredentialBytesMax)
         return failure(DTRUN_INTERNAL, "MUNGE: a credential of {} bytes", credential.size());
-    std::string greeting = preamble().substr(0, kGreetingBytes - 2);
-    greeting += static_cast<char>(credential.size() >> 8);
-    greeting += static_cast<char>(credential.size() & 0xff);
-    return greeting + credential;
+    const auto bytes = static_cast<std::uint16_t>(credential.size());
+    return std::string(as_text(encode_preamble({kProtocolVersion, bytes}))) + credential;
 }
 
 Outcome<std::size_t> StepKey::credential_bytes(std::string_view greeting) {
-    const std::string ours = preamble();
-    const auto byte = [&](std::size_t i) {
-        return std::size_t{static_cast<unsigned char>(greeting[i])};
-    };
-    if (greeting.substr(0, 4) != ours.substr(0, 4))
-        return failure(DTRUN_REFUSED, "it does not speak dtrun's protocol");
-    if (greeting.substr(4, 2) != ours.substr(4, 2))
-        return failure(DTRUN_REFUSED, "it speaks another version of dtrun's protocol");
-    const std::size_t bytes = byte(6) << 8 | byte(7);
+    auto preamble = decode_preamble(as_bytes(greeting));
+    const std::size_t bytes = preamble ? std::exchange(preamble->flags, 0) : 0;
+    if (auto fits = check_preamble(preamble); !fits) return std::unexpected(fits.error());
     if (bytes > kCredentialBytesMax) return failure(DTRUN_REFUSED, "it is no rank of a step");
     return bytes;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/crypto.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/frame.h"
+#include "rendezvous/handshake_records.h"
 #include "worker/client/private_fd.h"
 
 #include <deque>
@@ -29,8 +29,7 @@ public:
 
     const PortId id;
     Stage stage = Stage::greeted;
-    Sha256 expected{};  ///< challenged: its proof
-    Sha256 proof{};     ///< challenged: ours, for when it has given the right one
+    Proofs proofs;  ///< challenged: what it has to show, and ours for when it has
     std::uint32_t rank = kNoRank;
     bool leaving = false;    ///< it has said so
     bool writing = false;    ///< we are told when it can be sent more

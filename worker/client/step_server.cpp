@@ -1,6 +1,8 @@
 #include "worker/client/step_server.h"
 
 #include "base/strings.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/client/handshake.h"
 #include "worker/client/step_search.h"
 

@@ -1,4 +1,5 @@
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/member_messages.h"
 #include "worker/client/handshake.h"
 #include "worker/client/step_server.h"
 
@@ -25,7 +26,7 @@ Result<void> StepServer::handle(StepPeer& peer) {
     for (;;) {
         if (peer.stage == StepPeer::Stage::greeted || peer.stage == StepPeer::Stage::challenged) {
             const bool greeted = peer.stage == StepPeer::Stage::greeted;
-            const auto record = peer.take(greeted ? kClientRecordBytes : kProofBytes);
+            const auto record = peer.take(greeted ? ClientHello::kBytes : sizeof(Sha256));
             if (!record) return {};
             const auto taken = greeted ? on_record(peer, *record) : on_proof(peer, *record);
             if (!taken) return taken;
@@ -47,16 +48,15 @@ Result<void> StepServer::handle(StepPeer& peer) {
 Result<void> StepServer::on_record(StepPeer& peer, std::string_view record) {
     auto answer = challenge(credentials_, record);
     if (!answer) return fail(Errc::denied, "{}", answer.error().text);
-    peer.expected = answer->expected;
-    peer.proof = answer->proof;
+    peer.proofs = answer->proofs;
     peer.stage = StepPeer::Stage::challenged;
-    send(peer, std::move(answer->record));
+    send(peer, Bytes(as_text(answer->record)));
     return {};
 }
 
 Result<void> StepServer::on_proof(StepPeer& peer, std::string_view proof) {
-    const bool proved = equal_constant_time(peer.expected, as_bytes(proof));
-    send(peer, Bytes(as_text(proved ? peer.proof : Sha256{})));
+    const bool proved = equal_constant_time(peer.proofs.client, as_bytes(proof));
+    send(peer, Bytes(as_text(proved ? peer.proofs.server : Sha256{})));
     if (!proved) return fail(Errc::denied, "it does not know the secret");
     peer.stage = StepPeer::Stage::known;
     return {};

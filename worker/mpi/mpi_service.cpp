@@ -1,6 +1,7 @@
 #include "worker/mpi/mpi_service.h"
 
 #include "base/log.h"
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/rank_map.h"
 #include "worker/ranks/left_behind.h"
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "rendezvous/exchange_messages.h"
 #include "worker/stores/job_store.h"
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "rendezvous/msgpack.h"
+#include "rendezvous/rank_messages.h"
 
 #include <fmt/format.h>
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/messages.h"
+#include "rendezvous/modes.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/pmi_table.h"
 #include "worker/mpi/world.h"

@@ -1,6 +1,7 @@
 #include "worker/mpi/pmi_session.h"
 
 #include "base/log.h"
+#include "rendezvous/modes.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/world.h"
 #include "worker/stores/relayed_store.h"

@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "rendezvous/link.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/output_messages.h"
 
 #include <cstdint>
 #include <deque>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <string>
 #include <vector>

@@ -4,7 +4,7 @@
 #include "base/loop/asio.h"
 #include "base/result.h"
 #include "contracts/variables.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 
 #include <cstdint>
 #include <functional>

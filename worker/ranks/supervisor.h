@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/loop/asio.h"
 #include "base/result.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/ranks/rank_process.h"
 #include "worker/ranks/rank_runner.h"
 

@@ -3,6 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/stores/horovod_rendezvous.h"
 
 #include <cstdint>

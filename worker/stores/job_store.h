@@ -1,6 +1,5 @@
 #pragma once
 
-#include "rendezvous/messages.h"
 #include "rendezvous/store.h"
 
 #include <cstdint>

@@ -1,21 +1,12 @@
 #include "worker/stores/relayed_store.h"
 
 #include "base/ids.h"
-
-#include <array>
+#include "rendezvous/exchange_messages.h"
 
 namespace dtrun::stores {
 namespace {
 
 constexpr std::size_t kChangingMax = 64;  // under way, for each client
-
-std::uint64_t random_client() {
-    std::array<std::uint8_t, 8> bytes{};
-    random_bytes(bytes);
-    std::uint64_t number = 0;
-    for (const std::uint8_t byte : bytes) number = number << 8 | byte;
-    return std::max<std::uint64_t>(number, 1);
-}
 
 }  // namespace
 
@@ -25,7 +16,7 @@ RelayedStore::Client& RelayedStore::client_for(Op op, std::uint64_t& client_id) 
         client_id = id;
         return client;
     }
-    client_id = random_client();
+    client_id = random_id();
     return clients_[client_id];
 }
 
@@ -44,7 +35,7 @@ JobStore::Ticket RelayedStore::ask(const StoreRequest& request, Answer answer) {
     header.behind = static_cast<std::uint32_t>(asked.id - client.unanswered.begin()->first);
     header.op = request.op;
     asked_.emplace(ticket, std::move(asked));
-    const Bytes frame = encode_request(header, request.encode(generation_));
+    const Bytes frame = encode_request(header, request, generation_);
     send_(FrameType::request, payload_of(frame));
     return ticket;
 }
@@ -54,9 +45,7 @@ void RelayedStore::forget(Ticket ticket) {
     const auto asked = asked_.find(ticket);
     if (asked == asked_.end() || !asked->second.answer) return;
     asked->second.answer = nullptr;
-    StoreRequest cancel;
-    cancel.op = Op::cancel;
-    cancel.number = asked->second.id;
+    const StoreRequest cancel{.op = Op::cancel, .number = asked->second.id};
     const std::uint64_t client_id = asked->second.client;
     Client& client = clients_.at(client_id);
     RequestHeader header;
@@ -67,7 +56,7 @@ void RelayedStore::forget(Ticket ticket) {
     const Ticket own = ++last_ticket_;
     client.unanswered.emplace(header.id, own);
     asked_.emplace(own, Asked{client_id, header.id, Op::cancel, nullptr});
-    const Bytes frame = encode_request(header, cancel.encode(generation_));
+    const Bytes frame = encode_request(header, cancel, generation_);
     send_(FrameType::request, payload_of(frame));
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "rendezvous/frame.h"
-#include "rendezvous/messages.h"
 #include "worker/stores/job_store.h"
 
 #include <cstdint>

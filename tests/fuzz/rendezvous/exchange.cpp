@@ -1,6 +1,7 @@
 // What authenticated peers and ranks may send to a hub and through a relay: it may be refused, but
 // nothing else may come of it.
 
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/relay.h"

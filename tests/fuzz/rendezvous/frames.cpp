@@ -1,9 +1,13 @@
 // Everything that can arrive from the network: frames, and the message in each.
 
-#include "rendezvous/handshake.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/handshake_records.h"
+#include "rendezvous/member_messages.h"
+#include "rendezvous/output_messages.h"
+#include "rendezvous/rank_messages.h"
 #include "rendezvous/relayed.h"
 #include "rendezvous/request.h"
+#include "rendezvous/start_messages.h"
 
 #include <cstdlib>
 
@@ -20,37 +24,10 @@ void round_trip(std::string_view payload) {
 }
 
 void try_all(const FrameView& frame) {
-    round_trip<Bootstrap>(frame.payload);
-    round_trip<Relays>(frame.payload);
-    round_trip<Join>(frame.payload);
-    round_trip<Assign>(frame.payload);
-    round_trip<Started>(frame.payload);
-    round_trip<Exited>(frame.payload);
-    round_trip<OutputEnd>(frame.payload);
-    round_trip<Credit>(frame.payload);
-    round_trip<Input>(frame.payload);
-    round_trip<InputCredit>(frame.payload);
-    round_trip<SignalRanks>(frame.payload);
-    round_trip<Stop>(frame.payload);
-    round_trip<Done>(frame.payload);
-    round_trip<Refuse>(frame.payload);
-    round_trip<Hello>(frame.payload);
-    round_trip<Welcome>(frame.payload);
-    round_trip<Gone>(frame.payload);
-    round_trip<Fence>(frame.payload);
-    round_trip<Unfence>(frame.payload);
-    round_trip<GroupFence>(frame.payload);
-    round_trip<Fenced>(frame.payload);
-    round_trip<RankProgress>(frame.payload);
-    round_trip<Event>(frame.payload);
-    round_trip<Heartbeat>(frame.payload);
-    round_trip<RelayLost>(frame.payload);
-    round_trip<Pause>(frame.payload);
-    round_trip<Paused>(frame.payload);
-    round_trip<Enter>(frame.payload);
-    round_trip<Propose>(frame.payload);
-    round_trip<Accept>(frame.payload);
-    round_trip<Leave>(frame.payload);
+#define DTRUN_FRAME(name, number, from_to, meaning)
+#define DTRUN_MESSAGE(name, number, Message, secrecy, from_to, meaning) \
+    round_trip<Message>(frame.payload);
+#include "rendezvous/messages.def"
     static_cast<void>(decode_request(frame.payload));
     static_cast<void>(decode_reply(frame.payload));
     static_cast<void>(decode_relayed(frame.payload));

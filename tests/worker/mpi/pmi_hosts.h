@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/modes.h"
 #include "rendezvous/rank_map.h"
 #include "worker/mpi/pmi_server.h"
 #include "worker/stores/local_store.h"

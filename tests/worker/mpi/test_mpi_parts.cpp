@@ -1,5 +1,8 @@
+#include "rendezvous/exchange_messages.h"
 #include "rendezvous/fence_table.h"
+#include "rendezvous/modes.h"
 #include "rendezvous/rank_map.h"
+#include "rendezvous/rank_messages.h"
 #include "rendezvous/request.h"
 #include "tests/support/temp_dir.h"
 #include "worker/mpi/linked_mpi.h"

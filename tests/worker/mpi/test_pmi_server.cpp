@@ -1,4 +1,5 @@
 // The server on real sockets.
+#include "rendezvous/modes.h"
 #include "tests/support/loop.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 

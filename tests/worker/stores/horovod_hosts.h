@@ -3,6 +3,7 @@
 #include "base/loop/asio.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/stores/horovod_server.h"
 #include "worker/stores/relayed_store.h"
 

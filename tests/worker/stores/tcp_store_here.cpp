@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
+#include "rendezvous/rank_messages.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"
 #include "worker/stores/tcp_store_server.h"

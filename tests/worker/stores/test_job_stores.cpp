@@ -1,6 +1,7 @@
 // The two kinds of JobStore, which must not differ.
 
 #include "rendezvous/hub.h"
+#include "rendezvous/message.h"
 #include "rendezvous/msgpack.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"

@@ -1,4 +1,5 @@
 #include "base/loop/deadline.h"
+#include "rendezvous/rank_messages.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/tcp_store_server.h"

@@ -1,69 +1,8 @@
-#include "rendezvous/messages.h"
-
-#include "rendezvous/fields_codec.h"
+#include "rendezvous/output_messages.h"
 
 #include <algorithm>
 
 namespace dtrun {
-
-template <class M>
-Bytes encode(const M& message) {
-    Bytes payload;
-    PackWriter writer(payload);
-    pack(writer, message);
-    return encode_frame(M::kType, payload);
-}
-
-template <class M>
-Result<M> decode(std::string_view payload) {
-    PackReader reader(payload);
-    M message;
-    unpack(reader, message);
-    if (!reader.at_end())
-        return fail(Errc::invalid_input, "malformed message of type {}",
-                    static_cast<int>(M::kType));
-    return message;
-}
-
-#define DTRUN_MESSAGE(M)                \
-    template Bytes encode<M>(const M&); \
-    template Result<M> decode<M>(std::string_view);
-DTRUN_MESSAGE(Bootstrap)
-DTRUN_MESSAGE(Relays)
-DTRUN_MESSAGE(Join)
-DTRUN_MESSAGE(Assign)
-DTRUN_MESSAGE(Started)
-DTRUN_MESSAGE(Exited)
-DTRUN_MESSAGE(OutputEnd)
-DTRUN_MESSAGE(Credit)
-DTRUN_MESSAGE(Input)
-DTRUN_MESSAGE(InputCredit)
-DTRUN_MESSAGE(SignalRanks)
-DTRUN_MESSAGE(Stop)
-DTRUN_MESSAGE(Done)
-DTRUN_MESSAGE(Refuse)
-DTRUN_MESSAGE(Hello)
-DTRUN_MESSAGE(Welcome)
-DTRUN_MESSAGE(Gone)
-DTRUN_MESSAGE(Fence)
-DTRUN_MESSAGE(Unfence)
-DTRUN_MESSAGE(Fenced)
-DTRUN_MESSAGE(GroupFence)
-DTRUN_MESSAGE(RankProgress)
-DTRUN_MESSAGE(Event)
-DTRUN_MESSAGE(Heartbeat)
-DTRUN_MESSAGE(RelayLost)
-DTRUN_MESSAGE(Pause)
-DTRUN_MESSAGE(Paused)
-DTRUN_MESSAGE(Enter)
-DTRUN_MESSAGE(Propose)
-DTRUN_MESSAGE(Accept)
-DTRUN_MESSAGE(Leave)
-DTRUN_MESSAGE(Probe)
-DTRUN_MESSAGE(Reached)
-DTRUN_MESSAGE(Waits)
-DTRUN_MESSAGE(MpiNews)
-#undef DTRUN_MESSAGE
 
 std::array<char, FrameHeader::kBytes + OutputHeader::kBytes> encode_output_header(
     const OutputHeader& header, std::uint32_t data_bytes) {

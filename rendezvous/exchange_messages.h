@@ -1,0 +1,207 @@
+#pragma once
+
+#include "rendezvous/message.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// What ranks, those who serve them and the root of the tree say to each other, besides requests of the
+// store (rendezvous/request.h).
+
+namespace dtrun {
+
+struct Refuse {
+    std::string reason;
+    bool later = false;  ///< the same may be tried again in a while
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("reason", m.reason), f("later", m.later);
+    }
+};
+
+/// A rank's first words to its agent, over the socket that DTRUN_SOCKET names.
+struct Hello {
+    std::uint16_t protocol = kProtocolVersion;
+    std::uint32_t rank = kNoRank;  ///< kNoRank: a helper of some rank, which only uses the store
+    std::uint64_t generation = 0;  ///< that it was started in; 0: the current one
+    std::int64_t pid = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("protocol", m.protocol), f("rank", m.rank), f("generation", m.generation);
+        f("pid", m.pid);
+    }
+};
+
+/// What a rank is told of itself.
+struct Welcome {
+    std::string job;  ///< hexadecimal id
+    std::uint64_t generation = 0;
+    std::uint32_t rank = kNoRank;
+    std::uint32_t world_size = 0;
+    std::uint32_t local_rank = 0;
+    std::uint32_t local_size = 0;
+    std::uint32_t cross_rank = 0;
+    std::uint32_t cross_size = 0;
+    std::uint32_t node_rank = 0;
+    std::uint32_t node_count = 0;
+    std::string host_name;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("job", m.job), f("generation", m.generation), f("rank", m.rank);
+        f("world_size", m.world_size), f("local_rank", m.local_rank), f("local_size", m.local_size);
+        f("cross_rank", m.cross_rank), f("cross_size", m.cross_size), f("node_rank", m.node_rank);
+        f("node_count", m.node_count), f("host_name", m.host_name);
+    }
+};
+
+/// The connection of a store's client has ended: what it waits for is forgotten.
+struct Gone {
+    std::uint64_t client = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("client", m.client);
+    }
+};
+
+struct FenceEntry {
+    std::uint32_t rank = 0;
+    std::string bytes;
+
+    bool operator==(const FenceEntry&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("bytes", m.bytes);
+    }
+};
+
+/// Arrivals at one fence: of one rank, or summed over everybody below a relay.
+struct Fence {
+    std::uint64_t generation = 0;
+    std::string name;         ///< at most kNameBytesMax
+    std::uint64_t round = 0;  ///< how often every rank has been at a fence of this name before
+    std::uint32_t ranks = 1;  ///< that have arrived
+    std::vector<FenceEntry> entries;  ///< of those that brought bytes; a rank's own is the only one
+
+    static constexpr std::size_t kNameBytesMax = 1'024;
+    /// Of all ranks' entries together, as MessagePack.
+    static constexpr std::size_t kBytesMax = 12u << 20;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round), f("ranks", m.ranks);
+        f("entries", m.entries);
+    }
+};
+
+/// A rank's deadline has passed. It still waits for `fenced`, which says what holds for all.
+struct Unfence {
+    std::uint64_t generation = 0;
+    std::string name;
+    std::uint64_t round = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round), f("why", m.why);
+    }
+};
+
+/// The end of a fence, the same for every rank.
+struct Fenced {
+    std::uint64_t generation = 0;
+    std::string name;
+    std::uint64_t round = 0;
+    bool complete = false;
+    std::string why;                  ///< it failed
+    std::vector<FenceEntry> entries;  ///< by rank
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round);
+        f("complete", m.complete), f("why", m.why), f("entries", m.entries);
+    }
+};
+
+/// A rank that another launcher has numbered has come to a fence of its kind, or gives it up; `fenced`
+/// of generation 0 says how it has ended.
+struct GroupFence {
+    std::uint64_t client = 0;  ///< as in requests: who it is after a reconnect
+    std::string group;         ///< what the launcher calls the run; may be empty
+    std::string name;          ///< at most Fence::kNameBytesMax
+    std::uint64_t round = 0;   ///< how often it has been at a fence of this name before
+    std::uint32_t rank = 0;
+    std::uint32_t ranks = 0;          ///< of the group
+    std::vector<FenceEntry> entries;  ///< what it brings; one, or none
+    std::string why;                  ///< not empty: it has waited long enough, and the fence fails
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("client", m.client), f("group", m.group), f("name", m.name), f("round", m.round);
+        f("rank", m.rank), f("ranks", m.ranks), f("entries", m.entries), f("why", m.why);
+    }
+};
+
+struct RankProgress {
+    std::uint32_t rank = kNoRank;
+    std::uint64_t step = 0;  ///< whatever the program counts; grows
+
+    bool operator==(const RankProgress&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("step", m.step);
+    }
+};
+
+/// Something that ranks may want to know.
+struct Event {
+    enum class Kind : std::uint8_t {
+        membership = 1,  ///< a new generation is coming: this one's ranks will be ended
+        shutdown = 2,    ///< the job is being ended: SIGTERM comes now, SIGKILL after `grace_ms`
+    };
+    Kind kind = Kind::membership;
+    std::uint64_t generation = 0;  ///< that is coming, or that ends
+    std::uint32_t grace_ms = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("kind", m.kind), f("generation", m.generation), f("grace_ms", m.grace_ms);
+        f("why", m.why);
+    }
+};
+
+/// Sent every kHeartbeatInterval (rendezvous/heartbeat.h), whatever else is sent; any frame is a sign of life.
+struct Heartbeat {
+    std::uint32_t reporting = 0;  ///< ranks below that count steps
+    RankProgress slowest;         ///< of these
+    std::uint64_t fastest_step = 0;
+    /// The sender may not get a processor for seconds: its silence means little while its machine
+    /// answers. From agents.
+    bool busy = false;
+    /// From a daemon: after so much silence it takes a member or client for lost, and wants to be
+    /// taken for lost itself. 0: nothing is said, and kHeartbeatTimeout holds.
+    std::uint32_t timeout_ms = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("reporting", m.reporting), f("slowest", m.slowest), f("fastest_step", m.fastest_step);
+        f("busy", m.busy), f("timeout_ms", m.timeout_ms);
+    }
+};
+
+struct RelayLost {
+    std::uint32_t host = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("why", m.why);
+    }
+};
+
+}  // namespace dtrun

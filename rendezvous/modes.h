@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+// Choices that a user makes and that an agent is told.
+
+namespace dtrun {
+
+/// Which standard input a rank gets.
+enum class InputTarget : std::uint8_t { none, all, one };
+
+/// Who serves torch's store.
+enum class TorchStore : std::uint8_t {
+    agent,  ///< the agent of rank 0's host, to the job's hosts
+    rank0,  ///< rank 0 itself
+    proxy,  ///< every agent on loopback, for the job's own store
+};
+
+/// By what MPI libraries find their ranks' places.
+enum class MpiMode : std::uint8_t {
+    automatic,  ///< pmix and pmi, whichever a rank asks for
+    pmix,       ///< Open MPI and others over PMIx
+    pmi1,       ///< MPICH, Intel MPI, MVAPICH over PMI-1
+    pmi2,       ///< the same libraries, built for PMI-2
+    none,       ///< nothing: MPI programs run each alone
+};
+
+}  // namespace dtrun

@@ -1,0 +1,232 @@
+#pragma once
+
+#include "rendezvous/message.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// The ranks of one host: where they belong, their start, how they get on and how they end.
+
+namespace dtrun {
+
+/// One rank's place; the words are those of DESIGN and of Horovod.
+struct RankSlot {
+    std::uint32_t rank = 0;
+    std::uint32_t local_rank = 0;
+    std::uint32_t cross_rank = 0;
+    std::uint32_t cross_size = 0;
+    std::uint32_t slot = 0;  ///< id of the slot on its host
+
+    bool operator==(const RankSlot&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("local_rank", m.local_rank), f("cross_rank", m.cross_rank);
+        f("cross_size", m.cross_size), f("slot", m.slot);
+    }
+};
+
+/// One host that has ranks, for contracts that name all of them.
+struct NodePlace {
+    std::string address;     ///< numeric
+    std::uint16_t port = 0;  ///< the first of its free ones, of which it has one for each rank
+    std::uint32_t ranks = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("address", m.address), f("port", m.port), f("ranks", m.ranks);
+    }
+};
+
+/// A part of where all ranks are, in order: the next `ranks` on host `first_node`, as many on the one
+/// after it, and so on for `nodes` hosts. After the last part the first begins again, until every rank
+/// has its host. This is also how PMI writes it.
+struct RankBlock {
+    std::uint32_t first_node = 0;  ///< node_rank
+    std::uint32_t nodes = 0;
+    std::uint32_t ranks = 0;  ///< on each
+
+    bool operator==(const RankBlock&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("first_node", m.first_node), f("nodes", m.nodes), f("ranks", m.ranks);
+    }
+};
+
+/// What the ranks of one host are told of a generation.
+struct Assign {
+    std::uint64_t generation = 0;
+    std::uint32_t world_size = 0;
+    std::uint32_t node_rank = 0;  ///< this host's index among the hosts that have ranks
+    std::uint32_t node_count = 0;
+    std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
+    std::uint16_t master_port = 0;
+    std::vector<RankSlot> ranks;          ///< of this host, in order of local_rank
+    std::uint32_t ranks_below = 0;        ///< of this host and of all behind it
+    std::vector<std::string> peers;       ///< to rank 0's host: addresses of the job's hosts
+    std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
+    std::vector<std::string> node_names;  ///< by node_rank
+    std::vector<RankBlock> rank_map;      ///< where all ranks are
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
+        f("node_names", m.node_names), f("rank_map", m.rank_map);
+        f("ranks_below", m.ranks_below);
+        f("node_count", m.node_count), f("master_address", m.master_address);
+        f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);
+        f("nodes", m.nodes);
+    }
+};
+
+struct RankPid {
+    std::uint32_t rank = 0;
+    std::int64_t pid = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid);
+    }
+};
+
+struct Started {
+    std::uint64_t generation = 0;
+    std::vector<RankPid> ranks;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("ranks", m.ranks);
+    }
+};
+
+/// How far a rank has come with MPI.
+enum class MpiUse : std::uint8_t {
+    none,
+    initialized,  ///< MPI_Init has begun
+    finalized,
+    aborted,  ///< it has called MPI_Abort
+};
+
+struct Exited {
+    std::uint64_t generation = 0;
+    std::uint32_t rank = 0;
+    std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
+    std::int32_t code = 0;         ///< exit status, when `signal` is 0; or what MPI_Abort was told
+    std::int32_t signal = 0;       ///< that ended it
+    std::int32_t sent_signal = 0;  ///< the last signal that dtrun sent to end it; 0: none
+    bool out_of_memory = false;    ///< the kernel's OOM killer was at work
+    bool core_dumped = false;
+    std::int64_t ran_ns = 0;  ///< from its start to its end
+    std::string error;        ///< why it could not be started
+    std::string traceback;    ///< that it has left in TORCHELASTIC_ERROR_FILE, at most 1 MiB
+    MpiUse mpi = MpiUse::none;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("rank", m.rank), f("pid", m.pid), f("code", m.code);
+        f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
+        f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
+        f("traceback", m.traceback), f("mpi", m.mpi);
+    }
+};
+
+struct SignalRanks {
+    std::int32_t signal = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("signal", m.signal);
+    }
+};
+
+/// Ends everything on the host: `signal` now, KILL after `grace_ms`, then `done`.
+struct Stop {
+    std::int32_t signal = 15;
+    std::uint32_t grace_ms = 0;
+    std::string why;            ///< from a daemon: what ended the job
+    bool by_scheduler = false;  ///< which may just be sending `signal` to every process itself
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("signal", m.signal), f("grace_ms", m.grace_ms), f("why", m.why);
+        f("by_scheduler", m.by_scheduler);
+    }
+};
+
+struct Done {
+    std::uint32_t strays = 0;  ///< processes that the ranks had left behind and that were ended
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("strays", m.strays);
+    }
+};
+
+/// Ends the ranks, but not the agent: another generation follows.
+struct Pause {
+    std::uint64_t generation = 0;  ///< that is coming
+    std::int32_t signal = 15;
+    std::uint32_t grace_ms = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("signal", m.signal), f("grace_ms", m.grace_ms);
+        f("why", m.why);
+    }
+};
+
+struct Paused {
+    std::uint64_t generation = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation);
+    }
+};
+
+/// One of those who wait in a store that an agent serves.
+struct RankWait {
+    std::uint32_t rank = kNoRank;  ///< where it is known
+    std::int64_t pid = 0;          ///< on the host of that address, where it is known
+    std::string address;           ///< numeric; empty: the agent's own host
+    std::string what;              ///< for a person
+    bool starting = false;         ///< it belongs to the start of a framework, where all ranks meet
+    bool hopeless = false;         ///< `what` is of a rank that the job does not have
+    std::uint32_t waited_ms = 0;
+
+    bool operator==(const RankWait&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid), f("address", m.address), f("what", m.what);
+        f("starting", m.starting), f("hopeless", m.hopeless), f("waited_ms", m.waited_ms);
+    }
+};
+
+/// Everybody who waits; what the last one said does not count any more.
+struct Waits {
+    std::uint64_t generation = 0;
+    std::vector<RankWait> waits;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("waits", m.waits);
+    }
+};
+
+/// Ranks of a host and MPI.
+struct MpiNews {
+    std::uint64_t generation = 0;
+    std::uint32_t rank = kNoRank;  ///< the first on this host that has called MPI_Init
+    std::string problem;           ///< it cannot have MPI, and why; empty: it can
+    std::string note;              ///< for the user; it goes on
+    bool aborted = false;          ///< it has called MPI_Abort, and is still there
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("rank", m.rank), f("problem", m.problem);
+        f("note", m.note), f("aborted", m.aborted);
+    }
+};
+
+}  // namespace dtrun
