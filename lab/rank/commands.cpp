@@ -1,5 +1,6 @@
 #include "lab/rank/commands.h"
 
+#include "collectives/backend_table.h"
 #include "lab/rank/comm_reducer.h"
 #include "lab/rank/host_facts.h"
 
@@ -45,12 +46,13 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
     connected.places = *places;
-    if (backend == "nccl") {
-        auto memory = MemoryKind::of_gpu(places->local_rank);
-        const auto found = memory ? Result<void>() : Result<void>(std::unexpected(memory.error()));
+    const BackendRow* const row = find_backend(backend);
+    if (row != nullptr && row->on_device()) {
+        auto device = Device::open(places->local_rank);
+        const auto found = device ? Result<void>() : Result<void>(std::unexpected(device.error()));
         if (auto all = membership.agree("dtrun-bench/gpu", found); !all)
-            return fail(all.error(), "backend nccl");
-        connected.memory = std::move(*memory);
+            return fail(all.error(), "backend {}", backend);
+        connected.memory = MemoryKind(std::move(*device));
     }
     const Clock::time_point begin = Clock::now();
     auto comm = Comm::create(membership, backend, connected.memory.on_device());

@@ -152,16 +152,4 @@ std::string parse_gpu_links(std::string_view matrix) {
     return text;
 }
 
-std::string short_mpi_version(std::string_view text) {
-    const std::string_view line = text.substr(0, text.find_first_of(",\n"));
-    std::string version;
-    for (std::string_view word : words_of(line)) {
-        if (word == "Version:") continue;
-        if (word.size() > 1 && word[0] == 'v' && word[1] >= '0' && word[1] <= '9')
-            word.remove_prefix(1);
-        (version += version.empty() ? "" : " ") += word;
-    }
-    return version;
-}
-
 }  // namespace dtrun::collectives::bench

@@ -36,7 +36,7 @@ HostFacts collect_host_facts(const std::string& host);
 /// A line for standard output.
 std::string to_json(const HostFacts& facts);
 
-/// The version of "cuda", "nccl", "mpi", "gloo" or "oneccl" on this host; "" if it is not there.
+/// The version of "cuda", or of a backend's library, on this host; "" if it is not there.
 std::string version_of(std::string_view name);
 
 /// Of /etc/os-release: "Debian GNU/Linux 12 (bookworm)"
@@ -56,7 +56,5 @@ std::vector<HostFacts::Nic> list_nics(const std::string& folder, std::string_vie
 void parse_gpus(std::string_view csv, HostFacts& facts);
 /// The kinds of links in the matrix of `nvidia-smi topo -m`: "NVLink (NV18)"; "" of one GPU.
 std::string parse_gpu_links(std::string_view matrix);
-/// What MPI_Get_library_version() says, in short: "Open MPI 4.1.4", "MPICH 4.0.2"
-std::string short_mpi_version(std::string_view text);
 
 }  // namespace dtrun::collectives::bench

@@ -4,8 +4,8 @@
 #include "collectives/codec/format_table.h"
 
 #include <dtrun/communicator.h>
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <iterator>
 #include <set>
@@ -35,8 +35,8 @@ std::vector<std::string> python_tuple(const std::string& text, const std::string
 }  // namespace
 
 TEST_CASE("the public headers know every format by its name and value", "[collectives][codec]") {
-#define DTRUN_FORMAT(format, c_name, value, ...)                  \
-    static_assert((c_name) == (value), "<dtrun_collectives.h>");  \
+#define DTRUN_FORMAT(format, c_name, value, ...)                 \
+    static_assert((c_name) == (value), "<dtrun_collectives.h>"); \
     static_assert(static_cast<int>(dtrun::Format::format) == (value), "<dtrun/communicator.h>");
 #include "collectives/codec/formats.def"
 #undef DTRUN_FORMAT
@@ -61,12 +61,10 @@ TEST_CASE("a format's name and value are no other format's", "[collectives][code
     CHECK(find_format(0) == nullptr);
 }
 
-TEST_CASE("Python names formats as their rows do, in the order of values",
-          "[collectives][codec]") {
+TEST_CASE("Python names formats as their rows do, in the order of values", "[collectives][codec]") {
     std::vector<std::string> names{"none"};
     names.resize(std::size(kFormats) + 1);
-    for (const FormatRow& row : kFormats)
-        names.at(static_cast<std::size_t>(row.format)) = row.name;
+    for (const FormatRow& row : kFormats) names.at(static_cast<std::size_t>(row.format)) = row.name;
     CHECK(python_tuple(text_of("worker/python/dtrun/collectives.py"), "_FORMATS") == names);
 }
 
@@ -76,7 +74,8 @@ TEST_CASE("the manual has every format with its bytes for a block", "[collective
         const std::size_t begin = manual.find("`" + std::string(row.name) + "`");
         REQUIRE(begin != manual.npos);
         const std::string line = manual.substr(begin, manual.find('\n', begin) - begin);
-        CHECK_THAT(line, Contains(" | " + std::to_string(encoded_bytes(row.format, kBlock)) + " |"));
+        CHECK_THAT(line,
+                   Contains(" | " + std::to_string(encoded_bytes(row.format, kBlock)) + " |"));
     }
 }
 

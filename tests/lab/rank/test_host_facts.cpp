@@ -107,13 +107,6 @@ TEST_CASE("nvidia-smi is understood", "[collectives][bench]") {
     CHECK(parse_gpu_links("") == "");
 }
 
-TEST_CASE("MPI libraries are called by their names", "[collectives][bench]") {
-    CHECK(short_mpi_version("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4\n") ==
-          "Open MPI 4.1.4");
-    CHECK(short_mpi_version("MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr 7\n") ==
-          "MPICH 4.0.2");
-}
-
 TEST_CASE("a communicator's facts are lines of a name and a value", "[collectives][bench]") {
     const auto facts = parse_facts("version: Gloo 0.5\nGPUDirect P2P: no: host memory\n\nodd\n");
     REQUIRE(facts.size() == 2);
