@@ -22,7 +22,7 @@ struct BackendRow {
 };
 
 inline constexpr BackendRow kBackends[] = {
-#define DTRUN_BACKEND(name, title, memory, chosen, membership)     \
+#define DTRUN_BACKEND(name, title, memory, chosen, membership)             \
     {#name, title, BackendRow::Memory::memory, BackendRow::Chosen::chosen, \
      BackendRow::Membership::membership},
 #include "collectives/backends.def"

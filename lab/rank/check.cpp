@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -31,9 +31,11 @@ void store(DType type, std::span<const float> values, std::byte* out) {
         case DType::f64:
             return store_as<double>(values, out);
         case DType::f16:
-            return encode(Format::f16, Rounding::nearest, 0, values.data(), values.size(), out);
+            return encode(Format::f16, collectives::Rounding::nearest, 0, values.data(),
+                          values.size(), out);
         case DType::bf16:
-            return encode(Format::bf16, Rounding::nearest, 0, values.data(), values.size(), out);
+            return encode(Format::bf16, collectives::Rounding::nearest, 0, values.data(),
+                          values.size(), out);
         case DType::i8:
             return store_as<std::int8_t>(values, out);
         case DType::u8:
@@ -93,7 +95,7 @@ void repeat(std::span<const std::byte> period, std::span<std::byte> out) {
 /// \param magnitudes  summed
 double tolerance(Format format, double magnitudes, std::uint32_t ranks) {
     constexpr double kRoundedAlready = 1.1;  // what is rounded is a little larger for that
-    const FormatRow& row = row_of(format);
+    const collectives::FormatRow& row = row_of(format);
     const bool ring = row.bits == 16;
     const double relative = row.relative_error * magnitudes * (ring ? ranks + 1 : 2);
     return kRoundedAlready * (relative + row.absolute_error * 2 * ranks);
@@ -201,4 +203,4 @@ void Check::compare_run(std::span<const float> expected, std::span<const float> 
     }
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

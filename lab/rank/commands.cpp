@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -46,9 +46,9 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
     connected.places = *places;
-    const BackendRow* const row = find_backend(backend);
+    const collectives::BackendRow* const row = collectives::find_backend(backend);
     if (row != nullptr && row->on_device()) {
-        auto device = Device::open(places->local_rank);
+        auto device = collectives::Device::open(places->local_rank);
         const auto found = device ? Result<void>() : Result<void>(std::unexpected(device.error()));
         if (auto all = membership.agree("dtrun-bench/gpu", found); !all)
             return fail(all.error(), "backend {}", backend);
@@ -114,7 +114,7 @@ JsonLine to_json(const Row& row, const Connected& connected, const SweepOptions&
         .add("wrong", row.wrong);
 }
 
-JsonLine to_json(const Trained& trained, const BenchOptions& options, const std::string& backend,
+JsonLine to_json(const Trained& trained, const RankOptions& options, const std::string& backend,
                  const Places& places, std::uint32_t ranks, const std::string& data) {
     return JsonLine("train")
         .add("algorithm", options.algorithm.name)
@@ -138,7 +138,7 @@ JsonLine to_json(const Trained& trained, const BenchOptions& options, const std:
 
 }  // namespace
 
-Result<void> run_facts(const BenchOptions& options, const Membership& membership,
+Result<void> run_facts(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
@@ -159,7 +159,7 @@ Result<void> run_facts(const BenchOptions& options, const Membership& membership
     return {};
 }
 
-Result<void> run_sweep(const BenchOptions& options, const Membership& membership,
+Result<void> run_sweep(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     const auto connected = connect(options.backend, membership);
     if (!connected) return std::unexpected(connected.error());
@@ -170,7 +170,7 @@ Result<void> run_sweep(const BenchOptions& options, const Membership& membership
         [&](const Error& error) { print(JsonLine("error").add("text", error.message).text()); });
 }
 
-Result<void> run_train(const BenchOptions& options, const Membership& membership,
+Result<void> run_train(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     if (options.algorithm.serial && membership.size() > 1)
         return fail(Errc::invalid_input, "algorithm serial is for one rank; there are {}",
@@ -197,4 +197,4 @@ Result<void> run_train(const BenchOptions& options, const Membership& membership
     return {};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -152,4 +152,4 @@ std::string parse_gpu_links(std::string_view matrix) {
     return text;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

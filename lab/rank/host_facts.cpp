@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -140,4 +140,4 @@ std::vector<HostFacts::Nic> list_nics(const std::string& folder, std::string_vie
     return nics;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

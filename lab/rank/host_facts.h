@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// What the environment table says of a host. Texts are empty where nothing was found.
 struct HostFacts {
@@ -57,4 +57,4 @@ void parse_gpus(std::string_view csv, HostFacts& facts);
 /// The kinds of links in the matrix of `nvidia-smi topo -m`: "NVLink (NV18)"; "" of one GPU.
 std::string parse_gpu_links(std::string_view matrix);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

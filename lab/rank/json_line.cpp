@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <cmath>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -71,4 +71,4 @@ JsonLine& JsonLine::add(std::string_view key,
     return raw(key, members.text());
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// An object of JSON on one line: `JsonLine("row").add("bytes", 4).text()`.
 class JsonLine {
@@ -38,4 +38,4 @@ private:
     std::string members_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -4,9 +4,12 @@
 
 #include <fmt/format.h>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
+
+using collectives::function_of;
+using collectives::open_any;
 
 std::string cuda_version() {
     void* const runtime =
@@ -21,7 +24,7 @@ std::string cuda_version() {
 }  // namespace
 
 std::string version_of(std::string_view name) {
-    return name == "cuda" ? cuda_version() : library_version(name);
+    return name == "cuda" ? cuda_version() : collectives::library_version(name);
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

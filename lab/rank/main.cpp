@@ -7,7 +7,7 @@
 
 namespace {
 
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab::rank;
 using dtrun::Result;
 
 constexpr int kFailed = 1;
@@ -19,13 +19,13 @@ void print_line(const std::string& line) {
     std::fflush(stdout);
 }
 
-Result<void> run(const BenchOptions& options, const Membership& membership, const Print& print) {
+Result<void> run(const RankOptions& options, const Membership& membership, const Print& print) {
     if (options.command == Command::facts) return run_facts(options, membership, print);
     if (options.command == Command::sweep) return run_sweep(options, membership, print);
     return run_train(options, membership, print);
 }
 
-int run_as_rank(const BenchOptions& options) {
+int run_as_rank(const RankOptions& options) {
     auto membership = Membership::join();
     if (!membership) {
         print_line(JsonLine("error").add("text", membership.error().message).text());

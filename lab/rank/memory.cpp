@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <algorithm>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 void Memory::Unmap::operator()(std::byte* data) const {
     ::munmap(data, bytes);
@@ -36,4 +36,4 @@ Result<void> Memory::pull(std::size_t bytes) const {
     return device_ ? device_.get_deleter().device->copy(host_.get(), data_, bytes) : Result<void>{};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

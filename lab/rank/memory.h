@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Where arrays are that a backend works on: on the host, or on this rank's GPU.
 class MemoryKind {
@@ -16,7 +16,7 @@ public:
     /// Of the host.
     MemoryKind() = default;
     /// Of a GPU.
-    explicit MemoryKind(Device device) : device_(std::move(device)) {}
+    explicit MemoryKind(collectives::Device device) : device_(std::move(device)) {}
 
     bool on_device() const { return device_.has_value(); }
     /// GPUs of the host; 0: memory is the host's.
@@ -24,7 +24,7 @@ public:
 
 private:
     friend class Memory;
-    std::optional<Device> device_;
+    std::optional<collectives::Device> device_;
 };
 
 /// An array for a backend, which the program sees through a copy on the host if it is elsewhere.
@@ -50,7 +50,7 @@ private:
         void operator()(std::byte* data) const;
     };
     struct DeviceFree {
-        std::optional<Device> device;
+        std::optional<collectives::Device> device;
         void operator()(void* data) const { device->free(data); }
     };
     std::unique_ptr<std::byte, Unmap> host_{nullptr, Unmap{0}};
@@ -59,4 +59,4 @@ private:
     std::size_t bytes_ = 0;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

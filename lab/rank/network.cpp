@@ -8,7 +8,7 @@
 #include <cassert>
 #include <cmath>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -106,4 +106,4 @@ std::size_t Network::test(const Images& images, std::size_t first, std::size_t c
     return right;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 enum class Model { mlp, cnn };
 std::string_view name_of(Model model);
@@ -65,4 +65,4 @@ private:
     std::vector<std::vector<float>> slopes_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

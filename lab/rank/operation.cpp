@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 std::string_view name_of(Op op) {
     switch (op) {
@@ -44,7 +44,7 @@ Result<Op> parse_op(std::string_view name) {
 
 Result<DType> parse_dtype(std::string_view name) {
     std::string known;
-    for (std::size_t i = 0; i < kDTypes; ++i) {
+    for (std::size_t i = 0; i < collectives::kDTypes; ++i) {
         const auto type = static_cast<DType>(i);
         if (name == name_of(type)) return type;
         (known += known.empty() ? "" : ", ") += name_of(type);
@@ -89,4 +89,4 @@ std::size_t wire_bytes(const Extent& extent, std::optional<Format> format) {
     return static_cast<std::size_t>(static_cast<double>(sent) * extent.bus_factor);
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -10,7 +10,10 @@
 #include <optional>
 #include <string_view>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
+
+using collectives::DType;
+using collectives::Format;
 
 /// What is measured. Reductions are sums, roots are rank 0.
 enum class Op : std::uint8_t {
@@ -49,4 +52,4 @@ Extent extent_of(Op op, DType type, std::size_t bytes, std::uint32_t ranks);
 /// Bytes that each rank has to send at least, averaged over ranks: what a good algorithm sends.
 std::size_t wire_bytes(const Extent& extent, std::optional<Format> format);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

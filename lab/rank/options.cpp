@@ -5,7 +5,7 @@
 #include <charconv>
 #include <limits>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 const char* const kUsage =
     "dtrun-bench-rank is what `dtrun bench` runs on every slot. Rank 0 prints a line of JSON for\n"
@@ -43,7 +43,7 @@ Result<std::size_t> parse_size(std::string_view text) {
 
 Result<std::optional<Format>> parse_compression(std::string_view name) {
     if (name == "none") return std::nullopt;
-    auto format = parse_format(name);
+    auto format = collectives::parse_format(name);
     if (!format) return std::unexpected(format.error());
     return *format;
 }
@@ -81,8 +81,7 @@ Result<void> parse_sweep_flag(std::string_view flag, std::string_view value, Swe
     return fail(Errc::invalid_input, "sweep has no option {}", flag);
 }
 
-Result<void> parse_train_flag(std::string_view flag, std::string_view value,
-                              BenchOptions& options) {
+Result<void> parse_train_flag(std::string_view flag, std::string_view value, RankOptions& options) {
     TrainOptions& train = options.train;
     if (flag == "--epochs") return parse_number(flag, value, 1, 1'000'000, train.epochs);
     if (flag == "--global-batch")
@@ -107,7 +106,7 @@ Result<void> parse_train_flag(std::string_view flag, std::string_view value,
     return {};
 }
 
-Result<void> parse_flag(std::string_view flag, std::string_view value, BenchOptions& options) {
+Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptions& options) {
     if (options.command == Command::facts) {
         if (flag != "--backends") return fail(Errc::invalid_input, "facts has no option {}", flag);
         for (const std::string_view name : split(value, ',')) options.backends.emplace_back(name);
@@ -150,7 +149,7 @@ Result<Algorithm> parse_algorithm(std::string_view name) {
     const bool without = take(rest, "-noef");
     const bool with = !without && take(rest, "-ef");
     algorithm.stochastic = take(rest, "-stochastic") || algorithm.stochastic;
-    const auto format = parse_format(rest);
+    const auto format = collectives::parse_format(rest);
     if (!format)
         return fail(Errc::invalid_input,
                     "no algorithm \"{}\": serial, parallel, or a compression such as fp16 or "
@@ -163,8 +162,8 @@ Result<Algorithm> parse_algorithm(std::string_view name) {
     return algorithm;
 }
 
-Result<BenchOptions> parse_options(Words words) {
-    BenchOptions options;
+Result<RankOptions> parse_options(Words words) {
+    RankOptions options;
     options.sweep.ops = {Op::allreduce};
     options.sweep.sizes = {1u << 20};
     options.sweep.dtypes = {DType::f32};
@@ -188,4 +187,4 @@ Result<BenchOptions> parse_options(Words words) {
     return options;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

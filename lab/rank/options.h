@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// How gradients travel.
 struct Algorithm {
@@ -25,7 +25,7 @@ Result<Algorithm> parse_algorithm(std::string_view name);
 
 enum class Command { help, facts, version_of, sweep, train };
 
-struct BenchOptions {
+struct RankOptions {
     Command command = Command::help;
     std::string library;  ///< of version_of
     std::string backend = "auto";
@@ -41,6 +41,6 @@ extern const char* const kUsage;
 
 /// \param words  of the command line, without the program's name
 /// Errc: invalid_input
-Result<BenchOptions> parse_options(std::span<const std::string_view> words);
+Result<RankOptions> parse_options(std::span<const std::string_view> words);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -129,13 +129,13 @@ void each_of_report(Report& it, Visit visit) {
     visit("interrupted", it.interrupted);
 }
 
-void read_host(const Members& members, BenchHost& host) {
+void read_host(const Members& members, HostRecord& host) {
     each_of_host(host, members);
-    members.list("nics", host.nics, [](const Members& m, BenchNic& nic) { each_of_nic(nic, m); });
-    members.list("gpus", host.gpus, [](const Members& m, BenchGpu& gpu) { each_of_gpu(gpu, m); });
+    members.list("nics", host.nics, [](const Members& m, NicRecord& nic) { each_of_nic(nic, m); });
+    members.list("gpus", host.gpus, [](const Members& m, GpuRecord& gpu) { each_of_gpu(gpu, m); });
 }
 
-void read_comm(const Members& members, BenchComm& comm) {
+void read_comm(const Members& members, CommRecord& comm) {
     each_of_shape(comm, members);
     each_of_comm(comm, members);
     const json::value* const details = members.object().if_contains("details");
@@ -145,17 +145,17 @@ void read_comm(const Members& members, BenchComm& comm) {
             comm.details.emplace_back(printable(name), printable(value.get_string()));
 }
 
-void read_row(const Members& members, BenchRow& row) {
+void read_row(const Members& members, RowRecord& row) {
     each_of_shape(row, members);
     each_of_row(row, members);
 }
 
-void read_train(const Members& members, BenchTrain& train) {
+void read_train(const Members& members, TrainRecord& train) {
     each_of_shape(train, members);
     each_of_train(train, members);
 }
 
-void read_failure(const Members& members, BenchFailure& failure) {
+void read_failure(const Members& members, FailureRecord& failure) {
     each_of_shape(failure, members);
     each_of_failure(failure, members);
 }
@@ -197,23 +197,23 @@ std::string list_text(const std::vector<T>& elements, Write write, string_view s
     return text;
 }
 
-void write_host(const BenchHost& host, ObjectWriter& out) {
+void write_host(const HostRecord& host, ObjectWriter& out) {
     each_of_host(host, std::ref(out));
     out.raw("nics", fmt::format("[{}]", list_text(
                                             host.nics,
-                                            [](const BenchNic& nic, ObjectWriter& o) {
+                                            [](const NicRecord& nic, ObjectWriter& o) {
                                                 each_of_nic(nic, std::ref(o));
                                             },
                                             ",")));
     out.raw("gpus", fmt::format("[{}]", list_text(
                                             host.gpus,
-                                            [](const BenchGpu& gpu, ObjectWriter& o) {
+                                            [](const GpuRecord& gpu, ObjectWriter& o) {
                                                 each_of_gpu(gpu, std::ref(o));
                                             },
                                             ",")));
 }
 
-void write_comm(const BenchComm& comm, ObjectWriter& out) {
+void write_comm(const CommRecord& comm, ObjectWriter& out) {
     each_of_shape(comm, std::ref(out));
     each_of_comm(comm, std::ref(out));
     std::string details;
@@ -244,12 +244,12 @@ std::size_t sequence_length(string_view text) {
 
 }  // namespace
 
-bool BenchReport::failed() const {
+bool LabReport::failed() const {
     return !failures.empty() ||
-           std::ranges::any_of(rows, [](const BenchRow& row) { return row.wrong > 0; });
+           std::ranges::any_of(rows, [](const RowRecord& row) { return row.wrong > 0; });
 }
 
-Result<BenchReader::Line> BenchReader::take(string_view line) {
+Result<RecordReader::Line> RecordReader::take(string_view line) {
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == string_view::npos || line[begin] != '{') return Line::other;
     boost::system::error_code error;
@@ -264,9 +264,9 @@ Result<BenchReader::Line> BenchReader::take(string_view line) {
     std::string type;
     members("type", type);
     if (type == "host") {
-        BenchHost host;
+        HostRecord host;
         read_host(members, host);
-        const auto known = std::ranges::find(report_.hosts, host.name, &BenchHost::name);
+        const auto known = std::ranges::find(report_.hosts, host.name, &HostRecord::name);
         if (known == report_.hosts.end() || host.name.empty())
             report_.hosts.push_back(std::move(host));
         else
@@ -283,10 +283,10 @@ Result<BenchReader::Line> BenchReader::take(string_view line) {
     return Line::error;
 }
 
-std::string write_json(const BenchReport& report) {
+std::string write_json(const LabReport& report) {
     ObjectWriter out;
     out("schema", std::string(kSchema));
-    out("version", BenchReport::kVersion);
+    out("version", LabReport::kVersion);
     each_of_report(report, std::ref(out));
     std::string text = out.text();
     text.pop_back();
@@ -303,16 +303,16 @@ std::string write_json(const BenchReport& report) {
             each(element, o);
         };
     };
-    add("rows", list_text(report.rows, with_shape([](const BenchRow& row, ObjectWriter& o) {
+    add("rows", list_text(report.rows, with_shape([](const RowRecord& row, ObjectWriter& o) {
                               each_of_row(row, std::ref(o));
                           }),
                           kApart));
-    add("train", list_text(report.train, with_shape([](const BenchTrain& train, ObjectWriter& o) {
+    add("train", list_text(report.train, with_shape([](const TrainRecord& train, ObjectWriter& o) {
                                each_of_train(train, std::ref(o));
                            }),
                            kApart));
     add("failures",
-        list_text(report.failures, with_shape([](const BenchFailure& failure, ObjectWriter& o) {
+        list_text(report.failures, with_shape([](const FailureRecord& failure, ObjectWriter& o) {
                       each_of_failure(failure, std::ref(o));
                   }),
                   kApart));
@@ -323,7 +323,7 @@ std::string write_json(const BenchReport& report) {
     return text + "}\n";
 }
 
-Result<BenchReport> parse_report(string_view text, string_view name) {
+Result<LabReport> parse_report(string_view text, string_view name) {
     boost::system::error_code error;
     const json::value value = json::parse({text.data(), text.size()}, error);
     if (error) return fail(Errc::invalid_input, "{}: no JSON: {}", name, error.message());
@@ -334,10 +334,10 @@ Result<BenchReport> parse_report(string_view text, string_view name) {
     const Members members(*object);
     int version = 0;
     members("version", version);
-    if (version != BenchReport::kVersion)
+    if (version != LabReport::kVersion)
         return fail(Errc::invalid_input, "{}: a report of version {}; this dtrun reads version {}",
-                    name, version, BenchReport::kVersion);
-    BenchReport report;
+                    name, version, LabReport::kVersion);
+    LabReport report;
     each_of_report(report, members);
     members.list("host_facts", report.hosts, read_host);
     members.list("comms", report.comms, read_comm);

@@ -15,40 +15,40 @@ namespace dtrun::lab {
 /// A number that nobody has told.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-struct BenchNic {
+struct NicRecord {
     std::string name;
     std::string model;
     double speed_mbit = kUnknown;
     std::string driver;
 };
 
-struct BenchGpu {
+struct GpuRecord {
     std::string model;
     double memory_bytes = kUnknown;
 };
 
 /// What a host is and has. Empty: it has not got that, or does not tell.
-struct BenchHost {
+struct HostRecord {
     std::string name, os, kernel, cpu;
     double cores = kUnknown;
     double memory_bytes = kUnknown;
-    std::vector<BenchNic> nics;
-    std::vector<BenchGpu> gpus;
+    std::vector<NicRecord> nics;
+    std::vector<GpuRecord> gpus;
     std::string gpu_links;  ///< lines
     std::string driver, cuda, nccl, mpi, gloo, oneccl, python, torch;
 };
 
 /// What one run of the rank program is, in all that it prints.
-struct BenchShape {
+struct ShapeRecord {
     std::string backend;
     int hosts = 1;
     int slots_per_host = 1;
     int ranks = 1;
-    auto operator<=>(const BenchShape&) const = default;
+    auto operator<=>(const ShapeRecord&) const = default;
 };
 
 /// A communicator, and how it came to be the one it is.
-struct BenchComm : BenchShape {
+struct CommRecord : ShapeRecord {
     std::string version, transport, why;
     double bootstrap_ms = kUnknown;
     bool oversubscribed = false;
@@ -56,7 +56,7 @@ struct BenchComm : BenchShape {
 };
 
 /// One size of one operation. Times are the slowest rank's, of each iteration.
-struct BenchRow : BenchShape {
+struct RowRecord : ShapeRecord {
     std::string op, dtype, compression;
     std::uint64_t bytes = 0;  ///< of the whole array, as nccl-tests counts
     std::uint64_t count = 0;
@@ -71,7 +71,7 @@ struct BenchRow : BenchShape {
 };
 
 /// One training.
-struct BenchTrain : BenchShape {
+struct TrainRecord : ShapeRecord {
     std::string algorithm;  ///< "serial", "parallel", or the compression of its gradients
     std::string model;
     int epochs = 0;
@@ -86,25 +86,25 @@ struct BenchTrain : BenchShape {
 };
 
 /// A run that did not give all it should.
-struct BenchFailure : BenchShape {
+struct FailureRecord : ShapeRecord {
     std::string what;  ///< "facts", "sweep", "train" and the algorithm
     int exit_code = 0;
     std::string error;
 };
 
 /// Everything that `dtrun bench` has found.
-struct BenchReport {
+struct LabReport {
     static constexpr int kVersion = 1;
     std::string dtrun;    ///< its version
     std::string started;  ///< "2025-01-31 13:45:00 UTC"
     std::string command;  ///< what was typed
     double seconds = 0;   ///< that it took
     bool interrupted = false;
-    std::vector<BenchHost> hosts;
-    std::vector<BenchComm> comms;
-    std::vector<BenchRow> rows;
-    std::vector<BenchTrain> train;
-    std::vector<BenchFailure> failures;
+    std::vector<HostRecord> hosts;
+    std::vector<CommRecord> comms;
+    std::vector<RowRecord> rows;
+    std::vector<TrainRecord> train;
+    std::vector<FailureRecord> failures;
     std::vector<std::string> skipped;  ///< backends that were not measured, and why: a line each
 
     /// Whether a result was wrong or a run failed.
@@ -166,9 +166,9 @@ void each_of_failure(Failure& it, Visit visit) {
 }
 
 /// Takes lines of the rank program, one JSON object each, into a report.
-class BenchReader {
+class RecordReader {
 public:
-    explicit BenchReader(BenchReport& report) : report_(report) {}
+    explicit RecordReader(LabReport& report) : report_(report) {}
 
     /// What a line was. `other` is none of ours: what a library prints.
     enum class Line { host, comm, row, train, error, other };
@@ -179,14 +179,14 @@ public:
     const std::string& errors() const { return errors_; }
 
 private:
-    BenchReport& report_;
+    LabReport& report_;
     std::string errors_;
 };
 
 /// A report as JSON, one element a line, and back. Errc of parsing: invalid_input, which names what
 /// is wrong.
-std::string write_json(const BenchReport& report);
-Result<BenchReport> parse_report(std::string_view text, std::string_view name);
+std::string write_json(const LabReport& report);
+Result<LabReport> parse_report(std::string_view text, std::string_view name);
 
 /// Foreign text for a terminal or a table: what is neither printable nor a line end becomes a blank,
 /// what is no UTF-8 a question mark.

@@ -29,7 +29,7 @@ using std::string_view;
 
 /// Where the ranks may run, and from where runs read it again.
 struct Source {
-    BenchPlaces places;
+    LabPlaces places;
     std::string hostfile;  ///< for the runs; empty: none
     Fd standard_input;     ///< what was read of it; `hostfile` names it
     bool is_bystander = false;
@@ -70,9 +70,9 @@ Result<HostList> named_hosts(const plan::Options& options, Source& source) {
     return parse_hostfile(*text, "stdin");
 }
 
-BenchPlaces this_machine(plan::EnvironmentView environment) {
+LabPlaces this_machine(plan::EnvironmentView environment) {
     const plan::MachineFacts here = plan::machine_facts(environment);
-    BenchPlaces places;
+    LabPlaces places;
     places.hosts.resize(1);
     places.hosts.front().name = "localhost";
     places.any_slots = true;
@@ -83,7 +83,7 @@ BenchPlaces this_machine(plan::EnvironmentView environment) {
 /// As the runs will find them by the same flags.
 Result<Source> find_places(const plan::Options& options, plan::EnvironmentView environment) {
     Source source;
-    BenchPlaces& places = source.places;
+    LabPlaces& places = source.places;
     const bool named = !options.hosts.empty() || !options.hostfile.empty();
     std::optional<Allocation> allocation;
     if (named) {
@@ -120,17 +120,17 @@ Result<std::string> find_rank_program(const BenchCommand& command) {
     }
     std::error_code none;
     const auto own = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
-    const auto beside = own / kBenchRankProgram;
-    const auto installed = own.parent_path() / "libexec/dtrun" / kBenchRankProgram;
+    const auto beside = own / kRankProgram;
+    const auto installed = own.parent_path() / "libexec/dtrun" / kRankProgram;
     for (const auto& path : {beside, installed})
         if (::access(path.c_str(), X_OK) == 0) return path.string();
     return fail(Errc::not_found,
                 "no {} at {} or {}: this dtrun was built or installed without its collectives; "
                 "--rank-program names another",
-                kBenchRankProgram, beside.string(), installed.string());
+                kRankProgram, beside.string(), installed.string());
 }
 
-Result<BenchReport> read_report(const std::string& path) {
+Result<LabReport> read_report(const std::string& path) {
     const auto text = read_file(path);
     if (!text) return std::unexpected(text.error());
     return parse_report(*text, path);
@@ -147,7 +147,7 @@ int compare(const BenchCommand& command) {
     const int screen = command.html == "-" ? STDERR_FILENO : STDOUT_FILENO;
     auto written = write_all(screen, text);
     if (written && !command.html.empty())
-        written = write_bench_target(command.html, write_html(comparison, *before, *after));
+        written = write_report_target(command.html, write_html(comparison, *before, *after));
     if (written) return 0;
     return complain_of(written.error());
 }
@@ -171,7 +171,7 @@ std::string typed_command(const std::vector<std::string>& words) {
 
 int run_bench_command(const BenchCommand& command, const plan::Options& options,
                       plan::EnvironmentView environment, const std::vector<std::string>& words) {
-    if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
+    if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
     const auto source = find_places(options, environment);
     if (!source) return complain_of(source.error());
@@ -181,8 +181,8 @@ int run_bench_command(const BenchCommand& command, const plan::Options& options,
     }
     const auto program = find_rank_program(command);
     if (!program) return complain_of(program.error());
-    return run_bench({command, options, environment, source->places, source->hostfile, *program,
-                      typed_command(words)});
+    return run_lab({command, options, environment, source->places, source->hostfile, *program,
+                    typed_command(words)});
 }
 
 }  // namespace dtrun::lab
