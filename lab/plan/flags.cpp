@@ -3,6 +3,7 @@
 #include "lab/plan/flags.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "lab/names.h"
 #include "lab/plan/plan.h"
 #include "launcher/cli/setters.h"
 
@@ -18,8 +19,6 @@ using Words = std::span<const std::string>;
 using enum cli::FlagGroup;
 
 constexpr string_view kUsage = "usage: dtrun bench [options]";
-constexpr double kLossScaleMin = 1e-6;
-constexpr double kLossScaleMax = 1e6;
 
 BenchCommand& part_of(cli::Draft& draft) {
     return draft.bench;
@@ -43,7 +42,7 @@ Result<void> set_known(cli::Draft& draft, string_view value) {
     if (!items) return std::unexpected(items.error());
     for (std::string& item : *items) {
         // Op names are written either way elsewhere.
-        if (Known == bench_ops) std::ranges::replace(item, '-', '_');
+        if (Known == operation_names) std::ranges::replace(item, '-', '_');
         if (std::ranges::find(Known(), item) == Known().end())
             return fail(Errc::invalid_input, "'{}' is not one of {}{}", item,
                         join_names(Known(), 16), did_you_mean(item, Known()));
@@ -120,23 +119,19 @@ Result<void> set_algorithms(cli::Draft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
-        if (item == "serial" || item == "parallel") continue;
-        string_view base = item;
-        for (const string_view end : {"-stochastic", "-noef", "-ef", "-stochastic"})
-            if (base.ends_with(end)) base.remove_suffix(end.size());
-        if (std::ranges::find(bench_compressions(), base) == bench_compressions().end())
+        if (item == "none") continue;  // which is another word for parallel
+        if (!parse_algorithm(item))
             return fail(Errc::invalid_input,
                         "'{}' is neither serial, parallel nor one of {}, with -ef, -noef or "
                         "-stochastic behind it",
-                        item, join_names(bench_compressions(), 16));
+                        item, join_names(compression_names(), 16));
     }
     draft.bench.algorithms = std::move(*items);
     return {};
 }
 
 Result<void> set_model(cli::Draft& draft, string_view value) {
-    if (value != "mlp" && value != "cnn")
-        return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
+    if (!parse_model(value)) return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
     draft.bench.model = value;
     return {};
 }
@@ -167,24 +162,24 @@ cli::Flags sweep_flags() {
         {"--ops", "NAMES", native,
          "allreduce, allgather, reduce_scatter, reduce, broadcast, gather, scatter, alltoall, "
          "sendrecv, barrier (default: allreduce)",
-         set_known<&BenchCommand::ops, bench_ops>, ""},
+         set_known<&BenchCommand::ops, operation_names>, ""},
         {"--sizes", "SIZES", native,
          "bytes, as nccl-tests counts them: 4..64M:x4 or 1K,1M (default: 1K..16M:x4)", set_sizes,
          ""},
         {"--dtypes", "NAMES", native, "f32, f64, f16, bf16, i8, u8, i32, i64 (default: f32)",
-         set_known<&BenchCommand::dtypes, bench_dtypes>, ""},
+         set_known<&BenchCommand::dtypes, type_names>, ""},
         {"--compress", "NAMES", native,
          "of allreduce of f32: none, fp16, bf16, int8, fp8-e4m3, fp8-e5m2, and to see it fail "
          "fp8-e4m3-unscaled or fp8-e5m2-unscaled (default: none; training: none,fp16,int8)",
-         set_known<&BenchCommand::compress, bench_compressions>, ""},
+         set_known<&BenchCommand::compress, compression_names>, ""},
         {"--seconds", "SECONDS", native,
          "for each row; fractions allowed (default: all rows within a minute)",
          set_time<&BenchCommand::seconds>, ""},
         {"--iters", "N", native,
          "times each is measured; with --seconds, at most (default: by --seconds)",
-         set_count<&BenchCommand::iters, 1, 1'000'000>, ""},
+         set_count<&BenchCommand::iters, 1, kIterationsMax>, ""},
         {"--warmup", "N", native, "times before that (default: 5)",
-         set_count<&BenchCommand::warmup, 0, 1'000'000>, ""},
+         set_count<&BenchCommand::warmup, 0, kIterationsMax>, ""},
         {"--no-check", "", native, "do not compare results with what they should be",
          set_switch<&BenchCommand::check, false>, ""},
     };
@@ -206,12 +201,12 @@ cli::Flags train_flags() {
          "with MNIST's four files, on every host (default: generated digits)",
          set_word<&BenchCommand::data>, ""},
         {"--model", "mlp|cnn", training, "(default: mlp)", set_model, ""},
-        {"--epochs", "N", training, "(default: 3)", set_count<&BenchCommand::epochs, 1, 100'000>,
+        {"--epochs", "N", training, "(default: 3)", set_count<&BenchCommand::epochs, 1, kEpochsMax>,
          ""},
         {"--global-batch", "N", training, "samples of all ranks in one step (default: 256)",
-         set_count<&BenchCommand::global_batch, 1, 1'000'000>, ""},
+         set_count<&BenchCommand::global_batch, 1, kGlobalBatchMax>, ""},
         {"--seed", "N", training, "of weights and of the order of samples (default: 1)",
-         set_count<&BenchCommand::seed, 0, 1'000'000>, ""},
+         set_count<&BenchCommand::seed, 0, kSeedMax>, ""},
         {"--loss-scale", "FACTOR", training,
          "gradients travel multiplied by it: no difference to f32, but unscaled 8 bits lose more "
          "of them if it is small, and fewer if it is large (default: 1)",

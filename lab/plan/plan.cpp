@@ -1,6 +1,7 @@
 #include "lab/plan/plan.h"
 
 #include "base/strings.h"
+#include "lab/names.h"
 
 #include <fmt/ranges.h>
 #include <algorithm>
@@ -12,7 +13,6 @@ namespace {
 using std::string_view;
 using Numbers = std::vector<int>;
 
-constexpr std::uint64_t kBytesMax = 1ull << 40;
 constexpr std::size_t kSizesMax = 256;
 constexpr string_view kDefaultSizes = "1K..16M:x4";
 /// What a sweep without further wishes takes, starts of programs not counted.
@@ -245,31 +245,6 @@ std::string short_bytes(double bytes) {
     return fmt::format("{:.4g}{}", bytes, kLetters[letter]);
 }
 
-const std::vector<std::string>& bench_ops() {
-    static const std::vector<std::string> names{
-        "allreduce", "allgather", "reduce_scatter", "reduce",   "broadcast",
-        "gather",    "scatter",   "alltoall",       "sendrecv", "barrier"};
-    return names;
-}
-
-const std::vector<std::string>& bench_dtypes() {
-    static const std::vector<std::string> names{"f32", "f64", "f16", "bf16",
-                                                "i8",  "u8",  "i32", "i64"};
-    return names;
-}
-
-const std::vector<std::string>& bench_compressions() {
-    static const std::vector<std::string> names{"none",
-                                                "fp16",
-                                                "bf16",
-                                                "int8",
-                                                "fp8-e4m3",
-                                                "fp8-e5m2",
-                                                "fp8-e4m3-unscaled",
-                                                "fp8-e5m2-unscaled"};
-    return names;
-}
-
 LabRun facts_run(int hosts, const std::vector<std::string>& backends) {
     LabRun run;
     run.kind = LabRun::Kind::facts;
@@ -279,11 +254,6 @@ LabRun facts_run(int hosts, const std::vector<std::string>& backends) {
         run.words.insert(run.words.end(),
                          {"--backends", fmt::format("{}", fmt::join(backends, ","))});
     return run;
-}
-
-const std::vector<std::string>& usual_backends() {
-    static const std::vector<std::string> names{"mpi", "gloo", "nccl", "oneccl"};
-    return names;
 }
 
 Result<std::vector<LabRun>> plan_runs(const BenchCommand& command, const LabPlaces& places,

@@ -38,17 +38,9 @@ Result<std::vector<std::uint64_t>> parse_sizes(std::string_view text);
 /// "64K", "1.5M", "4": a number of bytes in few letters.
 std::string short_bytes(double bytes);
 
-/// Those that `--ops`, `--dtypes` and `--compress` know.
-const std::vector<std::string>& bench_ops();
-const std::vector<std::string>& bench_dtypes();
-const std::vector<std::string>& bench_compressions();
-
 /// The run that asks so many hosts what they have.
 /// \param backends  also tried, with one rank on each of them; may be empty
 LabRun facts_run(int hosts, const std::vector<std::string>& backends);
-
-/// Those that are tried where the user names none.
-const std::vector<std::string>& usual_backends();
 
 /// All other runs, in their order.
 /// \param backends  of the command, or those that were found

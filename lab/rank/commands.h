@@ -1,6 +1,5 @@
 #pragma once
 
-#include "lab/rank/json_line.h"
 #include "lab/rank/options.h"
 #include "lab/rank/rank_comm.h"
 

@@ -119,13 +119,14 @@ std::string device_model(std::string_view pci_ids, std::string_view vendor,
     return fmt::format("{} {}", maker, device_id);
 }
 
-void parse_gpus(std::string_view csv, HostFacts& facts) {
+void parse_gpus(std::string_view csv, HostRecord& facts) {
     for (const std::string_view line : split(csv, '\n')) {
         const auto cells = split(line, ',');
         if (cells.size() != 3) continue;
-        const auto mebibytes = to_int(trim(cells[1]), 0, 1ll << 40);
-        facts.gpus.push_back(
-            {std::string(trim(cells[0])), static_cast<std::uint64_t>(mebibytes.value_or(0)) << 20});
+        GpuRecord& gpu = facts.gpus.emplace_back();
+        gpu.model = trim(cells[0]);
+        if (const auto mebibytes = to_int(trim(cells[1]), 1, 1ll << 40))
+            gpu.memory_bytes = static_cast<double>(*mebibytes) * (1 << 20);
         facts.driver = trim(cells[2]);
     }
 }

@@ -45,16 +45,6 @@ double lose(const float* scores, std::size_t label, float scale, float* slopes) 
 
 }  // namespace
 
-std::string_view name_of(Model model) {
-    return model == Model::mlp ? "mlp" : "cnn";
-}
-
-Result<Model> parse_model(std::string_view name) {
-    for (const Model model : {Model::mlp, Model::cnn})
-        if (name == name_of(model)) return model;
-    return fail(Errc::invalid_input, "no model \"{}\": mlp or cnn", name);
-}
-
 Network::Network(Model model, std::uint64_t seed, std::size_t batch)
     : layers_(make_layers(model, seed)), batch_(batch) {
     values_.emplace_back(batch * kImageBytes);

@@ -1,18 +1,14 @@
 #pragma once
 
+#include "lab/names.h"
 #include "lab/rank/images.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace dtrun::lab::rank {
-
-enum class Model { mlp, cnn };
-std::string_view name_of(Model model);
-Result<Model> parse_model(std::string_view name);
 
 /// Numbers that are learnt, and how the loss changes with each.
 struct Tensor {

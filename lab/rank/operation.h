@@ -1,41 +1,13 @@
 #pragma once
 
-#include "base/result.h"
 #include "collectives/codec/codec.h"
-#include "collectives/types.h"
+#include "lab/names.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 namespace dtrun::lab::rank {
-
-using collectives::DType;
-using collectives::Format;
-
-/// What is measured. Reductions are sums, roots are rank 0.
-enum class Op : std::uint8_t {
-    allreduce,
-    allgather,
-    reduce_scatter,
-    reduce,
-    broadcast,
-    gather,
-    scatter,
-    alltoall,
-    sendrecv,  ///< every rank sends to the next and receives from the one before it
-    barrier,
-};
-inline constexpr std::array kOps{Op::allreduce, Op::allgather, Op::reduce_scatter, Op::reduce,
-                                 Op::broadcast, Op::gather,    Op::scatter,        Op::alltoall,
-                                 Op::sendrecv,  Op::barrier};
-
-std::string_view name_of(Op op);
-/// '-' and '_' are the same. Errc: invalid_input
-Result<Op> parse_op(std::string_view name);
-Result<DType> parse_dtype(std::string_view name);
 
 /// How large the arrays of an operation are, in nccl-tests' terms (doc/PERFORMANCE.md there).
 struct Extent {

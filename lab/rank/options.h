@@ -9,20 +9,6 @@
 
 namespace dtrun::lab::rank {
 
-/// How gradients travel.
-struct Algorithm {
-    std::string name;  ///< as it was given
-    bool serial = false;
-    std::optional<Format> format;
-    bool feedback = false;  ///< what compression has cost is made good in the next step
-    bool stochastic = false;
-};
-
-/// "serial", "parallel", or a compression: "fp16", "int8", "fp8-e4m3-unscaled", ... Scaled 8-bit
-/// formats have error feedback; behind any of them "-ef" and "-noef" ask for it or not, and
-/// "-stochastic" for random rounding. Errc: invalid_input
-Result<Algorithm> parse_algorithm(std::string_view name);
-
 enum class Command { help, facts, version_of, sweep, train };
 
 struct RankOptions {

@@ -1,5 +1,6 @@
 #include "lab/report/figures.h"
 
+#include "collectives/backend_table.h"
 #include "lab/plan/plan.h"
 #include "lab/report/tables.h"
 
@@ -37,13 +38,15 @@ public:
     }
 
     Chart::Series backend(const std::string& name) const {
-        constexpr string_view kKnown[] = {"mpi", "gloo", "nccl", "oneccl"};
-        const auto known = std::ranges::find(kKnown, name);
+        constexpr auto kKnown = static_cast<int>(collectives::kBackendCount);
+        static_assert(kKnown < Chart::kColors);  // the rest is for others
+        const collectives::BackendRow* const row = collectives::find_backend(name);
         const auto other = std::ranges::find(backends_, name) - backends_.begin();
         Chart::Series series;
         series.label = name;
-        series.color = known != std::end(kKnown) ? static_cast<int>(known - std::begin(kKnown))
-                                                 : static_cast<int>(4 + other % 4);
+        series.color = row != nullptr
+                           ? static_cast<int>(row - collectives::kBackends)
+                           : static_cast<int>(kKnown + other % (Chart::kColors - kKnown));
         return series;
     }
     Chart::Series compression(const std::string& name) const {

@@ -1,5 +1,7 @@
 #include "lab/report/results.h"
 
+#include "lab/record_json.h"
+
 #include <fmt/format.h>
 #include <algorithm>
 #include <boost/json.hpp>
@@ -41,187 +43,84 @@ class Members {
 public:
     explicit Members(const json::object& object) : object_(object) {}
 
-    void operator()(const char* name, std::string& text) const {
-        const json::value* const value = object_.if_contains(name);
+    void operator()(string_view name, std::string& text) const {
+        const json::value* const value = find(name);
         if (value == nullptr) return;
         if (const auto* const string = value->if_string())
             text = printable(*string);
         else if (value->is_number())  // versions may be written as numbers
             text = json::serialize(*value);
     }
-    void operator()(const char* name, bool& flag) const {
-        if (const json::value* const value = object_.if_contains(name))
-            flag = number_or<double>(*value, 0) != 0;
+    void operator()(string_view name, bool& flag) const {
+        if (const json::value* const value = find(name)) flag = number_or<double>(*value, 0) != 0;
     }
     template <class Number>
     requires std::integral<Number> || std::floating_point<Number>
-    void operator()(const char* name, Number& number) const {
-        const json::value* const value = object_.if_contains(name);
+    void operator()(string_view name, Number& number) const {
+        const json::value* const value = find(name);
         if (value == nullptr) return;
         Number otherwise = number;
         if constexpr (std::floating_point<Number>) otherwise = kUnknown;  // null is not a number
         number = number_or<Number>(*value, otherwise);
     }
 
-    /// Objects of a list, each into a new element by `read(members, element)`.
-    template <class T, class Read>
-    void list(const char* name, std::vector<T>& elements, Read read) const {
-        const json::value* const value = object_.if_contains(name);
+    void operator()(string_view name, NameValues& pairs) const {
+        const json::value* const value = find(name);
+        if (value == nullptr || !value->is_object()) return;
+        for (const auto& [key, text] : value->get_object())
+            if (text.is_string()) pairs.emplace_back(printable(key), printable(text.get_string()));
+    }
+    void operator()(string_view name, std::vector<std::string>& lines) const {
+        const json::value* const value = find(name);
+        if (value == nullptr || !value->is_array()) return;
+        for (const json::value& line : value->get_array())
+            if (line.is_string()) lines.push_back(printable(line.get_string()));
+    }
+    template <class Record>
+    void operator()(string_view name, std::vector<Record>& records) const {
+        const json::value* const value = find(name);
         if (value == nullptr || !value->is_array()) return;
         for (const json::value& each : value->get_array())
-            if (each.is_object()) read(Members(each.get_object()), elements.emplace_back());
+            if (each.is_object())
+                Record::fields(records.emplace_back(), Members(each.get_object()));
     }
-    const json::object& object() const { return object_; }
 
 private:
+    const json::value* find(string_view name) const {
+        return object_.if_contains({name.data(), name.size()});
+    }
+
     const json::object& object_;
 };
 
-/// Visits the members of a host that are one word or number.
-template <class Host, class Visit>
-void each_of_host(Host& it, Visit visit) {
-    visit("name", it.name);
-    visit("os", it.os);
-    visit("kernel", it.kernel);
-    visit("cpu", it.cpu);
-    visit("cores", it.cores);
-    visit("memory_bytes", it.memory_bytes);
-    visit("gpu_links", it.gpu_links);
-    visit("driver", it.driver);
-    visit("cuda", it.cuda);
-    visit("nccl", it.nccl);
-    visit("mpi", it.mpi);
-    visit("gloo", it.gloo);
-    visit("oneccl", it.oneccl);
-    visit("python", it.python);
-    visit("torch", it.torch);
-}
-
-template <class Nic, class Visit>
-void each_of_nic(Nic& it, Visit visit) {
-    visit("name", it.name);
-    visit("model", it.model);
-    visit("speed_mbit", it.speed_mbit);
-    visit("driver", it.driver);
-}
-
-template <class Gpu, class Visit>
-void each_of_gpu(Gpu& it, Visit visit) {
-    visit("model", it.model);
-    visit("memory_bytes", it.memory_bytes);
-}
-
-template <class Comm, class Visit>
-void each_of_comm(Comm& it, Visit visit) {
-    visit("version", it.version);
-    visit("transport", it.transport);
-    visit("why", it.why);
-    visit("bootstrap_ms", it.bootstrap_ms);
-    visit("oversubscribed", it.oversubscribed);
-}
-
-template <class Report, class Visit>
-void each_of_report(Report& it, Visit visit) {
-    visit("dtrun", it.dtrun);
-    visit("started", it.started);
-    visit("command", it.command);
-    visit("seconds", it.seconds);
-    visit("interrupted", it.interrupted);
-}
-
-void read_host(const Members& members, HostRecord& host) {
-    each_of_host(host, members);
-    members.list("nics", host.nics, [](const Members& m, NicRecord& nic) { each_of_nic(nic, m); });
-    members.list("gpus", host.gpus, [](const Members& m, GpuRecord& gpu) { each_of_gpu(gpu, m); });
-}
-
-void read_comm(const Members& members, CommRecord& comm) {
-    each_of_shape(comm, members);
-    each_of_comm(comm, members);
-    const json::value* const details = members.object().if_contains("details");
-    if (details == nullptr || !details->is_object()) return;
-    for (const auto& [name, value] : details->get_object())
-        if (value.is_string())
-            comm.details.emplace_back(printable(name), printable(value.get_string()));
-}
-
-void read_row(const Members& members, RowRecord& row) {
-    each_of_shape(row, members);
-    each_of_row(row, members);
-}
-
-void read_train(const Members& members, TrainRecord& train) {
-    each_of_shape(train, members);
-    each_of_train(train, members);
-}
-
-void read_failure(const Members& members, FailureRecord& failure) {
-    each_of_shape(failure, members);
-    each_of_failure(failure, members);
-}
-
-/// Writes one object, in one line.
-class ObjectWriter {
+/// Writes a report: each element of a list on a line of its own.
+class ReportFields {
 public:
-    void operator()(string_view name, const std::string& text) { raw(name, quoted(text)); }
-    void operator()(string_view name, bool flag) { raw(name, flag ? "true" : "false"); }
-    template <std::integral Number>
-    void operator()(string_view name, Number number) {
-        raw(name, fmt::format("{}", number));
-    }
-    /// With no more digits than survive being read again.
-    void operator()(string_view name, double number) {
-        raw(name, std::isfinite(number) ? fmt::format("{:.12g}", number) : "null");
-    }
-    void raw(string_view name, string_view value) {
-        text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", name, value);
-    }
-    std::string text() const { return "{" + text_ + "}"; }
+    explicit ReportFields(JsonLine& object) : object_(object) {}
 
-    static std::string quoted(string_view text) {
-        return json::serialize(json::string_view(text.data(), text.size()));
+    template <class Value>
+    void operator()(string_view name, const Value& value) const {
+        object_.add(name, value);
+    }
+    template <class Element>
+    void operator()(string_view name, const std::vector<Element>& elements) const {
+        std::string lines;
+        for (const Element& element : elements)
+            lines += (lines.empty() ? "\n" : ",\n") + text_of(element);
+        object_.raw(name, fmt::format("[{}{}]", lines, lines.empty() ? "" : "\n"));
     }
 
 private:
-    std::string text_;
-};
-
-template <class T, class Write>
-std::string list_text(const std::vector<T>& elements, Write write, string_view separator) {
-    std::string text;
-    for (const T& element : elements) {
-        ObjectWriter out;
-        write(element, out);
-        text += fmt::format("{}{}", text.empty() ? "" : separator, out.text());
+    static std::string text_of(const std::string& text) {
+        return json::serialize(json::string_view(text.data(), text.size()));
     }
-    return text;
-}
+    template <class Record>
+    static std::string text_of(const Record& record) {
+        return json_of(record);
+    }
 
-void write_host(const HostRecord& host, ObjectWriter& out) {
-    each_of_host(host, std::ref(out));
-    out.raw("nics", fmt::format("[{}]", list_text(
-                                            host.nics,
-                                            [](const NicRecord& nic, ObjectWriter& o) {
-                                                each_of_nic(nic, std::ref(o));
-                                            },
-                                            ",")));
-    out.raw("gpus", fmt::format("[{}]", list_text(
-                                            host.gpus,
-                                            [](const GpuRecord& gpu, ObjectWriter& o) {
-                                                each_of_gpu(gpu, std::ref(o));
-                                            },
-                                            ",")));
-}
-
-void write_comm(const CommRecord& comm, ObjectWriter& out) {
-    each_of_shape(comm, std::ref(out));
-    each_of_comm(comm, std::ref(out));
-    std::string details;
-    for (const auto& [name, value] : comm.details)
-        details += fmt::format("{}{}:{}", details.empty() ? "" : ",", ObjectWriter::quoted(name),
-                               ObjectWriter::quoted(value));
-    out.raw("details", "{" + details + "}");
-}
+    JsonLine& object_;
+};
 
 /// Length of the UTF-8 sequence that `text` begins with; 0: none.
 std::size_t sequence_length(string_view text) {
@@ -263,9 +162,9 @@ Result<RecordReader::Line> RecordReader::take(string_view line) {
     const Members members(object);
     std::string type;
     members("type", type);
-    if (type == "host") {
+    if (type == HostRecord::kType) {
         HostRecord host;
-        read_host(members, host);
+        HostRecord::fields(host, members);
         const auto known = std::ranges::find(report_.hosts, host.name, &HostRecord::name);
         if (known == report_.hosts.end() || host.name.empty())
             report_.hosts.push_back(std::move(host));
@@ -273,54 +172,24 @@ Result<RecordReader::Line> RecordReader::take(string_view line) {
             *known = std::move(host);
         return Line::host;
     }
-    if (type == "comm") return read_comm(members, report_.comms.emplace_back()), Line::comm;
-    if (type == "row") return read_row(members, report_.rows.emplace_back()), Line::row;
-    if (type == "train") return read_train(members, report_.train.emplace_back()), Line::train;
-    if (type != "error") return Line::other;
-    std::string text;
-    members("text", text);
-    if (errors_.size() < kErrorBytesMax) errors_ += (errors_.empty() ? "" : "\n") + text;
+    if (type == CommRecord::kType)
+        return CommRecord::fields(report_.comms.emplace_back(), members), Line::comm;
+    if (type == RowRecord::kType)
+        return RowRecord::fields(report_.rows.emplace_back(), members), Line::row;
+    if (type == TrainRecord::kType)
+        return TrainRecord::fields(report_.train.emplace_back(), members), Line::train;
+    if (type != ErrorRecord::kType) return Line::other;
+    ErrorRecord failed;
+    ErrorRecord::fields(failed, members);
+    if (errors_.size() < kErrorBytesMax) errors_ += (errors_.empty() ? "" : "\n") + failed.text;
     return Line::error;
 }
 
 std::string write_json(const LabReport& report) {
-    ObjectWriter out;
-    out("schema", std::string(kSchema));
-    out("version", LabReport::kVersion);
-    each_of_report(report, std::ref(out));
-    std::string text = out.text();
-    text.pop_back();
-    const auto add = [&text](string_view name, const std::string& elements) {
-        text += elements.empty() ? fmt::format(",\n\"{}\":[]", name)
-                                 : fmt::format(",\n\"{}\":[\n{}\n]", name, elements);
-    };
-    constexpr string_view kApart = ",\n";
-    add("host_facts", list_text(report.hosts, write_host, kApart));
-    add("comms", list_text(report.comms, write_comm, kApart));
-    const auto with_shape = [](auto each) {
-        return [each](const auto& element, ObjectWriter& o) {
-            each_of_shape(element, std::ref(o));
-            each(element, o);
-        };
-    };
-    add("rows", list_text(report.rows, with_shape([](const RowRecord& row, ObjectWriter& o) {
-                              each_of_row(row, std::ref(o));
-                          }),
-                          kApart));
-    add("train", list_text(report.train, with_shape([](const TrainRecord& train, ObjectWriter& o) {
-                               each_of_train(train, std::ref(o));
-                           }),
-                           kApart));
-    add("failures",
-        list_text(report.failures, with_shape([](const FailureRecord& failure, ObjectWriter& o) {
-                      each_of_failure(failure, std::ref(o));
-                  }),
-                  kApart));
-    std::string skipped;
-    for (const std::string& line : report.skipped)
-        skipped += (skipped.empty() ? "" : ",\n") + ObjectWriter::quoted(line);
-    add("skipped", skipped);
-    return text + "}\n";
+    JsonLine object;
+    object.add("schema", kSchema).add("version", LabReport::kVersion);
+    LabReport::fields(report, ReportFields(object));
+    return object.text() + "\n";
 }
 
 Result<LabReport> parse_report(string_view text, string_view name) {
@@ -338,16 +207,7 @@ Result<LabReport> parse_report(string_view text, string_view name) {
         return fail(Errc::invalid_input, "{}: a report of version {}; this dtrun reads version {}",
                     name, version, LabReport::kVersion);
     LabReport report;
-    each_of_report(report, members);
-    members.list("host_facts", report.hosts, read_host);
-    members.list("comms", report.comms, read_comm);
-    members.list("rows", report.rows, read_row);
-    members.list("train", report.train, read_train);
-    members.list("failures", report.failures, read_failure);
-    const json::value* const skipped = object->if_contains("skipped");
-    if (skipped != nullptr && skipped->is_array())
-        for (const json::value& line : skipped->get_array())
-            if (line.is_string()) report.skipped.push_back(printable(line.get_string()));
+    LabReport::fields(report, members);
     return report;
 }
 

@@ -1,10 +1,14 @@
 #include "lab/report/tables.h"
 
 #include "base/strings.h"
+#include "collectives/backend_table.h"
+#include "collectives/codec/format_table.h"
+#include "lab/names.h"
 #include "lab/plan/plan.h"
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 
@@ -17,7 +21,7 @@ using Cells = std::vector<std::string>;
 /// A property of a host, as a person would say it.
 struct Property {
     string_view name;
-    std::string (*text)(const HostRecord& host);
+    std::function<std::string(const HostRecord& host)> text;
 };
 
 template <std::string HostRecord::*Member>
@@ -77,22 +81,24 @@ std::string gpus_text(const HostRecord& host) {
     return texts.empty() ? "none" : counted(texts);
 }
 
-constexpr Property kProperties[] = {
-    {"Processors", processor_text},
-    {"Memory", memory_text},
-    {"Network", nics_text},
-    {"GPUs", gpus_text},
-    {"Links of GPUs", plain<&HostRecord::gpu_links>},
-    {"System", system_text},
-    {"GPU driver", plain<&HostRecord::driver>},
-    {"CUDA", plain<&HostRecord::cuda>},
-    {"NCCL", plain<&HostRecord::nccl>},
-    {"MPI", plain<&HostRecord::mpi>},
-    {"Gloo", plain<&HostRecord::gloo>},
-    {"oneCCL", plain<&HostRecord::oneccl>},
-    {"Python", plain<&HostRecord::python>},
-    {"PyTorch", plain<&HostRecord::torch>},
-};
+std::vector<Property> properties() {
+    std::vector<Property> all{
+        {"Processors", processor_text},
+        {"Memory", memory_text},
+        {"Network", nics_text},
+        {"GPUs", gpus_text},
+        {"Links of GPUs", plain<&HostRecord::gpu_links>},
+        {"System", system_text},
+        {"GPU driver", plain<&HostRecord::driver>},
+        {"CUDA", plain<&HostRecord::cuda>},
+    };
+    for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
+        all.push_back({collectives::kBackends[i].title,
+                       [i](const HostRecord& host) { return host.libraries[i]; }});
+    all.push_back({"Python", plain<&HostRecord::python>});
+    all.push_back({"PyTorch", plain<&HostRecord::torch>});
+    return all;
+}
 
 /// Hosts that a person would call the same.
 struct Kind {
@@ -100,11 +106,11 @@ struct Kind {
     Cells names;
 };
 
-std::vector<Kind> kinds_of(const LabReport& report) {
+std::vector<Kind> kinds_of(const LabReport& report, const std::vector<Property>& all) {
     std::vector<Kind> kinds;
     for (const HostRecord& host : report.hosts) {
         Cells texts;
-        for (const Property& property : kProperties) texts.push_back(property.text(host));
+        for (const Property& property : all) texts.push_back(property.text(host));
         auto known = std::ranges::find(kinds, texts, &Kind::texts);
         if (known == kinds.end()) known = kinds.insert(kinds.end(), {std::move(texts), {}});
         known->names.push_back(host.name.empty() ? "this machine" : host.name);
@@ -126,15 +132,12 @@ bool has_gpus(const LabReport& report) {
 int order_of(string_view algorithm) {
     if (algorithm == "serial") return 0;
     if (algorithm == "parallel") return 1;
-    const bool has_16_bits = algorithm.starts_with("fp16") || algorithm.starts_with("bf16");
-    const auto& known = bench_compressions();
-    const auto begins = [algorithm](const std::string& name) {
-        return algorithm.starts_with(name);
-    };
-    // "fp8-e4m3-unscaled" begins with "fp8-e4m3" too: the last that fits is the one.
-    const auto last = std::ranges::find_if(known.rbegin(), known.rend(), begins);
-    const auto place = static_cast<int>(known.rend() - last);
-    return 2 + place + (has_16_bits ? static_cast<int>(known.size()) : 0);
+    const auto known = parse_algorithm(algorithm);
+    if (!known) return 2;  // of another version of dtrun
+    const collectives::FormatRow& row = collectives::row_of(*known->format);
+    const auto place = static_cast<int>(&row - collectives::kFormats);
+    constexpr auto kCount = static_cast<int>(std::size(collectives::kFormats));
+    return 3 + place + (row.bits == 16 ? kCount : 0);
 }
 
 /// What the lab calls it.
@@ -189,7 +192,8 @@ std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algori
 Table environment_table(const LabReport& report) {
     Table table;
     table.title = "Environment";
-    const std::vector<Kind> kinds = kinds_of(report);
+    const std::vector<Property> all = properties();
+    const std::vector<Kind> kinds = kinds_of(report, all);
     if (kinds.empty()) return table;
     table.columns = {{"", false}};
     Cells counts{"Servers"};
@@ -198,8 +202,8 @@ Table environment_table(const LabReport& report) {
         counts.push_back(std::to_string(kind.names.size()));
     }
     table.rows.push_back(counts);
-    for (std::size_t i = 0; i < std::size(kProperties); ++i) {
-        Cells row{std::string(kProperties[i].name)};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        Cells row{std::string(all[i].name)};
         for (const Kind& kind : kinds) row.push_back(kind.texts[i].empty() ? "-" : kind.texts[i]);
         const bool known = std::any_of(row.begin() + 1, row.end(),
                                        [](const std::string& text) { return text != "-"; });

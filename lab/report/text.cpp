@@ -127,15 +127,15 @@ std::string csv_text(string_view text) {
 /// One line of a CSV file, by names of columns.
 class CsvLine {
 public:
-    void operator()(const std::string& name, const std::string& text) {
-        cells_[name] = csv_text(text);
+    void operator()(string_view name, const std::string& text) {
+        cells_[std::string(name)] = csv_text(text);
     }
     template <std::integral Number>
-    void operator()(const std::string& name, Number number) {
-        cells_[name] = fmt::format("{}", number);
+    void operator()(string_view name, Number number) {
+        cells_[std::string(name)] = fmt::format("{}", number);
     }
-    void operator()(const std::string& name, double number) {
-        cells_[name] = std::isfinite(number) ? fmt::format("{:.12g}", number) : "";
+    void operator()(string_view name, double number) {
+        cells_[std::string(name)] = std::isfinite(number) ? fmt::format("{:.12g}", number) : "";
     }
     std::string text(const std::vector<std::string>& columns) const {
         std::string line;
@@ -153,14 +153,15 @@ private:
 
 std::vector<std::string> csv_columns() {
     std::vector<std::string> columns{"type"};
-    const auto add = [&columns](const char* name, const auto&) { columns.emplace_back(name); };
+    const auto add = [&columns](string_view name, const auto&) {
+        if (std::ranges::find(columns, name) == columns.end()) columns.emplace_back(name);
+    };
     const RowRecord row;
-    each_of_shape(row, add);
-    each_of_row(row, add);
+    RowRecord::fields(row, add);
     const TrainRecord train;
-    each_of_train(train, add);
+    TrainRecord::fields(train, add);
     const FailureRecord failure;
-    each_of_failure(failure, add);
+    FailureRecord::fields(failure, add);
     return columns;
 }
 
@@ -311,21 +312,17 @@ std::string write_csv(const LabReport& report) {
     std::string text;
     for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
     text += "\r\n";
-    const auto add = [&](const char* type, const auto& element, auto each) {
-        CsvLine line;
-        line("type", std::string(type));
-        each_of_shape(element, std::ref(line));
-        each(element, line);
-        text += line.text(columns);
+    const auto add = [&]<class Record>(const char* type, const std::vector<Record>& records) {
+        for (const Record& record : records) {
+            CsvLine line;
+            line("type", std::string(type));
+            Record::fields(record, line);
+            text += line.text(columns);
+        }
     };
-    for (const RowRecord& row : report.rows)
-        add("row", row, [](const auto& it, CsvLine& line) { each_of_row(it, std::ref(line)); });
-    for (const TrainRecord& train : report.train)
-        add("train", train,
-            [](const auto& it, CsvLine& line) { each_of_train(it, std::ref(line)); });
-    for (const FailureRecord& failure : report.failures)
-        add("error", failure,
-            [](const auto& it, CsvLine& line) { each_of_failure(it, std::ref(line)); });
+    add(RowRecord::kType, report.rows);
+    add(TrainRecord::kType, report.train);
+    add(ErrorRecord::kType, report.failures);
     return text;
 }
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "lab/names.h"
 #include "lab/report/html.h"
 #include "lab/report/text.h"
 #include "lab/run/child.h"
@@ -96,8 +97,7 @@ private:
     void ask_hosts(const std::vector<LabRun>& possible) {
         std::set<int, std::greater<>> counts;
         for (const LabRun& each : possible) counts.insert(each.hosts);
-        const auto tried =
-            command_.backends.empty() ? usual_backends() : std::vector<std::string>{};
+        const auto tried = command_.backends.empty() ? backend_names() : std::vector<std::string>{};
         for (const int hosts : counts) {
             carry_out(facts_run(hosts, tried));
             if (signals_.received() != 0 || hosts < hosts_end_) return;
@@ -219,7 +219,7 @@ private:
             run.kind == LabRun::Kind::train ? "train " + run.algorithm : run.words.front();
         failure.exit_code = status;
         failure.error = std::move(error);
-        const auto& usual = usual_backends();
+        const auto& usual = backend_names();
         if (!run.backend.empty() && std::ranges::find(usual, run.backend) == usual.end())
             failure.error += did_you_mean(run.backend, usual);
         add(std::move(failure));

@@ -64,7 +64,7 @@ inline LabReport lab_report() {
         host.name = name;
         host.cpu = "EPYC";
         host.cores = 2;
-        host.mpi = "Open MPI 4.1.4";
+        host.libraries[0] = "Open MPI 4.1.4";  // of mpi
     }
     CommRecord& comm = report.comms.emplace_back();
     comm.backend = "mpi";

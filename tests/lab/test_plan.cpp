@@ -1,4 +1,5 @@
 #include "base/strings.h"
+#include "lab/names.h"
 #include "lab/plan/plan.h"
 #include "tests/launcher/cli_support.h"
 
@@ -213,7 +214,9 @@ TEST_CASE("the help of dtrun bench fits 80 columns, and the manual has it", "[la
         CAPTURE(line);
         CHECK(line.size() <= 80);
     }
-    for (const std::string& name : bench_ops()) CHECK_THAT(help->text, Contains(name));
+    for (const auto* names :
+         {&operation_names(), &type_names(), &compression_names(), &backend_names()})
+        for (const std::string& name : *names) CHECK_THAT(help->text, Contains(name));
     CHECK_THAT(parse_typed("help man")->text, Contains(".SH MEASURING: DTRUN BENCH"));
     CHECK_THAT(parse_typed("--help")->text, Contains("dtrun bench "));
 }

@@ -178,7 +178,7 @@ TEST_CASE("a loss scale that is not 1 stands beside what was trained with it", "
 
 TEST_CASE("hosts that differ are told apart", "[lab]") {
     LabReport report = lab_report();
-    report.hosts[1].mpi = "MPICH 4.0";
+    report.hosts[1].libraries[0] = "MPICH 4.0";
     report.hosts[1].gpus = {{"T4", 15.0 * (1 << 30)}, {"T4", 15.0 * (1 << 30)}};
     const Table table = environment_table(report);
     REQUIRE(table.columns.size() == 3);

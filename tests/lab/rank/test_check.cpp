@@ -6,6 +6,7 @@
 #include <cstring>
 
 using namespace dtrun::collectives;
+using namespace dtrun::lab;
 using namespace dtrun::lab::rank;
 
 namespace {

@@ -1,25 +1,21 @@
+#include "lab/json_line.h"
 #include "lab/rank/host_facts.h"
-#include "lab/rank/json_line.h"
 #include "lab/rank/rank_comm.h"
 #include "lab/rank/run_program.h"
 #include "tests/support/temp_dir.h"
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 
+using namespace dtrun::lab;
 using namespace dtrun::lab::rank;
 using namespace std::chrono_literals;
 
-TEST_CASE("a host tells its name, by which reports know it", "[lab][rank]") {
-    HostFacts facts;
-    facts.host = "s1";
-    CHECK(to_json(facts).starts_with("{\"type\":\"host\",\"name\":\"s1\","));
-}
-
 TEST_CASE("a line of JSON can be read, whatever is in it", "[lab][rank]") {
-    const std::string text = JsonLine("host")
+    const std::string text = JsonLine()
                                  .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
                                  .add("number", 0.1)
                                  .add("nan", std::numeric_limits<double>::quiet_NaN())
@@ -29,7 +25,6 @@ TEST_CASE("a line of JSON can be read, whatever is in it", "[lab][rank]") {
                                  .text();
     CHECK(text.find('\n') == text.npos);
     const auto object = boost::json::parse(text).as_object();
-    CHECK(object.at("type").as_string() == "host");
     const std::string lost = "\xef\xbf\xbd";
     CHECK(object.at("text").as_string() ==
           "\"\\\n\t\x01 \xc3\xa4 " + lost + " " + lost + lost + lost + " " + lost + lost);
@@ -72,7 +67,7 @@ TEST_CASE("interfaces without a device count only where there is no other", "[la
     auto nics = list_nics(folder.path(), "");
     REQUIRE(nics.size() == 1);
     CHECK(nics[0].name == "veth1");
-    CHECK(nics[0].speed_mbit == -1);
+    CHECK(std::isnan(nics[0].speed_mbit));
     fs::create_directories(root / "eth0/device/infiniband");
     std::ignore = folder.write("eth0/speed", "100000\n");
     std::ignore = folder.write("eth0/device/vendor", "0x15b3\n");
@@ -88,13 +83,13 @@ TEST_CASE("interfaces without a device count only where there is no other", "[la
 }
 
 TEST_CASE("nvidia-smi is understood", "[lab][rank]") {
-    HostFacts facts;
+    HostRecord facts;
     parse_gpus("Tesla T4, 15360, 570.86.15\nTesla T4, 15360, 570.86.15\n", facts);
     REQUIRE(facts.gpus.size() == 2);
     CHECK(facts.gpus[1].model == "Tesla T4");
     CHECK(facts.gpus[1].memory_bytes == 15'360ull << 20);
     CHECK(facts.driver == "570.86.15");
-    HostFacts none;
+    HostRecord none;
     parse_gpus("No devices were found\n", none);
     CHECK(none.gpus.empty());
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+using namespace dtrun::lab;
 using namespace dtrun::lab::rank;
 
 namespace {

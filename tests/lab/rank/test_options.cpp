@@ -4,6 +4,7 @@
 #include <sstream>
 
 using namespace dtrun::collectives;
+using namespace dtrun::lab;
 using namespace dtrun::lab::rank;
 
 namespace {

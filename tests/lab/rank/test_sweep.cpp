@@ -6,6 +6,7 @@
 #include <numeric>
 
 using namespace dtrun::collectives;
+using namespace dtrun::lab;
 using namespace dtrun::lab::rank;
 
 TEST_CASE("percentiles are times that were measured", "[lab][rank]") {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 using namespace dtrun::collectives;
+using namespace dtrun::lab;
 using namespace dtrun::lab::rank;
 
 namespace {
