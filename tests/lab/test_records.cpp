@@ -1,8 +1,8 @@
 #include "lab/record_json.h"
 #include "lab/report/results.h"
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <concepts>
 
@@ -79,7 +79,7 @@ Record filled() {
 
 /// What a report has of a record that a rank has written.
 template <class Record>
-void check_round_trip(std::vector<Record> LabReport::* list) {
+void check_round_trip(std::vector<Record> LabReport::*list) {
     const auto sent = filled<Record>();
     LabReport report;
     RecordReader reader(report);
