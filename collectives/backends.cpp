@@ -62,10 +62,4 @@ Availability probe_backend(const std::string& name) {
     return (*plugin)->probe();
 }
 
-std::vector<std::string> backend_order(bool device, bool lasting) {
-    if (device) return {"nccl"};
-    if (lasting) return {"gloo", "mpi"};
-    return {"mpi", "gloo"};
-}
-
 }  // namespace dtrun::collectives

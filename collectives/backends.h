@@ -4,7 +4,6 @@
 #include "collectives/group.h"
 
 #include <string>
-#include <vector>
 
 namespace dtrun::collectives {
 
@@ -15,10 +14,5 @@ Result<const BackendPlugin*> load_backend(const std::string& name);
 
 /// Whether it can be had in this process.
 Availability probe_backend(const std::string& name);
-
-/// All that this library knows, the best first.
-/// \param device    for arrays in memory of the GPU
-/// \param lasting   the process may see several memberships, which MPI does not survive
-std::vector<std::string> backend_order(bool device, bool lasting);
 
 }  // namespace dtrun::collectives

@@ -1,5 +1,6 @@
 // The C interface: arguments are checked, no exception leaves it, and what has failed becomes a code
 // and a text.
+#include "collectives/codec/format_table.h"
 #include "collectives/communicator.h"
 #include "collectives/host_address.h"
 #include "collectives/include/dtrun_collectives.h"
@@ -151,15 +152,21 @@ Result<void> first_failure(const Checked&... checked) {
     return first;
 }
 
+#define DTRUN_FORMAT(format, c_name, ...) \
+    static_assert(static_cast<int>(Format::format) == (c_name), "the ABI's value");
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+
 Result<std::optional<Compression>> compression_of(const dtrun_compression* given) {
     if (given == nullptr) return std::nullopt;
     dtrun_compression own{};
     std::memcpy(&own, given, std::min(given->size, sizeof own));
     if (own.format == DTRUN_UNCOMPRESSED) return std::nullopt;
-    if (own.format < DTRUN_UNCOMPRESSED || own.format > DTRUN_COMPRESS_E5M2_UNSCALED)
+    const FormatRow* const row = find_format(own.format);
+    if (row == nullptr)
         return dtrun::fail(Errc::invalid_input, "there is no format {}", own.format);
     Compression compression;
-    compression.format = static_cast<Format>(own.format);
+    compression.format = row->format;
     compression.rounding = own.stochastic != 0 ? Rounding::stochastic : Rounding::nearest;
     compression.error = own.error;
     return compression;

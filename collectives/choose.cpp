@@ -1,5 +1,7 @@
 #include "collectives/choose.h"
 
+#include "collectives/backend_table.h"
+
 #include <algorithm>
 
 namespace dtrun::collectives {
@@ -86,6 +88,18 @@ Result<Member> decode_member(std::string_view bytes) {
         member.backends.push_back({std::move(*name), {!available->empty(), std::move(*why)}});
     }
     return member;
+}
+
+std::vector<std::string> backend_order(bool device, bool lasting) {
+    std::vector<std::string> order;
+    std::vector<std::string> last;  // those that a change of the membership would end
+    for (const BackendRow& row : kBackends) {
+        if (row.chosen != BackendRow::Chosen::automatic || row.on_device() != device) continue;
+        const bool is_fixed = row.membership == BackendRow::Membership::fixed;
+        (lasting && is_fixed ? last : order).emplace_back(row.name);
+    }
+    order.insert(order.end(), last.begin(), last.end());
+    return order;
 }
 
 Result<Choice> choose_backend(std::span<const Member> members, std::span<const std::string> order) {

@@ -35,4 +35,9 @@ struct Choice {
 /// Errc: not_found (a rank has not got it; names it), denied (ranks ask for different ones)
 Result<Choice> choose_backend(std::span<const Member> members, std::span<const std::string> order);
 
+/// What "auto" may choose from, the best first.
+/// \param device   for arrays in memory of the GPU
+/// \param lasting  the process may see several memberships, which MPI does not survive
+std::vector<std::string> backend_order(bool device, bool lasting);
+
 }  // namespace dtrun::collectives

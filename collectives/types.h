@@ -51,7 +51,15 @@ constexpr bool is_float(DType type) {
     return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
 }
 
-std::string_view name_of(DType type);     ///< "f32" and so on
-std::string_view name_of(Reduce reduce);  ///< "sum" and so on
+constexpr std::string_view name_of(DType type) {
+    constexpr std::string_view kNames[kDTypes] = {"f32", "f64", "f16", "bf16",
+                                                  "i8",  "u8",  "i32", "i64"};
+    return kNames[static_cast<std::size_t>(type)];
+}
+
+constexpr std::string_view name_of(Reduce reduce) {
+    constexpr std::string_view kNames[] = {"sum", "product", "min", "max", "average", "adasum"};
+    return kNames[static_cast<std::size_t>(reduce)];
+}
 
 }  // namespace dtrun::collectives

@@ -202,20 +202,11 @@ private:
     template <class F>
     static void with_format(Format format, F&& use) {
         switch (format) {
-            case Format::f16:
-                return use(BlockCodec<V, Format::f16>());
-            case Format::bf16:
-                return use(BlockCodec<V, Format::bf16>());
-            case Format::e4m3:
-                return use(BlockCodec<V, Format::e4m3>());
-            case Format::e5m2:
-                return use(BlockCodec<V, Format::e5m2>());
-            case Format::int8:
-                return use(BlockCodec<V, Format::int8>());
-            case Format::e4m3_unscaled:
-                return use(BlockCodec<V, Format::e4m3_unscaled>());
-            case Format::e5m2_unscaled:
-                return use(BlockCodec<V, Format::e5m2_unscaled>());
+#define DTRUN_FORMAT(format, ...) \
+    case Format::format:          \
+        return use(BlockCodec<V, Format::format>());
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
         }
     }
 };

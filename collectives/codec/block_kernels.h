@@ -32,11 +32,11 @@ struct BlockCodec {
     using U = typename V::U;
     static constexpr std::size_t kGroup = 4 * V::kLanes;
     static_assert(kBlock % kGroup == 0);
-    static constexpr bool kWords = format == Format::f16 || format == Format::bf16;
+    static constexpr std::size_t kValueBytes = value_bytes(format);
+    static constexpr bool kWords = kValueBytes == 2;
     static constexpr bool kE4M3 = format == Format::e4m3 || format == Format::e4m3_unscaled;
     static constexpr bool kScaled = has_scale(format);
     static constexpr std::size_t kScaleBytes = kScaled ? sizeof(float) : 0;
-    static constexpr std::size_t kValueBytes = kWords ? 2 : 1;
     static constexpr std::size_t kBytes = kScaleBytes + kValueBytes * kBlock;
     static constexpr std::size_t bytes_of(std::size_t count) {
         return kScaleBytes + kValueBytes * count;

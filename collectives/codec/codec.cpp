@@ -1,12 +1,11 @@
 #include "collectives/codec/codec.h"
 
+#include "collectives/codec/format_table.h"
 #include "collectives/codec/isa.h"
 #include "collectives/codec/kernels.h"
 #include "collectives/codec/numbers.h"
 
-#include <array>
 #include <string>
-#include <utility>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -14,16 +13,6 @@
 
 namespace dtrun::collectives {
 namespace {
-
-constexpr std::array<std::pair<Format, std::string_view>, 7> kNames = {{
-    {Format::f16, "fp16"},
-    {Format::bf16, "bf16"},
-    {Format::e4m3, "fp8-e4m3"},
-    {Format::e5m2, "fp8-e5m2"},
-    {Format::int8, "int8"},
-    {Format::e4m3_unscaled, "fp8-e4m3-unscaled"},
-    {Format::e5m2_unscaled, "fp8-e5m2-unscaled"},
-}};
 
 const CodecKernels& kernels() {
 #if defined(__x86_64__)
@@ -65,9 +54,9 @@ private:
 }  // namespace
 
 std::size_t encoded_bytes(Format format, std::size_t count) {
-    if (format == Format::f16 || format == Format::bf16) return 2 * count;
-    if (!has_scale(format)) return count;
-    return count + sizeof(float) * (count / kBlock + (count % kBlock != 0));
+    const FormatRow& row = row_of(format);
+    const std::size_t scales = row.is_scaled() ? (count + row.block - 1) / row.block : 0;
+    return count * (row.bits / 8) + scales * sizeof(float);
 }
 
 void encode(Format format, Rounding rounding, std::uint64_t seed, const float* values,
@@ -88,18 +77,13 @@ void decode_add(Format format, const std::byte* in, std::size_t count, float* su
 }
 
 std::string_view name_of(Format format) {
-    for (const auto& [known, name] : kNames) {
-        if (known == format) return name;
-    }
-    return "?";
+    return row_of(format).name;
 }
 
 Result<Format> parse_format(std::string_view name) {
+    if (const FormatRow* const row = find_format(name)) return row->format;
     std::string all;
-    for (const auto& [format, known] : kNames) {
-        if (known == name) return format;
-        all += (all.empty() ? "" : ", ") + std::string(known);
-    }
+    for (const FormatRow& row : kFormats) (all += all.empty() ? "" : ", ") += row.name;
     return fail(Errc::invalid_input, "\"{}\" is no format: {}", name, all);
 }
 

@@ -50,14 +50,38 @@ DTRUN_NUMBER bool is_finite(float value) {
     return (bits_of(value) & kInfinityBits) != kInfinityBits;
 }
 
-/// The largest magnitude of a block becomes this.
+/// Columns of formats.def. The largest magnitude of a block becomes the largest number.
 DTRUN_NUMBER float largest_of(Format format) {
-    if (format == Format::int8) return 127.0f;
-    return float_of(format == Format::e4m3 ? E4M3::kLargestBits : E5M2::kLargestBits);
+    switch (format) {
+#define DTRUN_FORMAT(format, c_name, value, name, bits, block, largest, ...) \
+    case Format::format:                                                     \
+        return largest;
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+    }
+    return 0;
 }
 
 DTRUN_NUMBER bool has_scale(Format format) {
-    return format == Format::e4m3 || format == Format::e5m2 || format == Format::int8;
+    switch (format) {
+#define DTRUN_FORMAT(format, c_name, value, name, bits, block, ...) \
+    case Format::format:                                            \
+        return block > 1;
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+    }
+    return false;
+}
+
+DTRUN_NUMBER unsigned value_bytes(Format format) {
+    switch (format) {
+#define DTRUN_FORMAT(format, c_name, value, name, bits, ...) \
+    case Format::format:                                     \
+        return bits / 8;
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+    }
+    return 0;
 }
 
 /// Of a block whose largest magnitude has these bits.

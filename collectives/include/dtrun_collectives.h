@@ -65,8 +65,8 @@ typedef struct dtrun_request dtrun_request;
 
 typedef struct dtrun_comm_options {
     size_t size; /* sizeof(dtrun_comm_options): what lies behind has its default */
-    /* "mpi", "gloo", "oneccl", or "nccl" with device_memory; NULL, "" or "auto": DTRUN_BACKEND, else
-     * the best that every rank has (dtrun_comm_why()) */
+    /* A backend's name, as docs/COLLECTIVES.md lists them; NULL, "" or "auto": DTRUN_BACKEND, else the
+     * best for this memory that every rank has (dtrun_comm_why()) */
     const char* backend;
     int64_t timeout_ms; /* to make the communicator; 0: 300 s; DTRUN_FOREVER */
     /* Of one operation, a second or more; 0: none. A rank that is gone, and ranks that disagree about

@@ -21,9 +21,6 @@ static_assert(kEach == 2 * kFour);
 DTRUN_NUMBER bool is_e4m3(Format format) {
     return format == Format::e4m3 || format == Format::e4m3_unscaled;
 }
-DTRUN_NUMBER unsigned value_bytes(Format format) {
-    return format == Format::f16 || format == Format::bf16 ? 2 : 1;
-}
 DTRUN_NUMBER std::size_t scale_bytes(Format format) {
     return has_scale(format) ? sizeof(float) : 0;
 }
@@ -489,27 +486,12 @@ template <class Use>
 int launch(Format format, std::size_t count, Use&& use) {
     if (count == 0) return cudaSuccess;
     switch (format) {
-        case Format::f16:
-            use(Tag<Format::f16>());
-            break;
-        case Format::bf16:
-            use(Tag<Format::bf16>());
-            break;
-        case Format::e4m3:
-            use(Tag<Format::e4m3>());
-            break;
-        case Format::e5m2:
-            use(Tag<Format::e5m2>());
-            break;
-        case Format::int8:
-            use(Tag<Format::int8>());
-            break;
-        case Format::e4m3_unscaled:
-            use(Tag<Format::e4m3_unscaled>());
-            break;
-        case Format::e5m2_unscaled:
-            use(Tag<Format::e5m2_unscaled>());
-            break;
+#define DTRUN_FORMAT(format, ...)   \
+    case Format::format:            \
+        use(Tag<Format::format>()); \
+        break;
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
     }
     return cudaGetLastError();
 }

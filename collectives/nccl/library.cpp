@@ -1,5 +1,7 @@
 #include "collectives/nccl/library.h"
 
+#include "collectives/shared_library.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
@@ -93,11 +95,6 @@ std::string bind_gpu(void* library, bool hip, GpuFunctions& gpu) {
     return binder.missing();
 }
 
-std::string environment(const char* name) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
-}
-
 /// Folders of Python packages that this process has loaded something of, and the virtual
 /// environment's.
 std::vector<std::string> site_packages() {
@@ -114,7 +111,7 @@ std::vector<std::string> site_packages() {
         return 0;
     };
     ::dl_iterate_phdr(add, &sites);
-    const std::string venv = environment("VIRTUAL_ENV");
+    const std::string venv = environment_text("VIRTUAL_ENV");
     if (venv.empty()) return sites;
     std::error_code error;
     for (fs::directory_iterator at(venv + "/lib", error), end; !error && at != end;
@@ -127,7 +124,7 @@ std::vector<std::string> site_packages() {
 std::vector<std::string> vendor_folders(bool hip) {
     std::vector<std::string> folders;
     for (const char* const name : {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"})
-        if (const std::string home = environment(name); !home.empty())
+        if (const std::string home = environment_text(name); !home.empty())
             for (const char* const lib : {"/lib64", "/lib"}) folders.push_back(home + lib);
     folders.emplace_back(hip ? "/opt/rocm/lib" : "/usr/local/cuda/lib64");
     return folders;

@@ -1,15 +1,10 @@
 #include "collectives/nccl/group.h"
+#include "collectives/shared_library.h"
 
-#include <cstdlib>
 #include <mutex>
 
 namespace dtrun::collectives::nccl {
 namespace {
-
-std::string environment(const char* name) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
-}
 
 /// Looked for once; what was not there may come, with a framework that is imported later.
 Result<std::shared_ptr<const NcclLibrary>> library() {
@@ -17,8 +12,8 @@ Result<std::shared_ptr<const NcclLibrary>> library() {
     static std::shared_ptr<const NcclLibrary> found;
     const std::lock_guard lock(mutex);
     if (found != nullptr) return found;
-    auto opened =
-        NcclLibrary::open({environment("DTRUN_NCCL_LIBRARY"), environment("DTRUN_CUDART_LIBRARY")});
+    auto opened = NcclLibrary::open(
+        {environment_text("DTRUN_NCCL_LIBRARY"), environment_text("DTRUN_CUDART_LIBRARY")});
     if (opened) found = *opened;
     return opened;
 }
@@ -36,8 +31,8 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     if (!opened) return std::unexpected(opened.error());
     Settings settings;
     // Who sets this wants one kind of communicator and no other.
-    settings.blocking_operations = environment("NCCL_COMM_BLOCKING").empty();
-    settings.codecs = environment("DTRUN_CODEC_CUDA_LIBRARY");
+    settings.blocking_operations = environment_text("NCCL_COMM_BLOCKING").empty();
+    settings.codecs = environment_text("DTRUN_CODEC_CUDA_LIBRARY");
     return NcclGroup::connect(*opened, spec, settings);
 }
 

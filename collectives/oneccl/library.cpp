@@ -1,9 +1,10 @@
 #include "collectives/oneccl/library.h"
 
+#include "collectives/shared_library.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -14,11 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSoname = "libccl.so.1";
-
-std::string environment(const char* name) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
-}
 
 /// Binds names of C++, and remembers the first that is missing.
 class Binder {
@@ -119,11 +115,12 @@ std::vector<std::string> folders() {
     std::vector<std::string> all;
     // oneAPI's own library needs SYCL; the one for processors lies below it.
     for (const std::string& root :
-         {environment("CCL_ROOT"), std::string("/opt/intel/oneapi/ccl/latest")})
+         {environment_text("CCL_ROOT"), std::string("/opt/intel/oneapi/ccl/latest")})
         if (!root.empty())
             for (const char* const lib : {"/lib/ccl/cpu/lib", "/lib"}) all.push_back(root + lib);
     for (const char* const name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-        if (const std::string root = environment(name); !root.empty()) all.push_back(root + "/lib");
+        if (const std::string root = environment_text(name); !root.empty())
+            all.push_back(root + "/lib");
     add_python_folders(all);
     return all;
 }
@@ -161,12 +158,12 @@ std::string file_of(const void* symbol) {
 /// The file of libfabric, which oneCCL opens when it begins; not all versions look for the
 /// system's.
 Result<std::string> find_libfabric(const std::string& beside) {
-    if (environment("CCL_ATL_TRANSPORT") == "mpi") return std::string();
-    if (std::string given = environment("CCL_OFI_LIBRARY_PATH"); !given.empty()) return given;
+    if (environment_text("CCL_ATL_TRANSPORT") == "mpi") return std::string();
+    if (std::string given = environment_text("CCL_OFI_LIBRARY_PATH"); !given.empty()) return given;
     // A library below libfabric would catch the program's fatal signals, and leave files behind.
     constexpr int kKeep = 0;
     ::setenv("IPATH_NO_BACKTRACE", "1", kKeep);
-    const std::string root = environment("CCL_ROOT");
+    const std::string root = environment_text("CCL_ROOT");
     for (const std::string& path :
          {(fs::path(beside).parent_path() / "libfabric.so.1").string(),
           root + "/opt/mpi/libfabric/lib/libfabric.so.1", std::string("libfabric.so.1")}) {

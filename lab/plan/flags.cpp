@@ -3,6 +3,7 @@
 #include "lab/plan/flags.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "lab/names.h"
 #include "lab/plan/plan.h"
 #include "launcher/cli/setters.h"
 
@@ -17,8 +18,6 @@ using std::string_view;
 using enum cli::FlagGroup;
 
 constexpr string_view kUsage = "usage: dtrun bench [options]";
-constexpr double kLossScaleMin = 1e-6;
-constexpr double kLossScaleMax = 1e6;
 
 /// A list without blanks, each item once, in the order given.
 Result<std::vector<std::string>> parse_list(string_view text) {
@@ -38,7 +37,7 @@ Result<void> set_known(BenchDraft& draft, string_view value) {
     if (!items) return std::unexpected(items.error());
     for (std::string& item : *items) {
         // Op names are written either way elsewhere.
-        if (Known == bench_ops) std::ranges::replace(item, '-', '_');
+        if (Known == operation_names) std::ranges::replace(item, '-', '_');
         if (std::ranges::find(Known(), item) == Known().end())
             return fail(Errc::invalid_input, "'{}' is not one of {}{}", item,
                         join_names(Known(), 16), did_you_mean(item, Known()));
@@ -87,23 +86,19 @@ Result<void> set_algorithms(BenchDraft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
-        if (item == "serial" || item == "parallel") continue;
-        string_view base = item;
-        for (const string_view end : {"-stochastic", "-noef", "-ef", "-stochastic"})
-            if (base.ends_with(end)) base.remove_suffix(end.size());
-        if (std::ranges::find(bench_compressions(), base) == bench_compressions().end())
+        if (item == "none") continue;  // which is another word for parallel
+        if (!parse_algorithm(item))
             return fail(Errc::invalid_input,
                         "'{}' is neither serial, parallel nor one of {}, with -ef, -noef or "
                         "-stochastic behind it",
-                        item, join_names(bench_compressions(), 16));
+                        item, join_names(compression_names(), 16));
     }
     draft.own.algorithms = std::move(*items);
     return {};
 }
 
 Result<void> set_model(BenchDraft& draft, string_view value) {
-    if (value != "mlp" && value != "cnn")
-        return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
+    if (!parse_model(value)) return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
     draft.own.model = value;
     return {};
 }
@@ -143,7 +138,7 @@ cli::Rows<BenchDraft> sweep_flags() {
           .group = native,
           .help = "allreduce, allgather, reduce_scatter, reduce, broadcast, gather, scatter, "
                   "alltoall, sendrecv, barrier (default: allreduce)"},
-         set_known<&BenchCommand::ops, bench_ops>},
+         set_known<&BenchCommand::ops, operation_names>},
         {{.names = "--sizes",
           .metavar = "SIZES",
           .group = native,
@@ -153,14 +148,14 @@ cli::Rows<BenchDraft> sweep_flags() {
           .metavar = "NAMES",
           .group = native,
           .help = "f32, f64, f16, bf16, i8, u8, i32, i64 (default: f32)"},
-         set_known<&BenchCommand::dtypes, bench_dtypes>},
+         set_known<&BenchCommand::dtypes, type_names>},
         {{.names = "--compress",
           .metavar = "NAMES",
           .group = native,
           .help =
               "of allreduce of f32: none, fp16, bf16, int8, fp8-e4m3, fp8-e5m2, and to see it fail "
               "fp8-e4m3-unscaled or fp8-e5m2-unscaled (default: none; training: none,fp16,int8)"},
-         set_known<&BenchCommand::compress, bench_compressions>},
+         set_known<&BenchCommand::compress, compression_names>},
         {{.names = "--seconds",
           .metavar = "SECONDS",
           .group = native,
@@ -170,12 +165,12 @@ cli::Rows<BenchDraft> sweep_flags() {
           .metavar = "N",
           .group = native,
           .help = "times each is measured; with --seconds, at most (default: by --seconds)"},
-         cli::set_number<&BenchCommand::iters, 1, 1'000'000>},
+         cli::set_number<&BenchCommand::iters, 1, kIterationsMax>},
         {{.names = "--warmup",
           .metavar = "N",
           .group = native,
           .help = "times before that (default: 5)"},
-         cli::set_number<&BenchCommand::warmup, 0, 1'000'000>},
+         cli::set_number<&BenchCommand::warmup, 0, kIterationsMax>},
         {{.names = "--no-check",
           .group = native,
           .help = "do not compare results with what they should be"},
@@ -207,17 +202,17 @@ cli::Rows<BenchDraft> train_flags() {
         {{.names = "--model", .metavar = "mlp|cnn", .group = training, .help = "(default: mlp)"},
          set_model},
         {{.names = "--epochs", .metavar = "N", .group = training, .help = "(default: 3)"},
-         cli::set_number<&BenchCommand::epochs, 1, 100'000>},
+         cli::set_number<&BenchCommand::epochs, 1, kEpochsMax>},
         {{.names = "--global-batch",
           .metavar = "N",
           .group = training,
           .help = "samples of all ranks in one step (default: 256)"},
-         cli::set_number<&BenchCommand::global_batch, 1, 1'000'000>},
+         cli::set_number<&BenchCommand::global_batch, 1, kGlobalBatchMax>},
         {{.names = "--seed",
           .metavar = "N",
           .group = training,
           .help = "of weights and of the order of samples (default: 1)"},
-         cli::set_number<&BenchCommand::seed, 0, 1'000'000>},
+         cli::set_number<&BenchCommand::seed, 0, kSeedMax>},
         {{.names = "--loss-scale",
           .metavar = "FACTOR",
           .group = training,

@@ -1,6 +1,7 @@
 #include "lab/plan/plan.h"
 
 #include "base/strings.h"
+#include "lab/names.h"
 
 #include <fmt/ranges.h>
 #include <algorithm>
@@ -12,7 +13,6 @@ namespace {
 using std::string_view;
 using Numbers = std::vector<int>;
 
-constexpr std::uint64_t kBytesMax = 1ull << 40;
 constexpr std::size_t kSizesMax = 256;
 constexpr string_view kDefaultSizes = "1K..16M:x4";
 /// What a sweep without further wishes takes, starts of programs not counted.
@@ -43,8 +43,9 @@ Result<void> add_range(std::vector<std::uint64_t>& sizes, string_view item, std:
     if (!last) return std::unexpected(last.error());
     std::uint64_t factor = 2;
     if (colon != string_view::npos) {
-        const string_view step = item.substr(colon + 1);
-        const auto number = step.starts_with('x') ? to_int(step.substr(1), 2, 1'024) : std::nullopt;
+        const string_view factor_text = item.substr(colon + 1);
+        const auto number =
+            factor_text.starts_with('x') ? to_int(factor_text.substr(1), 2, 1'024) : std::nullopt;
         if (!number)
             return fail(Errc::invalid_input,
                         "'{}': a range grows by a factor from 2 to 1024, as in 4..64M:x4", item);
@@ -74,7 +75,7 @@ struct Shape {
     int ranks() const { return hosts * slots; }
 };
 
-Result<void> check_shape(const Shape& shape, const BenchPlaces& places, bool oversubscribe) {
+Result<void> check_shape(const Shape& shape, const LabPlaces& places, bool oversubscribe) {
     const auto there = static_cast<int>(places.hosts.size());
     if (shape.hosts > there)
         return fail(Errc::invalid_input, "--hosts {}: there {} {}; name more with -H or --hostfile",
@@ -91,7 +92,7 @@ Result<void> check_shape(const Shape& shape, const BenchPlaces& places, bool ove
 }
 
 /// Those asked for must be possible; of the usual ones the possible ones are taken.
-Result<std::vector<Shape>> plan_shapes(const BenchCommand& command, const BenchPlaces& places,
+Result<std::vector<Shape>> plan_shapes(const BenchCommand& command, const LabPlaces& places,
                                        bool oversubscribe) {
     const Numbers hosts =
         command.hosts.empty() ? doubling(static_cast<int>(places.hosts.size())) : command.hosts;
@@ -117,7 +118,7 @@ std::chrono::milliseconds row_time(const BenchCommand& command, std::size_t rows
     return std::clamp(time, kRowMin, kRowMax);
 }
 
-void add_sweep(std::vector<BenchStep>& steps, const BenchCommand& command,
+void add_sweep(std::vector<LabRun>& runs, const BenchCommand& command,
                const std::vector<Shape>& all, const std::vector<std::string>& backends) {
     std::vector<Shape> shapes;
     std::ranges::copy_if(all, std::back_inserter(shapes),
@@ -132,25 +133,25 @@ void add_sweep(std::vector<BenchStep>& steps, const BenchCommand& command,
         fmt::format("{}", static_cast<double>(row_time(command, rows).count()) / 1e3);
     for (const Shape& shape : shapes)
         for (const std::string& backend : backends) {
-            BenchStep& step = steps.emplace_back();
-            step.backend = backend;
-            step.hosts = shape.hosts;
-            step.slots = shape.slots;
-            step.words = {"sweep",
-                          "--backend",
-                          backend,
-                          "--ops",
-                          fmt::format("{}", fmt::join(command.ops, ",")),
-                          "--sizes",
-                          fmt::format("{}", fmt::join(sizes, ",")),
-                          "--dtypes",
-                          fmt::format("{}", fmt::join(command.dtypes, ",")),
-                          "--compress",
-                          fmt::format("{}", fmt::join(compress, ",")),
-                          "--check",
-                          command.check ? "1" : "0"};
-            const auto add = [&step](const char* flag, const std::string& value) {
-                step.words.insert(step.words.end(), {flag, value});
+            LabRun& run = runs.emplace_back();
+            run.backend = backend;
+            run.hosts = shape.hosts;
+            run.slots = shape.slots;
+            run.words = {"sweep",
+                         "--backend",
+                         backend,
+                         "--ops",
+                         fmt::format("{}", fmt::join(command.ops, ",")),
+                         "--sizes",
+                         fmt::format("{}", fmt::join(sizes, ",")),
+                         "--dtypes",
+                         fmt::format("{}", fmt::join(command.dtypes, ",")),
+                         "--compress",
+                         fmt::format("{}", fmt::join(compress, ",")),
+                         "--check",
+                         command.check ? "1" : "0"};
+            const auto add = [&run](const char* flag, const std::string& value) {
+                run.words.insert(run.words.end(), {flag, value});
             };
             if (command.iters) add("--iters", std::to_string(*command.iters));
             if (command.warmup) add("--warmup", std::to_string(*command.warmup));
@@ -158,33 +159,33 @@ void add_sweep(std::vector<BenchStep>& steps, const BenchCommand& command,
         }
 }
 
-BenchStep train_step(const BenchCommand& command, const Shape& shape, const std::string& backend,
-                     const std::string& algorithm) {
-    BenchStep step;
-    step.kind = BenchStep::Kind::train;
-    step.backend = backend;
-    step.algorithm = algorithm;
-    step.hosts = shape.hosts;
-    step.slots = shape.slots;
-    step.words = {"train",
-                  "--backend",
-                  backend,
-                  "--algorithm",
-                  algorithm,
-                  "--model",
-                  command.model,
-                  "--epochs",
-                  std::to_string(command.epochs),
-                  "--global-batch",
-                  std::to_string(command.global_batch),
-                  "--seed",
-                  std::to_string(command.seed)};
-    const auto add = [&step](const char* flag, const std::string& value) {
-        if (!value.empty()) step.words.insert(step.words.end(), {flag, value});
+LabRun train_run(const BenchCommand& command, const Shape& shape, const std::string& backend,
+                 const std::string& algorithm) {
+    LabRun run;
+    run.kind = LabRun::Kind::train;
+    run.backend = backend;
+    run.algorithm = algorithm;
+    run.hosts = shape.hosts;
+    run.slots = shape.slots;
+    run.words = {"train",
+                 "--backend",
+                 backend,
+                 "--algorithm",
+                 algorithm,
+                 "--model",
+                 command.model,
+                 "--epochs",
+                 std::to_string(command.epochs),
+                 "--global-batch",
+                 std::to_string(command.global_batch),
+                 "--seed",
+                 std::to_string(command.seed)};
+    const auto add = [&run](const char* flag, const std::string& value) {
+        if (!value.empty()) run.words.insert(run.words.end(), {flag, value});
     };
     add("--loss-scale", command.loss_scale);
     add("--data", command.data);
-    return step;
+    return run;
 }
 
 /// Serial training is run in any case, and once; in full where nothing else is said, for speed-up.
@@ -202,14 +203,14 @@ std::vector<std::string> algorithms_of(const BenchCommand& command) {
 }
 
 /// The serial run is the T(1) of all others, so a single rank of each backend is not run besides.
-void add_training(std::vector<BenchStep>& steps, const BenchCommand& command,
+void add_training(std::vector<LabRun>& runs, const BenchCommand& command,
                   const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
-    steps.push_back(train_step(command, {1, 1}, backends.front(), "serial"));
+    runs.push_back(train_run(command, {1, 1}, backends.front(), "serial"));
     for (const std::string& algorithm : algorithms_of(command))
         for (const Shape& shape : shapes)
             for (const std::string& backend : backends)
                 if (shape.ranks() > 1)
-                    steps.push_back(train_step(command, shape, backend, algorithm));
+                    runs.push_back(train_run(command, shape, backend, algorithm));
 }
 
 }  // namespace
@@ -244,71 +245,41 @@ std::string short_bytes(double bytes) {
     return fmt::format("{:.4g}{}", bytes, kLetters[letter]);
 }
 
-const std::vector<std::string>& bench_ops() {
-    static const std::vector<std::string> names{
-        "allreduce", "allgather", "reduce_scatter", "reduce",   "broadcast",
-        "gather",    "scatter",   "alltoall",       "sendrecv", "barrier"};
-    return names;
-}
-
-const std::vector<std::string>& bench_dtypes() {
-    static const std::vector<std::string> names{"f32", "f64", "f16", "bf16",
-                                                "i8",  "u8",  "i32", "i64"};
-    return names;
-}
-
-const std::vector<std::string>& bench_compressions() {
-    static const std::vector<std::string> names{"none",
-                                                "fp16",
-                                                "bf16",
-                                                "int8",
-                                                "fp8-e4m3",
-                                                "fp8-e5m2",
-                                                "fp8-e4m3-unscaled",
-                                                "fp8-e5m2-unscaled"};
-    return names;
-}
-
-BenchStep facts_step(int hosts, const std::vector<std::string>& backends) {
-    BenchStep step;
-    step.kind = BenchStep::Kind::facts;
-    step.hosts = hosts;
-    step.words = {"facts"};
+LabRun facts_run(int hosts, const std::vector<std::string>& backends) {
+    LabRun run;
+    run.kind = LabRun::Kind::facts;
+    run.hosts = hosts;
+    run.words = {"facts"};
     if (!backends.empty())
-        step.words.insert(step.words.end(),
-                          {"--backends", fmt::format("{}", fmt::join(backends, ","))});
-    return step;
+        run.words.insert(run.words.end(),
+                         {"--backends", fmt::format("{}", fmt::join(backends, ","))});
+    return run;
 }
 
-const std::vector<std::string>& usual_backends() {
-    static const std::vector<std::string> names{"mpi", "gloo", "nccl", "oneccl"};
-    return names;
-}
-
-Result<std::vector<BenchStep>> plan_bench(const BenchCommand& command, const BenchPlaces& places,
-                                          const std::vector<std::string>& backends,
-                                          bool oversubscribe) {
+Result<std::vector<LabRun>> plan_runs(const BenchCommand& command, const LabPlaces& places,
+                                      const std::vector<std::string>& backends,
+                                      bool oversubscribe) {
     const auto shapes = plan_shapes(command, places, oversubscribe);
     if (!shapes) return std::unexpected(shapes.error());
-    std::vector<BenchStep> steps;
-    if (backends.empty() || shapes->empty()) return steps;
-    if (command.sweep) add_sweep(steps, command, *shapes, backends);
-    if (command.train) add_training(steps, command, *shapes, backends);
-    return steps;
+    std::vector<LabRun> runs;
+    if (backends.empty() || shapes->empty()) return runs;
+    if (command.sweep) add_sweep(runs, command, *shapes, backends);
+    if (command.train) add_training(runs, command, *shapes, backends);
+    return runs;
 }
 
-std::vector<std::string> launch_words(const BenchStep& step, const BenchCommand& command,
+std::vector<std::string> launch_words(const LabRun& run, const BenchCommand& command,
                                       const std::string& hostfile,
                                       const std::string& rank_program) {
     std::vector<std::string> words{"torchrun",         "--no-python",
-                                   "--nnodes",         std::to_string(step.hosts),
-                                   "--nproc-per-node", std::to_string(step.slots),
+                                   "--nnodes",         std::to_string(run.hosts),
+                                   "--nproc-per-node", std::to_string(run.slots),
                                    "--grace",          "5"};
     if (!hostfile.empty()) words.insert(words.end(), {"--hostfile", hostfile});
     words.insert(words.end(), command.launch.begin(), command.launch.end());
     words.insert(words.end(),
                  {"--tag", "none", "--only-ranks", "0", "--stdin", "none", "--", rank_program});
-    words.insert(words.end(), step.words.begin(), step.words.end());
+    words.insert(words.end(), run.words.begin(), run.words.end());
     return words;
 }
 

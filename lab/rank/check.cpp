@@ -1,5 +1,6 @@
 #include "lab/rank/check.h"
 
+#include "collectives/codec/format_table.h"
 #include "lab/rank/random.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -30,9 +31,11 @@ void store(DType type, std::span<const float> values, std::byte* out) {
         case DType::f64:
             return store_as<double>(values, out);
         case DType::f16:
-            return encode(Format::f16, Rounding::nearest, 0, values.data(), values.size(), out);
+            return encode(Format::f16, collectives::Rounding::nearest, 0, values.data(),
+                          values.size(), out);
         case DType::bf16:
-            return encode(Format::bf16, Rounding::nearest, 0, values.data(), values.size(), out);
+            return encode(Format::bf16, collectives::Rounding::nearest, 0, values.data(),
+                          values.size(), out);
         case DType::i8:
             return store_as<std::int8_t>(values, out);
         case DType::u8:
@@ -87,42 +90,15 @@ void repeat(std::span<const std::byte> period, std::span<std::byte> out) {
     }
 }
 
-/// What rounding to nearest may cost: a part of the number, and for the smallest numbers a part of
-/// the largest of the block (unscaled: of 1).
-struct Cost {
-    double relative;
-    double absolute;
-};
-
-Cost cost_of(Format format) {
-    switch (format) {
-        case Format::f16:
-            return {0x1p-11, 0x1p-25};
-        case Format::bf16:
-            return {0x1p-8, 0};
-        case Format::e4m3:
-            return {0x1p-4, 0x1p-10 / 448};
-        case Format::e5m2:
-            return {0x1p-3, 0x1p-17 / 57'344};
-        case Format::int8:
-            return {0, 0.5 / 127};
-        case Format::e4m3_unscaled:
-            return {0x1p-4, 0x1p-10};
-        case Format::e5m2_unscaled:
-            break;
-    }
-    return {0x1p-3, 0x1p-17};
-}
-
 /// By how much the compressed sum of numbers between -1 and 1 may be wrong. Every rank's are
 /// rounded, and the sum once more; a ring of 16-bit numbers rounds it at every rank instead.
 /// \param magnitudes  summed
 double tolerance(Format format, double magnitudes, std::uint32_t ranks) {
     constexpr double kRoundedAlready = 1.1;  // what is rounded is a little larger for that
-    const Cost cost = cost_of(format);
-    const bool ring = format == Format::f16 || format == Format::bf16;
-    const double relative = cost.relative * magnitudes * (ring ? ranks + 1 : 2);
-    return kRoundedAlready * (relative + cost.absolute * 2 * ranks);
+    const collectives::FormatRow& row = row_of(format);
+    const bool ring = row.bits == 16;
+    const double relative = row.relative_error * magnitudes * (ring ? ranks + 1 : 2);
+    return kRoundedAlready * (relative + row.absolute_error * 2 * ranks);
 }
 
 }  // namespace
@@ -227,4 +203,4 @@ void Check::compare_run(std::span<const float> expected, std::span<const float> 
     }
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

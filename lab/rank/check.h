@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
-/// A benchmark's operation on one rank: what it begins with and what has to come out, computed
+/// A measured operation on one rank: what it begins with and what has to come out, computed
 /// without asking anybody.
 ///
 /// Numbers look random and repeat every kPeriod elements. They are small integers whose sums are
@@ -51,4 +51,4 @@ private:
     std::uint32_t rank_, ranks_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

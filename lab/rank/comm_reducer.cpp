@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -85,4 +85,4 @@ Result<void> CommReducer::average(std::span<const std::span<float>> gradients) {
     return {};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Training over a communicator. Gradients of all tensors are one call; with error feedback each
 /// has a buffer of its own.
@@ -37,4 +37,4 @@ private:
     std::vector<std::size_t> counts_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -1,28 +1,26 @@
 #include "lab/rank/commands.h"
 
+#include "collectives/backend_table.h"
 #include "lab/rank/comm_reducer.h"
 #include "lab/rank/host_facts.h"
+#include "lab/record_json.h"
 
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string name_of_compression(const std::optional<Format>& format) {
-    return format ? std::string(name_of(*format)) : "none";
-}
 
 /// A communicator over one backend, and what is said of it.
 struct Connected {
     MemoryKind memory;
     std::optional<Comm> comm;
     Places places;
-    JsonLine line{"comm"};
+    CommRecord record;
 };
 
 /// Whether a host has more ranks than processors, or than GPUs.
@@ -31,13 +29,18 @@ bool oversubscribed(const Places& places, const MemoryKind& memory) {
     return static_cast<long>(places.slots_per_host) > places_there;
 }
 
-using Details = std::vector<std::pair<std::string, std::string>>;
-
 /// What a backend does not say of itself: only those of NCCL's kind get arrays on GPUs here.
-void add_gpu_direct(Details& details) {
+void add_gpu_direct(NameValues& details) {
     for (const char* const name : {"GPUDirect P2P", "GPUDirect RDMA"})
-        if (std::ranges::find(details, name, &Details::value_type::first) == details.end())
+        if (std::ranges::find(details, name, &NameValues::value_type::first) == details.end())
             details.emplace_back(name, "no: what it sends is in memory of the host");
+}
+
+void set_shape(ShapeRecord& shape, std::string backend, const Places& places, std::uint32_t ranks) {
+    shape.backend = std::move(backend);
+    shape.hosts = static_cast<int>(places.hosts);
+    shape.slots_per_host = static_cast<int>(places.slots_per_host);
+    shape.ranks = static_cast<int>(ranks);
 }
 
 Result<Connected> connect(const std::string& backend, const Membership& membership) {
@@ -45,12 +48,13 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
     connected.places = *places;
-    if (backend == "nccl") {
-        auto memory = MemoryKind::of_gpu(places->local_rank);
-        const auto found = memory ? Result<void>() : Result<void>(std::unexpected(memory.error()));
+    const collectives::BackendRow* const row = collectives::find_backend(backend);
+    if (row != nullptr && row->on_device()) {
+        auto device = collectives::Device::open(places->local_rank);
+        const auto found = device ? Result<void>() : Result<void>(std::unexpected(device.error()));
         if (auto all = membership.agree("dtrun-bench/gpu", found); !all)
-            return fail(all.error(), "backend nccl");
-        connected.memory = std::move(*memory);
+            return fail(all.error(), "backend {}", backend);
+        connected.memory = MemoryKind(std::move(*device));
     }
     const Clock::time_point begin = Clock::now();
     auto comm = Comm::create(membership, backend, connected.memory.on_device());
@@ -60,89 +64,74 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     if (!times) return std::unexpected(times.error());
     double slowest_ms = 0;
     for (const std::string& time : *times) slowest_ms = std::max(slowest_ms, std::stod(time));
-    std::string version;
-    std::string transport;
-    Details details;
+    CommRecord& record = connected.record;
+    set_shape(record, comm->backend(), *places, comm->size());
     for (auto& [name, value] : comm->facts())
         if (name == "version")
-            version = value;
+            record.version = value;
         else if (name == "transport")
-            transport = value;
+            record.transport = value;
         else if (name != "backend")
-            details.emplace_back(name, value);
-    if (!connected.memory.on_device()) add_gpu_direct(details);
-    connected.line.add("backend", comm->backend())
-        .add("version", version)
-        .add("transport", transport)
-        .add("why", comm->why())
-        .add("bootstrap_ms", slowest_ms)
-        .add("hosts", places->hosts)
-        .add("slots_per_host", places->slots_per_host)
-        .add("ranks", comm->size())
-        .add("oversubscribed", oversubscribed(*places, connected.memory) ? 1 : 0)
-        .add("details", details);
+            record.details.emplace_back(name, value);
+    if (!connected.memory.on_device()) add_gpu_direct(record.details);
+    record.why = comm->why();
+    record.bootstrap_ms = slowest_ms;
+    record.oversubscribed = oversubscribed(*places, connected.memory);
     connected.comm = std::move(*comm);
     return connected;
 }
 
-JsonLine to_json(const Row& row, const Connected& connected, const SweepOptions& options) {
+RowRecord record_of(const Row& row, const Connected& connected, const SweepOptions& options) {
     const double seconds = row.us.mean / 1e6;
-    const double algbw = seconds > 0 ? static_cast<double>(row.extent.bytes) / seconds / 1e9 : 0;
-    return JsonLine("row")
-        .add("backend", connected.comm->backend())
-        .add("op", name_of(row.op))
-        .add("dtype", name_of(row.type))
-        .add("compression", name_of_compression(row.format))
-        .add("hosts", connected.places.hosts)
-        .add("slots_per_host", connected.places.slots_per_host)
-        .add("ranks", connected.comm->size())
-        .add("bytes", row.extent.bytes)
-        .add("count", row.extent.count)
-        .add("iters", row.iters)
-        .add("warmup", options.warmup)
-        .add("t_min_us", row.us.min)
-        .add("t_mean_us", row.us.mean)
-        .add("t_p50_us", row.us.p50)
-        .add("t_p99_us", row.us.p99)
-        .add("t_max_us", row.us.max)
-        .add("algbw_GBps", algbw)
-        .add("busbw_GBps", algbw * row.extent.bus_factor)
-        .add("wire_bytes_per_rank", wire_bytes(row.extent, row.format))
-        .add("rel_err", row.rel_err)
-        .add("wrong", row.wrong);
+    RowRecord record;
+    set_shape(record, connected.comm->backend(), connected.places, connected.comm->size());
+    record.op = name_of(row.op);
+    record.dtype = name_of(row.type);
+    record.compression = name_of(row.format);
+    record.bytes = row.extent.bytes;
+    record.count = row.extent.count;
+    record.iters = row.iters;
+    record.warmup = options.warmup;
+    record.t_min_us = row.us.min;
+    record.t_mean_us = row.us.mean;
+    record.t_p50_us = row.us.p50;
+    record.t_p99_us = row.us.p99;
+    record.t_max_us = row.us.max;
+    record.algbw_GBps = seconds > 0 ? static_cast<double>(row.extent.bytes) / seconds / 1e9 : 0;
+    record.busbw_GBps = record.algbw_GBps * row.extent.bus_factor;
+    record.wire_bytes_per_rank = static_cast<double>(wire_bytes(row.extent, row.format));
+    record.rel_err = row.rel_err;
+    record.wrong = static_cast<double>(row.wrong);
+    return record;
 }
 
-JsonLine to_json(const Trained& trained, const BenchOptions& options, const std::string& backend,
-                 const Places& places, std::uint32_t ranks, const std::string& data) {
-    return JsonLine("train")
-        .add("algorithm", options.algorithm.name)
-        .add("backend", backend)
-        .add("hosts", places.hosts)
-        .add("slots_per_host", places.slots_per_host)
-        .add("ranks", ranks)
-        .add("model", name_of(options.train.model))
-        .add("epochs", options.train.epochs)
-        .add("global_batch", options.train.global_batch)
-        .add("loss_scale", options.train.loss_scale)
-        .add("step_ms", trained.step_ms)
-        .add("compute_ms", trained.compute_ms)
-        .add("comm_ms", trained.comm_ms)
-        .add("samples_per_s", trained.samples_per_s)
-        .add("accuracy", trained.accuracy)
-        .add("loss", trained.loss)
-        .add("seconds", trained.seconds)
-        .add("data", data);
+TrainRecord record_of(const Trained& trained, const RankOptions& options, const std::string& data) {
+    TrainRecord record;
+    record.algorithm = options.algorithm.name;
+    record.model = name_of(options.train.model);
+    record.data = data;
+    record.epochs = static_cast<int>(options.train.epochs);
+    record.global_batch = static_cast<int>(options.train.global_batch);
+    record.loss_scale = options.train.loss_scale;
+    record.step_ms = trained.step_ms;
+    record.compute_ms = trained.compute_ms;
+    record.comm_ms = trained.comm_ms;
+    record.samples_per_s = trained.samples_per_s;
+    record.accuracy = trained.accuracy;
+    record.loss = trained.loss;
+    record.seconds = trained.seconds;
+    return record;
 }
 
 }  // namespace
 
-Result<void> run_facts(const BenchOptions& options, const Membership& membership,
+Result<void> run_facts(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
     // One rank of each host looks.
     const std::string own =
-        places->local_rank == 0 ? to_json(collect_host_facts(membership.host())) : "";
+        places->local_rank == 0 ? line_of(collect_host_facts(membership.host())) : "";
     const auto all = membership.gather("dtrun-bench/facts", own);
     if (!all) return std::unexpected(all.error());
     for (const std::string& line : *all)
@@ -150,25 +139,25 @@ Result<void> run_facts(const BenchOptions& options, const Membership& membership
     for (const std::string& backend : options.backends) {
         const auto connected = connect(backend, membership);
         if (connected)
-            print(connected->line.text());
+            print(line_of(connected->record));
         else
-            print(JsonLine("error").add("text", connected.error().message).text());
+            print(line_of(ErrorRecord{connected.error().message}));
     }
     return {};
 }
 
-Result<void> run_sweep(const BenchOptions& options, const Membership& membership,
+Result<void> run_sweep(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     const auto connected = connect(options.backend, membership);
     if (!connected) return std::unexpected(connected.error());
-    print(connected->line.text());
+    print(line_of(connected->record));
     return sweep(
         options.sweep, *connected->comm, connected->memory,
-        [&](const Row& row) { print(to_json(row, *connected, options.sweep).text()); },
-        [&](const Error& error) { print(JsonLine("error").add("text", error.message).text()); });
+        [&](const Row& row) { print(line_of(record_of(row, *connected, options.sweep))); },
+        [&](const Error& error) { print(line_of(ErrorRecord{error.message})); });
 }
 
-Result<void> run_train(const BenchOptions& options, const Membership& membership,
+Result<void> run_train(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     if (options.algorithm.serial && membership.size() > 1)
         return fail(Errc::invalid_input, "algorithm serial is for one rank; there are {}",
@@ -180,19 +169,21 @@ Result<void> run_train(const BenchOptions& options, const Membership& membership
         SerialReducer reducer;
         const auto trained = train(options.train, *data, reducer);
         if (!trained) return std::unexpected(trained.error());
-        print(to_json(*trained, options, "none", {}, 1, data->name).text());
+        TrainRecord record = record_of(*trained, options, data->name);
+        record.backend = "none";
+        print(line_of(record));
         return {};
     }
     const auto connected = connect(options.backend, membership);
     if (!connected) return std::unexpected(connected.error());
-    print(connected->line.text());
+    print(line_of(connected->record));
     CommReducer reducer(*connected->comm, connected->memory, options.algorithm);
     const auto trained = train(options.train, *data, reducer);
     if (!trained) return std::unexpected(trained.error());
-    print(to_json(*trained, options, connected->comm->backend(), connected->places,
-                  connected->comm->size(), data->name)
-              .text());
+    TrainRecord record = record_of(*trained, options, data->name);
+    set_shape(record, connected->comm->backend(), connected->places, connected->comm->size());
+    print(line_of(record));
     return {};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -1,22 +1,21 @@
 #pragma once
 
-#include "lab/rank/json_line.h"
 #include "lab/rank/options.h"
 #include "lab/rank/rank_comm.h"
 
 #include <functional>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Writes a line of JSON, on rank 0; does nothing elsewhere.
 using Print = std::function<void(const std::string& line)>;
 
 /// What this rank does for each command, together with all others.
-Result<void> run_facts(const BenchOptions& options, const Membership& membership,
+Result<void> run_facts(const RankOptions& options, const Membership& membership,
                        const Print& print);
-Result<void> run_sweep(const BenchOptions& options, const Membership& membership,
+Result<void> run_sweep(const RankOptions& options, const Membership& membership,
                        const Print& print);
-Result<void> run_train(const BenchOptions& options, const Membership& membership,
+Result<void> run_train(const RankOptions& options, const Membership& membership,
                        const Print& print);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

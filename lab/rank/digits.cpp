@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -219,4 +219,4 @@ DataSet generated_digits() {
     return {draw_digits(6'000, 1), draw_digits(2'000, 2), "generated digits"};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

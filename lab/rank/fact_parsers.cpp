@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -119,13 +119,14 @@ std::string device_model(std::string_view pci_ids, std::string_view vendor,
     return fmt::format("{} {}", maker, device_id);
 }
 
-void parse_gpus(std::string_view csv, HostFacts& facts) {
+void parse_gpus(std::string_view csv, HostRecord& facts) {
     for (const std::string_view line : split(csv, '\n')) {
         const auto cells = split(line, ',');
         if (cells.size() != 3) continue;
-        const auto mebibytes = to_int(trim(cells[1]), 0, 1ll << 40);
-        facts.gpus.push_back(
-            {std::string(trim(cells[0])), static_cast<std::uint64_t>(mebibytes.value_or(0)) << 20});
+        GpuRecord& gpu = facts.gpus.emplace_back();
+        gpu.model = trim(cells[0]);
+        if (const auto mebibytes = to_int(trim(cells[1]), 1, 1ll << 40))
+            gpu.memory_bytes = static_cast<double>(*mebibytes) * (1 << 20);
         facts.driver = trim(cells[2]);
     }
 }
@@ -152,16 +153,4 @@ std::string parse_gpu_links(std::string_view matrix) {
     return text;
 }
 
-std::string short_mpi_version(std::string_view text) {
-    const std::string_view line = text.substr(0, text.find_first_of(",\n"));
-    std::string version;
-    for (std::string_view word : words_of(line)) {
-        if (word == "Version:") continue;
-        if (word.size() > 1 && word[0] == 'v' && word[1] >= '0' && word[1] <= '9')
-            word.remove_prefix(1);
-        (version += version.empty() ? "" : " ") += word;
-    }
-    return version;
-}
-
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -2,7 +2,6 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
-#include "lab/rank/json_line.h"
 #include "lab/rank/run_program.h"
 
 #include <sys/utsname.h>
@@ -10,7 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -30,12 +29,12 @@ std::string pci_ids() {
 }
 
 /// What this program says of a library in another process.
-std::string version_elsewhere(const char* name) {
-    const auto text = output_of({"/proc/self/exe", "version-of", name}, kProgramLimit);
+std::string version_elsewhere(std::string_view name) {
+    const auto text = output_of({"/proc/self/exe", "version-of", std::string(name)}, kProgramLimit);
     return text ? std::string(trim(*text)) : "";
 }
 
-void ask_python(HostFacts& facts) {
+void ask_python(HostRecord& facts) {
     // Whether torch is there can be seen without importing it, which takes seconds.
     const auto text = output_of({"python3", "-c",
                                  "import sys\n"
@@ -53,16 +52,18 @@ void ask_python(HostFacts& facts) {
 
 }  // namespace
 
-HostFacts collect_host_facts(const std::string& host) {
-    HostFacts facts;
-    facts.host = host;
+HostRecord collect_host_facts(const std::string& host) {
+    HostRecord facts;
+    facts.name = host;
     facts.os = parse_os(text_of("/etc/os-release"));
-    utsname name{};
-    if (::uname(&name) == 0) facts.kernel = name.release;
+    utsname system{};
+    if (::uname(&system) == 0) facts.kernel = system.release;
     facts.cpu = parse_cpu(text_of("/proc/cpuinfo"));
-    if (facts.cpu.empty()) facts.cpu = name.machine;
-    facts.cores = static_cast<std::uint32_t>(std::max(::sysconf(_SC_NPROCESSORS_ONLN), 0L));
-    facts.memory_bytes = parse_memory(text_of("/proc/meminfo"));
+    if (facts.cpu.empty()) facts.cpu = system.machine;
+    if (const long cores = ::sysconf(_SC_NPROCESSORS_ONLN); cores > 0)
+        facts.cores = static_cast<double>(cores);
+    if (const std::uint64_t bytes = parse_memory(text_of("/proc/meminfo")); bytes > 0)
+        facts.memory_bytes = static_cast<double>(bytes);
     facts.nics = list_nics("/sys/class/net", pci_ids());
     if (const auto csv = output_of({"nvidia-smi", "--query-gpu=name,memory.total,driver_version",
                                     "--format=csv,noheader,nounits"},
@@ -72,56 +73,23 @@ HostFacts collect_host_facts(const std::string& host) {
             parse_gpu_links(output_of({"nvidia-smi", "topo", "-m"}, kProgramLimit).value_or(""));
     }
     facts.cuda = version_elsewhere("cuda");
-    facts.nccl = version_elsewhere("nccl");
-    facts.mpi = version_elsewhere("mpi");
-    facts.gloo = version_elsewhere("gloo");
-    facts.oneccl = version_elsewhere("oneccl");
+    for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
+        facts.libraries[i] = version_elsewhere(collectives::kBackends[i].name);
     ask_python(facts);
     return facts;
 }
 
-std::string to_json(const HostFacts& facts) {
-    std::vector<JsonLine> nics;
-    for (const HostFacts::Nic& nic : facts.nics)
-        nics.push_back(JsonLine()
-                           .add("name", nic.name)
-                           .add("model", nic.model)
-                           .add("speed_mbit", nic.speed_mbit)
-                           .add("driver", nic.driver));
-    std::vector<JsonLine> gpus;
-    for (const HostFacts::Gpu& gpu : facts.gpus)
-        gpus.push_back(JsonLine().add("model", gpu.model).add("memory_bytes", gpu.memory_bytes));
-    return JsonLine("host")
-        .add("name", facts.host)
-        .add("os", facts.os)
-        .add("kernel", facts.kernel)
-        .add("cpu", facts.cpu)
-        .add("cores", facts.cores)
-        .add("memory_bytes", facts.memory_bytes)
-        .add("nics", nics)
-        .add("gpus", gpus)
-        .add("gpu_links", facts.gpu_links)
-        .add("driver", facts.driver)
-        .add("cuda", facts.cuda)
-        .add("nccl", facts.nccl)
-        .add("mpi", facts.mpi)
-        .add("gloo", facts.gloo)
-        .add("oneccl", facts.oneccl)
-        .add("python", facts.python)
-        .add("torch", facts.torch)
-        .text();
-}
-
-std::vector<HostFacts::Nic> list_nics(const std::string& folder, std::string_view ids) {
-    std::vector<HostFacts::Nic> physical;
-    std::vector<HostFacts::Nic> others;
+std::vector<NicRecord> list_nics(const std::string& folder, std::string_view ids) {
+    std::vector<NicRecord> physical;
+    std::vector<NicRecord> others;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
         const std::string path = entry.path().string();
         const fs::path device = entry.path() / "device";
-        HostFacts::Nic nic;
+        NicRecord nic;
         nic.name = entry.path().filename().string();
-        nic.speed_mbit = to_int(trim(text_of(path + "/speed")), 1, 100'000'000).value_or(-1);
+        if (const auto speed = to_int(trim(text_of(path + "/speed")), 1, 100'000'000))
+            nic.speed_mbit = static_cast<double>(*speed);
         if (!fs::exists(device, error)) {
             if (nic.name != "lo" && trim(text_of(path + "/operstate")) != "down")
                 others.push_back(nic);
@@ -136,8 +104,8 @@ std::vector<HostFacts::Nic> list_nics(const std::string& folder, std::string_vie
         physical.push_back(nic);
     }
     auto& nics = physical.empty() ? others : physical;
-    std::ranges::sort(nics, {}, &HostFacts::Nic::name);
+    std::ranges::sort(nics, {}, &NicRecord::name);
     return nics;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

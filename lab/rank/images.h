@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 inline constexpr std::size_t kImageSide = 28;
 inline constexpr std::size_t kImageBytes = kImageSide * kImageSide;
@@ -50,4 +50,4 @@ Result<std::vector<std::uint8_t>> parse_idx_images(const std::string& bytes,
 Result<std::vector<std::uint8_t>> parse_idx_labels(const std::string& bytes,
                                                    const std::string& name);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

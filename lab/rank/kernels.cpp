@@ -10,7 +10,7 @@
 #define FOR_SEVERAL_PROCESSORS
 #endif
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -168,4 +168,4 @@ void to_floats(const std::uint8_t* bytes, float* out, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(bytes[i]) * (1.0f / 255);
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// What training spends its time in. Compiled for several instruction sets, without sanitizers, one
 /// of which is chosen at the start of the program; results differ in the last bits between them.
@@ -59,4 +59,4 @@ void descend(const Descent& descent, const float* slopes, float* velocities, flo
 /// out[i] = bytes[i] / 255
 void to_floats(const std::uint8_t* bytes, float* out, std::size_t count);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

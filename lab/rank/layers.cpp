@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -103,4 +103,4 @@ void Pool::backward(const float* in, const float*, std::size_t images, float* ou
                   in_slopes + i * shape_.size());
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Every neuron sees all values before it.
 class Dense final : public Layer {
@@ -63,4 +63,4 @@ private:
     ImageShape shape_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

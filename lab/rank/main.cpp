@@ -1,14 +1,15 @@
 #include "lab/rank/commands.h"
 #include "lab/rank/host_facts.h"
-#include "lab/rank/json_line.h"
+#include "lab/record_json.h"
 
 #include <unistd.h>
 #include <cstdio>
 
 namespace {
 
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab::rank;
 using dtrun::Result;
+using dtrun::lab::ErrorRecord;
 
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;
@@ -19,16 +20,16 @@ void print_line(const std::string& line) {
     std::fflush(stdout);
 }
 
-Result<void> run(const BenchOptions& options, const Membership& membership, const Print& print) {
+Result<void> run(const RankOptions& options, const Membership& membership, const Print& print) {
     if (options.command == Command::facts) return run_facts(options, membership, print);
     if (options.command == Command::sweep) return run_sweep(options, membership, print);
     return run_train(options, membership, print);
 }
 
-int run_as_rank(const BenchOptions& options) {
+int run_as_rank(const RankOptions& options) {
     auto membership = Membership::join();
     if (!membership) {
-        print_line(JsonLine("error").add("text", membership.error().message).text());
+        print_line(line_of(ErrorRecord{membership.error().message}));
         return kFailed;
     }
     const std::uint32_t rank = membership->rank();
@@ -37,7 +38,7 @@ int run_as_rank(const BenchOptions& options) {
     };
     const auto done = run(options, *membership, print);
     if (!done) {
-        print(JsonLine("error").add("text", done.error().message).text());
+        print(line_of(ErrorRecord{done.error().message}));
         std::fprintf(stderr, "dtrun-bench-rank: rank %u: %s\n", rank, done.error().message.c_str());
     }
     membership->leave(done ? "" : done.error().message);

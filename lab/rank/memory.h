@@ -1,31 +1,30 @@
 #pragma once
 
 #include "base/result.h"
-#include "collectives/nccl/library.h"
+#include "collectives/device.h"
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Where arrays are that a backend works on: on the host, or on this rank's GPU.
 class MemoryKind {
 public:
     /// Of the host.
     MemoryKind() = default;
-    /// Of a GPU, which becomes the current one: of those that this process sees, the one of its
-    /// place on the host. Errc: not_found (no GPU, or no runtime library)
-    static Result<MemoryKind> of_gpu(std::uint32_t local_rank);
+    /// Of a GPU.
+    explicit MemoryKind(collectives::Device device) : device_(std::move(device)) {}
 
-    bool on_device() const { return library_ != nullptr; }
+    bool on_device() const { return device_.has_value(); }
     /// GPUs of the host; 0: memory is the host's.
-    int gpus() const { return gpus_; }
+    int gpus() const { return device_ ? device_->count() : 0; }
 
 private:
     friend class Memory;
-    std::shared_ptr<const nccl::NcclLibrary> library_;
-    int gpus_ = 0;
+    std::optional<collectives::Device> device_;
 };
 
 /// An array for a backend, which the program sees through a copy on the host if it is elsewhere.
@@ -45,20 +44,19 @@ public:
 
 private:
     Memory() = default;
-    Result<void> copy(void* to, const void* from, std::size_t bytes) const;
 
     struct Unmap {
         std::size_t bytes;
         void operator()(std::byte* data) const;
     };
     struct DeviceFree {
-        std::shared_ptr<const nccl::NcclLibrary> library;
-        void operator()(void* data) const;
+        std::optional<collectives::Device> device;
+        void operator()(void* data) const { device->free(data); }
     };
     std::unique_ptr<std::byte, Unmap> host_{nullptr, Unmap{0}};
-    std::unique_ptr<void, DeviceFree> device_{nullptr, DeviceFree{}};
+    std::unique_ptr<void, DeviceFree> device_;
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -9,7 +9,7 @@
 #include <zlib.h>
 #endif
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -137,4 +137,4 @@ Result<DataSet> read_mnist(const std::string& folder) {
     return DataSet{std::move(*training), std::move(*test), "MNIST"};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -8,7 +8,7 @@
 #include <cassert>
 #include <cmath>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -44,16 +44,6 @@ double lose(const float* scores, std::size_t label, float scale, float* slopes) 
 }
 
 }  // namespace
-
-std::string_view name_of(Model model) {
-    return model == Model::mlp ? "mlp" : "cnn";
-}
-
-Result<Model> parse_model(std::string_view name) {
-    for (const Model model : {Model::mlp, Model::cnn})
-        if (name == name_of(model)) return model;
-    return fail(Errc::invalid_input, "no model \"{}\": mlp or cnn", name);
-}
 
 Network::Network(Model model, std::uint64_t seed, std::size_t batch)
     : layers_(make_layers(model, seed)), batch_(batch) {
@@ -106,4 +96,4 @@ std::size_t Network::test(const Images& images, std::size_t first, std::size_t c
     return right;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

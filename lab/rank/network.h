@@ -1,18 +1,14 @@
 #pragma once
 
+#include "lab/names.h"
 #include "lab/rank/images.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
-namespace dtrun::collectives::bench {
-
-enum class Model { mlp, cnn };
-std::string_view name_of(Model model);
-Result<Model> parse_model(std::string_view name);
+namespace dtrun::lab::rank {
 
 /// Numbers that are learnt, and how the loss changes with each.
 struct Tensor {
@@ -65,4 +61,4 @@ private:
     std::vector<std::vector<float>> slopes_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

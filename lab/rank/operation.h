@@ -1,38 +1,13 @@
 #pragma once
 
-#include "base/result.h"
 #include "collectives/codec/codec.h"
-#include "collectives/types.h"
+#include "lab/names.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
-namespace dtrun::collectives::bench {
-
-/// What is measured. Reductions are sums, roots are rank 0.
-enum class Op : std::uint8_t {
-    allreduce,
-    allgather,
-    reduce_scatter,
-    reduce,
-    broadcast,
-    gather,
-    scatter,
-    alltoall,
-    sendrecv,  ///< every rank sends to the next and receives from the one before it
-    barrier,
-};
-inline constexpr std::array kOps{Op::allreduce, Op::allgather, Op::reduce_scatter, Op::reduce,
-                                 Op::broadcast, Op::gather,    Op::scatter,        Op::alltoall,
-                                 Op::sendrecv,  Op::barrier};
-
-std::string_view name_of(Op op);
-/// '-' and '_' are the same. Errc: invalid_input
-Result<Op> parse_op(std::string_view name);
-Result<DType> parse_dtype(std::string_view name);
+namespace dtrun::lab::rank {
 
 /// How large the arrays of an operation are, in nccl-tests' terms (doc/PERFORMANCE.md there).
 struct Extent {
@@ -49,4 +24,4 @@ Extent extent_of(Op op, DType type, std::size_t bytes, std::uint32_t ranks);
 /// Bytes that each rank has to send at least, averaged over ranks: what a good algorithm sends.
 std::size_t wire_bytes(const Extent& extent, std::optional<Format> format);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

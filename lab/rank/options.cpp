@@ -3,9 +3,8 @@
 #include "base/strings.h"
 
 #include <charconv>
-#include <limits>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 const char* const kUsage =
     "dtrun-bench-rank is what `dtrun bench` runs on every slot. Rank 0 prints a line of JSON for\n"
@@ -36,16 +35,9 @@ Result<void> parse_list(std::string_view flag, std::string_view text, F parse,
 }
 
 Result<std::size_t> parse_size(std::string_view text) {
-    const auto bytes = to_int(text, 0, 1ll << 46);
+    const auto bytes = to_int(text, 0, static_cast<long long>(kBytesMax));
     if (!bytes) return fail(Errc::invalid_input, "\"{}\" is no number of bytes", text);
     return static_cast<std::size_t>(*bytes);
-}
-
-Result<std::optional<Format>> parse_compression(std::string_view name) {
-    if (name == "none") return std::nullopt;
-    auto format = parse_format(name);
-    if (!format) return std::unexpected(format.error());
-    return *format;
 }
 
 template <class T>
@@ -74,22 +66,22 @@ Result<void> parse_sweep_flag(std::string_view flag, std::string_view value, Swe
     if (flag == "--sizes") return parse_list(flag, value, parse_size, sweep.sizes);
     if (flag == "--dtypes") return parse_list(flag, value, parse_dtype, sweep.dtypes);
     if (flag == "--compress") return parse_list(flag, value, parse_compression, sweep.formats);
-    if (flag == "--iters") return parse_number(flag, value, 1, 1'000'000, sweep.iters.emplace());
-    if (flag == "--warmup") return parse_number(flag, value, 0, 1'000'000, sweep.warmup);
+    if (flag == "--iters")
+        return parse_number(flag, value, 1, kIterationsMax, sweep.iters.emplace());
+    if (flag == "--warmup") return parse_number(flag, value, 0, kIterationsMax, sweep.warmup);
     if (flag == "--check") return parse_number(flag, value, 0, 1, sweep.check);
     if (flag == "--seconds") return parse_real(flag, value, 0, 86'400, sweep.seconds);
     return fail(Errc::invalid_input, "sweep has no option {}", flag);
 }
 
-Result<void> parse_train_flag(std::string_view flag, std::string_view value,
-                              BenchOptions& options) {
+Result<void> parse_train_flag(std::string_view flag, std::string_view value, RankOptions& options) {
     TrainOptions& train = options.train;
-    if (flag == "--epochs") return parse_number(flag, value, 1, 1'000'000, train.epochs);
+    if (flag == "--epochs") return parse_number(flag, value, 1, kEpochsMax, train.epochs);
     if (flag == "--global-batch")
-        return parse_number(flag, value, 1, 1'000'000, train.global_batch);
-    if (flag == "--seed")
-        return parse_number(flag, value, 0, std::numeric_limits<long long>::max(), train.seed);
-    if (flag == "--loss-scale") return parse_real(flag, value, 1e-6, 1e6, train.loss_scale);
+        return parse_number(flag, value, 1, kGlobalBatchMax, train.global_batch);
+    if (flag == "--seed") return parse_number(flag, value, 0, kSeedMax, train.seed);
+    if (flag == "--loss-scale")
+        return parse_real(flag, value, kLossScaleMin, kLossScaleMax, train.loss_scale);
     if (flag == "--data") {
         options.data = value;
         return {};
@@ -107,7 +99,7 @@ Result<void> parse_train_flag(std::string_view flag, std::string_view value,
     return {};
 }
 
-Result<void> parse_flag(std::string_view flag, std::string_view value, BenchOptions& options) {
+Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptions& options) {
     if (options.command == Command::facts) {
         if (flag != "--backends") return fail(Errc::invalid_input, "facts has no option {}", flag);
         for (const std::string_view name : split(value, ',')) options.backends.emplace_back(name);
@@ -131,40 +123,10 @@ Result<Command> parse_command(std::string_view word) {
     return fail(Errc::invalid_input, "no command \"{}\": facts, sweep or train", word);
 }
 
-/// Takes `suffix` from the end of a name.
-bool take(std::string_view& name, std::string_view suffix) {
-    if (!name.ends_with(suffix)) return false;
-    name.remove_suffix(suffix.size());
-    return true;
-}
-
 }  // namespace
 
-Result<Algorithm> parse_algorithm(std::string_view name) {
-    Algorithm algorithm;
-    algorithm.name = name;
-    algorithm.serial = name == "serial";
-    if (algorithm.serial || name == "parallel") return algorithm;
-    std::string_view rest = name;
-    algorithm.stochastic = take(rest, "-stochastic");
-    const bool without = take(rest, "-noef");
-    const bool with = !without && take(rest, "-ef");
-    algorithm.stochastic = take(rest, "-stochastic") || algorithm.stochastic;
-    const auto format = parse_format(rest);
-    if (!format)
-        return fail(Errc::invalid_input,
-                    "no algorithm \"{}\": serial, parallel, or a compression such as fp16 or "
-                    "fp8-e4m3, with -ef, -noef or -stochastic behind it",
-                    name);
-    algorithm.format = *format;
-    const bool by_default =
-        *format == Format::e4m3 || *format == Format::e5m2 || *format == Format::int8;
-    algorithm.feedback = with || (by_default && !without);
-    return algorithm;
-}
-
-Result<BenchOptions> parse_options(Words words) {
-    BenchOptions options;
+Result<RankOptions> parse_options(Words words) {
+    RankOptions options;
     options.sweep.ops = {Op::allreduce};
     options.sweep.sizes = {1u << 20};
     options.sweep.dtypes = {DType::f32};
@@ -188,4 +150,4 @@ Result<BenchOptions> parse_options(Words words) {
     return options;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

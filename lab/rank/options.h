@@ -7,25 +7,11 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun::collectives::bench {
-
-/// How gradients travel.
-struct Algorithm {
-    std::string name;  ///< as it was given
-    bool serial = false;
-    std::optional<Format> format;
-    bool feedback = false;  ///< what compression has cost is made good in the next step
-    bool stochastic = false;
-};
-
-/// "serial", "parallel", or a compression: "fp16", "int8", "fp8-e4m3-unscaled", ... Scaled 8-bit
-/// formats have error feedback; behind any of them "-ef" and "-noef" ask for it or not, and
-/// "-stochastic" for random rounding. Errc: invalid_input
-Result<Algorithm> parse_algorithm(std::string_view name);
+namespace dtrun::lab::rank {
 
 enum class Command { help, facts, version_of, sweep, train };
 
-struct BenchOptions {
+struct RankOptions {
     Command command = Command::help;
     std::string library;  ///< of version_of
     std::string backend = "auto";
@@ -41,6 +27,6 @@ extern const char* const kUsage;
 
 /// \param words  of the command line, without the program's name
 /// Errc: invalid_input
-Result<BenchOptions> parse_options(std::span<const std::string_view> words);
+Result<RankOptions> parse_options(std::span<const std::string_view> words);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

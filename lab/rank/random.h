@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Numbers that are the same on every machine, unlike those of <random>'s distributions
 /// (SplitMix64, Steele et al. 2014).
@@ -34,4 +34,4 @@ private:
     std::uint64_t state_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

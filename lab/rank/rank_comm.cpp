@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -116,4 +116,4 @@ std::vector<std::pair<std::string, std::string>> parse_facts(std::string_view li
     return facts;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// This process's place in the job.
 class Membership {
@@ -74,4 +74,4 @@ std::vector<std::pair<std::string, std::string>> parse_facts(std::string_view li
 /// What a function of libdtrun_collectives returned, as a value.
 Result<void> checked(int code);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -12,7 +12,7 @@
 
 extern "C" char** environ;
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -67,4 +67,4 @@ std::optional<std::string> output_of(const std::vector<std::string>& words,
     return text;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// What a program writes to its standard output, 1 MiB at most; nothing if it is not there, fails,
 /// or takes longer (then it is killed).
@@ -13,4 +13,4 @@ namespace dtrun::collectives::bench {
 std::optional<std::string> output_of(const std::vector<std::string>& words,
                                      std::chrono::milliseconds limit);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -263,4 +263,4 @@ Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKi
     return {};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 struct SweepOptions {
     std::vector<Op> ops;
@@ -52,4 +52,4 @@ Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKi
                    const std::function<void(const Row&)>& told,
                    const std::function<void(const Error&)>& refused);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

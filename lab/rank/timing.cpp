@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 Times summarize(std::span<double> times) {
     assert(!times.empty());
@@ -18,4 +18,4 @@ Times summarize(std::span<double> times) {
     return {times.front(), sum / count, percentile(0.5), percentile(0.99), times.back()};
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

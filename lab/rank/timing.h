@@ -2,7 +2,7 @@
 
 #include <span>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// Of iterations, in their own unit.
 struct Times {
@@ -16,4 +16,4 @@ struct Times {
 /// \param times  at least one; are sorted
 Times summarize(std::span<double> times);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

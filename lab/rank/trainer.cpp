@@ -7,7 +7,7 @@
 #include <chrono>
 #include <numeric>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 namespace {
 
@@ -151,4 +151,4 @@ Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer&
     return Training(options, data, reducer).run();
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

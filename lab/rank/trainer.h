@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 /// What data-parallel training asks of communication. All ranks call the same in the same order.
 class Reducer {
@@ -64,4 +64,4 @@ struct Trained {
 /// Errc: invalid_input (batches that do not fit); those of the reducer
 Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer& reducer);
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -14,9 +14,9 @@ constexpr double kNoiseMin = 0.03;
 constexpr double kTrainingNoise = 0.05;
 
 /// A row as it is to be told, without what the other report has.
-ComparedRow named(const BenchRow& row) {
+ComparedRow named(const RowRecord& row) {
     ComparedRow named;
-    static_cast<BenchShape&>(named) = row;
+    static_cast<ShapeRecord&>(named) = row;
     const bool in_full = row.compression.empty() || row.compression == "none";
     named.what =
         fmt::format("{} {}{}{} {}", row.op, row.dtype, in_full ? "" : " ",
@@ -27,9 +27,9 @@ ComparedRow named(const BenchRow& row) {
     return named;
 }
 
-ComparedRow named(const BenchTrain& run) {
+ComparedRow named(const TrainRecord& run) {
     ComparedRow named;
-    static_cast<BenchShape&>(named) = run;
+    static_cast<ShapeRecord&>(named) = run;
     named.what = fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm);
     if (run.loss_scale != 1) named.what += fmt::format(", loss scale {:g}", run.loss_scale);
     named.group = fmt::format("training {}, {} samples a step", run.model, run.global_batch);
@@ -44,17 +44,17 @@ struct Measured {
     double noise;
 };
 
-std::vector<Measured> measured_in(const BenchReport& report) {
+std::vector<Measured> measured_in(const LabReport& report) {
     std::vector<Measured> all;
-    for (const BenchRow& row : report.rows)
+    for (const RowRecord& row : report.rows)
         all.push_back({named(row), row.t_p50_us, noise_of(row)});
-    for (const BenchTrain& run : report.train)
+    for (const TrainRecord& run : report.train)
         all.push_back({named(run), run.step_ms * 1'000, kTrainingNoise});
     std::erase_if(all, [](const Measured& each) { return !(each.time_us > 0); });
     return all;
 }
 
-using Key = std::pair<BenchShape, std::string>;
+using Key = std::pair<ShapeRecord, std::string>;
 
 std::string time_text(double time_us) {
     if (time_us >= 1e6) return short_number(time_us / 1e6) + " s";
@@ -79,7 +79,7 @@ int Comparison::count(ComparedRow::Mark mark) const {
     return static_cast<int>(std::ranges::count(rows, mark, &ComparedRow::mark));
 }
 
-double noise_of(const BenchRow& row) {
+double noise_of(const RowRecord& row) {
     if (!(row.t_p50_us > 0)) return kNoiseMin;
     double spread = 0;
     const double below = (row.t_p50_us - row.t_min_us) / row.t_p50_us;
@@ -88,7 +88,7 @@ double noise_of(const BenchRow& row) {
     return std::max(spread, kNoiseMin);
 }
 
-Comparison compare_reports(const BenchReport& before, const BenchReport& after) {
+Comparison compare_reports(const LabReport& before, const LabReport& after) {
     Comparison comparison;
     std::map<Key, Measured> known;
     for (const Measured& each : measured_in(before))
@@ -115,8 +115,8 @@ Comparison compare_reports(const BenchReport& before, const BenchReport& after) 
     return comparison;
 }
 
-BenchTable comparison_table(const Comparison& comparison) {
-    BenchTable table;
+Table comparison_table(const Comparison& comparison) {
+    Table table;
     table.title = "Comparison";
     table.note =
         "Times are medians; speed is before / after, above 1 is faster. Noise is how much "

@@ -9,7 +9,7 @@
 namespace dtrun::lab {
 
 /// One measurement that two reports have.
-struct ComparedRow : BenchShape {
+struct ComparedRow : ShapeRecord {
     enum class Mark { same, faster, slower };
     std::string what;   ///< "allreduce f32 fp16 64K", "train fp16"
     std::string group;  ///< "allreduce of f32", "training cnn"
@@ -31,16 +31,16 @@ struct Comparison {
 
 /// How much of p50 is noise: the nearer of the distances to the fastest and to the 99th percentile,
 /// as a share; at least 3 %. Runs differ by about that even where nothing has changed.
-double noise_of(const BenchRow& row);
+double noise_of(const RowRecord& row);
 
 /// Matches rows by backend, shape, operation, type, compression and size, and training runs by
 /// algorithm and model. A change is told from noise if it is larger than both spreads together
 /// (their root of squares); training tells no spread and has 5 % each.
-Comparison compare_reports(const BenchReport& before, const BenchReport& after);
+Comparison compare_reports(const LabReport& before, const LabReport& after);
 
 /// "mpi 2x4" is 2 hosts with 4 ranks each. With the marked rows first, the largest change before the
 /// others.
-BenchTable comparison_table(const Comparison& comparison);
+Table comparison_table(const Comparison& comparison);
 
 /// "12 faster, 3 slower, 40 within noise; 2 only in the first report"
 std::string comparison_text(const Comparison& comparison);

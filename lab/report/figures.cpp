@@ -1,5 +1,6 @@
 #include "lab/report/figures.h"
 
+#include "collectives/backend_table.h"
 #include "lab/plan/plan.h"
 #include "lab/report/tables.h"
 
@@ -13,7 +14,7 @@ namespace dtrun::lab {
 namespace {
 
 using std::string_view;
-using Rows = std::vector<const BenchRow*>;
+using Rows = std::vector<const RowRecord*>;
 using Names = std::vector<std::string>;
 
 void add_name(Names& names, const std::string& name) {
@@ -23,13 +24,13 @@ void add_name(Names& names, const std::string& name) {
 /// Gives each backend, and each compression, one colour in all figures.
 class Styles {
 public:
-    explicit Styles(const BenchReport& report) {
+    explicit Styles(const LabReport& report) {
         compressions_ = {"none"};
-        for (const BenchRow& row : report.rows) {
+        for (const RowRecord& row : report.rows) {
             add_name(backends_, row.backend);
             add_name(compressions_, row.compression);
         }
-        for (const BenchTrain& run : report.train) {
+        for (const TrainRecord& run : report.train) {
             if (run.algorithm == "serial") continue;
             add_name(backends_, run.backend);
             if (run.algorithm != "parallel") add_name(compressions_, run.algorithm);
@@ -37,13 +38,15 @@ public:
     }
 
     Chart::Series backend(const std::string& name) const {
-        constexpr string_view kKnown[] = {"mpi", "gloo", "nccl", "oneccl"};
-        const auto known = std::ranges::find(kKnown, name);
+        constexpr auto kKnown = static_cast<int>(collectives::kBackendCount);
+        static_assert(kKnown < Chart::kColors);  // the rest is for others
+        const collectives::BackendRow* const row = collectives::find_backend(name);
         const auto other = std::ranges::find(backends_, name) - backends_.begin();
         Chart::Series series;
         series.label = name;
-        series.color = known != std::end(kKnown) ? static_cast<int>(known - std::begin(kKnown))
-                                                 : static_cast<int>(4 + other % 4);
+        series.color = row != nullptr
+                           ? static_cast<int>(row - collectives::kBackends)
+                           : static_cast<int>(kKnown + other % (Chart::kColors - kKnown));
         return series;
     }
     Chart::Series compression(const std::string& name) const {
@@ -83,16 +86,16 @@ Chart::Axis ranks_axis() {
 enum class Scaled { speedup, efficiency };
 
 /// With the ideal line in it.
-BenchFigure scaling_frame(const BenchReport& report, std::string title, Scaled what) {
+Figure scaling_frame(const LabReport& report, std::string title, Scaled what) {
     const bool is_speedup = what == Scaled::speedup;
-    BenchFigure figure;
+    Figure figure;
     figure.title = std::move(title);
     figure.chart.description = figure.title;
     figure.chart.x = ranks_axis();
     figure.chart.y.label = is_speedup ? "speed-up" : "efficiency";
     if (!is_speedup) figure.chart.y.unit = Chart::Unit::percent;
     double most = 1;
-    for (const BenchTrain& run : report.train) most = std::max<double>(most, run.ranks);
+    for (const TrainRecord& run : report.train) most = std::max<double>(most, run.ranks);
     Chart::Series ideal;
     ideal.label = "ideal";
     ideal.is_ideal = true;
@@ -101,7 +104,7 @@ BenchFigure scaling_frame(const BenchReport& report, std::string title, Scaled w
     return figure;
 }
 
-Chart::Series scaling_series(const BenchReport& report, Chart::Series series, string_view backend,
+Chart::Series scaling_series(const LabReport& report, Chart::Series series, string_view backend,
                              string_view algorithm, Scaled what) {
     for (const ScalingPoint& point : scaling_of(report, algorithm)) {
         const bool is_serial = point.run->algorithm == "serial";
@@ -119,12 +122,12 @@ Chart::Series scaling_series(const BenchReport& report, Chart::Series series, st
     return series;
 }
 
-void add_if_lines(std::vector<BenchFigure>& figures, BenchFigure figure) {
+void add_if_lines(std::vector<Figure>& figures, Figure figure) {
     if (figure.chart.has_lines()) figures.push_back(std::move(figure));
 }
 
-BenchFigures scaling_figures(const BenchReport& report, const Styles& styles) {
-    BenchFigures scaling;
+FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
+    FigureGroup scaling;
     scaling.title = "Scalability";
     scaling.lead =
         "The same problem on more ranks: with p of them an ideal step takes 1/p of the time. Where "
@@ -133,13 +136,13 @@ BenchFigures scaling_figures(const BenchReport& report, const Styles& styles) {
         "hollow marks are the others.";
     Names backends;
     std::map<std::string, Names> algorithms;
-    for (const BenchTrain& run : report.train) {
+    for (const TrainRecord& run : report.train) {
         if (run.algorithm == "serial") continue;
         add_name(backends, run.backend);
         add_name(algorithms[run.backend], run.algorithm);
     }
     for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {
-        BenchFigure figure = scaling_frame(
+        Figure figure = scaling_frame(
             report, what == Scaled::speedup ? "Speed-up of a training step" : "Parallel efficiency",
             what);
         for (const std::string& backend : backends)
@@ -149,8 +152,8 @@ BenchFigures scaling_figures(const BenchReport& report, const Styles& styles) {
     }
     for (const std::string& backend : backends) {
         if (algorithms[backend].size() < 2) continue;
-        BenchFigure figure = scaling_frame(report, backend + ": speed-up with compressed gradients",
-                                           Scaled::speedup);
+        Figure figure = scaling_frame(report, backend + ": speed-up with compressed gradients",
+                                      Scaled::speedup);
         for (const std::string& algorithm : algorithms[backend])
             figure.chart.series.push_back(scaling_series(report, styles.compression(algorithm),
                                                          backend, algorithm, Scaled::speedup));
@@ -159,7 +162,7 @@ BenchFigures scaling_figures(const BenchReport& report, const Styles& styles) {
     return scaling;
 }
 
-std::string tip_of(const BenchRow& row) {
+std::string tip_of(const RowRecord& row) {
     return fmt::format("{}, {}, {}: {} us (p99 {}), {} GB/s bus",
                        label_of(row.backend, row.compression), shape_text(row),
                        short_bytes(static_cast<double>(row.bytes)), short_number(row.t_p50_us),
@@ -172,15 +175,15 @@ Chart::Series series_of(const Styles& styles, bool by_backend, const std::string
     return by_backend ? styles.backend(name) : styles.compression(name);
 }
 
-const std::string& key_of(const BenchRow& row, bool by_backend) {
+const std::string& key_of(const RowRecord& row, bool by_backend) {
     return by_backend ? row.backend : row.compression;
 }
 
 /// \param by_backend  one line for each backend, else for each compression
-BenchFigure size_figure(const Rows& rows, const Styles& styles, std::string title, Measure measure,
-                        bool by_backend) {
+Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Measure measure,
+                   bool by_backend) {
     const bool is_time = measure == Measure::time;
-    BenchFigure figure;
+    Figure figure;
     figure.title = std::move(title);
     figure.chart.description = figure.title + ", by size";
     figure.chart.x.label = "size in bytes";
@@ -190,10 +193,10 @@ BenchFigure size_figure(const Rows& rows, const Styles& styles, std::string titl
     figure.chart.y.label = is_time ? "time, p50 and up to p99" : "bus bandwidth";
     figure.chart.y.unit = is_time ? Chart::Unit::microseconds : Chart::Unit::gigabytes_per_second;
     Names keys;
-    for (const BenchRow* const row : rows) add_name(keys, key_of(*row, by_backend));
+    for (const RowRecord* const row : rows) add_name(keys, key_of(*row, by_backend));
     for (const std::string& key : keys) {
         Chart::Series series = series_of(styles, by_backend, key);
-        for (const BenchRow* const row : rows)
+        for (const RowRecord* const row : rows)
             if (key_of(*row, by_backend) == key)
                 series.points.push_back({static_cast<double>(row->bytes),
                                          is_time ? row->t_p50_us : row->busbw_GBps,
@@ -205,9 +208,9 @@ BenchFigure size_figure(const Rows& rows, const Styles& styles, std::string titl
 }
 
 /// At the largest of the sizes that most shapes have.
-BenchFigure ranks_figure(const Rows& rows, const Styles& styles) {
+Figure ranks_figure(const Rows& rows, const Styles& styles) {
     std::map<std::uint64_t, std::set<std::pair<int, int>>> shapes;
-    for (const BenchRow* const row : rows)
+    for (const RowRecord* const row : rows)
         shapes[row->bytes].insert({row->hosts, row->slots_per_host});
     std::size_t most = 0;
     std::uint64_t bytes = 0;
@@ -216,17 +219,17 @@ BenchFigure ranks_figure(const Rows& rows, const Styles& styles) {
             most = found.size();
             bytes = size;
         }
-    BenchFigure figure;
+    Figure figure;
     figure.title = fmt::format("By ranks, {}", short_bytes(static_cast<double>(bytes)));
     figure.chart.description = figure.title;
     figure.chart.x = ranks_axis();
     figure.chart.y.label = "bus bandwidth";
     figure.chart.y.unit = Chart::Unit::gigabytes_per_second;
     Names backends;
-    for (const BenchRow* const row : rows) add_name(backends, row->backend);
+    for (const RowRecord* const row : rows) add_name(backends, row->backend);
     for (const std::string& backend : backends) {
         Chart::Series series = styles.backend(backend);
-        for (const BenchRow* const row : rows)
+        for (const RowRecord* const row : rows)
             if (row->backend == backend && row->bytes == bytes && row->ranks > 1 &&
                 std::isfinite(row->busbw_GBps))
                 series.points.push_back(
@@ -238,10 +241,10 @@ BenchFigure ranks_figure(const Rows& rows, const Styles& styles) {
 }
 
 /// Gives charts of one measure the same axis, so that they can be compared by eye.
-void share_axis(std::vector<BenchFigure>& figures, const std::string& label) {
+void share_axis(std::vector<Figure>& figures, const std::string& label) {
     double low = kUnknown;
     double high = kUnknown;
-    for (const BenchFigure& figure : figures) {
+    for (const Figure& figure : figures) {
         if (figure.chart.y.label != label) continue;
         for (const Chart::Series& series : figure.chart.series)
             for (const Chart::Point& point : series.points) {
@@ -250,7 +253,7 @@ void share_axis(std::vector<BenchFigure>& figures, const std::string& label) {
                 high = std::fmax(high, std::fmax(point.y, point.high));
             }
     }
-    for (BenchFigure& figure : figures)
+    for (Figure& figure : figures)
         if (figure.chart.y.label == label && figure.chart.y.scale == Chart::Scale::logarithmic) {
             figure.chart.y.low = low;
             figure.chart.y.high = high;
@@ -261,28 +264,29 @@ using ByShape = std::map<std::pair<int, int>, Rows>;
 
 ByShape by_shape(const Rows& rows) {
     ByShape shapes;
-    for (const BenchRow* const row : rows) shapes[{row->hosts, row->slots_per_host}].push_back(row);
+    for (const RowRecord* const row : rows)
+        shapes[{row->hosts, row->slots_per_host}].push_back(row);
     return shapes;
 }
 
 /// How compressions compare, for each backend: in the largest shape of one host, and of all.
-void add_compression(std::vector<BenchFigure>& figures, const Rows& rows, const Styles& styles) {
+void add_compression(std::vector<Figure>& figures, const Rows& rows, const Styles& styles) {
     std::map<bool, std::pair<int, int>> largest;  // by whether it is one host
-    for (const BenchRow* const row : rows) {
+    for (const RowRecord* const row : rows) {
         std::pair<int, int>& shape = largest[row->hosts == 1];
         if (row->ranks > shape.first * shape.second) shape = {row->hosts, row->slots_per_host};
     }
     Names backends;
-    for (const BenchRow* const row : rows) add_name(backends, row->backend);
+    for (const RowRecord* const row : rows) add_name(backends, row->backend);
     for (const auto& [one_host, shape] : largest)
         for (const std::string& backend : backends) {
             Rows found;
-            std::ranges::copy_if(rows, std::back_inserter(found), [&](const BenchRow* row) {
+            std::ranges::copy_if(rows, std::back_inserter(found), [&](const RowRecord* row) {
                 return row->backend == backend &&
                        std::pair(row->hosts, row->slots_per_host) == shape;
             });
             Names compressions;
-            for (const BenchRow* const row : found) add_name(compressions, row->compression);
+            for (const RowRecord* const row : found) add_name(compressions, row->compression);
             if (compressions.size() < 2) continue;
             const std::string title =
                 fmt::format("{} compressed, {}", backend, shape_text(*found.front()));
@@ -291,8 +295,8 @@ void add_compression(std::vector<BenchFigure>& figures, const Rows& rows, const 
 }
 
 /// Of one operation on one type.
-BenchFigures sweep_figures(const std::string& title, const Rows& rows, const Styles& styles) {
-    BenchFigures figures;
+FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styles& styles) {
+    FigureGroup figures;
     figures.title = title;
     figures.lead =
         "Bus bandwidth is what a link carries, so that numbers of ranks can be compared; of "
@@ -300,7 +304,7 @@ BenchFigures sweep_figures(const std::string& title, const Rows& rows, const Sty
         "costs, "
         "large ones what the link gives.";
     Rows in_full;
-    std::ranges::copy_if(rows, std::back_inserter(in_full), [](const BenchRow* row) {
+    std::ranges::copy_if(rows, std::back_inserter(in_full), [](const RowRecord* row) {
         return row->compression.empty() || row->compression == "none";
     });
     const ByShape shapes = by_shape(in_full);
@@ -325,8 +329,8 @@ std::string host_count(int hosts) {
 }
 
 /// Without points. \param apart  its backend alone
-BenchFigure speed_frame(const ComparedRow& first, bool apart) {
-    BenchFigure figure;
+Figure speed_frame(const ComparedRow& first, bool apart) {
+    Figure figure;
     const bool is_training = first.bytes == 0;
     figure.title =
         fmt::format("{}{}{}, {}", apart ? first.backend : "", apart ? ": " : "", first.group,
@@ -372,8 +376,8 @@ void add_no_change(Chart& chart) {
 
 }  // namespace
 
-BenchFigures comparison_figures(const Comparison& comparison) {
-    BenchFigures all;
+FigureGroup comparison_figures(const Comparison& comparison) {
+    FigureGroup all;
     all.title = "Change of speed";
     all.lead =
         "Above the dashed line the second report is faster. Whiskers are the noise of both runs: "
@@ -385,8 +389,8 @@ BenchFigures comparison_figures(const Comparison& comparison) {
         if (!row.compression.empty() && row.compression != "serial") apart.insert(row.group);
     for (const ComparedRow& row : comparison.rows) {
         const bool is_apart = apart.contains(row.group);
-        BenchFigure frame = speed_frame(row, is_apart);
-        auto figure = std::ranges::find(all.figures, frame.title, &BenchFigure::title);
+        Figure frame = speed_frame(row, is_apart);
+        auto figure = std::ranges::find(all.figures, frame.title, &Figure::title);
         if (figure == all.figures.end())
             figure = all.figures.insert(all.figures.end(), std::move(frame));
         const std::string label = !is_apart                 ? row.backend
@@ -402,28 +406,28 @@ BenchFigures comparison_figures(const Comparison& comparison) {
         }
         line->points.push_back(speed_point(row));
     }
-    for (BenchFigure& figure : all.figures) {
+    for (Figure& figure : all.figures) {
         for (Chart::Series& line : figure.chart.series)
             std::ranges::stable_sort(line.points, {}, &Chart::Point::x);
         add_no_change(figure.chart);
     }
-    std::erase_if(all.figures, [](const BenchFigure& figure) { return !figure.chart.has_lines(); });
+    std::erase_if(all.figures, [](const Figure& figure) { return !figure.chart.has_lines(); });
     share_axis(all.figures, kSpeed);
     return all;
 }
 
-std::vector<BenchFigures> bench_figures(const BenchReport& report) {
+std::vector<FigureGroup> report_figures(const LabReport& report) {
     const Styles styles(report);
-    std::vector<BenchFigures> all{scaling_figures(report, styles)};
+    std::vector<FigureGroup> all{scaling_figures(report, styles)};
     std::vector<std::pair<std::string, Rows>> groups;
-    for (const BenchRow& row : report.rows) {
+    for (const RowRecord& row : report.rows) {
         const std::string title = fmt::format("{} of {}", row.op, row.dtype);
         auto group = std::ranges::find(groups, title, &std::pair<std::string, Rows>::first);
         if (group == groups.end()) group = groups.insert(groups.end(), {title, {}});
         group->second.push_back(&row);
     }
     for (const auto& [title, rows] : groups) all.push_back(sweep_figures(title, rows, styles));
-    std::erase_if(all, [](const BenchFigures& figures) { return figures.figures.empty(); });
+    std::erase_if(all, [](const FigureGroup& figures) { return figures.figures.empty(); });
     return all;
 }
 

@@ -92,7 +92,7 @@ std::string cell_text(const std::string& cell) {
     return html_text(times_sign(cell));
 }
 
-string_view class_of(const BenchTable::Column& column, const std::string& cell) {
+string_view class_of(const Table::Column& column, const std::string& cell) {
     if (column.name == "wrong" && cell != "0" && cell != "-") return "number bad";
     if (column.is_number) return "number";
     if (cell == "faster") return "good";
@@ -100,13 +100,13 @@ string_view class_of(const BenchTable::Column& column, const std::string& cell) 
     return cell.find('\n') == std::string::npos ? "" : "lines";
 }
 
-std::string table_html(const BenchTable& table) {
+std::string table_html(const Table& table) {
     constexpr std::size_t kTall = 40;  // rows, beyond which a table scrolls by itself
     std::string text =
         fmt::format("<div class=\"wrap{}\"", table.rows.size() > kTall ? " tall" : "");
     text += " tabindex=\"0\" role=\"region\" aria-label=\"" + html_text(table.title) +
             "\"><table>\n<thead><tr>";
-    for (const BenchTable::Column& column : table.columns)
+    for (const Table::Column& column : table.columns)
         text += fmt::format("<th scope=\"col\"{}>{}</th>",
                             column.is_number ? " class=\"number\"" : "", html_text(column.name));
     text += "</tr></thead>\n<tbody>\n";
@@ -131,14 +131,14 @@ std::string section(string_view title, string_view lead) {
     return text;
 }
 
-std::string table_section(const BenchTable& table) {
+std::string table_section(const Table& table) {
     if (table.empty()) return "";
     return section(table.title, table.note) + table_html(table);
 }
 
-std::string figures_html(const BenchFigures& figures) {
+std::string figures_html(const FigureGroup& figures) {
     std::string text = "<div class=\"figures\">\n";
-    for (const BenchFigure& figure : figures.figures)
+    for (const Figure& figure : figures.figures)
         text += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",
                             html_text(times_sign(figure.title)), chart_svg(figure.chart));
     return text + "</div>\n";
@@ -150,15 +150,15 @@ std::string card(const std::string& number, const std::string& what) {
 }
 
 /// The best of each backend, at a glance.
-std::string cards(const BenchReport& report) {
+std::string cards(const LabReport& report) {
     std::string text;
     std::vector<std::string> backends;
-    for (const BenchRow& row : report.rows)
+    for (const RowRecord& row : report.rows)
         if (std::ranges::find(backends, row.backend) == backends.end())
             backends.push_back(row.backend);
     for (const std::string& backend : backends) {
-        const BenchRow* widest = nullptr;
-        for (const BenchRow& row : report.rows) {
+        const RowRecord* widest = nullptr;
+        for (const RowRecord& row : report.rows) {
             if (row.backend != backend || !std::isfinite(row.busbw_GBps) || row.wrong > 0) continue;
             if (row.compression != "none" && !row.compression.empty()) continue;
             if (widest == nullptr || row.busbw_GBps > widest->busbw_GBps) widest = &row;
@@ -178,9 +178,9 @@ std::string cards(const BenchReport& report) {
     return text.empty() ? "" : "<div class=\"cards\">\n" + text + "</div>\n";
 }
 
-std::string chips(const BenchReport& report) {
+std::string chips(const LabReport& report) {
     const auto wrong =
-        std::ranges::count_if(report.rows, [](const BenchRow& row) { return row.wrong > 0; });
+        std::ranges::count_if(report.rows, [](const RowRecord& row) { return row.wrong > 0; });
     const auto chip = [](const std::string& text, bool bad) {
         return fmt::format("<span class=\"chip{}\">{}</span> ", bad ? " bad" : "", text);
     };
@@ -193,7 +193,7 @@ std::string chips(const BenchReport& report) {
                                  report.failures.size() == 1 ? "" : "s"),
                      true);
     const bool checked =
-        std::ranges::any_of(report.rows, [](const BenchRow& row) { return row.wrong == 0; });
+        std::ranges::any_of(report.rows, [](const RowRecord& row) { return row.wrong == 0; });
     if (text.empty()) text = chip(checked ? "All results right" : "All runs ended well", false);
     return "<p>" + text + "</p>\n";
 }
@@ -207,16 +207,16 @@ std::string page(string_view title, const std::string& body) {
         html_text(title), kStyle, body);
 }
 
-std::string names_of(const BenchReport& report) {
+std::string names_of(const LabReport& report) {
     std::vector<std::string> names;
-    for (const BenchHost& host : report.hosts)
+    for (const HostRecord& host : report.hosts)
         if (!host.name.empty()) names.push_back(host.name);
     return names.empty() ? "" : " on " + join_names(names);
 }
 
 }  // namespace
 
-std::string write_html(const BenchReport& report) {
+std::string write_html(const LabReport& report) {
     std::string body =
         fmt::format("<h1>Collectives{}</h1>\n<p class=\"soft\">dtrun bench {}, {}, {}</p>\n",
                     html_text(names_of(report)), html_text(report.dtrun), html_text(report.started),
@@ -225,15 +225,15 @@ std::string write_html(const BenchReport& report) {
     body += fmt::format("<code class=\"command\">{}</code>\n", html_text(report.command));
     body += cards(report);
     body += table_section(failure_table(report));
-    const std::vector<BenchFigures> figures = bench_figures(report);
-    const std::vector<BenchTable> sweeps = sweep_tables(report);
+    const std::vector<FigureGroup> figures = report_figures(report);
+    const std::vector<Table> sweeps = sweep_tables(report);
     const auto figures_named = [&figures](string_view title) {
-        const auto found = std::ranges::find(figures, title, &BenchFigures::title);
+        const auto found = std::ranges::find(figures, title, &FigureGroup::title);
         return found == figures.end() ? nullptr : &*found;
     };
     if (!report.train.empty()) {
-        const BenchTable scaling = scaling_table(report);
-        const BenchFigures* const curves = figures_named("Scalability");
+        const Table scaling = scaling_table(report);
+        const FigureGroup* const curves = figures_named("Scalability");
         body += section("Scaling", scaling.note);
         if (curves != nullptr)
             body += fmt::format("<p class=\"soft\">{}</p>\n", html_text(curves->lead)) +
@@ -241,8 +241,8 @@ std::string write_html(const BenchReport& report) {
         body += table_html(scaling);
         body += table_section(compression_table(report));
     }
-    for (const BenchTable& table : sweeps) {
-        const BenchFigures* const plots = figures_named(table.title);
+    for (const Table& table : sweeps) {
+        const FigureGroup* const plots = figures_named(table.title);
         body += section(table.title, plots != nullptr ? plots->lead : "");
         if (plots != nullptr) body += figures_html(*plots);
         body +=
@@ -255,8 +255,8 @@ std::string write_html(const BenchReport& report) {
     return page("dtrun bench" + names_of(report), body);
 }
 
-std::string write_html(const Comparison& comparison, const BenchReport& before,
-                       const BenchReport& after) {
+std::string write_html(const Comparison& comparison, const LabReport& before,
+                       const LabReport& after) {
     std::string body = "<h1>Two measurements compared</h1>\n";
     const bool worse = comparison.count(ComparedRow::Mark::slower) > 0;
     body += fmt::format("<p><span class=\"chip{}\">{}</span></p>\n", worse ? " bad" : "",
@@ -265,7 +265,7 @@ std::string write_html(const Comparison& comparison, const BenchReport& before,
         body += fmt::format("<p class=\"soft\">{}: dtrun {}, {}{}</p>\n", name,
                             html_text(report->dtrun), html_text(report->started),
                             html_text(names_of(*report)));
-    const BenchFigures figures = comparison_figures(comparison);
+    const FigureGroup figures = comparison_figures(comparison);
     if (!figures.figures.empty())
         body += section(figures.title, figures.lead) + figures_html(figures);
     body += table_section(comparison_table(comparison));

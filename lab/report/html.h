@@ -9,11 +9,11 @@ namespace dtrun::lab {
 
 /// The whole report as one HTML page: no scripts, no other files. Light or dark as the reader has
 /// it, light in print.
-std::string write_html(const BenchReport& report);
+std::string write_html(const LabReport& report);
 
 /// The same for a comparison.
 /// \param before, after  what the two reports are called
-std::string write_html(const Comparison& comparison, const BenchReport& before,
-                       const BenchReport& after);
+std::string write_html(const Comparison& comparison, const LabReport& before,
+                       const LabReport& after);
 
 }  // namespace dtrun::lab

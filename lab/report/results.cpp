@@ -1,5 +1,7 @@
 #include "lab/report/results.h"
 
+#include "lab/record_json.h"
+
 #include <fmt/format.h>
 #include <algorithm>
 #include <boost/json.hpp>
@@ -41,187 +43,84 @@ class Members {
 public:
     explicit Members(const json::object& object) : object_(object) {}
 
-    void operator()(const char* name, std::string& text) const {
-        const json::value* const value = object_.if_contains(name);
+    void operator()(string_view name, std::string& text) const {
+        const json::value* const value = find(name);
         if (value == nullptr) return;
         if (const auto* const string = value->if_string())
             text = printable(*string);
         else if (value->is_number())  // versions may be written as numbers
             text = json::serialize(*value);
     }
-    void operator()(const char* name, bool& flag) const {
-        if (const json::value* const value = object_.if_contains(name))
-            flag = number_or<double>(*value, 0) != 0;
+    void operator()(string_view name, bool& flag) const {
+        if (const json::value* const value = find(name)) flag = number_or<double>(*value, 0) != 0;
     }
     template <class Number>
     requires std::integral<Number> || std::floating_point<Number>
-    void operator()(const char* name, Number& number) const {
-        const json::value* const value = object_.if_contains(name);
+    void operator()(string_view name, Number& number) const {
+        const json::value* const value = find(name);
         if (value == nullptr) return;
         Number otherwise = number;
         if constexpr (std::floating_point<Number>) otherwise = kUnknown;  // null is not a number
         number = number_or<Number>(*value, otherwise);
     }
 
-    /// Objects of a list, each into a new element by `read(members, element)`.
-    template <class T, class Read>
-    void list(const char* name, std::vector<T>& elements, Read read) const {
-        const json::value* const value = object_.if_contains(name);
+    void operator()(string_view name, NameValues& pairs) const {
+        const json::value* const value = find(name);
+        if (value == nullptr || !value->is_object()) return;
+        for (const auto& [key, text] : value->get_object())
+            if (text.is_string()) pairs.emplace_back(printable(key), printable(text.get_string()));
+    }
+    void operator()(string_view name, std::vector<std::string>& lines) const {
+        const json::value* const value = find(name);
+        if (value == nullptr || !value->is_array()) return;
+        for (const json::value& line : value->get_array())
+            if (line.is_string()) lines.push_back(printable(line.get_string()));
+    }
+    template <class Record>
+    void operator()(string_view name, std::vector<Record>& records) const {
+        const json::value* const value = find(name);
         if (value == nullptr || !value->is_array()) return;
         for (const json::value& each : value->get_array())
-            if (each.is_object()) read(Members(each.get_object()), elements.emplace_back());
+            if (each.is_object())
+                Record::fields(records.emplace_back(), Members(each.get_object()));
     }
-    const json::object& object() const { return object_; }
 
 private:
+    const json::value* find(string_view name) const {
+        return object_.if_contains({name.data(), name.size()});
+    }
+
     const json::object& object_;
 };
 
-/// Visits the members of a host that are one word or number.
-template <class Host, class Visit>
-void each_of_host(Host& it, Visit visit) {
-    visit("name", it.name);
-    visit("os", it.os);
-    visit("kernel", it.kernel);
-    visit("cpu", it.cpu);
-    visit("cores", it.cores);
-    visit("memory_bytes", it.memory_bytes);
-    visit("gpu_links", it.gpu_links);
-    visit("driver", it.driver);
-    visit("cuda", it.cuda);
-    visit("nccl", it.nccl);
-    visit("mpi", it.mpi);
-    visit("gloo", it.gloo);
-    visit("oneccl", it.oneccl);
-    visit("python", it.python);
-    visit("torch", it.torch);
-}
-
-template <class Nic, class Visit>
-void each_of_nic(Nic& it, Visit visit) {
-    visit("name", it.name);
-    visit("model", it.model);
-    visit("speed_mbit", it.speed_mbit);
-    visit("driver", it.driver);
-}
-
-template <class Gpu, class Visit>
-void each_of_gpu(Gpu& it, Visit visit) {
-    visit("model", it.model);
-    visit("memory_bytes", it.memory_bytes);
-}
-
-template <class Comm, class Visit>
-void each_of_comm(Comm& it, Visit visit) {
-    visit("version", it.version);
-    visit("transport", it.transport);
-    visit("why", it.why);
-    visit("bootstrap_ms", it.bootstrap_ms);
-    visit("oversubscribed", it.oversubscribed);
-}
-
-template <class Report, class Visit>
-void each_of_report(Report& it, Visit visit) {
-    visit("dtrun", it.dtrun);
-    visit("started", it.started);
-    visit("command", it.command);
-    visit("seconds", it.seconds);
-    visit("interrupted", it.interrupted);
-}
-
-void read_host(const Members& members, BenchHost& host) {
-    each_of_host(host, members);
-    members.list("nics", host.nics, [](const Members& m, BenchNic& nic) { each_of_nic(nic, m); });
-    members.list("gpus", host.gpus, [](const Members& m, BenchGpu& gpu) { each_of_gpu(gpu, m); });
-}
-
-void read_comm(const Members& members, BenchComm& comm) {
-    each_of_shape(comm, members);
-    each_of_comm(comm, members);
-    const json::value* const details = members.object().if_contains("details");
-    if (details == nullptr || !details->is_object()) return;
-    for (const auto& [name, value] : details->get_object())
-        if (value.is_string())
-            comm.details.emplace_back(printable(name), printable(value.get_string()));
-}
-
-void read_row(const Members& members, BenchRow& row) {
-    each_of_shape(row, members);
-    each_of_row(row, members);
-}
-
-void read_train(const Members& members, BenchTrain& train) {
-    each_of_shape(train, members);
-    each_of_train(train, members);
-}
-
-void read_failure(const Members& members, BenchFailure& failure) {
-    each_of_shape(failure, members);
-    each_of_failure(failure, members);
-}
-
-/// Writes one object, in one line.
-class ObjectWriter {
+/// Writes a report: each element of a list on a line of its own.
+class ReportFields {
 public:
-    void operator()(string_view name, const std::string& text) { raw(name, quoted(text)); }
-    void operator()(string_view name, bool flag) { raw(name, flag ? "true" : "false"); }
-    template <std::integral Number>
-    void operator()(string_view name, Number number) {
-        raw(name, fmt::format("{}", number));
-    }
-    /// With no more digits than survive being read again.
-    void operator()(string_view name, double number) {
-        raw(name, std::isfinite(number) ? fmt::format("{:.12g}", number) : "null");
-    }
-    void raw(string_view name, string_view value) {
-        text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", name, value);
-    }
-    std::string text() const { return "{" + text_ + "}"; }
+    explicit ReportFields(JsonLine& object) : object_(object) {}
 
-    static std::string quoted(string_view text) {
-        return json::serialize(json::string_view(text.data(), text.size()));
+    template <class Value>
+    void operator()(string_view name, const Value& value) const {
+        object_.add(name, value);
+    }
+    template <class Element>
+    void operator()(string_view name, const std::vector<Element>& elements) const {
+        std::string lines;
+        for (const Element& element : elements)
+            lines += (lines.empty() ? "\n" : ",\n") + text_of(element);
+        object_.raw(name, fmt::format("[{}{}]", lines, lines.empty() ? "" : "\n"));
     }
 
 private:
-    std::string text_;
-};
-
-template <class T, class Write>
-std::string list_text(const std::vector<T>& elements, Write write, string_view separator) {
-    std::string text;
-    for (const T& element : elements) {
-        ObjectWriter out;
-        write(element, out);
-        text += fmt::format("{}{}", text.empty() ? "" : separator, out.text());
+    static std::string text_of(const std::string& text) {
+        return json::serialize(json::string_view(text.data(), text.size()));
     }
-    return text;
-}
+    template <class Record>
+    static std::string text_of(const Record& record) {
+        return json_of(record);
+    }
 
-void write_host(const BenchHost& host, ObjectWriter& out) {
-    each_of_host(host, std::ref(out));
-    out.raw("nics", fmt::format("[{}]", list_text(
-                                            host.nics,
-                                            [](const BenchNic& nic, ObjectWriter& o) {
-                                                each_of_nic(nic, std::ref(o));
-                                            },
-                                            ",")));
-    out.raw("gpus", fmt::format("[{}]", list_text(
-                                            host.gpus,
-                                            [](const BenchGpu& gpu, ObjectWriter& o) {
-                                                each_of_gpu(gpu, std::ref(o));
-                                            },
-                                            ",")));
-}
-
-void write_comm(const BenchComm& comm, ObjectWriter& out) {
-    each_of_shape(comm, std::ref(out));
-    each_of_comm(comm, std::ref(out));
-    std::string details;
-    for (const auto& [name, value] : comm.details)
-        details += fmt::format("{}{}:{}", details.empty() ? "" : ",", ObjectWriter::quoted(name),
-                               ObjectWriter::quoted(value));
-    out.raw("details", "{" + details + "}");
-}
+    JsonLine& object_;
+};
 
 /// Length of the UTF-8 sequence that `text` begins with; 0: none.
 std::size_t sequence_length(string_view text) {
@@ -244,12 +143,12 @@ std::size_t sequence_length(string_view text) {
 
 }  // namespace
 
-bool BenchReport::failed() const {
+bool LabReport::failed() const {
     return !failures.empty() ||
-           std::ranges::any_of(rows, [](const BenchRow& row) { return row.wrong > 0; });
+           std::ranges::any_of(rows, [](const RowRecord& row) { return row.wrong > 0; });
 }
 
-Result<BenchReader::Line> BenchReader::take(string_view line) {
+Result<RecordReader::Line> RecordReader::take(string_view line) {
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == string_view::npos || line[begin] != '{') return Line::other;
     boost::system::error_code error;
@@ -263,67 +162,37 @@ Result<BenchReader::Line> BenchReader::take(string_view line) {
     const Members members(object);
     std::string type;
     members("type", type);
-    if (type == "host") {
-        BenchHost host;
-        read_host(members, host);
-        const auto known = std::ranges::find(report_.hosts, host.name, &BenchHost::name);
+    if (type == HostRecord::kType) {
+        HostRecord host;
+        HostRecord::fields(host, members);
+        const auto known = std::ranges::find(report_.hosts, host.name, &HostRecord::name);
         if (known == report_.hosts.end() || host.name.empty())
             report_.hosts.push_back(std::move(host));
         else
             *known = std::move(host);
         return Line::host;
     }
-    if (type == "comm") return read_comm(members, report_.comms.emplace_back()), Line::comm;
-    if (type == "row") return read_row(members, report_.rows.emplace_back()), Line::row;
-    if (type == "train") return read_train(members, report_.train.emplace_back()), Line::train;
-    if (type != "error") return Line::other;
-    std::string text;
-    members("text", text);
-    if (errors_.size() < kErrorBytesMax) errors_ += (errors_.empty() ? "" : "\n") + text;
+    if (type == CommRecord::kType)
+        return CommRecord::fields(report_.comms.emplace_back(), members), Line::comm;
+    if (type == RowRecord::kType)
+        return RowRecord::fields(report_.rows.emplace_back(), members), Line::row;
+    if (type == TrainRecord::kType)
+        return TrainRecord::fields(report_.train.emplace_back(), members), Line::train;
+    if (type != ErrorRecord::kType) return Line::other;
+    ErrorRecord failed;
+    ErrorRecord::fields(failed, members);
+    if (errors_.size() < kErrorBytesMax) errors_ += (errors_.empty() ? "" : "\n") + failed.text;
     return Line::error;
 }
 
-std::string write_json(const BenchReport& report) {
-    ObjectWriter out;
-    out("schema", std::string(kSchema));
-    out("version", BenchReport::kVersion);
-    each_of_report(report, std::ref(out));
-    std::string text = out.text();
-    text.pop_back();
-    const auto add = [&text](string_view name, const std::string& elements) {
-        text += elements.empty() ? fmt::format(",\n\"{}\":[]", name)
-                                 : fmt::format(",\n\"{}\":[\n{}\n]", name, elements);
-    };
-    constexpr string_view kApart = ",\n";
-    add("host_facts", list_text(report.hosts, write_host, kApart));
-    add("comms", list_text(report.comms, write_comm, kApart));
-    const auto with_shape = [](auto each) {
-        return [each](const auto& element, ObjectWriter& o) {
-            each_of_shape(element, std::ref(o));
-            each(element, o);
-        };
-    };
-    add("rows", list_text(report.rows, with_shape([](const BenchRow& row, ObjectWriter& o) {
-                              each_of_row(row, std::ref(o));
-                          }),
-                          kApart));
-    add("train", list_text(report.train, with_shape([](const BenchTrain& train, ObjectWriter& o) {
-                               each_of_train(train, std::ref(o));
-                           }),
-                           kApart));
-    add("failures",
-        list_text(report.failures, with_shape([](const BenchFailure& failure, ObjectWriter& o) {
-                      each_of_failure(failure, std::ref(o));
-                  }),
-                  kApart));
-    std::string skipped;
-    for (const std::string& line : report.skipped)
-        skipped += (skipped.empty() ? "" : ",\n") + ObjectWriter::quoted(line);
-    add("skipped", skipped);
-    return text + "}\n";
+std::string write_json(const LabReport& report) {
+    JsonLine object;
+    object.add("schema", kSchema).add("version", LabReport::kVersion);
+    LabReport::fields(report, ReportFields(object));
+    return object.text() + "\n";
 }
 
-Result<BenchReport> parse_report(string_view text, string_view name) {
+Result<LabReport> parse_report(string_view text, string_view name) {
     boost::system::error_code error;
     const json::value value = json::parse({text.data(), text.size()}, error);
     if (error) return fail(Errc::invalid_input, "{}: no JSON: {}", name, error.message());
@@ -334,20 +203,11 @@ Result<BenchReport> parse_report(string_view text, string_view name) {
     const Members members(*object);
     int version = 0;
     members("version", version);
-    if (version != BenchReport::kVersion)
+    if (version != LabReport::kVersion)
         return fail(Errc::invalid_input, "{}: a report of version {}; this dtrun reads version {}",
-                    name, version, BenchReport::kVersion);
-    BenchReport report;
-    each_of_report(report, members);
-    members.list("host_facts", report.hosts, read_host);
-    members.list("comms", report.comms, read_comm);
-    members.list("rows", report.rows, read_row);
-    members.list("train", report.train, read_train);
-    members.list("failures", report.failures, read_failure);
-    const json::value* const skipped = object->if_contains("skipped");
-    if (skipped != nullptr && skipped->is_array())
-        for (const json::value& line : skipped->get_array())
-            if (line.is_string()) report.skipped.push_back(printable(line.get_string()));
+                    name, version, LabReport::kVersion);
+    LabReport report;
+    LabReport::fields(report, members);
     return report;
 }
 

@@ -1,10 +1,14 @@
 #include "lab/report/tables.h"
 
 #include "base/strings.h"
+#include "collectives/backend_table.h"
+#include "collectives/codec/format_table.h"
+#include "lab/names.h"
 #include "lab/plan/plan.h"
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 
@@ -17,25 +21,25 @@ using Cells = std::vector<std::string>;
 /// A property of a host, as a person would say it.
 struct Property {
     string_view name;
-    std::string (*text)(const BenchHost& host);
+    std::function<std::string(const HostRecord& host)> text;
 };
 
-template <std::string BenchHost::*Member>
-std::string plain(const BenchHost& host) {
+template <std::string HostRecord::*Member>
+std::string plain(const HostRecord& host) {
     return host.*Member;
 }
 
-std::string memory_text(const BenchHost& host) {
+std::string memory_text(const HostRecord& host) {
     if (!std::isfinite(host.memory_bytes)) return "";
     return fmt::format("{:.0f} GiB", host.memory_bytes / (1 << 30));
 }
 
-std::string processor_text(const BenchHost& host) {
+std::string processor_text(const HostRecord& host) {
     if (!std::isfinite(host.cores)) return host.cpu;
     return fmt::format("{}{}{:.0f} CPUs", host.cpu, host.cpu.empty() ? "" : ", ", host.cores);
 }
 
-std::string system_text(const BenchHost& host) {
+std::string system_text(const HostRecord& host) {
     const bool both = !host.os.empty() && !host.kernel.empty();
     return host.os + (both ? ", kernel " : "") + host.kernel;
 }
@@ -54,9 +58,9 @@ std::string counted(const Cells& texts) {
     return lines;
 }
 
-std::string nics_text(const BenchHost& host) {
+std::string nics_text(const HostRecord& host) {
     Cells texts;
-    for (const BenchNic& nic : host.nics) {
+    for (const NicRecord& nic : host.nics) {
         Cells parts{nic.model.empty() ? nic.name : nic.model};
         if (std::isfinite(nic.speed_mbit) && nic.speed_mbit > 0)
             parts.push_back(nic.speed_mbit >= 1'000
@@ -68,31 +72,33 @@ std::string nics_text(const BenchHost& host) {
     return counted(texts);
 }
 
-std::string gpus_text(const BenchHost& host) {
+std::string gpus_text(const HostRecord& host) {
     Cells texts;
-    for (const BenchGpu& gpu : host.gpus)
+    for (const GpuRecord& gpu : host.gpus)
         texts.push_back(std::isfinite(gpu.memory_bytes)
                             ? fmt::format("{}, {:.0f} GiB", gpu.model, gpu.memory_bytes / (1 << 30))
                             : gpu.model);
     return texts.empty() ? "none" : counted(texts);
 }
 
-constexpr Property kProperties[] = {
-    {"Processors", processor_text},
-    {"Memory", memory_text},
-    {"Network", nics_text},
-    {"GPUs", gpus_text},
-    {"Links of GPUs", plain<&BenchHost::gpu_links>},
-    {"System", system_text},
-    {"GPU driver", plain<&BenchHost::driver>},
-    {"CUDA", plain<&BenchHost::cuda>},
-    {"NCCL", plain<&BenchHost::nccl>},
-    {"MPI", plain<&BenchHost::mpi>},
-    {"Gloo", plain<&BenchHost::gloo>},
-    {"oneCCL", plain<&BenchHost::oneccl>},
-    {"Python", plain<&BenchHost::python>},
-    {"PyTorch", plain<&BenchHost::torch>},
-};
+std::vector<Property> properties() {
+    std::vector<Property> all{
+        {"Processors", processor_text},
+        {"Memory", memory_text},
+        {"Network", nics_text},
+        {"GPUs", gpus_text},
+        {"Links of GPUs", plain<&HostRecord::gpu_links>},
+        {"System", system_text},
+        {"GPU driver", plain<&HostRecord::driver>},
+        {"CUDA", plain<&HostRecord::cuda>},
+    };
+    for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
+        all.push_back({collectives::kBackends[i].title,
+                       [i](const HostRecord& host) { return host.libraries[i]; }});
+    all.push_back({"Python", plain<&HostRecord::python>});
+    all.push_back({"PyTorch", plain<&HostRecord::torch>});
+    return all;
+}
 
 /// Hosts that a person would call the same.
 struct Kind {
@@ -100,11 +106,11 @@ struct Kind {
     Cells names;
 };
 
-std::vector<Kind> kinds_of(const BenchReport& report) {
+std::vector<Kind> kinds_of(const LabReport& report, const std::vector<Property>& all) {
     std::vector<Kind> kinds;
-    for (const BenchHost& host : report.hosts) {
+    for (const HostRecord& host : report.hosts) {
         Cells texts;
-        for (const Property& property : kProperties) texts.push_back(property.text(host));
+        for (const Property& property : all) texts.push_back(property.text(host));
         auto known = std::ranges::find(kinds, texts, &Kind::texts);
         if (known == kinds.end()) known = kinds.insert(kinds.end(), {std::move(texts), {}});
         known->names.push_back(host.name.empty() ? "this machine" : host.name);
@@ -117,24 +123,21 @@ std::string error_text(double rel_err) {
     return rel_err == 0 ? "0" : fmt::format("{:.1e}", rel_err);
 }
 
-bool has_gpus(const BenchReport& report) {
+bool has_gpus(const LabReport& report) {
     return std::ranges::any_of(report.hosts,
-                               [](const BenchHost& host) { return !host.gpus.empty(); });
+                               [](const HostRecord& host) { return !host.gpus.empty(); });
 }
 
 /// The lab's order: serial, in full, 8 bits, 16 bits.
 int order_of(string_view algorithm) {
     if (algorithm == "serial") return 0;
     if (algorithm == "parallel") return 1;
-    const bool has_16_bits = algorithm.starts_with("fp16") || algorithm.starts_with("bf16");
-    const auto& known = bench_compressions();
-    const auto begins = [algorithm](const std::string& name) {
-        return algorithm.starts_with(name);
-    };
-    // "fp8-e4m3-unscaled" begins with "fp8-e4m3" too: the last that fits is the one.
-    const auto last = std::ranges::find_if(known.rbegin(), known.rend(), begins);
-    const auto place = static_cast<int>(known.rend() - last);
-    return 2 + place + (has_16_bits ? static_cast<int>(known.size()) : 0);
+    const auto known = parse_algorithm(algorithm);
+    if (!known) return 2;  // of another version of dtrun
+    const collectives::FormatRow& row = collectives::row_of(*known->format);
+    const auto place = static_cast<int>(&row - collectives::kFormats);
+    constexpr auto kCount = static_cast<int>(std::size(collectives::kFormats));
+    return 3 + place + (row.bits == 16 ? kCount : 0);
 }
 
 /// What the lab calls it.
@@ -143,14 +146,14 @@ std::string algorithm_text(string_view algorithm) {
     return std::string(algorithm);
 }
 
-bool same_problem(const BenchTrain& a, const BenchTrain& b) {
+bool same_problem(const TrainRecord& a, const TrainRecord& b) {
     return a.model == b.model && a.global_batch == b.global_batch && a.data == b.data;
 }
 
 /// T(1) of a run.
-const BenchTrain* alone(const BenchReport& report, const BenchTrain& run) {
-    const BenchTrain* found = nullptr;
-    for (const BenchTrain& each : report.train) {
+const TrainRecord* alone(const LabReport& report, const TrainRecord& run) {
+    const TrainRecord* found = nullptr;
+    for (const TrainRecord& each : report.train) {
         if (each.ranks != 1 || !same_problem(each, run)) continue;
         const bool is_serial = each.algorithm == "serial";
         const bool is_own = each.backend == run.backend && each.algorithm == run.algorithm;
@@ -160,9 +163,9 @@ const BenchTrain* alone(const BenchReport& report, const BenchTrain& run) {
     return found;
 }
 
-std::string training_note(const BenchReport& report) {
+std::string training_note(const LabReport& report) {
     if (report.train.empty()) return "";
-    const BenchTrain& first = report.train.front();
+    const TrainRecord& first = report.train.front();
     std::string note = fmt::format("{}, {} samples in a step of all ranks, {} epoch{}", first.model,
                                    first.global_batch, first.epochs, first.epochs == 1 ? "" : "s");
     if (!first.data.empty()) note += ", " + first.data;
@@ -172,13 +175,13 @@ std::string training_note(const BenchReport& report) {
 
 }  // namespace
 
-std::vector<ScalingPoint> scaling_of(const BenchReport& report, string_view algorithm) {
+std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algorithm) {
     std::vector<ScalingPoint> points;
-    for (const BenchTrain& run : report.train) {
+    for (const TrainRecord& run : report.train) {
         if (run.algorithm != algorithm && run.algorithm != "serial") continue;
         ScalingPoint& point = points.emplace_back();
         point.run = &run;
-        const BenchTrain* const one = alone(report, run);
+        const TrainRecord* const one = alone(report, run);
         if (one == nullptr || !(run.step_ms > 0) || !(one->step_ms > 0)) continue;
         point.speedup = one->step_ms / run.step_ms;
         point.efficiency = point.speedup / run.ranks;
@@ -186,10 +189,11 @@ std::vector<ScalingPoint> scaling_of(const BenchReport& report, string_view algo
     return points;
 }
 
-BenchTable environment_table(const BenchReport& report) {
-    BenchTable table;
+Table environment_table(const LabReport& report) {
+    Table table;
     table.title = "Environment";
-    const std::vector<Kind> kinds = kinds_of(report);
+    const std::vector<Property> all = properties();
+    const std::vector<Kind> kinds = kinds_of(report, all);
     if (kinds.empty()) return table;
     table.columns = {{"", false}};
     Cells counts{"Servers"};
@@ -198,8 +202,8 @@ BenchTable environment_table(const BenchReport& report) {
         counts.push_back(std::to_string(kind.names.size()));
     }
     table.rows.push_back(counts);
-    for (std::size_t i = 0; i < std::size(kProperties); ++i) {
-        Cells row{std::string(kProperties[i].name)};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        Cells row{std::string(all[i].name)};
         for (const Kind& kind : kinds) row.push_back(kind.texts[i].empty() ? "-" : kind.texts[i]);
         const bool known = std::any_of(row.begin() + 1, row.end(),
                                        [](const std::string& text) { return text != "-"; });
@@ -211,8 +215,8 @@ BenchTable environment_table(const BenchReport& report) {
     return table;
 }
 
-BenchTable scaling_table(const BenchReport& report) {
-    BenchTable table;
+Table scaling_table(const LabReport& report) {
+    Table table;
     table.title = "Scaling";
     table.note = training_note(report);
     table.columns = {
@@ -235,7 +239,7 @@ BenchTable scaling_table(const BenchReport& report) {
                           point.run->slots_per_host);
     });
     for (const ScalingPoint& point : points) {
-        const BenchTrain& run = *point.run;
+        const TrainRecord& run = *point.run;
         table.rows.push_back(
             {run.algorithm == "serial" ? "serial" : run.backend, std::to_string(run.hosts),
              std::to_string(run.slots_per_host), short_number(run.step_ms) + " ms",
@@ -246,18 +250,18 @@ BenchTable scaling_table(const BenchReport& report) {
     return table;
 }
 
-BenchTable compression_table(const BenchReport& report) {
-    BenchTable table;
+Table compression_table(const LabReport& report) {
+    Table table;
     table.title = "Compression";
     table.note = training_note(report);
     table.columns = {{"algorithm", false}, {"devices", true}, {"training time", true},
                      {"accuracy", true},   {"loss", true},    {"back end", false}};
-    std::vector<const BenchTrain*> runs;
-    for (const BenchTrain& run : report.train) runs.push_back(&run);
-    std::ranges::stable_sort(runs, {}, [](const BenchTrain* run) {
+    std::vector<const TrainRecord*> runs;
+    for (const TrainRecord& run : report.train) runs.push_back(&run);
+    std::ranges::stable_sort(runs, {}, [](const TrainRecord* run) {
         return std::tuple(order_of(run->algorithm), run->ranks, run->hosts);
     });
-    for (const BenchTrain* const run : runs)
+    for (const TrainRecord* const run : runs)
         table.rows.push_back(
             {algorithm_text(run->algorithm),
              run->hosts == 1
@@ -268,13 +272,13 @@ BenchTable compression_table(const BenchReport& report) {
     return table;
 }
 
-std::vector<BenchTable> sweep_tables(const BenchReport& report) {
-    std::vector<BenchTable> tables;
-    for (const BenchRow& row : report.rows) {
+std::vector<Table> sweep_tables(const LabReport& report) {
+    std::vector<Table> tables;
+    for (const RowRecord& row : report.rows) {
         const std::string title = fmt::format("{} of {}", row.op, row.dtype);
-        auto table = std::ranges::find(tables, title, &BenchTable::title);
+        auto table = std::ranges::find(tables, title, &Table::title);
         if (table == tables.end()) {
-            table = tables.insert(tables.end(), BenchTable{});
+            table = tables.insert(tables.end(), Table{});
             table->title = title;
             table->note = "Times in microseconds, of the slowest rank; bandwidths in GB/s (1e9).";
             table->columns = {{"back end", false},    {"servers", true},    {"per server", true},
@@ -293,21 +297,21 @@ std::vector<BenchTable> sweep_tables(const BenchReport& report) {
     return tables;
 }
 
-BenchTable transport_table(const BenchReport& report) {
-    BenchTable table;
+Table transport_table(const LabReport& report) {
+    Table table;
     table.title = "Transports";
     // "asked for" says nothing to the one who has asked.
-    const bool has_reasons = std::ranges::any_of(report.comms, [](const BenchComm& comm) {
+    const bool has_reasons = std::ranges::any_of(report.comms, [](const CommRecord& comm) {
         return !comm.why.empty() && comm.why != "asked for";
     });
     table.columns = {{"back end", false}, {"servers", true},     {"per server", true},
                      {"library", false},  {"data go by", false}, {"made in", true}};
     if (has_reasons) table.columns.push_back({"chosen because", false});
-    if (std::ranges::any_of(report.comms, &BenchComm::oversubscribed))
+    if (std::ranges::any_of(report.comms, &CommRecord::oversubscribed))
         table.note = "* more ranks than CPUs (with GPUs: than GPUs) on a host.";
-    std::vector<BenchShape> seen;
-    for (const BenchComm& comm : report.comms) {
-        if (std::ranges::find(seen, static_cast<const BenchShape&>(comm)) != seen.end()) continue;
+    std::vector<ShapeRecord> seen;
+    for (const CommRecord& comm : report.comms) {
+        if (std::ranges::find(seen, static_cast<const ShapeRecord&>(comm)) != seen.end()) continue;
         seen.push_back(comm);
         table.rows.push_back(
             {comm.backend, std::to_string(comm.hosts),
@@ -319,13 +323,13 @@ BenchTable transport_table(const BenchReport& report) {
     return table;
 }
 
-BenchTable explain_table(const BenchReport& report) {
-    BenchTable table;
+Table explain_table(const LabReport& report) {
+    Table table;
     table.title = "What was used, and why not";
     table.columns = {{"back end", false}, {"what", false}, {"used", false}, {"in", false}};
     std::map<std::tuple<std::string, std::string, std::string>, Cells> shapes;
     std::vector<std::tuple<std::string, std::string, std::string>> order;
-    for (const BenchComm& comm : report.comms)
+    for (const CommRecord& comm : report.comms)
         for (const auto& [what, used] : comm.details) {
             auto [entry, added] = shapes.try_emplace({comm.backend, what, used});
             if (added) order.push_back(entry->first);
@@ -339,28 +343,28 @@ BenchTable explain_table(const BenchReport& report) {
     return table;
 }
 
-BenchTable failure_table(const BenchReport& report) {
-    BenchTable table;
+Table failure_table(const LabReport& report) {
+    Table table;
     table.title = "Failed";
     table.columns = {{"what", false},      {"back end", false}, {"servers", true},
                      {"per server", true}, {"exit code", true}, {"error", false}};
-    for (const BenchFailure& failure : report.failures)
+    for (const FailureRecord& failure : report.failures)
         table.rows.push_back({failure.what, failure.backend, std::to_string(failure.hosts),
                               std::to_string(failure.slots_per_host),
                               std::to_string(failure.exit_code), failure.error});
     return table;
 }
 
-BenchTable skipped_table(const BenchReport& report) {
-    BenchTable table;
+Table skipped_table(const LabReport& report) {
+    Table table;
     table.title = "Not measured";
     table.columns = {{"why", false}};
     for (const std::string& line : report.skipped) table.rows.push_back({line});
     return table;
 }
 
-std::vector<BenchTable> all_tables(const BenchReport& report) {
-    std::vector<BenchTable> tables{environment_table(report)};
+std::vector<Table> all_tables(const LabReport& report) {
+    std::vector<Table> tables{environment_table(report)};
     if (!report.train.empty()) tables.push_back(scaling_table(report));
     if (!report.train.empty()) tables.push_back(compression_table(report));
     std::ranges::move(sweep_tables(report), std::back_inserter(tables));
@@ -368,7 +372,7 @@ std::vector<BenchTable> all_tables(const BenchReport& report) {
     tables.push_back(explain_table(report));
     tables.push_back(skipped_table(report));
     tables.push_back(failure_table(report));
-    std::erase_if(tables, [](const BenchTable& table) { return table.empty(); });
+    std::erase_if(tables, [](const Table& table) { return table.empty(); });
     return tables;
 }
 
@@ -403,7 +407,7 @@ std::string percent(double fraction, int decimals) {
     return fmt::format("{:.{}f} %", fraction * 100, decimals);
 }
 
-std::string shape_text(const BenchShape& shape) {
+std::string shape_text(const ShapeRecord& shape) {
     return fmt::format("{} host{} x {} rank{}", shape.hosts, shape.hosts == 1 ? "" : "s",
                        shape.slots_per_host, shape.slots_per_host == 1 ? "" : "s");
 }

@@ -9,7 +9,7 @@
 namespace dtrun::lab {
 
 /// A table before it is anybody's text. Cells are foreign text, not escaped.
-struct BenchTable {
+struct Table {
     struct Column {
         std::string name;
         bool is_number = false;  ///< stands at the right
@@ -24,7 +24,7 @@ struct BenchTable {
 
 /// A training run against the one with a single rank.
 struct ScalingPoint {
-    const BenchTrain* run = nullptr;
+    const TrainRecord* run = nullptr;
     double speedup = kUnknown;     ///< T(1) / T(ranks), of a step; strong scaling
     double efficiency = kUnknown;  ///< speedup / ranks
 };
@@ -32,25 +32,25 @@ struct ScalingPoint {
 /// Runs of an algorithm, and serial ones, in the order of the report. T(1) is the run of one rank
 /// with the same model, batch and data: of the same backend, else the serial one.
 /// \param algorithm  "parallel" or a compression
-std::vector<ScalingPoint> scaling_of(const BenchReport& report, std::string_view algorithm);
+std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view algorithm);
 
 /// What was measured in, with one column for each kind of host; lines in cells are apart.
-BenchTable environment_table(const BenchReport& report);
+Table environment_table(const LabReport& report);
 /// Back end | servers | processes per server | time | throughput | speed-up, as the lab has it.
-BenchTable scaling_table(const BenchReport& report);
+Table scaling_table(const LabReport& report);
 /// Algorithm | devices | training time | accuracy, as the lab has it.
-BenchTable compression_table(const BenchReport& report);
+Table compression_table(const LabReport& report);
 /// One for each operation and type of elements.
-std::vector<BenchTable> sweep_tables(const BenchReport& report);
+std::vector<Table> sweep_tables(const LabReport& report);
 /// Communicators: which way data took, and how long it took to make them.
-BenchTable transport_table(const BenchReport& report);
+Table transport_table(const LabReport& report);
 /// Everything that backends said of their transports, each saying once.
-BenchTable explain_table(const BenchReport& report);
-BenchTable failure_table(const BenchReport& report);
+Table explain_table(const LabReport& report);
+Table failure_table(const LabReport& report);
 /// Backends that could not be had, one a line.
-BenchTable skipped_table(const BenchReport& report);
+Table skipped_table(const LabReport& report);
 /// All of them that have rows, in the order of a report.
-std::vector<BenchTable> all_tables(const BenchReport& report);
+std::vector<Table> all_tables(const LabReport& report);
 
 /// "12.3", "0.0456", "12340"; "-" for what is not known.
 std::string short_number(double number, int digits = 4);
@@ -61,7 +61,7 @@ std::string short_time(double seconds);
 /// "98.35 %"
 std::string percent(double fraction, int decimals = 2);
 /// "2 hosts x 4 ranks"
-std::string shape_text(const BenchShape& shape);
+std::string shape_text(const ShapeRecord& shape);
 /// "mpi", "gloo fp16".
 std::string label_of(std::string_view backend, std::string_view compression);
 

@@ -27,9 +27,9 @@ std::string padded(string_view text, std::size_t width, bool right) {
     return right ? blanks + std::string(text) : std::string(text) + blanks;
 }
 
-std::vector<std::size_t> widths_of(const BenchTable& table) {
+std::vector<std::size_t> widths_of(const Table& table) {
     std::vector<std::size_t> widths;
-    for (const BenchTable::Column& column : table.columns) widths.push_back(width_of(column.name));
+    for (const Table::Column& column : table.columns) widths.push_back(width_of(column.name));
     for (const auto& row : table.rows)
         for (std::size_t i = 0; i < row.size(); ++i)
             for (const string_view line : split(row[i], '\n'))
@@ -37,7 +37,7 @@ std::vector<std::size_t> widths_of(const BenchTable& table) {
     return widths;
 }
 
-bool has_lines(const BenchTable& table) {
+bool has_lines(const Table& table) {
     for (const auto& row : table.rows)
         for (const std::string& cell : row)
             if (cell.find('\n') != std::string::npos) return true;
@@ -50,7 +50,7 @@ std::string without_end_blanks(std::string line) {
 }
 
 /// \param gap  blanks between columns
-std::string in_columns(const BenchTable& table, const std::vector<std::size_t>& widths,
+std::string in_columns(const Table& table, const std::vector<std::size_t>& widths,
                        std::size_t gap) {
     const std::string blanks(gap, ' ');
     std::string heading = "  ";
@@ -67,9 +67,9 @@ std::string in_columns(const BenchTable& table, const std::vector<std::size_t>& 
 }
 
 /// "name: cell", each behind the other.
-std::string in_lines(const BenchTable& table) {
+std::string in_lines(const Table& table) {
     std::size_t middle = 0;
-    for (const BenchTable::Column& column : table.columns)
+    for (const Table::Column& column : table.columns)
         middle = std::max(middle, width_of(column.name));
     std::string text;
     for (const auto& row : table.rows) {
@@ -88,7 +88,7 @@ std::string in_lines(const BenchTable& table) {
 }
 
 /// Of one column, whose name says no more than the title.
-std::string as_list(const BenchTable& table) {
+std::string as_list(const Table& table) {
     std::string text;
     for (const auto& row : table.rows) {
         std::string lines = wrap(row.front(), 4, kColumnsMax);
@@ -99,7 +99,7 @@ std::string as_list(const BenchTable& table) {
 }
 
 /// The environment: properties of each kind of hosts, one below the other.
-std::string by_kinds(const BenchTable& table) {
+std::string by_kinds(const Table& table) {
     std::string text;
     for (std::size_t kind = 1; kind < table.columns.size(); ++kind) {
         text += wrap(table.columns[kind].name, 2, kColumnsMax);
@@ -127,15 +127,15 @@ std::string csv_text(string_view text) {
 /// One line of a CSV file, by names of columns.
 class CsvLine {
 public:
-    void operator()(const std::string& name, const std::string& text) {
-        cells_[name] = csv_text(text);
+    void operator()(string_view name, const std::string& text) {
+        cells_[std::string(name)] = csv_text(text);
     }
     template <std::integral Number>
-    void operator()(const std::string& name, Number number) {
-        cells_[name] = fmt::format("{}", number);
+    void operator()(string_view name, Number number) {
+        cells_[std::string(name)] = fmt::format("{}", number);
     }
-    void operator()(const std::string& name, double number) {
-        cells_[name] = std::isfinite(number) ? fmt::format("{:.12g}", number) : "";
+    void operator()(string_view name, double number) {
+        cells_[std::string(name)] = std::isfinite(number) ? fmt::format("{:.12g}", number) : "";
     }
     std::string text(const std::vector<std::string>& columns) const {
         std::string line;
@@ -153,14 +153,15 @@ private:
 
 std::vector<std::string> csv_columns() {
     std::vector<std::string> columns{"type"};
-    const auto add = [&columns](const char* name, const auto&) { columns.emplace_back(name); };
-    const BenchRow row;
-    each_of_shape(row, add);
-    each_of_row(row, add);
-    const BenchTrain train;
-    each_of_train(train, add);
-    const BenchFailure failure;
-    each_of_failure(failure, add);
+    const auto add = [&columns](string_view name, const auto&) {
+        if (std::ranges::find(columns, name) == columns.end()) columns.emplace_back(name);
+    };
+    const RowRecord row;
+    RowRecord::fields(row, add);
+    const TrainRecord train;
+    TrainRecord::fields(train, add);
+    const FailureRecord failure;
+    FailureRecord::fields(failure, add);
     return columns;
 }
 
@@ -181,12 +182,12 @@ std::string markdown_text(string_view text) {
     return escaped;
 }
 
-std::string markdown_table(const BenchTable& table) {
+std::string markdown_table(const Table& table) {
     std::string text = fmt::format("## {}\n\n", markdown_text(table.title));
     if (!table.note.empty()) text += markdown_text(table.note) + "\n\n";
     std::string rule = "|";
     text += "|";
-    for (const BenchTable::Column& column : table.columns) {
+    for (const Table::Column& column : table.columns) {
         text += fmt::format(" {} |", markdown_text(column.name));
         rule += column.is_number ? "---:|" : "---|";
     }
@@ -200,7 +201,7 @@ std::string markdown_table(const BenchTable& table) {
 }
 
 /// Names that leave room for what is in their columns.
-BenchTable with_short_names(BenchTable table) {
+Table with_short_names(Table table) {
     static const std::map<std::string, std::string> kShort{{"servers", "hosts"},
                                                            {"per server", "each"},
                                                            {"processes per server", "each"},
@@ -209,16 +210,16 @@ BenchTable with_short_names(BenchTable table) {
                                                            {"mean throughput", "throughput"},
                                                            {"efficiency", "eff."},
                                                            {"communication", "comm."}};
-    for (BenchTable::Column& column : table.columns) {
+    for (Table::Column& column : table.columns) {
         const auto known = kShort.find(column.name);
         if (known != kShort.end()) column.name = known->second;
     }
     return table;
 }
 
-std::string failures_text(const BenchReport& report) {
+std::string failures_text(const LabReport& report) {
     std::string text;
-    for (const BenchFailure& failure : report.failures) {
+    for (const FailureRecord& failure : report.failures) {
         text += fmt::format(
             "{}  {}{}\n", text.empty() ? "\nFailed\n" : "", failure_title(failure),
             failure.exit_code == 0 ? "" : fmt::format(" (exit code {})", failure.exit_code));
@@ -230,14 +231,14 @@ std::string failures_text(const BenchReport& report) {
 
 }  // namespace
 
-std::string failure_title(const BenchFailure& failure) {
+std::string failure_title(const FailureRecord& failure) {
     if (failure.what == "facts")
         return fmt::format("asking {} host{}", failure.hosts, failure.hosts == 1 ? "" : "s");
     if (failure.backend.empty()) return failure.what;
     return fmt::format("{}, {}, {}", failure.what, failure.backend, shape_text(failure));
 }
 
-std::string BenchLines::row(const BenchRow& row) {
+std::string TerminalRows::row(const RowRecord& row) {
     std::string what = fmt::format("{} {}", row.op, row.dtype);
     if (row.compression != "none" && !row.compression.empty())
         what += ", compressed to " + row.compression;
@@ -258,7 +259,7 @@ std::string BenchLines::row(const BenchRow& row) {
                               bandwidth_text(row.busbw_GBps), error, wrong);
 }
 
-std::string BenchLines::train(const BenchTrain& train) {
+std::string TerminalRows::train(const TrainRecord& train) {
     constexpr auto kColumns = "{} {:<18} {:<8} {:>9} {:>9} {:>10} {:>9} {:>9}\n";
     std::string text;
     const std::string what =
@@ -276,7 +277,7 @@ std::string BenchLines::train(const BenchTrain& train) {
                               percent(train.accuracy), short_time(train.seconds));
 }
 
-std::string plain_text(const BenchTable& table) {
+std::string plain_text(const Table& table) {
     std::string text = table.title + "\n";
     if (!table.note.empty()) text += wrap(table.note, 2, kColumnsMax);
     if (!table.columns.empty() && table.columns.front().name.empty()) return text + by_kinds(table);
@@ -291,8 +292,8 @@ std::string plain_text(const BenchTable& table) {
     return text + in_lines(table);
 }
 
-std::string terminal_summary(const BenchReport& report, bool explain) {
-    std::vector<BenchTable> tables{environment_table(report)};
+std::string terminal_summary(const LabReport& report, bool explain) {
+    std::vector<Table> tables{environment_table(report)};
     if (!report.train.empty()) {
         tables.push_back(with_short_names(scaling_table(report)));
         tables.push_back(compression_table(report));
@@ -301,40 +302,36 @@ std::string terminal_summary(const BenchReport& report, bool explain) {
     if (explain) tables.push_back(explain_table(report));
     if (explain) tables.push_back(skipped_table(report));
     std::string text;
-    for (const BenchTable& table : tables)
+    for (const Table& table : tables)
         if (!table.empty()) text += "\n" + plain_text(table);
     return text + failures_text(report);
 }
 
-std::string write_csv(const BenchReport& report) {
+std::string write_csv(const LabReport& report) {
     const std::vector<std::string> columns = csv_columns();
     std::string text;
     for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
     text += "\r\n";
-    const auto add = [&](const char* type, const auto& element, auto each) {
-        CsvLine line;
-        line("type", std::string(type));
-        each_of_shape(element, std::ref(line));
-        each(element, line);
-        text += line.text(columns);
+    const auto add = [&]<class Record>(const char* type, const std::vector<Record>& records) {
+        for (const Record& record : records) {
+            CsvLine line;
+            line("type", std::string(type));
+            Record::fields(record, line);
+            text += line.text(columns);
+        }
     };
-    for (const BenchRow& row : report.rows)
-        add("row", row, [](const auto& it, CsvLine& line) { each_of_row(it, std::ref(line)); });
-    for (const BenchTrain& train : report.train)
-        add("train", train,
-            [](const auto& it, CsvLine& line) { each_of_train(it, std::ref(line)); });
-    for (const BenchFailure& failure : report.failures)
-        add("error", failure,
-            [](const auto& it, CsvLine& line) { each_of_failure(it, std::ref(line)); });
+    add(RowRecord::kType, report.rows);
+    add(TrainRecord::kType, report.train);
+    add(ErrorRecord::kType, report.failures);
     return text;
 }
 
-std::string write_markdown(const BenchReport& report) {
+std::string write_markdown(const LabReport& report) {
     std::string text = "# dtrun bench\n\n";
     text += fmt::format("{}, dtrun {}, {}.{}\n\n    {}\n\n", report.started, report.dtrun,
                         short_time(report.seconds), report.interrupted ? " Interrupted." : "",
                         report.command);
-    for (const BenchTable& table : all_tables(report)) text += markdown_table(table);
+    for (const Table& table : all_tables(report)) text += markdown_table(table);
     text.pop_back();
     return text;
 }

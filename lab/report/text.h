@@ -9,33 +9,33 @@ namespace dtrun::lab {
 
 /// Rows of the terminal as they come, under a heading for each operation, type and compression, in
 /// at most 80 columns.
-class BenchLines {
+class TerminalRows {
 public:
     /// A heading if this row needs another one, and the row.
-    std::string row(const BenchRow& row);
+    std::string row(const RowRecord& row);
     /// The same for a training.
-    std::string train(const BenchTrain& train);
+    std::string train(const TrainRecord& train);
 
 private:
-    BenchShape shape_;
+    ShapeRecord shape_;
     std::string what_;  ///< of the heading that was last written
 };
 
 /// "sweep, mpi, 2 hosts x 4 ranks"
-std::string failure_title(const BenchFailure& failure);
+std::string failure_title(const FailureRecord& failure);
 
 /// What follows all rows on the terminal: environment, scaling, compression, failures.
 /// \param explain  transports too
-std::string terminal_summary(const BenchReport& report, bool explain);
+std::string terminal_summary(const LabReport& report, bool explain);
 
 /// A table in columns; what is too wide for 80 is written as "column: cell" lines instead.
-std::string plain_text(const BenchTable& table);
+std::string plain_text(const Table& table);
 
 /// Every row, training run and failure, with all columns, as RFC 4180 has it. Text that a
 /// spreadsheet would take for a formula begins with a quote.
-std::string write_csv(const BenchReport& report);
+std::string write_csv(const LabReport& report);
 
 /// The tables of the lab.
-std::string write_markdown(const BenchReport& report);
+std::string write_markdown(const LabReport& report);
 
 }  // namespace dtrun::lab

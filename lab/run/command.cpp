@@ -31,7 +31,7 @@ using std::string_view;
 
 /// Where the ranks may run, and from where runs read it again.
 struct Source {
-    BenchPlaces places;
+    LabPlaces places;
     std::string hostfile;  ///< for the runs; empty: none
     Fd standard_input;     ///< what was read of it; `hostfile` names it
     bool is_bystander = false;
@@ -72,9 +72,9 @@ Result<HostList> named_hosts(const plan::Options& options, Source& source) {
     return parse_hostfile(*text, "stdin");
 }
 
-BenchPlaces this_machine(plan::EnvironmentView environment) {
+LabPlaces this_machine(plan::EnvironmentView environment) {
     const plan::MachineFacts here = plan::machine_facts(environment);
-    BenchPlaces places;
+    LabPlaces places;
     places.hosts.resize(1);
     places.hosts.front().name = "localhost";
     places.any_slots = true;
@@ -85,7 +85,7 @@ BenchPlaces this_machine(plan::EnvironmentView environment) {
 /// As the runs will find them by the same flags.
 Result<Source> find_places(const plan::Options& options, plan::EnvironmentView environment) {
     Source source;
-    BenchPlaces& places = source.places;
+    LabPlaces& places = source.places;
     const bool named = !options.hosts.empty() || !options.hostfile.empty();
     std::optional<Allocation> allocation;
     if (named) {
@@ -122,17 +122,17 @@ Result<std::string> find_rank_program(const BenchCommand& command) {
     }
     std::error_code none;
     const auto own = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
-    const auto beside = own / kBenchRankProgram;
-    const auto installed = own.parent_path() / "libexec/dtrun" / kBenchRankProgram;
+    const auto beside = own / kRankProgram;
+    const auto installed = own.parent_path() / "libexec/dtrun" / kRankProgram;
     for (const auto& path : {beside, installed})
         if (::access(path.c_str(), X_OK) == 0) return path.string();
     return fail(Errc::not_found,
                 "no {} at {} or {}: this dtrun was built or installed without its collectives; "
                 "--rank-program names another",
-                kBenchRankProgram, beside.string(), installed.string());
+                kRankProgram, beside.string(), installed.string());
 }
 
-Result<BenchReport> read_report(const std::string& path) {
+Result<LabReport> read_report(const std::string& path) {
     const auto text = read_file(path);
     if (!text) return std::unexpected(text.error());
     return parse_report(*text, path);
@@ -149,7 +149,7 @@ int compare(const BenchCommand& command) {
     const int screen = command.html == "-" ? STDERR_FILENO : STDOUT_FILENO;
     auto written = write_all(screen, text);
     if (written && !command.html.empty())
-        written = write_bench_target(command.html, write_html(comparison, *before, *after));
+        written = write_report_target(command.html, write_html(comparison, *before, *after));
     if (written) return 0;
     return complain_of(written.error());
 }
@@ -177,7 +177,7 @@ int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
     const BenchCommand& command = parsed->own;
     const plan::Options& options = parsed->options;
     log::init("dtrun", options.verbosity);
-    if (const auto done = check_bench_targets(command); !done) return complain_of(done.error());
+    if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
     const auto source = find_places(options, environment);
     if (!source) return complain_of(source.error());
@@ -187,8 +187,8 @@ int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
     }
     const auto program = find_rank_program(command);
     if (!program) return complain_of(program.error());
-    return run_bench({command, options, environment, source->places, source->hostfile, *program,
-                      typed_command(words)});
+    return run_lab({command, options, environment, source->places, source->hostfile, *program,
+                    typed_command(words)});
 }
 
 }  // namespace dtrun::lab

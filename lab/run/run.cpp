@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "lab/names.h"
 #include "lab/report/html.h"
 #include "lab/report/text.h"
 #include "lab/run/child.h"
@@ -60,14 +61,14 @@ std::string counted(std::size_t count, string_view what) {
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-/// Runs one step after the other, and shows what they say.
-class BenchRun {
+/// Carries out one run after the other, and shows what they say.
+class LabRunner {
 public:
-    explicit BenchRun(const BenchJob& job)
+    explicit LabRunner(const LabJob& job)
         : job_(job), command_(job.command), options_(job.options) {
         child_.environment = environment_of_runs(job.environment);
         child_.show_errors = options_.verbosity >= log::Level::verbose;
-        for (const auto& [flag, path] : bench_targets(command_))
+        for (const auto& [flag, path] : report_targets(command_))
             if (path == "-") screen_ = STDERR_FILENO;
     }
 
@@ -78,14 +79,14 @@ public:
         report_.command = job_.typed;
         // Whether hosts and slots are enough does not depend on what there is.
         const bool over = options_.oversubscribe;
-        const auto possible = plan_bench(command_, job_.places, {"any"}, over);
+        const auto possible = plan_runs(command_, job_.places, {"any"}, over);
         if (!possible) return complain_of(possible.error());
         ask_hosts(*possible);
         const auto backends = command_.backends.empty() ? found_backends() : command_.backends;
         if (backends.empty() && signals_.received() == 0 && report_.failures.empty()) no_backend();
-        const auto steps = plan_bench(command_, job_.places, backends, over);
-        if (!steps) return complain_of(steps.error());
-        measure(*steps);
+        const auto runs = plan_runs(command_, job_.places, backends, over);
+        if (!runs) return complain_of(runs.error());
+        measure(*runs);
         report_.interrupted = signals_.received() != 0;
         report_.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         return finish();
@@ -93,30 +94,29 @@ public:
 
 private:
     /// All that are needed; where some of them cannot be reached, those of the next smaller shape.
-    void ask_hosts(const std::vector<BenchStep>& possible) {
+    void ask_hosts(const std::vector<LabRun>& possible) {
         std::set<int, std::greater<>> counts;
-        for (const BenchStep& each : possible) counts.insert(each.hosts);
-        const auto tried =
-            command_.backends.empty() ? usual_backends() : std::vector<std::string>{};
+        for (const LabRun& each : possible) counts.insert(each.hosts);
+        const auto tried = command_.backends.empty() ? backend_names() : std::vector<std::string>{};
         for (const int hosts : counts) {
-            step(facts_step(hosts, tried));
+            carry_out(facts_run(hosts, tried));
             if (signals_.received() != 0 || hosts < hosts_end_) return;
         }
     }
 
-    void measure(const std::vector<BenchStep>& steps) {
-        total_ = steps.size();
+    void measure(const std::vector<LabRun>& runs) {
+        total_ = runs.size();
         std::size_t too_many_hosts = 0;
         std::size_t trainings = 0;
-        for (const BenchStep& each : steps) {
+        for (const LabRun& each : runs) {
             if (signals_.received() != 0) return;
             ++number_;
             if (each.hosts >= hosts_end_)
                 ++too_many_hosts;
-            else if (each.kind == BenchStep::Kind::train && training_fails_)
+            else if (each.kind == LabRun::Kind::train && training_fails_)
                 ++trainings;
             else
-                step(each);
+                carry_out(each);
         }
         if (too_many_hosts > 0)
             leave_out(fmt::format("{} on {} or more: not all of these hosts can run it",
@@ -138,14 +138,14 @@ private:
         static_cast<void>(write_all(screen_, text));
     }
 
-    void progress(const BenchStep& step) {
+    void progress(const LabRun& run) {
         if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
         const std::string what =
-            step.kind == BenchStep::Kind::facts
+            run.kind == LabRun::Kind::facts
                 ? "asking hosts what they have"
                 : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
-                              step.algorithm.empty() ? "" : "training " + step.algorithm + ", ",
-                              step.backend, step.hosts, step.slots);
+                              run.algorithm.empty() ? "" : "training " + run.algorithm + ", ",
+                              run.backend, run.hosts, run.slots);
         static_cast<void>(write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} ...", what)));
         has_progress_ = true;
     }
@@ -154,12 +154,12 @@ private:
             static_cast<void>(write_all(STDERR_FILENO, "\r\x1b[K"));
     }
 
-    void step(const BenchStep& step) {
-        progress(step);
-        const bool trains = step.kind == BenchStep::Kind::train;
-        child_.words = launch_words(step, command_, job_.hostfile, job_.rank_program);
+    void carry_out(const LabRun& run) {
+        progress(run);
+        const bool trains = run.kind == LabRun::Kind::train;
+        child_.words = launch_words(run, command_, job_.hostfile, job_.rank_program);
         child_.silence_max = command_.timeout.value_or(trains ? kTrainSilence : kSweepSilence);
-        BenchReader reader(report_);
+        RecordReader reader(report_);
         std::size_t results = 0;
         std::string unreadable;
         const auto ended = run_self(child_, signals_, [&](string_view line) {
@@ -168,7 +168,7 @@ private:
             if (taken) results += show_line(*taken) ? 1 : 0;
         });
         clear_progress();
-        if (!ended) return add(step, 0, ended.error().message);
+        if (!ended) return add(run, 0, ended.error().message);
         if (signals_.received() != 0) return;
         std::string said = reader.errors();
         if (ended->was_silent)
@@ -178,10 +178,10 @@ private:
         if (said.empty() && ended->status == 0 && results == 0) said = "no results were printed";
         if (said.empty() && ended->status == 0) return;
         const std::string error = failure_text(ended->status, said, ended->errors);
-        if (step.kind == BenchStep::Kind::facts && !report_.hosts.empty()) return skip(error);
-        if (is_of_hosts(ended->status)) hosts_end_ = std::min(hosts_end_, step.hosts);
-        training_fails_ = training_fails_ || step.algorithm == "serial";
-        add(step, ended->status, error);
+        if (run.kind == LabRun::Kind::facts && !report_.hosts.empty()) return skip(error);
+        if (is_of_hosts(ended->status)) hosts_end_ = std::min(hosts_end_, run.hosts);
+        training_fails_ = training_fails_ || run.algorithm == "serial";
+        add(run, ended->status, error);
     }
 
     /// Hosts have told what they are, and backends that were only tried why they cannot be had.
@@ -191,41 +191,41 @@ private:
     }
 
     /// \return whether it is a result
-    bool show_line(BenchReader::Line line) {
+    bool show_line(RecordReader::Line line) {
         switch (line) {
-            case BenchReader::Line::row:
+            case RecordReader::Line::row:
                 show(lines_.row(report_.rows.back()));
                 return true;
-            case BenchReader::Line::train:
+            case RecordReader::Line::train:
                 show(lines_.train(report_.train.back()));
                 return true;
-            case BenchReader::Line::comm:
-            case BenchReader::Line::error:
-            case BenchReader::Line::other:
+            case RecordReader::Line::comm:
+            case RecordReader::Line::error:
+            case RecordReader::Line::other:
                 return false;
-            case BenchReader::Line::host:
+            case RecordReader::Line::host:
                 break;
         }
         return true;
     }
 
-    void add(const BenchStep& step, int status, std::string error) {
-        BenchFailure failure;
-        failure.backend = step.backend;
-        failure.hosts = step.hosts;
-        failure.slots_per_host = step.slots;
-        failure.ranks = step.ranks();
+    void add(const LabRun& run, int status, std::string error) {
+        FailureRecord failure;
+        failure.backend = run.backend;
+        failure.hosts = run.hosts;
+        failure.slots_per_host = run.slots;
+        failure.ranks = run.ranks();
         failure.what =
-            step.kind == BenchStep::Kind::train ? "train " + step.algorithm : step.words.front();
+            run.kind == LabRun::Kind::train ? "train " + run.algorithm : run.words.front();
         failure.exit_code = status;
         failure.error = std::move(error);
-        const auto& usual = usual_backends();
-        if (!step.backend.empty() && std::ranges::find(usual, step.backend) == usual.end())
-            failure.error += did_you_mean(step.backend, usual);
+        const auto& usual = backend_names();
+        if (!run.backend.empty() && std::ranges::find(usual, run.backend) == usual.end())
+            failure.error += did_you_mean(run.backend, usual);
         add(std::move(failure));
     }
 
-    void add(BenchFailure failure) {
+    void add(FailureRecord failure) {
         log::error("{}: {}", failure_title(failure), failure.error);
         report_.failures.push_back(std::move(failure));
     }
@@ -233,13 +233,13 @@ private:
     /// Those that all hosts could connect by, one rank on each.
     std::vector<std::string> found_backends() {
         std::vector<std::string> names;
-        for (const BenchComm& comm : std::exchange(report_.comms, {}))
+        for (const CommRecord& comm : std::exchange(report_.comms, {}))
             names.push_back(comm.backend);
         return names;
     }
 
     void no_backend() {
-        BenchFailure failure;
+        FailureRecord failure;
         failure.what = "backends";
         failure.error =
             fmt::format("none can be had on every host:\n{}", fmt::join(report_.skipped, "\n"));
@@ -259,24 +259,24 @@ private:
 
     Result<void> write_reports() const {
         Result<void> all;  // one that fails keeps nobody from the others
-        for (const auto& [flag, path] : bench_targets(command_)) {
+        for (const auto& [flag, path] : report_targets(command_)) {
             const std::string text = flag == "--html"       ? write_html(report_)
                                      : flag == "--markdown" ? write_markdown(report_)
                                      : flag == "--csv"      ? write_csv(report_)
                                                             : write_json(report_);
-            const auto done = write_bench_target(path, text);
+            const auto done = write_report_target(path, text);
             if (!done && all) all = fail(done.error(), "{} {}", flag, path);
         }
         return all;
     }
 
-    const BenchJob& job_;
+    const LabJob& job_;
     const BenchCommand& command_;
     const plan::Options& options_;
     EndingSignals signals_;
     ChildOptions child_;
-    BenchReport report_;
-    BenchLines lines_;
+    LabReport report_;
+    TerminalRows lines_;
     int screen_ = STDOUT_FILENO;
     std::size_t number_ = 0;
     std::size_t total_ = 0;
@@ -311,12 +311,12 @@ std::string failure_text(int status, const std::string& said, const std::string&
     if (status == plan::kExitProgramMissing)
         text += fmt::format(
             "\n{} has to lie at the same path on every host; --rank-program names another",
-            kBenchRankProgram);
+            kRankProgram);
     return text;
 }
 
-int run_bench(const BenchJob& job) {
-    return BenchRun(job).run();
+int run_lab(const LabJob& job) {
+    return LabRunner(job).run();
 }
 
 }  // namespace dtrun::lab

@@ -9,14 +9,14 @@
 
 namespace dtrun::lab {
 
-inline constexpr const char* kBenchRankProgram = "dtrun-bench-rank";
+inline constexpr const char* kRankProgram = "dtrun-bench-rank";
 
 /// What is measured, and where. All of it outlives the run.
-struct BenchJob {
+struct LabJob {
     const BenchCommand& command;
     const plan::Options& options;
     plan::EnvironmentView environment;
-    const BenchPlaces& places;
+    const LabPlaces& places;
     const std::string& hostfile;  ///< that runs read; empty: none
     const std::string& rank_program;
     std::string typed;  ///< for the report
@@ -26,7 +26,7 @@ struct BenchJob {
 /// reports. Where hosts cannot be reached, shapes that need no more than the first of them are
 /// measured.
 /// \return the exit code, as run_bench_command()
-int run_bench(const BenchJob& job);
+int run_lab(const LabJob& job);
 
 /// Tells the user. \return the exit code
 int complain_of(const Error& error);

@@ -10,7 +10,7 @@
 
 namespace dtrun::lab {
 
-std::vector<std::pair<std::string_view, std::string_view>> bench_targets(
+std::vector<std::pair<std::string_view, std::string_view>> report_targets(
     const BenchCommand& command) {
     std::vector<std::pair<std::string_view, std::string_view>> targets;
     for (const auto& [flag, path] :
@@ -22,9 +22,9 @@ std::vector<std::pair<std::string_view, std::string_view>> bench_targets(
     return targets;
 }
 
-Result<void> check_bench_targets(const BenchCommand& command) {
+Result<void> check_report_targets(const BenchCommand& command) {
     int on_output = 0;
-    for (const auto& [flag, path] : bench_targets(command)) {
+    for (const auto& [flag, path] : report_targets(command)) {
         if (path == "-") {
             if (++on_output > 1)
                 return fail(Errc::invalid_input,
@@ -37,7 +37,7 @@ Result<void> check_bench_targets(const BenchCommand& command) {
     return {};
 }
 
-Result<void> write_bench_target(std::string_view path, std::string_view text) {
+Result<void> write_report_target(std::string_view path, std::string_view text) {
     if (path == "-") return write_all(STDOUT_FILENO, text);
     const Fd file(
         ::open(std::string(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));

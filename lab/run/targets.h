@@ -10,13 +10,13 @@
 namespace dtrun::lab {
 
 /// Reports that are asked for, with where they go: {"--html", "r.html"}. "-" is standard output.
-std::vector<std::pair<std::string_view, std::string_view>> bench_targets(
+std::vector<std::pair<std::string_view, std::string_view>> report_targets(
     const BenchCommand& command);
 
 /// Before minutes of measuring: whether what is found can be written. Errc: invalid_input
-Result<void> check_bench_targets(const BenchCommand& command);
+Result<void> check_report_targets(const BenchCommand& command);
 
 /// Errc: internal
-Result<void> write_bench_target(std::string_view path, std::string_view text);
+Result<void> write_report_target(std::string_view path, std::string_view text);
 
 }  // namespace dtrun::lab

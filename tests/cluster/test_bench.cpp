@@ -55,7 +55,7 @@ RunOptions options(const std::filesystem::path& folder) {
     return options;
 }
 
-BenchReport report_in(const std::filesystem::path& file) {
+LabReport report_in(const std::filesystem::path& file) {
     const auto report = parse_report(file_text(file), "report");
     INFO(file << ": " << (report ? "" : report.error().message));
     REQUIRE(report.has_value());
@@ -63,9 +63,9 @@ BenchReport report_in(const std::filesystem::path& file) {
 }
 
 /// "gloo 4x1 int8 4096"
-std::set<std::string> rows_of(const BenchReport& report) {
+std::set<std::string> rows_of(const LabReport& report) {
     std::set<std::string> rows;
-    for (const BenchRow& row : report.rows)
+    for (const RowRecord& row : report.rows)
         rows.insert(fmt::format("{} {}x{} {} {}", row.backend, row.hosts, row.slots_per_host,
                                 row.compression, row.bytes));
     return rows;
@@ -88,7 +88,7 @@ TEST_CASE("a sweep over hosts is right everywhere, and every report has it", "[c
     INFO(done.out << done.err);
     REQUIRE(done.exit_code == 0);
     CHECK(done.err.empty());
-    const BenchReport report = report_in(folder / "r.json");
+    const LabReport report = report_in(folder / "r.json");
     std::set<std::string> expected;
     for (const std::string& backend : names)
         for (const int hosts : {2, 4})
@@ -97,7 +97,7 @@ TEST_CASE("a sweep over hosts is right everywhere, and every report has it", "[c
                     expected.insert(
                         fmt::format("{} {}x1 {} {}", backend, hosts, compression, bytes));
     CHECK(rows_of(report) == expected);
-    for (const BenchRow& row : report.rows) {
+    for (const RowRecord& row : report.rows) {
         INFO(row.backend << " " << row.hosts << " " << row.compression << " " << row.bytes);
         CHECK(row.wrong == 0);
         CHECK(row.t_min_us > 0);
@@ -106,7 +106,7 @@ TEST_CASE("a sweep over hosts is right everywhere, and every report has it", "[c
         CHECK((row.compression == "none" ? row.rel_err < 1e-6 : row.rel_err < 0.05));
     }
     std::set<std::string> hosts;
-    for (const BenchHost& host : report.hosts) hosts.insert(host.name);
+    for (const HostRecord& host : report.hosts) hosts.insert(host.name);
     CHECK(hosts == std::set<std::string>{"s1", "s2", "s3", "s4"});
     CHECK_THAT(done.out, Contains("  s1, s2, s3 and s4\n    Servers         4\n"));
     CHECK_THAT(done.out, Contains("GPUDirect"));
@@ -144,9 +144,9 @@ TEST_CASE("training over hosts learns the same, whatever the gradients travel as
                                         options(folder));
     INFO(done.out << done.err);
     REQUIRE(done.exit_code == 0);
-    const BenchReport report = report_in(folder / "r.json");
+    const LabReport report = report_in(folder / "r.json");
     REQUIRE(report.train.size() == 3);
-    for (const BenchTrain& run : report.train) {
+    for (const TrainRecord& run : report.train) {
         INFO(run.algorithm << ": " << run.accuracy);
         CHECK(run.ranks == (run.algorithm == "serial" ? 1 : 4));
         CHECK(run.accuracy > 0.5);
@@ -171,7 +171,7 @@ TEST_CASE("a bench that is interrupted leaves no rank behind and keeps its rows"
     const Finished done = job.wait();
     CHECK(done.exit_code == 130);
     CHECK(cluster.wait_all_gone());
-    const BenchReport report = report_in(folder / "r.json");
+    const LabReport report = report_in(folder / "r.json");
     CHECK(report.interrupted);
     CHECK_FALSE(report.rows.empty());
 }

@@ -6,9 +6,9 @@ namespace dtrun {
 
 using namespace lab;
 
-inline BenchRow bench_row(const std::string& backend, int hosts, int slots, std::uint64_t bytes,
-                          double time_us, const std::string& compression = "none") {
-    BenchRow row;
+inline RowRecord row_record(const std::string& backend, int hosts, int slots, std::uint64_t bytes,
+                            double time_us, const std::string& compression = "none") {
+    RowRecord row;
     row.backend = backend;
     row.hosts = hosts;
     row.slots_per_host = slots;
@@ -30,9 +30,9 @@ inline BenchRow bench_row(const std::string& backend, int hosts, int slots, std:
     return row;
 }
 
-inline BenchTrain bench_train(const std::string& algorithm, const std::string& backend, int hosts,
-                              int slots, double step_ms) {
-    BenchTrain run;
+inline TrainRecord train_record(const std::string& algorithm, const std::string& backend, int hosts,
+                                int slots, double step_ms) {
+    TrainRecord run;
     run.algorithm = algorithm;
     run.backend = backend;
     run.hosts = hosts;
@@ -53,20 +53,20 @@ inline BenchTrain bench_train(const std::string& algorithm, const std::string& b
 }
 
 /// Two hosts, two backends, a compression, and training.
-inline BenchReport bench_report() {
-    BenchReport report;
+inline LabReport lab_report() {
+    LabReport report;
     report.dtrun = "0.1.0";
     report.started = "2025-01-31 13:45:00 UTC";
     report.command = "dtrun bench -H s1:2,s2:2";
     report.seconds = 48;
     for (const char* const name : {"s1", "s2"}) {
-        BenchHost& host = report.hosts.emplace_back();
+        HostRecord& host = report.hosts.emplace_back();
         host.name = name;
         host.cpu = "EPYC";
         host.cores = 2;
-        host.mpi = "Open MPI 4.1.4";
+        host.libraries[0] = "Open MPI 4.1.4";  // of mpi
     }
-    BenchComm& comm = report.comms.emplace_back();
+    CommRecord& comm = report.comms.emplace_back();
     comm.backend = "mpi";
     comm.hosts = 2;
     comm.slots_per_host = 2;
@@ -77,14 +77,14 @@ inline BenchReport bench_report() {
     for (const int slots : {1, 2})
         for (const std::uint64_t bytes : {1'024u, 1'048'576u}) {
             const double time = 10.0 + static_cast<double>(bytes) / 1e3;
-            report.rows.push_back(bench_row("mpi", 2, slots, bytes, time));
-            report.rows.push_back(bench_row("gloo", 2, slots, bytes, time * 3));
-            report.rows.push_back(bench_row("gloo", 2, slots, bytes, time, "int8"));
+            report.rows.push_back(row_record("mpi", 2, slots, bytes, time));
+            report.rows.push_back(row_record("gloo", 2, slots, bytes, time * 3));
+            report.rows.push_back(row_record("gloo", 2, slots, bytes, time, "int8"));
         }
-    report.train = {bench_train("serial", "none", 1, 1, 10),
-                    bench_train("parallel", "mpi", 1, 2, 6),
-                    bench_train("parallel", "mpi", 2, 1, 8),
-                    bench_train("parallel", "mpi", 2, 2, 4), bench_train("int8", "mpi", 2, 2, 3)};
+    report.train = {train_record("serial", "none", 1, 1, 10),
+                    train_record("parallel", "mpi", 1, 2, 6),
+                    train_record("parallel", "mpi", 2, 1, 8),
+                    train_record("parallel", "mpi", 2, 2, 4), train_record("int8", "mpi", 2, 2, 3)};
     return report;
 }
 

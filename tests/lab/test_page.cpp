@@ -51,7 +51,7 @@ Chart line_chart() {
 
 }  // namespace
 
-TEST_CASE("axes are marked at round values", "[launcher][bench]") {
+TEST_CASE("axes are marked at round values", "[lab]") {
     using Values = std::vector<double>;
     Chart::Axis axis;
     CHECK(axis_ticks(0, 10, axis, 6) == Values{0, 2, 4, 6, 8, 10});
@@ -64,7 +64,7 @@ TEST_CASE("axes are marked at round values", "[launcher][bench]") {
     CHECK(axis_ticks(4, 64.0 * (1 << 20), axis, 7).size() <= 7);
 }
 
-TEST_CASE("a chart is one picture with lines, marks, whiskers and labels", "[launcher][bench]") {
+TEST_CASE("a chart is one picture with lines, marks, whiskers and labels", "[lab]") {
     const std::string svg = chart_svg(line_chart());
     CHECK(is_balanced(svg));
     CHECK_THAT(svg, Contains("role=\"img\" aria-label=\"a &amp; b\""));
@@ -76,7 +76,7 @@ TEST_CASE("a chart is one picture with lines, marks, whiskers and labels", "[lau
     CHECK_THAT(svg, !Contains("nan") && !Contains("inf"));
 }
 
-TEST_CASE("a chart leaves out what it cannot show", "[launcher][bench]") {
+TEST_CASE("a chart leaves out what it cannot show", "[lab]") {
     Chart chart = line_chart();
     chart.y.scale = Chart::Scale::logarithmic;
     chart.series[0].points[1].y = 0;
@@ -92,7 +92,7 @@ TEST_CASE("a chart leaves out what it cannot show", "[launcher][bench]") {
     CHECK(is_balanced(chart_svg(Chart{})));
 }
 
-TEST_CASE("labels of lines that end together are pushed apart", "[launcher][bench]") {
+TEST_CASE("labels of lines that end together are pushed apart", "[lab]") {
     Chart chart = line_chart();
     for (int i = 0; i < 6; ++i) chart.series.push_back(chart.series[0]);
     const std::string svg = chart_svg(chart);
@@ -106,12 +106,12 @@ TEST_CASE("labels of lines that end together are pushed apart", "[launcher][benc
     CHECK(places.front() >= 0);
 }
 
-TEST_CASE("figures compare backends, shapes and compressions", "[launcher][bench]") {
-    const auto figures = bench_figures(bench_report());
+TEST_CASE("figures compare backends, shapes and compressions", "[lab]") {
+    const auto figures = report_figures(lab_report());
     REQUIRE(figures.size() == 2);
     std::vector<std::string> titles;
-    for (const BenchFigures& group : figures)
-        for (const BenchFigure& figure : group.figures) titles.push_back(figure.title);
+    for (const FigureGroup& group : figures)
+        for (const Figure& figure : group.figures) titles.push_back(figure.title);
     CHECK(titles == std::vector<std::string>{"Speed-up of a training step", "Parallel efficiency",
                                              "mpi: speed-up with compressed gradients",
                                              "By ranks, 1M", "2 hosts x 1 rank: bandwidth",
@@ -129,11 +129,11 @@ TEST_CASE("figures compare backends, shapes and compressions", "[launcher][bench
     REQUIRE(compressed.series.size() == 2);
     CHECK(compressed.series[0].label == "in full");
     CHECK(compressed.series[1].label == "int8");
-    CHECK(bench_figures(BenchReport{}).empty());
+    CHECK(report_figures(LabReport{}).empty());
 }
 
-TEST_CASE("the page stands alone and holds everything", "[launcher][bench]") {
-    BenchReport report = bench_report();
+TEST_CASE("the page stands alone and holds everything", "[lab]") {
+    LabReport report = lab_report();
     report.skipped = {"backend nccl: no GPU"};
     const std::string page = write_html(report);
     const std::size_t body = page.find("<body>");
@@ -147,8 +147,8 @@ TEST_CASE("the page stands alone and holds everything", "[launcher][bench]") {
     CHECK(count(page, "<svg") == 9);
 }
 
-TEST_CASE("the page says what went wrong, and escapes it", "[launcher][bench]") {
-    BenchReport report = bench_report();
+TEST_CASE("the page says what went wrong, and escapes it", "[lab]") {
+    LabReport report = lab_report();
     report.rows[0].wrong = 3;
     report.interrupted = true;
     report.hosts[0].name = "<img src=x>";
@@ -161,9 +161,9 @@ TEST_CASE("the page says what went wrong, and escapes it", "[launcher][bench]") 
     CHECK_THAT(page, Contains("<pre>a\n  b &quot;c&quot; &amp; &#39;d&#39;</pre>"));
 }
 
-TEST_CASE("a comparison is a page too", "[launcher][bench]") {
-    const BenchReport before = bench_report();
-    BenchReport after = before;
+TEST_CASE("a comparison is a page too", "[lab]") {
+    const LabReport before = lab_report();
+    LabReport after = before;
     after.rows[0].t_p50_us *= 3;
     const std::string page = write_html(compare_reports(before, after), before, after);
     CHECK_THAT(page, Contains("<td class=\"bad\">slower</td>"));
@@ -175,14 +175,13 @@ TEST_CASE("a comparison is a page too", "[launcher][bench]") {
     CHECK_THAT(write_html(Comparison{}, before, after), !Contains("<svg"));
 }
 
-TEST_CASE("a comparison is drawn by size for each shape, and by ranks for training",
-          "[launcher][bench]") {
-    const BenchReport before = bench_report();
-    BenchReport after = before;
+TEST_CASE("a comparison is drawn by size for each shape, and by ranks for training", "[lab]") {
+    const LabReport before = lab_report();
+    LabReport after = before;
     after.rows[0].t_p50_us *= 2;
-    const BenchFigures figures = comparison_figures(compare_reports(before, after));
+    const FigureGroup figures = comparison_figures(compare_reports(before, after));
     REQUIRE(figures.figures.size() == 5);
-    const BenchFigure& first = figures.figures[0];
+    const Figure& first = figures.figures[0];
     CHECK(first.title == "mpi: allreduce of f32, 2 hosts x 1 rank");
     CHECK(figures.figures[4].title == "mpi: training mlp, 256 samples a step, 2 hosts");
     REQUIRE(first.chart.series.size() == 2);
@@ -199,13 +198,13 @@ TEST_CASE("a comparison is drawn by size for each shape, and by ranks for traini
     CHECK_THAT(chart_svg(first.chart), Contains(">0.5×</text>"));
     Comparison in_full = compare_reports(before, after);
     std::erase_if(in_full.rows, [](const ComparedRow& row) { return !row.compression.empty(); });
-    const BenchFigures together = comparison_figures(in_full);
+    const FigureGroup together = comparison_figures(in_full);
     REQUIRE(together.figures.size() == 3);
     CHECK(together.figures[0].title == "allreduce of f32, 2 hosts x 1 rank");
     CHECK(together.figures[0].chart.series.at(2).label == "gloo");
 }
 
-TEST_CASE("a label that is too long is cut, and whole when pointed at", "[launcher][bench]") {
+TEST_CASE("a label that is too long is cut, and whole when pointed at", "[lab]") {
     Chart chart = line_chart();
     chart.series[0].label = "gloo fp8-e4m3-unscaled-ef-stochastic";
     const std::string svg = chart_svg(chart);

@@ -1,5 +1,6 @@
 #include "base/strings.h"
 #include "lab/plan/flags.h"
+#include "lab/names.h"
 #include "lab/plan/plan.h"
 #include "tests/launcher/cli_support.h"
 
@@ -33,8 +34,8 @@ std::string sizes_of(std::string_view text) {
     return sizes ? fmt::format("{}", fmt::join(*sizes, " ")) : sizes.error().message;
 }
 
-BenchPlaces places_of(std::initializer_list<int> slots, bool any_slots = false) {
-    BenchPlaces places;
+LabPlaces places_of(std::initializer_list<int> slots, bool any_slots = false) {
+    LabPlaces places;
     int number = 1;
     for (const int count : slots) {
         Host& host = places.hosts.emplace_back();
@@ -46,30 +47,29 @@ BenchPlaces places_of(std::initializer_list<int> slots, bool any_slots = false) 
     return places;
 }
 
-/// "sweep mpi 2x4" of every step, or the error.
-std::string plan_of(std::string_view typed, const BenchPlaces& places,
+/// "sweep mpi 2x4" of every run, or the error.
+std::string plan_of(std::string_view typed, const LabPlaces& places,
                     const std::vector<std::string>& backends = {"mpi"},
                     bool oversubscribe = false) {
-    const auto steps = plan_bench(bench_of(typed).own, places, backends, oversubscribe);
-    if (!steps) return steps.error().message;
+    const auto runs = plan_runs(bench_of(typed).own, places, backends, oversubscribe);
+    if (!runs) return runs.error().message;
     std::string text;
-    for (const BenchStep& step : *steps)
-        text +=
-            fmt::format("{}{} {} {}x{}", text.empty() ? "" : ", ", step.words.front(),
-                        step.algorithm.empty() ? step.backend : step.backend + " " + step.algorithm,
-                        step.hosts, step.slots);
+    for (const LabRun& run : *runs)
+        text += fmt::format("{}{} {} {}x{}", text.empty() ? "" : ", ", run.words.front(),
+                            run.algorithm.empty() ? run.backend : run.backend + " " + run.algorithm,
+                            run.hosts, run.slots);
     return text;
 }
 
-/// The value that a flag has in a step.
-std::string value_of(const BenchStep& step, std::string_view flag) {
-    const auto at = std::ranges::find(step.words, flag);
-    return at == step.words.end() ? "" : *(at + 1);
+/// The value that a flag has in a run.
+std::string value_of(const LabRun& run, std::string_view flag) {
+    const auto at = std::ranges::find(run.words, flag);
+    return at == run.words.end() ? "" : *(at + 1);
 }
 
 }  // namespace
 
-TEST_CASE("sizes are numbers, ranges with factors, and lists of both", "[launcher][bench]") {
+TEST_CASE("sizes are numbers, ranges with factors, and lists of both", "[lab]") {
     CHECK(sizes_of("4..1K:x4") == "4 16 64 256 1024");
     CHECK(sizes_of("4..1000:x4") == "4 16 64 256 1000");
     CHECK(sizes_of("1K..4K") == "1024 2048 4096");
@@ -88,7 +88,7 @@ TEST_CASE("sizes are numbers, ranges with factors, and lists of both", "[launche
     CHECK(short_bytes(64.0 * (1 << 20)) == "64M");
 }
 
-TEST_CASE("dtrun bench without options measures the usual things", "[launcher][bench]") {
+TEST_CASE("dtrun bench without options measures the usual things", "[lab]") {
     const BenchCommand bench = bench_of("bench").own;
     CHECK(bench.backends.empty());
     CHECK(bench.ops == std::vector<std::string>{"allreduce"});
@@ -101,9 +101,9 @@ TEST_CASE("dtrun bench without options measures the usual things", "[launcher][b
     CHECK(plan_of("bench", places_of({1}, true), {}).empty());
 }
 
-TEST_CASE("rows share a minute unless the user gives them a time", "[launcher][bench]") {
-    const auto seconds_of = [](std::string_view typed, const BenchPlaces& places) {
-        return value_of(plan_bench(bench_of(typed).own, places, {"mpi"}, false)->front(),
+TEST_CASE("rows share a minute unless the user gives them a time", "[lab]") {
+    const auto seconds_of = [](std::string_view typed, const LabPlaces& places) {
+        return value_of(plan_runs(bench_of(typed).own, places, {"mpi"}, false)->front(),
                         "--seconds");
     };
     CHECK(seconds_of("bench --sizes 1K", places_of({2}, true)) == "1");
@@ -113,8 +113,8 @@ TEST_CASE("rows share a minute unless the user gives them a time", "[launcher][b
     CHECK(seconds_of("bench --iters 20 --seconds 3", places_of({2})) == "3");
 }
 
-TEST_CASE("every number of hosts is combined with every number of slots", "[launcher][bench]") {
-    const BenchPlaces four = places_of({4, 4, 4, 4});
+TEST_CASE("every number of hosts is combined with every number of slots", "[lab]") {
+    const LabPlaces four = places_of({4, 4, 4, 4});
     CHECK(plan_of("bench --hosts 1,4 --slots 2", four) == "sweep mpi 1x2, sweep mpi 4x2");
     CHECK(plan_of("bench --hosts 2", places_of({4, 3})) == "sweep mpi 2x1, sweep mpi 2x2");
     CHECK(plan_of("bench --slots 1", places_of({4, 4, 4})) == "sweep mpi 2x1, sweep mpi 3x1");
@@ -126,7 +126,7 @@ TEST_CASE("every number of hosts is combined with every number of slots", "[laun
     CHECK(plan_of("bench --hosts 2 --slots 8", places_of({1, 1}, true)) == "sweep mpi 2x8");
 }
 
-TEST_CASE("training is run alone once, and then in every shape", "[launcher][bench]") {
+TEST_CASE("training is run alone once, and then in every shape", "[lab]") {
     CHECK(
         plan_of("bench --train --no-sweep --compress none,int8", places_of({2}), {"mpi", "gloo"}) ==
         "train mpi serial 1x1, train mpi parallel 1x2, train gloo parallel 1x2, "
@@ -135,45 +135,45 @@ TEST_CASE("training is run alone once, and then in every shape", "[launcher][ben
           "train mpi serial 1x1, train mpi parallel 1x2, train mpi int8 1x2");
     CHECK(plan_of("bench --train --no-sweep --algorithms serial,fp8-e4m3-noef", places_of({2})) ==
           "train mpi serial 1x1, train mpi fp8-e4m3-noef 1x2");
-    const auto steps = plan_bench(
+    const auto runs = plan_runs(
         bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64 "
                  "--loss-scale 0.0625")
             .own,
         places_of({2}), {"mpi"}, false);
-    REQUIRE(steps.has_value());
-    CHECK(fmt::format("{}", fmt::join(steps->back().words, " ")) ==
+    REQUIRE(runs.has_value());
+    CHECK(fmt::format("{}", fmt::join(runs->back().words, " ")) ==
           "train --backend mpi --algorithm int8 --model cnn --epochs 7 --global-batch 64 --seed 1 "
           "--loss-scale 0.0625 --data /d");
 }
 
-TEST_CASE("each run is a dtrun torchrun with the user's flags", "[launcher][bench]") {
+TEST_CASE("each run is a dtrun torchrun with the user's flags", "[lab]") {
     const BenchDraft command = bench_of(
         "bench -H s1:4,s2:4 -x A=b --ssh-port 2222 --encrypt --mpi pmix --include s1 --verbose "
         "--network-interface=eth1");
     CHECK(command.options.hosts == "s1:4,s2:4");
-    BenchStep step;
-    step.hosts = 1;
-    step.slots = 4;
-    step.words = {"sweep", "--backend", "mpi"};
-    const auto words = launch_words(step, command.own, "", "/x/rank");
+    LabRun run;
+    run.hosts = 1;
+    run.slots = 4;
+    run.words = {"sweep", "--backend", "mpi"};
+    const auto words = launch_words(run, command.own, "", "/x/rank");
     CHECK(fmt::format("{}", fmt::join(words, " ")) ==
           "torchrun --no-python --nnodes 1 --nproc-per-node 4 --grace 5 -H s1:4,s2:4 -x A=b "
           "--ssh-port 2222 --encrypt --mpi=pmix --include s1 --verbose --network-interfaces eth1 "
           "--tag none --only-ranks 0 --stdin none -- /x/rank sweep --backend mpi");
     CHECK(words.front() == "torchrun");
-    const auto run = fronts::parse_torchrun(Words(words).subspan(1), {});
-    REQUIRE(run.has_value());
-    CHECK(run->options.shape.number == 4);
-    CHECK(run->options.ssh_port == 2222);
-    CHECK(run->options.program.front() == "/x/rank");
+    const auto parsed = fronts::parse_torchrun(Words(words).subspan(1), {});
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->options.shape.number == 4);
+    CHECK(parsed->options.ssh_port == 2222);
+    CHECK(parsed->options.program.front() == "/x/rank");
 
     const BenchDraft from_file = bench_of("bench --hostfile h");
     CHECK(from_file.own.launch.empty());
-    const auto with_file = launch_words(step, from_file.own, "/dev/fd/7", "r");
+    const auto with_file = launch_words(run, from_file.own, "/dev/fd/7", "r");
     CHECK_THAT(fmt::format("{}", fmt::join(with_file, " ")), Contains("--hostfile /dev/fd/7 "));
 }
 
-TEST_CASE("dtrun bench says what would be right", "[launcher][bench][cli]") {
+TEST_CASE("dtrun bench says what would be right", "[lab][cli]") {
     const auto [typed, expected] = GENERATE(table<std::string, std::string>({
         {"bench --hosts s1:4", "--hosts: 's1:4' is not a whole number from 1 to"},
         {"bench --ops allredcue", "--ops: 'allredcue' is not one of allreduce, "},
@@ -205,7 +205,7 @@ TEST_CASE("dtrun bench says what would be right", "[launcher][bench][cli]") {
     CHECK_THAT(message_of(parse(typed)), StartsWith(expected));
 }
 
-TEST_CASE("two reports to compare may stand before or behind options", "[launcher][bench][cli]") {
+TEST_CASE("two reports to compare may stand before or behind options", "[lab][cli]") {
     for (const char* const typed : {"bench --compare a b --html h", "bench a --html h b --compare",
                                     "bench --html h a --compare b"}) {
         CAPTURE(typed);
@@ -216,12 +216,14 @@ TEST_CASE("two reports to compare may stand before or behind options", "[launche
     }
 }
 
-TEST_CASE("the help of dtrun bench fits 80 columns", "[launcher][bench][cli]") {
+TEST_CASE("the help of dtrun bench fits 80 columns", "[lab]") {
     CHECK(parse("bench --help")->asked == Ask::help);
     const std::string help = bench_help();
     for (const std::string_view line : split(help, '\n')) {
         CAPTURE(line);
         CHECK(line.size() <= 80);
     }
-    for (const std::string& name : bench_ops()) CHECK_THAT(help, Contains(name));
+    for (const auto* names :
+         {&operation_names(), &type_names(), &compression_names(), &backend_names()})
+        for (const std::string& name : *names) CHECK_THAT(help, Contains(name));
 }

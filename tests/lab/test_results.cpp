@@ -13,20 +13,20 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Line = BenchReader::Line;
+using Line = RecordReader::Line;
 
 /// A report without what it was told of anything.
-BenchReport only_host(const std::string& name) {
-    BenchReport report;
+LabReport only_host(const std::string& name) {
+    LabReport report;
     report.hosts.emplace_back().name = name;
     return report;
 }
 
 }  // namespace
 
-TEST_CASE("lines of the rank program become rows", "[launcher][bench]") {
-    BenchReport report;
-    BenchReader reader(report);
+TEST_CASE("lines of the rank program become rows", "[lab]") {
+    LabReport report;
+    RecordReader reader(report);
     CHECK(
         reader.take(
             R"({"type":"host","name":"s1","cores":2,"nics":[{"name":"eth0","speed_mbit":1000}],"gpus":[{"model":"T4","memory_bytes":16106127360}],"nccl":"2.28.9","torch":null})") ==
@@ -58,9 +58,9 @@ TEST_CASE("lines of the rank program become rows", "[launcher][bench]") {
     CHECK(reader.errors() == "one\ntwo");
 }
 
-TEST_CASE("what is no line of ours is let pass, what is broken is not", "[launcher][bench]") {
-    BenchReport report;
-    BenchReader reader(report);
+TEST_CASE("what is no line of ours is let pass, what is broken is not", "[lab]") {
+    LabReport report;
+    RecordReader reader(report);
     CHECK(reader.take("") == Line::other);
     CHECK(reader.take("NCCL version 2.28.9") == Line::other);
     CHECK(reader.take("{ not ours") == Line::other);
@@ -76,7 +76,7 @@ TEST_CASE("what is no line of ours is let pass, what is broken is not", "[launch
     CHECK(report.rows.back().hosts == 1);
 }
 
-TEST_CASE("foreign text cannot order a terminal about", "[launcher][bench]") {
+TEST_CASE("foreign text cannot order a terminal about", "[lab]") {
     CHECK(printable("a\x1b[31mb\tc\nd") == "a [31mb c\nd");
     CHECK(printable("gr\xc3\xbc\xc3\x9f\x65") == "gr\xc3\xbc\xc3\x9f\x65");
     CHECK(printable("\xff\xc3[\xe2\x82") == "??[??");
@@ -86,11 +86,11 @@ TEST_CASE("foreign text cannot order a terminal about", "[launcher][bench]") {
     CHECK(printable(std::string("a\0b", 3)) == "a b");
 }
 
-TEST_CASE("a report that is written as JSON is read back", "[launcher][bench]") {
-    BenchReport report = bench_report();
+TEST_CASE("a report that is written as JSON is read back", "[lab]") {
+    LabReport report = lab_report();
     report.interrupted = true;
     report.skipped = {"backend \"nccl\": no GPU"};
-    BenchFailure& failure = report.failures.emplace_back();
+    FailureRecord& failure = report.failures.emplace_back();
     failure.what = "sweep";
     failure.exit_code = 204;
     failure.error = "lost \"s2\"\nfor good";
@@ -105,7 +105,7 @@ TEST_CASE("a report that is written as JSON is read back", "[launcher][bench]") 
     CHECK(std::isnan(back->rows[0].wire_bytes_per_rank));
 }
 
-TEST_CASE("files that are no reports are refused by name", "[launcher][bench]") {
+TEST_CASE("files that are no reports are refused by name", "[lab]") {
     const auto error_of = [](std::string_view text) {
         const auto report = parse_report(text, "a.json");
         return report ? "" : report.error().message;
@@ -118,7 +118,7 @@ TEST_CASE("files that are no reports are refused by name", "[launcher][bench]") 
     CHECK(error_of(R"({"schema":"dtrun-bench","version":1,"rows":[3,{}],"train":{}})").empty());
 }
 
-TEST_CASE("numbers are short, and what is not known is a dash", "[launcher][bench]") {
+TEST_CASE("numbers are short, and what is not known is a dash", "[lab]") {
     CHECK(short_number(1234.56) == "1235");
     CHECK(short_number(0.012345) == "0.01235");
     CHECK(short_number(12) == "12.00");
@@ -134,8 +134,8 @@ TEST_CASE("numbers are short, and what is not known is a dash", "[launcher][benc
     CHECK(bandwidth_text(123.45) == "123.5");
 }
 
-TEST_CASE("speed-up is T(1) over T(p) of the same problem", "[launcher][bench]") {
-    BenchReport report = bench_report();
+TEST_CASE("speed-up is T(1) over T(p) of the same problem", "[lab]") {
+    LabReport report = lab_report();
     const auto points = scaling_of(report, "parallel");
     REQUIRE(points.size() == 4);
     CHECK(points[0].speedup == 1);
@@ -145,12 +145,12 @@ TEST_CASE("speed-up is T(1) over T(p) of the same problem", "[launcher][bench]")
     CHECK(points[3].efficiency == Approx(0.625));
     report.train[3].global_batch = 512;  // has no T(1)
     CHECK(std::isnan(scaling_of(report, "parallel")[3].speedup));
-    report.train.push_back(bench_train("parallel", "mpi", 1, 1, 12));  // its own T(1) is better
+    report.train.push_back(train_record("parallel", "mpi", 1, 1, 12));  // its own T(1) is better
     CHECK(scaling_of(report, "parallel")[1].speedup == Approx(2));
 }
 
-TEST_CASE("the lab's tables have the lab's rows", "[launcher][bench]") {
-    const std::string text = write_markdown(bench_report());
+TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
+    const std::string text = write_markdown(lab_report());
     CHECK_THAT(
         text,
         Contains("|  | s1 and s2 |\n|---|---|\n| Servers | 2 |\n| Processors | EPYC, 2 CPUs |"));
@@ -166,34 +166,33 @@ TEST_CASE("the lab's tables have the lab's rows", "[launcher][bench]") {
     CHECK_THAT(text, Contains("| mpi | GPUDirect P2P | no: no GPU | 2x2 |"));
 }
 
-TEST_CASE("a loss scale that is not 1 stands beside what was trained with it",
-          "[launcher][bench]") {
-    BenchReport report = bench_report();
+TEST_CASE("a loss scale that is not 1 stands beside what was trained with it", "[lab]") {
+    LabReport report = lab_report();
     CHECK_THAT(write_markdown(report), !Contains("loss scale"));
-    for (BenchTrain& run : report.train) run.loss_scale = 0.0625;
+    for (TrainRecord& run : report.train) run.loss_scale = 0.0625;
     CHECK_THAT(write_markdown(report), Contains("3 epochs, generated digits, loss scale 0.0625."));
-    const Comparison comparison = compare_reports(bench_report(), report);
+    const Comparison comparison = compare_reports(lab_report(), report);
     CHECK(comparison.only_after == static_cast<int>(report.train.size()));
     CHECK(parse_report(write_json(report), "a")->train[0].loss_scale == 0.0625);
 }
 
-TEST_CASE("hosts that differ are told apart", "[launcher][bench]") {
-    BenchReport report = bench_report();
-    report.hosts[1].mpi = "MPICH 4.0";
+TEST_CASE("hosts that differ are told apart", "[lab]") {
+    LabReport report = lab_report();
+    report.hosts[1].libraries[0] = "MPICH 4.0";
     report.hosts[1].gpus = {{"T4", 15.0 * (1 << 30)}, {"T4", 15.0 * (1 << 30)}};
-    const BenchTable table = environment_table(report);
+    const Table table = environment_table(report);
     REQUIRE(table.columns.size() == 3);
     CHECK(table.columns[2].name == "s2");
     CHECK(table.rows[0] == std::vector<std::string>{"Servers", "1", "1"});
     CHECK(table.rows[2] == std::vector<std::string>{"GPUs", "none", "2 x T4, 15 GiB"});
     CHECK_THAT(plain_text(table), Contains("  s2\n    Servers         1\n"));
-    CHECK(environment_table(BenchReport{}).empty());
+    CHECK(environment_table(LabReport{}).empty());
 }
 
-TEST_CASE("tables escape what is foreign", "[launcher][bench]") {
-    BenchReport report = only_host("a|b<script>*_");
+TEST_CASE("tables escape what is foreign", "[lab]") {
+    LabReport report = only_host("a|b<script>*_");
     CHECK_THAT(write_markdown(report), Contains("| a\\|b&lt;script>\\*\\_ |"));
-    BenchFailure& failure = report.failures.emplace_back();
+    FailureRecord& failure = report.failures.emplace_back();
     failure.backend = "=cmd()";
     failure.error = "said \"no\",\nthen left";
     const std::string csv = write_csv(report);
@@ -201,8 +200,8 @@ TEST_CASE("tables escape what is foreign", "[launcher][bench]") {
     CHECK_THAT(csv, Contains(",0,\"said \"\"no\"\",\nthen left\"\r\n"));
 }
 
-TEST_CASE("CSV has every column, and a line for every result", "[launcher][bench]") {
-    const BenchReport report = bench_report();
+TEST_CASE("CSV has every column, and a line for every result", "[lab]") {
+    const LabReport report = lab_report();
     const std::string csv = write_csv(report);
     const auto lines = split(csv, '\n');
     REQUIRE(lines.size() == 1 + report.rows.size() + report.train.size() + 1);
@@ -213,14 +212,14 @@ TEST_CASE("CSV has every column, and a line for every result", "[launcher][bench
     CHECK_THAT(std::string(lines[1]), Contains("row,mpi,2,1,2,allreduce,f32,none,1024,256,20,"));
 }
 
-TEST_CASE("the terminal's lines fit 80 columns", "[launcher][bench]") {
-    BenchReport report = bench_report();
-    report.rows.push_back(bench_row("nccl", 16, 8, 1ull << 34, 3e6, "fp8-e4m3-unscaled"));
-    BenchLines lines;
+TEST_CASE("the terminal's lines fit 80 columns", "[lab]") {
+    LabReport report = lab_report();
+    report.rows.push_back(row_record("nccl", 16, 8, 1ull << 34, 3e6, "fp8-e4m3-unscaled"));
+    TerminalRows lines;
     std::string text;
-    for (const BenchRow& row : report.rows) text += lines.row(row);
+    for (const RowRecord& row : report.rows) text += lines.row(row);
     CHECK_THAT(text, Contains("\n# gloo: 2 hosts x 2 ranks, allreduce f32, compressed to int8\n"));
-    for (const BenchTrain& run : report.train) text += lines.train(run);
+    for (const TrainRecord& run : report.train) text += lines.train(run);
     report.skipped = {"backend nccl: no GPU"};
     report.failures.emplace_back().error = std::string(30, 'x') + " " + std::string(60, 'y');
     text += terminal_summary(report, true);
@@ -235,32 +234,32 @@ TEST_CASE("the terminal's lines fit 80 columns", "[launcher][bench]") {
     }
 }
 
-TEST_CASE("a heading is repeated only where another measurement begins", "[launcher][bench]") {
-    BenchLines lines;
-    CHECK_THAT(lines.row(bench_row("mpi", 1, 2, 1'024, 5)), Contains("# mpi: 1 host x 2 ranks"));
-    const std::string second = lines.row(bench_row("mpi", 1, 2, 4'096, 8));
+TEST_CASE("a heading is repeated only where another measurement begins", "[lab]") {
+    TerminalRows lines;
+    CHECK_THAT(lines.row(row_record("mpi", 1, 2, 1'024, 5)), Contains("# mpi: 1 host x 2 ranks"));
+    const std::string second = lines.row(row_record("mpi", 1, 2, 4'096, 8));
     CHECK(second ==
           "      4096      1024     8.160     8.000     12.00  0.512  0.512       0     0\n");
-    BenchRow unchecked = bench_row("mpi", 1, 2, 8'192, 8);
+    RowRecord unchecked = row_record("mpi", 1, 2, 8'192, 8);
     unchecked.wrong = unchecked.rel_err = kUnknown;
     CHECK_THAT(lines.row(unchecked), Contains("       -     -\n"));
 }
 
-TEST_CASE("a change counts only beyond the noise of both runs", "[launcher][bench]") {
-    BenchReport before = bench_report();
-    BenchReport after = before;
+TEST_CASE("a change counts only beyond the noise of both runs", "[lab]") {
+    LabReport before = lab_report();
+    LabReport after = before;
     CHECK(comparison_text(compare_reports(before, after)) == "0 faster, 0 slower, 17 within noise");
-    after.rows[0] = bench_row("mpi", 2, 1, 1'024, before.rows[0].t_p50_us / 2);
-    after.rows[1] = bench_row("gloo", 2, 1, 1'024, before.rows[1].t_p50_us * 1.06);
-    after.rows[2] = bench_row("gloo", 2, 1, 1'024, before.rows[2].t_p50_us * 1.2, "int8");
+    after.rows[0] = row_record("mpi", 2, 1, 1'024, before.rows[0].t_p50_us / 2);
+    after.rows[1] = row_record("gloo", 2, 1, 1'024, before.rows[1].t_p50_us * 1.06);
+    after.rows[2] = row_record("gloo", 2, 1, 1'024, before.rows[2].t_p50_us * 1.2, "int8");
     after.train[1].step_ms = 9;
     after.train.pop_back();
-    after.rows.push_back(bench_row("nccl", 2, 1, 1'024, 5));
+    after.rows.push_back(row_record("nccl", 2, 1, 1'024, 5));
     const Comparison comparison = compare_reports(before, after);
     CHECK(comparison_text(comparison) ==
           "1 faster, 2 slower, 13 within noise; 1 only in the first report; 1 only in the second "
           "report");
-    const BenchTable table = comparison_table(comparison);
+    const Table table = comparison_table(comparison);
     CHECK(table.rows[0][0] == "allreduce f32 1K");  // the largest change
     CHECK(table.rows[0][1] == "mpi 2x1");
     CHECK(table.rows[0][4] == "2.00");
@@ -268,7 +267,7 @@ TEST_CASE("a change counts only beyond the noise of both runs", "[launcher][benc
     CHECK(table.rows[1][0] == "train mlp 256 parallel");
     CHECK(table.rows[2][0] == "allreduce f32 int8 1K");
     CHECK(table.rows[2].back() == "slower");
-    for (BenchRow* const row : {&before.rows[2], &after.rows[2]}) row->compression = "fp8-e4m3";
+    for (RowRecord* const row : {&before.rows[2], &after.rows[2]}) row->compression = "fp8-e4m3";
     const std::string text = plain_text(comparison_table(compare_reports(before, after)));
     CHECK_THAT(text, Contains("allreduce f32 fp8-e4m3 1K "));
     for (const std::string_view line : split(text, '\n')) {
@@ -277,8 +276,8 @@ TEST_CASE("a change counts only beyond the noise of both runs", "[launcher][benc
     }
 }
 
-TEST_CASE("noise is the nearer side of the spread, and never nothing", "[launcher][bench]") {
-    BenchRow row = bench_row("mpi", 1, 2, 1'024, 100);
+TEST_CASE("noise is the nearer side of the spread, and never nothing", "[lab]") {
+    RowRecord row = row_record("mpi", 1, 2, 1'024, 100);
     CHECK(noise_of(row) == Approx(0.05));
     row.t_min_us = 20;
     CHECK(noise_of(row) == Approx(0.5));
@@ -288,7 +287,7 @@ TEST_CASE("noise is the nearer side of the spread, and never nothing", "[launche
     CHECK(noise_of(row) == Approx(0.03));
 }
 
-TEST_CASE("a failed run says the most useful first", "[launcher][bench]") {
+TEST_CASE("a failed run says the most useful first", "[lab]") {
     CHECK(failure_text(1, "no backend", "dtrun: rank 0 failed\n") == "no backend");
     CHECK(failure_text(204, "", "\n  a\x1b[1m\n\nb\n") == "  a [1m\nb");
     CHECK(failure_text(7, "", "") == "ended with exit code 7");
@@ -297,7 +296,7 @@ TEST_CASE("a failed run says the most useful first", "[launcher][bench]") {
     CHECK(failure_text(1, std::string(5'000, 'x'), "").size() < 1'300);
 }
 
-TEST_CASE("the command in a report keeps secrets", "[launcher][bench]") {
+TEST_CASE("the command in a report keeps secrets", "[lab]") {
     const std::vector<std::string> words{
         "-x",     "TOKEN=secret", "-x", "PATH", "-x=KEY=secret", "-xWORD=secret",
         "-xPATH", "-H",           "a b"};

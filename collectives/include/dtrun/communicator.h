@@ -120,7 +120,7 @@ private:
 };
 
 struct CommunicatorOptions {
-    std::string backend = "auto";  ///< "mpi", "gloo", "oneccl", "nccl"
+    std::string backend = "auto";  ///< or a backend's name, see docs/COLLECTIVES.md
     std::chrono::milliseconds timeout{300'000};
     std::chrono::milliseconds operation_timeout{0};  ///< 0: none
     std::string interfaces;                          ///< or an address, separated by commas

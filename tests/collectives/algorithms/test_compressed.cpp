@@ -16,9 +16,11 @@ using Values = std::vector<float>;
 /// Small, so that a few thousand values are many chunks.
 constexpr CompressedAllreduce::Chunks kSmallChunks{.step_bytes = 1024, .message_bytes_min = 512};
 
-constexpr Format kFormats[] = {Format::f16,          Format::bf16, Format::e4m3,
-                               Format::e5m2,         Format::int8, Format::e4m3_unscaled,
-                               Format::e5m2_unscaled};
+constexpr Format kFormats[] = {
+#define DTRUN_FORMAT(format, ...) Format::format,
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+};
 
 /// The relative error that two roundings may cost: of numbers from N(0, 1), with a scale for each
 /// block of 256 where the format has one.

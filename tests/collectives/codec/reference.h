@@ -91,9 +91,11 @@ private:
     std::string before_;
 };
 
-inline constexpr Format kFormats[] = {Format::f16,          Format::bf16, Format::e4m3,
-                                      Format::e5m2,         Format::int8, Format::e4m3_unscaled,
-                                      Format::e5m2_unscaled};
+inline constexpr Format kFormats[] = {
+#define DTRUN_FORMAT(format, ...) Format::format,
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+};
 
 inline std::vector<std::byte> encoded(Format format, const std::vector<float>& values,
                                       Rounding rounding = Rounding::nearest,

@@ -1,5 +1,8 @@
 #include "collectives/choose.h"
 
+#include "base/fd.h"
+#include "collectives/backend_table.h"
+
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
@@ -79,4 +82,23 @@ TEST_CASE("a backend that is asked for is taken or refused, and all have to ask 
     REQUIRE_FALSE(host_only.has_value());
     CHECK(host_only.error().code == Errc::invalid_input);
     CHECK_THAT(host_only.error().message, Contains("\"gloo\" takes arrays in memory of the host"));
+}
+
+TEST_CASE("auto begins with what survives a change of the membership, if there may be one",
+          "[collectives]") {
+    using Order = std::vector<std::string>;
+    CHECK(backend_order(false, false) == Order{"mpi", "gloo"});
+    CHECK(backend_order(false, true) == Order{"gloo", "mpi"});
+    CHECK(backend_order(true, false) == Order{"nccl"});
+    CHECK(backend_order(true, true) == Order{"nccl"});
+}
+
+TEST_CASE("the manual has every backend, with where its arrays are", "[collectives]") {
+    const auto manual = read_file(DTRUN_SOURCE_DIR "/docs/COLLECTIVES.md");
+    REQUIRE(manual.has_value());
+    for (const BackendRow& row : kBackends)
+        CHECK_THAT(*manual, Contains(fmt::format("\n| `{}` | {} memory", row.name,
+                                                 row.on_device() ? "GPU" : "host")));
+    CHECK(find_backend("gloo")->title == "Gloo");
+    CHECK(find_backend("auto") == nullptr);
 }

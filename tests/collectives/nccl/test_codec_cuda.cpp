@@ -24,9 +24,11 @@ namespace dtrun::collectives {
 namespace {
 
 constexpr int kNoGpu = 77;
-constexpr Format kFormats[] = {Format::f16,          Format::bf16, Format::e4m3,
-                               Format::e5m2,         Format::int8, Format::e4m3_unscaled,
-                               Format::e5m2_unscaled};
+constexpr Format kFormats[] = {
+#define DTRUN_FORMAT(format, ...) Format::format,
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+};
 constexpr Rounding kRoundings[] = {Rounding::nearest, Rounding::stochastic};
 constexpr std::uint64_t kSeed = 1234;
 

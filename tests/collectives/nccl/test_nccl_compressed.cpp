@@ -12,9 +12,11 @@ namespace {
 
 using Values = std::vector<float>;
 
-constexpr Format kFormats[] = {Format::f16,          Format::bf16, Format::e4m3,
-                               Format::e5m2,         Format::int8, Format::e4m3_unscaled,
-                               Format::e5m2_unscaled};
+constexpr Format kFormats[] = {
+#define DTRUN_FORMAT(format, ...) Format::format,
+#include "collectives/codec/formats.def"
+#undef DTRUN_FORMAT
+};
 
 /// The relative error that two roundings may cost: of numbers from N(0, 1).
 double bound(Format format) {

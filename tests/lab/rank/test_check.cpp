@@ -1,3 +1,4 @@
+#include "collectives/codec/format_table.h"
 #include "collectives/codec/reduce.h"
 #include "lab/rank/check.h"
 
@@ -6,7 +7,8 @@
 #include <cstring>
 
 using namespace dtrun::collectives;
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab;
+using namespace dtrun::lab::rank;
 
 namespace {
 
@@ -53,7 +55,7 @@ Bytes perform(Op op, DType type, const Extent& extent, const std::vector<Bytes>&
 
 }  // namespace
 
-TEST_CASE("a right result of any operation, type and size is found right", "[collectives][bench]") {
+TEST_CASE("a right result of any operation, type and size is found right", "[lab][rank]") {
     const auto ranks = GENERATE(1u, 2u, 3u, 8u);
     const std::size_t bytes = GENERATE(0u, 1u, 200u, 60'001u);
     for (const Op op : kOps)
@@ -71,8 +73,7 @@ TEST_CASE("a right result of any operation, type and size is found right", "[col
         }
 }
 
-TEST_CASE("one element that is off by one is found, and what was there before",
-          "[collectives][bench]") {
+TEST_CASE("one element that is off by one is found, and what was there before", "[lab][rank]") {
     constexpr std::uint32_t kRanks = 3;
     for (const Op op : kOps) {
         if (op == Op::barrier) continue;
@@ -93,18 +94,17 @@ TEST_CASE("one element that is off by one is found, and what was there before",
     }
 }
 
-TEST_CASE("a result that is not finite is wrong", "[collectives][bench]") {
+TEST_CASE("a result that is not finite is wrong", "[lab][rank]") {
     const Extent extent = extent_of(Op::allreduce, DType::f32, 4'000, 2);
     const Check check(Op::allreduce, DType::f32, Format::int8, 0, 2);
     const std::vector<float> out(1'000, std::nanf(""));
     CHECK(check.compare(extent, std::as_bytes(std::span(out))).wrong == 1'000);
 }
 
-TEST_CASE("a compressed sum is right within its rounding, and wrong beyond",
-          "[collectives][bench]") {
+TEST_CASE("a compressed sum is right within its rounding, and wrong beyond", "[lab][rank]") {
     const auto ranks = GENERATE(2u, 4u, 16u);
-    const auto format = GENERATE(Format::f16, Format::bf16, Format::e4m3, Format::e5m2,
-                                 Format::int8, Format::e4m3_unscaled, Format::e5m2_unscaled);
+    const auto row = GENERATE(from_range(std::begin(kFormats), std::end(kFormats)));
+    const Format format = row.format;
     const Extent extent = extent_of(Op::allreduce, DType::f32, 80'000, ranks);
     std::vector<float> sums(extent.count);
     Bytes encoded(encoded_bytes(format, extent.count));
@@ -127,7 +127,7 @@ TEST_CASE("a compressed sum is right within its rounding, and wrong beyond",
     CHECK(check.compare(extent, std::as_bytes(std::span(sums))).wrong > extent.count / 2);
 }
 
-TEST_CASE("sizes are rounded down to what all ranks have as much of", "[collectives][bench]") {
+TEST_CASE("sizes are rounded down to what all ranks have as much of", "[lab][rank]") {
     const Extent gathered = extent_of(Op::allgather, DType::f64, 1'000, 3);
     CHECK(gathered.count == 41);
     CHECK(gathered.in == 41);

@@ -1,25 +1,21 @@
+#include "lab/json_line.h"
 #include "lab/rank/host_facts.h"
-#include "lab/rank/json_line.h"
 #include "lab/rank/rank_comm.h"
 #include "lab/rank/run_program.h"
 #include "tests/support/temp_dir.h"
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab;
+using namespace dtrun::lab::rank;
 using namespace std::chrono_literals;
 
-TEST_CASE("a host tells its name, by which reports know it", "[collectives][bench]") {
-    HostFacts facts;
-    facts.host = "s1";
-    CHECK(to_json(facts).starts_with("{\"type\":\"host\",\"name\":\"s1\","));
-}
-
-TEST_CASE("a line of JSON can be read, whatever is in it", "[collectives][bench]") {
-    const std::string text = JsonLine("host")
+TEST_CASE("a line of JSON can be read, whatever is in it", "[lab][rank]") {
+    const std::string text = JsonLine()
                                  .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
                                  .add("number", 0.1)
                                  .add("nan", std::numeric_limits<double>::quiet_NaN())
@@ -29,7 +25,6 @@ TEST_CASE("a line of JSON can be read, whatever is in it", "[collectives][bench]
                                  .text();
     CHECK(text.find('\n') == text.npos);
     const auto object = boost::json::parse(text).as_object();
-    CHECK(object.at("type").as_string() == "host");
     const std::string lost = "\xef\xbf\xbd";
     CHECK(object.at("text").as_string() ==
           "\"\\\n\t\x01 \xc3\xa4 " + lost + " " + lost + lost + lost + " " + lost + lost);
@@ -40,7 +35,7 @@ TEST_CASE("a line of JSON can be read, whatever is in it", "[collectives][bench]
     CHECK(object.at("object").at("key").as_string() == "value");
 }
 
-TEST_CASE("the host's own files are understood", "[collectives][bench]") {
+TEST_CASE("the host's own files are understood", "[lab][rank]") {
     CHECK(parse_os("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n") ==
           "Debian GNU/Linux 12 (bookworm)");
     CHECK(parse_os("") == "");
@@ -50,7 +45,7 @@ TEST_CASE("the host's own files are understood", "[collectives][bench]") {
     CHECK(parse_memory("nothing") == 0);
 }
 
-TEST_CASE("a network card has the name that pci.ids gives it", "[collectives][bench]") {
+TEST_CASE("a network card has the name that pci.ids gives it", "[lab][rank]") {
     const std::string ids =
         "# comment\n15b3  Mellanox Technologies\n\t1013  MT27700 Family [ConnectX-4]\n"
         "\t1017  MT27800 Family [ConnectX-5]\n\t\t15b3 0006  ConnectX-5 EN\n8086  Intel\n"
@@ -63,8 +58,7 @@ TEST_CASE("a network card has the name that pci.ids gives it", "[collectives][be
     CHECK(device_model(ids, "", "") == "");
 }
 
-TEST_CASE("interfaces without a device count only where there is no other",
-          "[collectives][bench]") {
+TEST_CASE("interfaces without a device count only where there is no other", "[lab][rank]") {
     const dtrun::TempDir folder;
     namespace fs = std::filesystem;
     const fs::path root = folder.path();
@@ -73,7 +67,7 @@ TEST_CASE("interfaces without a device count only where there is no other",
     auto nics = list_nics(folder.path(), "");
     REQUIRE(nics.size() == 1);
     CHECK(nics[0].name == "veth1");
-    CHECK(nics[0].speed_mbit == -1);
+    CHECK(std::isnan(nics[0].speed_mbit));
     fs::create_directories(root / "eth0/device/infiniband");
     std::ignore = folder.write("eth0/speed", "100000\n");
     std::ignore = folder.write("eth0/device/vendor", "0x15b3\n");
@@ -88,14 +82,14 @@ TEST_CASE("interfaces without a device count only where there is no other",
     CHECK(list_nics(folder.path() + "/missing", "").empty());
 }
 
-TEST_CASE("nvidia-smi is understood", "[collectives][bench]") {
-    HostFacts facts;
+TEST_CASE("nvidia-smi is understood", "[lab][rank]") {
+    HostRecord facts;
     parse_gpus("Tesla T4, 15360, 570.86.15\nTesla T4, 15360, 570.86.15\n", facts);
     REQUIRE(facts.gpus.size() == 2);
     CHECK(facts.gpus[1].model == "Tesla T4");
     CHECK(facts.gpus[1].memory_bytes == 15'360ull << 20);
     CHECK(facts.driver == "570.86.15");
-    HostFacts none;
+    HostRecord none;
     parse_gpus("No devices were found\n", none);
     CHECK(none.gpus.empty());
 
@@ -107,21 +101,14 @@ TEST_CASE("nvidia-smi is understood", "[collectives][bench]") {
     CHECK(parse_gpu_links("") == "");
 }
 
-TEST_CASE("MPI libraries are called by their names", "[collectives][bench]") {
-    CHECK(short_mpi_version("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4\n") ==
-          "Open MPI 4.1.4");
-    CHECK(short_mpi_version("MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr 7\n") ==
-          "MPICH 4.0.2");
-}
-
-TEST_CASE("a communicator's facts are lines of a name and a value", "[collectives][bench]") {
+TEST_CASE("a communicator's facts are lines of a name and a value", "[lab][rank]") {
     const auto facts = parse_facts("version: Gloo 0.5\nGPUDirect P2P: no: host memory\n\nodd\n");
     REQUIRE(facts.size() == 2);
     CHECK(facts[0] == std::pair<std::string, std::string>("version", "Gloo 0.5"));
     CHECK(facts[1].second == "no: host memory");
 }
 
-TEST_CASE("a program that hangs, fails or is missing has nothing to say", "[collectives][bench]") {
+TEST_CASE("a program that hangs, fails or is missing has nothing to say", "[lab][rank]") {
     CHECK(output_of({"echo", "two words"}, 10s) == "two words\n");
     CHECK_FALSE(output_of({"sh", "-c", "echo begun; exit 3"}, 10s).has_value());
     CHECK_FALSE(output_of({"dtrun-no-such-program"}, 10s).has_value());

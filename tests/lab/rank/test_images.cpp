@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <set>
 
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab;
+using namespace dtrun::lab::rank;
 
 namespace {
 
@@ -33,8 +34,7 @@ std::string error_of(const dtrun::Result<DataSet>& data) {
 
 }  // namespace
 
-TEST_CASE("drawn digits depend on the seed alone, and no two are the same",
-          "[collectives][bench]") {
+TEST_CASE("drawn digits depend on the seed alone, and no two are the same", "[lab][rank]") {
     const Images one = draw_digits(200, 7);
     const Images same = draw_digits(200, 7);
     CHECK(one.pixels == same.pixels);
@@ -54,7 +54,7 @@ TEST_CASE("drawn digits depend on the seed alone, and no two are the same",
     for (const int count : counts) CHECK(count > 5);
 }
 
-TEST_CASE("MNIST is read from where it is usually put", "[collectives][bench]") {
+TEST_CASE("MNIST is read from where it is usually put", "[lab][rank]") {
     const dtrun::TempDir folder;
     const std::string place = GENERATE("", "raw/", "MNIST/raw/");
     const std::string dot = GENERATE("-", ".");
@@ -72,7 +72,7 @@ TEST_CASE("MNIST is read from where it is usually put", "[collectives][bench]") 
     CHECK(data->name == "MNIST");
 }
 
-TEST_CASE("MNIST is read packed, or the user is told to unpack it", "[collectives][bench]") {
+TEST_CASE("MNIST is read packed, or the user is told to unpack it", "[lab][rank]") {
     const dtrun::TempDir folder;
     folder.write("train-images-idx3-ubyte", images_file(2));
     folder.write("train-labels-idx1-ubyte", labels_file({1, 2}));
@@ -91,7 +91,7 @@ TEST_CASE("MNIST is read packed, or the user is told to unpack it", "[collective
           packed + ": is damaged or incomplete; fetch it again");
 }
 
-TEST_CASE("files that are not MNIST's are refused by name", "[collectives][bench]") {
+TEST_CASE("files that are not MNIST's are refused by name", "[lab][rank]") {
     const dtrun::TempDir folder;
     CHECK(error_of(read_mnist(folder.path() + "/x")) ==
           folder.path() + "/x: there is no such folder");

@@ -4,11 +4,12 @@
 #include <sstream>
 
 using namespace dtrun::collectives;
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab;
+using namespace dtrun::lab::rank;
 
 namespace {
 
-dtrun::Result<BenchOptions> parse(const std::string& line) {
+dtrun::Result<RankOptions> parse(const std::string& line) {
     std::istringstream stream(line);
     std::vector<std::string> words;
     for (std::string word; stream >> word;) words.push_back(word);
@@ -23,7 +24,7 @@ std::string error_of(const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("a sweep's options are read", "[collectives][bench]") {
+TEST_CASE("a sweep's options are read", "[lab][rank]") {
     const auto options = parse(
         "sweep --backend gloo --ops allreduce,reduce-scatter --sizes 4,1048576 --dtypes f32,bf16 "
         "--compress none,fp8-e4m3 --iters 7 --warmup 0 --seconds 0.5 --check 0");
@@ -40,7 +41,7 @@ TEST_CASE("a sweep's options are read", "[collectives][bench]") {
     CHECK_FALSE(options->sweep.check);
 }
 
-TEST_CASE("a training's options are read", "[collectives][bench]") {
+TEST_CASE("a training's options are read", "[lab][rank]") {
     const auto options = parse(
         "train --backend mpi --algorithm fp16 --model cnn --epochs 4 --global-batch 256 --seed 9 "
         "--data /data");
@@ -56,7 +57,7 @@ TEST_CASE("a training's options are read", "[collectives][bench]") {
     CHECK(parse("facts --backends gloo,mpi")->backends.size() == 2);
 }
 
-TEST_CASE("wrong options are quoted", "[collectives][bench]") {
+TEST_CASE("wrong options are quoted", "[lab][rank]") {
     CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep or train");
     CHECK(error_of("sweep --iters") == "--iters: what?");
     CHECK(error_of("sweep --iters 0") == "--iters \"0\": a number from 1 to 1000000 is wanted");
@@ -72,7 +73,7 @@ TEST_CASE("wrong options are quoted", "[collectives][bench]") {
     CHECK(error_of("train --algorithm fast").starts_with("no algorithm \"fast\": serial, "));
 }
 
-TEST_CASE("8 bits have error feedback unless they are unscaled", "[collectives][bench]") {
+TEST_CASE("8 bits have error feedback unless they are unscaled", "[lab][rank]") {
     const auto feedback = [](std::string_view name) { return parse_algorithm(name)->feedback; };
     CHECK(parse_algorithm("serial")->serial);
     CHECK_FALSE(parse_algorithm("parallel")->format.has_value());

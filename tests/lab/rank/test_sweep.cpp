@@ -6,9 +6,10 @@
 #include <numeric>
 
 using namespace dtrun::collectives;
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab;
+using namespace dtrun::lab::rank;
 
-TEST_CASE("percentiles are times that were measured", "[collectives][bench]") {
+TEST_CASE("percentiles are times that were measured", "[lab][rank]") {
     std::vector<double> times(200);
     std::iota(times.rbegin(), times.rend(), 1.0);
     const Times summary = summarize(times);
@@ -21,7 +22,7 @@ TEST_CASE("percentiles are times that were measured", "[collectives][bench]") {
     CHECK(summarize(one).p99 == 3);
 }
 
-TEST_CASE("iterations fit the time, and there is always one", "[collectives][bench]") {
+TEST_CASE("iterations fit the time, and there is always one", "[lab][rank]") {
     CHECK(plan_iterations(std::nullopt, 0, 1) == 20);
     CHECK(plan_iterations(7, 0, 100) == 7);
     CHECK(plan_iterations(7, 1, 0.5) == 2);
@@ -32,7 +33,7 @@ TEST_CASE("iterations fit the time, and there is always one", "[collectives][ben
     CHECK(plan_iterations(std::nullopt, 3'600, 0) == 20'000);
 }
 
-TEST_CASE("only what can be measured is", "[collectives][bench]") {
+TEST_CASE("only what can be measured is", "[lab][rank]") {
     CHECK(makes_sense(Op::allreduce, DType::f32, Format::f16, 2));
     CHECK_FALSE(makes_sense(Op::allreduce, DType::f64, Format::f16, 2));
     CHECK_FALSE(makes_sense(Op::reduce, DType::f32, Format::f16, 2));
@@ -40,7 +41,7 @@ TEST_CASE("only what can be measured is", "[collectives][bench]") {
     CHECK_FALSE(makes_sense(Op::sendrecv, DType::f64, std::nullopt, 1));
 }
 
-TEST_CASE("a sweep with one rank has a right row for every combination", "[collectives][bench]") {
+TEST_CASE("a sweep with one rank has a right row for every combination", "[lab][rank]") {
     const auto membership = Membership::join();
     REQUIRE(membership.has_value());
     const auto comm = Comm::create(*membership, "auto", false);
@@ -70,7 +71,7 @@ TEST_CASE("a sweep with one rank has a right row for every combination", "[colle
     CHECK(rows == 8 * (kDTypes * 3 - 2) + 1 + 3);
 }
 
-TEST_CASE("a sweep takes about the time that it is given", "[collectives][bench]") {
+TEST_CASE("a sweep takes about the time that it is given", "[lab][rank]") {
     const auto membership = Membership::join();
     REQUIRE(membership.has_value());
     const auto comm = Comm::create(*membership, "auto", false);

@@ -8,7 +8,8 @@
 #include <numeric>
 
 using namespace dtrun::collectives;
-using namespace dtrun::collectives::bench;
+using namespace dtrun::lab;
+using namespace dtrun::lab::rank;
 
 namespace {
 
@@ -50,7 +51,7 @@ double loss_with(Network& network, std::size_t tensor, std::size_t index, float 
 
 }  // namespace
 
-TEST_CASE("slopes are what a small change of a weight does to the loss", "[collectives][bench]") {
+TEST_CASE("slopes are what a small change of a weight does to the loss", "[lab][rank]") {
     const Model model = GENERATE(Model::mlp, Model::cnn);
     Network network(model, 5, 16);
     std::vector<std::uint32_t> picks(13);
@@ -75,7 +76,7 @@ TEST_CASE("slopes are what a small change of a weight does to the loss", "[colle
     }
 }
 
-TEST_CASE("a product of matrices is right for any shape", "[collectives][bench]") {
+TEST_CASE("a product of matrices is right for any shape", "[lab][rank]") {
     for (const auto& [rows, inner, columns] :
          {std::tuple<std::size_t, std::size_t, std::size_t>{1, 1, 1}, {3, 4, 10}, {7, 9, 33}}) {
         std::vector<float> a(rows * inner), b(inner * columns), c(rows * columns, 1);
@@ -97,7 +98,7 @@ TEST_CASE("a product of matrices is right for any shape", "[collectives][bench]"
     }
 }
 
-TEST_CASE("training depends on the seed alone and learns", "[collectives][bench]") {
+TEST_CASE("training depends on the seed alone and learns", "[lab][rank]") {
     SerialReducer serial;
     TrainOptions options = options_of(3);
     options.epochs = 2;
@@ -116,7 +117,7 @@ TEST_CASE("training depends on the seed alone and learns", "[collectives][bench]
     CHECK(cnn->accuracy > 0.85);
 }
 
-TEST_CASE("ranks learn what one rank learns, also with unequal parts", "[collectives][bench]") {
+TEST_CASE("ranks learn what one rank learns, also with unequal parts", "[lab][rank]") {
     SerialReducer serial;
     TrainOptions options = options_of(2);
     options.epochs = 1;
@@ -129,7 +130,7 @@ TEST_CASE("ranks learn what one rank learns, also with unequal parts", "[collect
     }
 }
 
-TEST_CASE("batches that do not fit are refused", "[collectives][bench]") {
+TEST_CASE("batches that do not fit are refused", "[lab][rank]") {
     SerialReducer serial;
     TrainOptions options;
     options.global_batch = 5'000;
@@ -139,7 +140,7 @@ TEST_CASE("batches that do not fit are refused", "[collectives][bench]") {
     CHECK_FALSE(train_in_threads(2, options, digits()).has_value());
 }
 
-TEST_CASE("8 bits end within 0.3 points of f32", "[collectives][bench]") {
+TEST_CASE("8 bits end within 0.3 points of f32", "[lab][rank]") {
     constexpr std::uint64_t kSeeds = 3;
     SerialReducer serial;
     double exact = 0;
@@ -156,7 +157,7 @@ TEST_CASE("8 bits end within 0.3 points of f32", "[collectives][bench]") {
 
 // Gradients of a mean loss are small, those of a large batch in particular, and most of them are below
 // 2^-10; what is left of them are those of images that are hard to tell, so it still learns, slowly.
-TEST_CASE("with unscaled 8-bit floats the loss stays larger", "[collectives][bench]") {
+TEST_CASE("with unscaled 8-bit floats the loss stays larger", "[lab][rank]") {
     DataSet few{draw_digits(1'000, 1), draw_digits(1'000, 2), ""};
     TrainOptions options;
     options.epochs = 60;
@@ -170,7 +171,7 @@ TEST_CASE("with unscaled 8-bit floats the loss stays larger", "[collectives][ben
 
 // The two commands of docs/BENCH.md: `dtrun bench`'s own defaults, on two ranks.
 TEST_CASE("unscaled 8-bit floats learn nothing from small gradients, scaled ones the same",
-          "[collectives][bench]") {
+          "[lab][rank]") {
     const DataSet data = generated_digits();
     TrainOptions options;
     options.global_batch = 256;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
 
 template <class T>
 Result<std::vector<T>> ThreadReducer::gather(std::span<const T> values) {
@@ -62,4 +62,4 @@ Result<Trained> train_in_threads(std::uint32_t size, const TrainOptions& options
     return first;
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

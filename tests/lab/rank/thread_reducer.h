@@ -8,7 +8,9 @@
 #include <optional>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab::rank {
+
+using namespace collectives;  // whose algorithms these ranks use
 
 /// How gradients of ranks that are threads travel.
 struct ThreadCompression {
@@ -49,4 +51,4 @@ private:
 Result<Trained> train_in_threads(std::uint32_t size, const TrainOptions& options,
                                  const DataSet& data, const ThreadCompression& compression = {});
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab::rank

@@ -1,5 +1,4 @@
-"""Collective operations of a job's ranks on NumPy arrays, over MPI, Gloo or oneCCL, and on arrays of a GPU
-over NCCL.
+"""Collective operations of a job's ranks on NumPy arrays and on arrays of a GPU, over one of several libraries.
 
     import dtrun, numpy
     from dtrun.collectives import Communicator
@@ -285,7 +284,7 @@ class Communicator:
                  device_memory: bool = False) -> None:
         """All ranks of the worker call it.
 
-        :param backend: "mpi", "gloo", "oneccl", "nccl" or "auto"
+        :param backend: "auto", or a backend's name, as docs/COLLECTIVES.md lists them
         :param timeout: seconds until all have come
         :param operation_timeout: of one operation; None: none
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's

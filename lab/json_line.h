@@ -7,14 +7,11 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab {
 
-/// An object of JSON on one line: `JsonLine("row").add("bytes", 4).text()`.
+/// An object of JSON on one line: `JsonLine().add("bytes", 4).text()`.
 class JsonLine {
 public:
-    JsonLine() = default;
-    explicit JsonLine(std::string_view type) { add("type", type); }
-
     /// Bytes that are no UTF-8 become U+FFFD.
     JsonLine& add(std::string_view key, std::string_view value);
     JsonLine& add(std::string_view key, const char* value) {
@@ -24,10 +21,16 @@ public:
     JsonLine& add(std::string_view key, double value);
     template <std::integral T>
     JsonLine& add(std::string_view key, T value) {
-        return raw(key, std::to_string(value));
+        if constexpr (std::same_as<T, bool>)
+            return raw(key, value ? "true" : "false");
+        else
+            return raw(key, std::to_string(value));
     }
     /// \param json  a value, as it is to be written
     JsonLine& raw(std::string_view key, std::string_view json);
+    JsonLine& add(std::string_view key, const std::string& value) {
+        return add(key, std::string_view(value));
+    }
     JsonLine& add(std::string_view key, const std::vector<JsonLine>& objects);
     JsonLine& add(std::string_view key,
                   const std::vector<std::pair<std::string, std::string>>& object);
@@ -38,4 +41,4 @@ private:
     std::string members_;
 };
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab

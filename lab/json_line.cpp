@@ -1,9 +1,9 @@
-#include "lab/rank/json_line.h"
+#include "lab/json_line.h"
 
 #include <fmt/format.h>
 #include <cmath>
 
-namespace dtrun::collectives::bench {
+namespace dtrun::lab {
 
 namespace {
 
@@ -55,7 +55,7 @@ JsonLine& JsonLine::add(std::string_view key, std::string_view value) {
 }
 
 JsonLine& JsonLine::add(std::string_view key, double value) {
-    return raw(key, std::isfinite(value) ? fmt::format("{:.7g}", value) : "null");
+    return raw(key, std::isfinite(value) ? fmt::format("{:.12g}", value) : "null");
 }
 
 JsonLine& JsonLine::add(std::string_view key, const std::vector<JsonLine>& objects) {
@@ -71,4 +71,4 @@ JsonLine& JsonLine::add(std::string_view key,
     return raw(key, members.text());
 }
 
-}  // namespace dtrun::collectives::bench
+}  // namespace dtrun::lab

@@ -1,0 +1,85 @@
+#pragma once
+
+// Words that `dtrun bench` is given, that it hands to its ranks, and that reports have: operations,
+// types, compressions, algorithms and models, with the bounds of numbers. Formats and backends are
+// tables of collectives (formats.def, backends.def); what is here of them is made from those.
+
+#include "base/result.h"
+#include "collectives/codec/format.h"
+#include "collectives/types.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::lab {
+
+using collectives::DType;
+using collectives::Format;
+
+/// What is measured. Reductions are sums, roots are rank 0.
+enum class Op : std::uint8_t {
+    allreduce,
+    allgather,
+    reduce_scatter,
+    reduce,
+    broadcast,
+    gather,
+    scatter,
+    alltoall,
+    sendrecv,  ///< every rank sends to the next and receives from the one before it
+    barrier,
+};
+inline constexpr std::array kOps{Op::allreduce, Op::allgather, Op::reduce_scatter, Op::reduce,
+                                 Op::broadcast, Op::gather,    Op::scatter,        Op::alltoall,
+                                 Op::sendrecv,  Op::barrier};
+std::string_view name_of(Op op);
+/// '-' and '_' are the same. Errc: invalid_input
+Result<Op> parse_op(std::string_view name);
+
+/// Errc: invalid_input
+Result<DType> parse_dtype(std::string_view name);
+
+/// How an allreduce is compressed: a format, or "none".
+std::string_view name_of(const std::optional<Format>& compression);
+/// Errc: invalid_input
+Result<std::optional<Format>> parse_compression(std::string_view name);
+
+/// How gradients travel in training.
+struct Algorithm {
+    std::string name;  ///< as it was given
+    bool serial = false;
+    std::optional<Format> format;
+    bool feedback = false;  ///< what compression has cost is made good in the next step
+    bool stochastic = false;
+};
+/// "serial", "parallel", or a compression: "fp16", "int8", "fp8-e4m3-unscaled", ... Formats with a
+/// scale have error feedback; behind any of them "-ef" and "-noef" ask for it or not, and
+/// "-stochastic" for random rounding. Errc: invalid_input
+Result<Algorithm> parse_algorithm(std::string_view name);
+
+/// The example networks.
+enum class Model : std::uint8_t { mlp, cnn };
+std::string_view name_of(Model model);
+/// Errc: invalid_input
+Result<Model> parse_model(std::string_view name);
+
+// All names, in the order in which help and reports have them.
+const std::vector<std::string>& operation_names();
+const std::vector<std::string>& type_names();
+const std::vector<std::string>& compression_names();  ///< "none", and the formats
+const std::vector<std::string>& backend_names();
+
+// Bounds of numbers, all of them allowed.
+inline constexpr std::uint64_t kBytesMax = 1ull << 40;  ///< of an array
+inline constexpr int kIterationsMax = 1'000'000;
+inline constexpr int kEpochsMax = 100'000;
+inline constexpr int kGlobalBatchMax = 1'000'000;
+inline constexpr int kSeedMax = 1'000'000;
+inline constexpr double kLossScaleMin = 1e-6;
+inline constexpr double kLossScaleMax = 1e6;
+
+}  // namespace dtrun::lab

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "lab/json_line.h"
+#include "lab/records.h"
+
+namespace dtrun::lab {
+
+/// Adds the fields of a record to an object of JSON.
+class RecordFields {
+public:
+    explicit RecordFields(JsonLine& object) : object_(object) {}
+
+    template <class Value>
+    void operator()(std::string_view name, const Value& value) const {
+        object_.add(name, value);
+    }
+    template <class Record>
+    requires requires { &Record::template fields<const Record, const RecordFields&>; }
+    void operator()(std::string_view name, const std::vector<Record>& records) const {
+        std::vector<JsonLine> objects;
+        for (const Record& record : records)
+            Record::fields(record, RecordFields(objects.emplace_back()));
+        object_.add(name, objects);
+    }
+
+private:
+    JsonLine& object_;
+};
+
+/// A record as an object of JSON.
+template <class Record>
+std::string json_of(const Record& record) {
+    JsonLine object;
+    Record::fields(record, RecordFields(object));
+    return object.text();
+}
+
+/// The line by which a rank tells the report of something.
+template <class Record>
+std::string line_of(const Record& record) {
+    JsonLine object;
+    object.add("type", Record::kType);
+    Record::fields(record, RecordFields(object));
+    return object.text();
+}
+
+}  // namespace dtrun::lab

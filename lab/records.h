@@ -1,0 +1,215 @@
+#pragma once
+
+// What a rank of the lab prints and what reports are made of. Each record lists its fields once: the
+// rank's writer, the report's reader, the report's JSON and its CSV all go by fields(), so that a
+// field has one name and one type everywhere.
+//
+// A line of a rank is the record as a JSON object, with its kType as the member "type".
+
+#include "collectives/backend_table.h"
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::lab {
+
+/// A number that nobody has told. JSON has null for it.
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// Record::fields(record, visit) calls visit("name", record.name) for every member, which is a text,
+// a bool, a number, NameValues, or a vector of records.
+
+using NameValues = std::vector<std::pair<std::string, std::string>>;
+
+struct NicRecord {
+    std::string name;
+    std::string model;
+    double speed_mbit = kUnknown;
+    std::string driver;
+
+    template <class Nic, class Visit>
+    static void fields(Nic& it, Visit&& visit) {
+        visit("name", it.name);
+        visit("model", it.model);
+        visit("speed_mbit", it.speed_mbit);
+        visit("driver", it.driver);
+    }
+};
+
+struct GpuRecord {
+    std::string model;
+    double memory_bytes = kUnknown;
+
+    template <class Gpu, class Visit>
+    static void fields(Gpu& it, Visit&& visit) {
+        visit("model", it.model);
+        visit("memory_bytes", it.memory_bytes);
+    }
+};
+
+/// What a host is and has. Texts are empty where it has not got that, or does not tell.
+struct HostRecord {
+    static constexpr const char* kType = "host";
+
+    std::string name, os, kernel, cpu;
+    double cores = kUnknown;
+    double memory_bytes = kUnknown;
+    std::vector<NicRecord> nics;  ///< those with a device, else all but the loopback
+    std::vector<GpuRecord> gpus;
+    std::string gpu_links;  ///< how GPUs reach each other: "NVLink (NV18)"; lines
+    std::string driver;     ///< version, of the GPUs
+    std::string cuda;       ///< version
+    /// Versions of the library behind each backend, in the order of kBackends.
+    std::array<std::string, collectives::kBackendCount> libraries;
+    std::string python, torch;  ///< versions
+
+    template <class Host, class Visit>
+    static void fields(Host& it, Visit&& visit) {
+        visit("name", it.name);
+        visit("os", it.os);
+        visit("kernel", it.kernel);
+        visit("cpu", it.cpu);
+        visit("cores", it.cores);
+        visit("memory_bytes", it.memory_bytes);
+        visit("nics", it.nics);
+        visit("gpus", it.gpus);
+        visit("gpu_links", it.gpu_links);
+        visit("driver", it.driver);
+        visit("cuda", it.cuda);
+        for (std::size_t i = 0; i < it.libraries.size(); ++i)
+            visit(collectives::kBackends[i].name, it.libraries[i]);
+        visit("python", it.python);
+        visit("torch", it.torch);
+    }
+};
+
+/// Where ranks were, which all that a run prints has.
+struct ShapeRecord {
+    std::string backend;
+    int hosts = 1;
+    int slots_per_host = 1;
+    int ranks = 1;
+    auto operator<=>(const ShapeRecord&) const = default;
+
+    template <class Shape, class Visit>
+    static void fields(Shape& it, Visit&& visit) {
+        visit("backend", it.backend);
+        visit("hosts", it.hosts);
+        visit("slots_per_host", it.slots_per_host);
+        visit("ranks", it.ranks);
+    }
+};
+
+/// A communicator, and how it came to be the one it is.
+struct CommRecord : ShapeRecord {
+    static constexpr const char* kType = "comm";
+
+    std::string version, transport, why;
+    double bootstrap_ms = kUnknown;  ///< of the slowest rank
+    bool oversubscribed = false;     ///< a host has more ranks than processors, or than GPUs
+    NameValues details;              ///< "GPUDirect P2P", "no: ..."
+
+    template <class Comm, class Visit>
+    static void fields(Comm& it, Visit&& visit) {
+        ShapeRecord::fields(it, visit);
+        visit("version", it.version);
+        visit("transport", it.transport);
+        visit("why", it.why);
+        visit("bootstrap_ms", it.bootstrap_ms);
+        visit("oversubscribed", it.oversubscribed);
+        visit("details", it.details);
+    }
+};
+
+/// One size of one operation. Times are the slowest rank's, of each iteration.
+struct RowRecord : ShapeRecord {
+    static constexpr const char* kType = "row";
+
+    std::string op, dtype, compression;
+    std::uint64_t bytes = 0;  ///< of the whole array, as nccl-tests counts
+    std::uint64_t count = 0;
+    std::uint64_t iters = 0;
+    std::uint64_t warmup = 0;
+    double t_min_us = kUnknown, t_mean_us = kUnknown, t_p50_us = kUnknown, t_p99_us = kUnknown,
+           t_max_us = kUnknown;
+    double algbw_GBps = kUnknown, busbw_GBps = kUnknown;
+    double wire_bytes_per_rank = kUnknown;
+    double rel_err = kUnknown;
+    double wrong = 0;  ///< elements; unknown: not checked
+
+    template <class Row, class Visit>
+    static void fields(Row& it, Visit&& visit) {
+        ShapeRecord::fields(it, visit);
+        visit("op", it.op);
+        visit("dtype", it.dtype);
+        visit("compression", it.compression);
+        visit("bytes", it.bytes);
+        visit("count", it.count);
+        visit("iters", it.iters);
+        visit("warmup", it.warmup);
+        visit("t_min_us", it.t_min_us);
+        visit("t_mean_us", it.t_mean_us);
+        visit("t_p50_us", it.t_p50_us);
+        visit("t_p99_us", it.t_p99_us);
+        visit("t_max_us", it.t_max_us);
+        visit("algbw_GBps", it.algbw_GBps);
+        visit("busbw_GBps", it.busbw_GBps);
+        visit("wire_bytes_per_rank", it.wire_bytes_per_rank);
+        visit("rel_err", it.rel_err);
+        visit("wrong", it.wrong);
+    }
+};
+
+/// One training.
+struct TrainRecord : ShapeRecord {
+    static constexpr const char* kType = "train";
+
+    std::string algorithm;  ///< "serial", "parallel", or the compression of its gradients
+    std::string model;
+    std::string data;
+    int epochs = 0;
+    int global_batch = 0;
+    double loss_scale = 1;
+    double step_ms = kUnknown, compute_ms = kUnknown, comm_ms = kUnknown;
+    double samples_per_s = kUnknown;
+    double accuracy = kUnknown;  ///< 0..1
+    double loss = kUnknown;
+    double seconds = kUnknown;
+
+    template <class Train, class Visit>
+    static void fields(Train& it, Visit&& visit) {
+        ShapeRecord::fields(it, visit);
+        visit("algorithm", it.algorithm);
+        visit("model", it.model);
+        visit("data", it.data);
+        visit("epochs", it.epochs);
+        visit("global_batch", it.global_batch);
+        visit("loss_scale", it.loss_scale);
+        visit("step_ms", it.step_ms);
+        visit("compute_ms", it.compute_ms);
+        visit("comm_ms", it.comm_ms);
+        visit("samples_per_s", it.samples_per_s);
+        visit("accuracy", it.accuracy);
+        visit("loss", it.loss);
+        visit("seconds", it.seconds);
+    }
+};
+
+/// Why something could not be measured.
+struct ErrorRecord {
+    static constexpr const char* kType = "error";
+
+    std::string text;
+
+    template <class Failed, class Visit>
+    static void fields(Failed& it, Visit&& visit) {
+        visit("text", it.text);
+    }
+};
+
+}  // namespace dtrun::lab
