@@ -1,7 +1,7 @@
 // The head of `dtrun join`: one host whose ranks belong to a daemon's job.
 
+#include "base/interfaces.h"
 #include "base/log.h"
-#include "base/loop/net.h"
 #include "launcher/head/head.h"
 #include "rendezvous/pulse.h"
 

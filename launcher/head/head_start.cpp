@@ -1,6 +1,7 @@
 // How a job begins: a server that agents can reach, and an agent on each host.
 
 #include "base/crypto.h"
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "base/strings.h"

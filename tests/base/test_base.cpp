@@ -2,6 +2,7 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "base/interfaces.h"
 #include "base/loop/net.h"
 #include "base/strings.h"
 
@@ -94,6 +95,29 @@ TEST_CASE("addresses are shown as numbers, IPv4 in IPv6 as IPv4", "[net]") {
     CHECK(numeric(asio::ip::make_address("fe80::1")) == "fe80::1");
     const auto all = interface_addresses();
     CHECK(std::ranges::any_of(all, [](const InterfaceAddress& a) { return a.loopback; }));
+}
+
+TEST_CASE("of the interfaces, those are given at which this machine can be reached", "[net]") {
+    const auto usable = interface_addresses();
+    CHECK(std::ranges::is_partitioned(usable, [](const auto& one) { return !one.is_ipv6(); }));
+    for (const InterfaceAddress& one : usable) {
+        CHECK(one.up);
+        CHECK_FALSE(one.link_local);
+        CHECK(is_numeric_address(one.address));
+    }
+    const auto all = all_interfaces();
+    CHECK(all.size() >= usable.size());
+    CHECK(std::ranges::find(all, "127.0.0.1", &InterfaceAddress::address)->loopback);
+}
+
+TEST_CASE("packets to an address of this machine come from it", "[net]") {
+    CHECK(address_towards("127.0.0.1") == "127.0.0.1");
+    CHECK(address_towards("::ffff:127.0.0.1") == "127.0.0.1");
+    CHECK(address_towards("localhost").empty());
+    CHECK(address_towards("").empty());
+    CHECK(is_numeric_address("fe80::1"));
+    CHECK_FALSE(is_numeric_address("fe80::1%lo"));
+    CHECK_FALSE(is_numeric_address("host"));
 }
 
 }  // namespace dtrun

@@ -1,8 +1,8 @@
 #include "worker/agent/agent.h"
 
 #include "base/build_id.h"
+#include "base/interfaces.h"
 #include "base/log.h"
-#include "base/loop/net.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/probe.h"
 #include "worker/ranks/rank_macros.h"

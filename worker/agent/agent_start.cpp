@@ -1,5 +1,6 @@
 // How an agent becomes part of a job: its bootstrap, and the way to the head.
 
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "rendezvous/client.h"

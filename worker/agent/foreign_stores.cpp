@@ -1,6 +1,6 @@
 #include "worker/agent/foreign_stores.h"
 
-#include "base/loop/net.h"
+#include "base/interfaces.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,5 +1,6 @@
 #include "worker/stores/tcp_store_server.h"
 
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/accept.h"
 #include "base/loop/net.h"
