@@ -2,6 +2,7 @@
 
 #include "base/interfaces.h"
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "launcher/head/head.h"
 #include "rendezvous/pulse.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 /// How much longer than a host's silence its loss may take to be known here.
 constexpr std::chrono::milliseconds kNewsLimit{1'500};
-
-std::uint32_t to_ms(std::chrono::milliseconds span) {
-    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
-}
 
 MemberId random_member_id() {
     std::array<std::uint8_t, 8> bytes{};

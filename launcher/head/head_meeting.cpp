@@ -2,6 +2,7 @@
 // there; and all of them starting again.
 
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "base/strings.h"
 #include "launcher/head/head.h"
 #include "launcher/head/report.h"
@@ -17,10 +18,6 @@ constexpr std::chrono::milliseconds kProbeLimit{2'000};
 constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to come here
 constexpr std::chrono::milliseconds kShortLife{1'000};  // of ranks, from start to failure
 constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
-
-std::uint32_t to_ms(std::chrono::milliseconds span) {
-    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "base/milliseconds.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/head.h"
@@ -237,9 +238,6 @@ asio::awaitable<void> Head::wait_for_relay(std::uint32_t host) {
 
 Bootstrap Head::common_bootstrap() const {
     const plan::Options& options = spec_.options;
-    const auto to_ms = [](std::chrono::milliseconds span) {
-        return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
-    };
     Bootstrap boot;
     boot.job_id.assign(job_id_.begin(), job_id_.end());
     boot.secret.assign(secret_.bytes().begin(), secret_.bytes().end());
