@@ -4,6 +4,7 @@
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "worker/stores/horovod_rendezvous.h"
+#include "worker/stores/local_acceptor.h"
 
 #include <cstdint>
 #include <map>
@@ -51,12 +52,11 @@ private:
     void ended(Connection& connection);
 
     asio::any_io_executor executor_;
-    tcp::acceptor acceptor_;
+    LocalAcceptor acceptor_;
     asio::steady_timer room_;  ///< cancelled when a connection ends
     std::unique_ptr<HorovodRendezvous> rendezvous_;
     std::map<HorovodRendezvous::Asker, Connection*> connections_;
     HorovodRendezvous::Asker last_asker_ = 0;
-    bool told_of_strangers_ = false;
     TaskGroup tasks_;
 };
 
