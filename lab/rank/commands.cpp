@@ -22,7 +22,7 @@ struct Connected {
     MemoryKind memory;
     std::optional<Comm> comm;
     Places places;
-    JsonLine line{"comm"};
+    JsonWriter line = json_line("comm");
 };
 
 /// Whether a host has more ranks than processors, or than GPUs.
@@ -85,10 +85,10 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     return connected;
 }
 
-JsonLine to_json(const Row& row, const Connected& connected, const SweepOptions& options) {
+JsonWriter to_json(const Row& row, const Connected& connected, const SweepOptions& options) {
     const double seconds = row.us.mean / 1e6;
     const double algbw = seconds > 0 ? static_cast<double>(row.extent.bytes) / seconds / 1e9 : 0;
-    return JsonLine("row")
+    return json_line("row")
         .add("backend", connected.comm->backend())
         .add("op", name_of(row.op))
         .add("dtype", name_of(row.type))
@@ -112,9 +112,9 @@ JsonLine to_json(const Row& row, const Connected& connected, const SweepOptions&
         .add("wrong", row.wrong);
 }
 
-JsonLine to_json(const Trained& trained, const BenchOptions& options, const std::string& backend,
-                 const Places& places, std::uint32_t ranks, const std::string& data) {
-    return JsonLine("train")
+JsonWriter to_json(const Trained& trained, const BenchOptions& options, const std::string& backend,
+                   const Places& places, std::uint32_t ranks, const std::string& data) {
+    return json_line("train")
         .add("algorithm", options.algorithm.name)
         .add("backend", backend)
         .add("hosts", places.hosts)
@@ -152,7 +152,7 @@ Result<void> run_facts(const BenchOptions& options, const Membership& membership
         if (connected)
             print(connected->line.text());
         else
-            print(JsonLine("error").add("text", connected.error().message).text());
+            print(json_line("error").add("text", connected.error().message).text());
     }
     return {};
 }
@@ -165,7 +165,7 @@ Result<void> run_sweep(const BenchOptions& options, const Membership& membership
     return sweep(
         options.sweep, *connected->comm, connected->memory,
         [&](const Row& row) { print(to_json(row, *connected, options.sweep).text()); },
-        [&](const Error& error) { print(JsonLine("error").add("text", error.message).text()); });
+        [&](const Error& error) { print(json_line("error").add("text", error.message).text()); });
 }
 
 Result<void> run_train(const BenchOptions& options, const Membership& membership,

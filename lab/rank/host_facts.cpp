@@ -81,17 +81,17 @@ HostFacts collect_host_facts(const std::string& host) {
 }
 
 std::string to_json(const HostFacts& facts) {
-    std::vector<JsonLine> nics;
+    std::vector<JsonWriter> nics;
     for (const HostFacts::Nic& nic : facts.nics)
-        nics.push_back(JsonLine()
+        nics.push_back(JsonWriter()
                            .add("name", nic.name)
                            .add("model", nic.model)
                            .add("speed_mbit", nic.speed_mbit)
                            .add("driver", nic.driver));
-    std::vector<JsonLine> gpus;
+    std::vector<JsonWriter> gpus;
     for (const HostFacts::Gpu& gpu : facts.gpus)
-        gpus.push_back(JsonLine().add("model", gpu.model).add("memory_bytes", gpu.memory_bytes));
-    return JsonLine("host")
+        gpus.push_back(JsonWriter().add("model", gpu.model).add("memory_bytes", gpu.memory_bytes));
+    return json_line("host")
         .add("name", facts.host)
         .add("os", facts.os)
         .add("kernel", facts.kernel)

@@ -1,41 +1,15 @@
 #pragma once
 
-#include <concepts>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
+#include "base/json_writer.h"
 
 namespace dtrun::collectives::bench {
 
-/// An object of JSON on one line: `JsonLine("row").add("bytes", 4).text()`.
-class JsonLine {
-public:
-    JsonLine() = default;
-    explicit JsonLine(std::string_view type) { add("type", type); }
-
-    /// Bytes that are no UTF-8 become U+FFFD.
-    JsonLine& add(std::string_view key, std::string_view value);
-    JsonLine& add(std::string_view key, const char* value) {
-        return add(key, std::string_view(value));
-    }
-    /// null if it is not finite
-    JsonLine& add(std::string_view key, double value);
-    template <std::integral T>
-    JsonLine& add(std::string_view key, T value) {
-        return raw(key, std::to_string(value));
-    }
-    /// \param json  a value, as it is to be written
-    JsonLine& raw(std::string_view key, std::string_view json);
-    JsonLine& add(std::string_view key, const std::vector<JsonLine>& objects);
-    JsonLine& add(std::string_view key,
-                  const std::vector<std::pair<std::string, std::string>>& object);
-
-    std::string text() const { return "{" + members_ + "}"; }
-
-private:
-    std::string members_;
-};
+/// A line of a rank, which `dtrun bench` reads: `json_line("row").add("bytes", 4).text()`.
+inline JsonWriter json_line(std::string_view type) {
+    constexpr int kDigits = 7;  // more than a measurement has
+    JsonWriter line(kDigits);
+    line.add("type", type);
+    return line;
+}
 
 }  // namespace dtrun::collectives::bench

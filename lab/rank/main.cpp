@@ -28,7 +28,7 @@ Result<void> run(const BenchOptions& options, const Membership& membership, cons
 int run_as_rank(const BenchOptions& options) {
     auto membership = Membership::join();
     if (!membership) {
-        print_line(JsonLine("error").add("text", membership.error().message).text());
+        print_line(json_line("error").add("text", membership.error().message).text());
         return kFailed;
     }
     const std::uint32_t rank = membership->rank();
@@ -37,7 +37,7 @@ int run_as_rank(const BenchOptions& options) {
     };
     const auto done = run(options, *membership, print);
     if (!done) {
-        print(JsonLine("error").add("text", done.error().message).text());
+        print(json_line("error").add("text", done.error().message).text());
         std::fprintf(stderr, "dtrun-bench-rank: rank %u: %s\n", rank, done.error().message.c_str());
     }
     membership->leave(done ? "" : done.error().message);

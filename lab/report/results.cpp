@@ -1,5 +1,8 @@
 #include "lab/report/results.h"
 
+#include "base/json_writer.h"
+#include "base/utf8.h"
+
 #include <fmt/format.h>
 #include <algorithm>
 #include <boost/json.hpp>
@@ -160,86 +163,46 @@ void read_failure(const Members& members, BenchFailure& failure) {
     each_of_failure(failure, members);
 }
 
-/// Writes one object, in one line.
-class ObjectWriter {
-public:
-    void operator()(string_view name, const std::string& text) { raw(name, quoted(text)); }
-    void operator()(string_view name, bool flag) { raw(name, flag ? "true" : "false"); }
-    template <std::integral Number>
-    void operator()(string_view name, Number number) {
-        raw(name, fmt::format("{}", number));
+/// Writes what it visits as a member of an object.
+struct Into {
+    template <class T>
+    void operator()(string_view name, const T& value) const {
+        out.add(name, value);
     }
-    /// With no more digits than survive being read again.
-    void operator()(string_view name, double number) {
-        raw(name, std::isfinite(number) ? fmt::format("{:.12g}", number) : "null");
-    }
-    void raw(string_view name, string_view value) {
-        text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", name, value);
-    }
-    std::string text() const { return "{" + text_ + "}"; }
-
-    static std::string quoted(string_view text) {
-        return json::serialize(json::string_view(text.data(), text.size()));
-    }
-
-private:
-    std::string text_;
+    JsonWriter& out;
 };
 
 template <class T, class Write>
 std::string list_text(const std::vector<T>& elements, Write write, string_view separator) {
     std::string text;
     for (const T& element : elements) {
-        ObjectWriter out;
+        JsonWriter out;
         write(element, out);
         text += fmt::format("{}{}", text.empty() ? "" : separator, out.text());
     }
     return text;
 }
 
-void write_host(const BenchHost& host, ObjectWriter& out) {
-    each_of_host(host, std::ref(out));
+void write_host(const BenchHost& host, JsonWriter& out) {
+    each_of_host(host, Into{out});
     out.raw("nics", fmt::format("[{}]", list_text(
                                             host.nics,
-                                            [](const BenchNic& nic, ObjectWriter& o) {
-                                                each_of_nic(nic, std::ref(o));
+                                            [](const BenchNic& nic, JsonWriter& o) {
+                                                each_of_nic(nic, Into{o});
                                             },
                                             ",")));
     out.raw("gpus", fmt::format("[{}]", list_text(
                                             host.gpus,
-                                            [](const BenchGpu& gpu, ObjectWriter& o) {
-                                                each_of_gpu(gpu, std::ref(o));
+                                            [](const BenchGpu& gpu, JsonWriter& o) {
+                                                each_of_gpu(gpu, Into{o});
                                             },
                                             ",")));
 }
 
-void write_comm(const BenchComm& comm, ObjectWriter& out) {
-    each_of_shape(comm, std::ref(out));
-    each_of_comm(comm, std::ref(out));
-    std::string details;
-    for (const auto& [name, value] : comm.details)
-        details += fmt::format("{}{}:{}", details.empty() ? "" : ",", ObjectWriter::quoted(name),
-                               ObjectWriter::quoted(value));
-    out.raw("details", "{" + details + "}");
-}
-
-/// Length of the UTF-8 sequence that `text` begins with; 0: none.
-std::size_t sequence_length(string_view text) {
-    const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned lead = byte(0);
-    const std::size_t length = lead < 0x80                   ? 1
-                               : lead >= 0xC2 && lead < 0xE0 ? 2
-                               : lead >= 0xE0 && lead < 0xF0 ? 3
-                               : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                             : 0;
-    if (length == 0 || length > text.size()) return 0;
-    for (std::size_t i = 1; i < length; ++i)
-        if ((byte(i) & 0xC0) != 0x80) return 0;
-    // Too long for what they say, surrogates, beyond Unicode.
-    if (length > 2 && ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) ||
-                       (lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)))
-        return 0;
-    return length;
+void write_comm(const BenchComm& comm, JsonWriter& out) {
+    each_of_shape(comm, Into{out});
+    each_of_comm(comm, Into{out});
+    out.add("details", comm.details);
 }
 
 }  // namespace
@@ -284,10 +247,9 @@ Result<BenchReader::Line> BenchReader::take(string_view line) {
 }
 
 std::string write_json(const BenchReport& report) {
-    ObjectWriter out;
-    out("schema", std::string(kSchema));
-    out("version", BenchReport::kVersion);
-    each_of_report(report, std::ref(out));
+    JsonWriter out;
+    out.add("schema", kSchema).add("version", BenchReport::kVersion);
+    each_of_report(report, Into{out});
     std::string text = out.text();
     text.pop_back();
     const auto add = [&text](string_view name, const std::string& elements) {
@@ -298,27 +260,27 @@ std::string write_json(const BenchReport& report) {
     add("host_facts", list_text(report.hosts, write_host, kApart));
     add("comms", list_text(report.comms, write_comm, kApart));
     const auto with_shape = [](auto each) {
-        return [each](const auto& element, ObjectWriter& o) {
-            each_of_shape(element, std::ref(o));
+        return [each](const auto& element, JsonWriter& o) {
+            each_of_shape(element, Into{o});
             each(element, o);
         };
     };
-    add("rows", list_text(report.rows, with_shape([](const BenchRow& row, ObjectWriter& o) {
-                              each_of_row(row, std::ref(o));
+    add("rows", list_text(report.rows, with_shape([](const BenchRow& row, JsonWriter& o) {
+                              each_of_row(row, Into{o});
                           }),
                           kApart));
-    add("train", list_text(report.train, with_shape([](const BenchTrain& train, ObjectWriter& o) {
-                               each_of_train(train, std::ref(o));
+    add("train", list_text(report.train, with_shape([](const BenchTrain& train, JsonWriter& o) {
+                               each_of_train(train, Into{o});
                            }),
                            kApart));
     add("failures",
-        list_text(report.failures, with_shape([](const BenchFailure& failure, ObjectWriter& o) {
-                      each_of_failure(failure, std::ref(o));
+        list_text(report.failures, with_shape([](const BenchFailure& failure, JsonWriter& o) {
+                      each_of_failure(failure, Into{o});
                   }),
                   kApart));
     std::string skipped;
     for (const std::string& line : report.skipped)
-        skipped += (skipped.empty() ? "" : ",\n") + ObjectWriter::quoted(line);
+        skipped += (skipped.empty() ? "" : ",\n") + json_text(line);
     add("skipped", skipped);
     return text + "}\n";
 }
@@ -354,7 +316,7 @@ Result<BenchReport> parse_report(string_view text, string_view name) {
 std::string printable(string_view text) {
     std::string clean;
     while (!text.empty()) {
-        const std::size_t length = sequence_length(text);
+        const std::size_t length = utf8_length(text);
         const auto byte = static_cast<unsigned char>(text.front());
         // U+0080 to U+009F are control characters too.
         const bool high_control =

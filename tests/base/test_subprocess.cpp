@@ -68,13 +68,11 @@ TEST_CASE("a program is kept from our other descriptors if it is to be", "[subpr
 TEST_CASE("signals that we ignore stay so if they are to, and SIGPIPE never", "[subprocess]") {
     const auto hangup = ::signal(SIGHUP, SIG_IGN);
     const auto pipe = ::signal(SIGPIPE, SIG_IGN);
-    const std::string kept = printed("kill -HUP $$; echo on", [](ProcessPlan& plan) {
-        plan.keep_ignored_signals = true;
-    });
+    const std::string kept = printed("kill -HUP $$; echo on",
+                                     [](ProcessPlan& plan) { plan.keep_ignored_signals = true; });
     const std::string ended = printed("sh -c 'kill -PIPE $$; echo on'; true",
                                       [](ProcessPlan& plan) { plan.keep_ignored_signals = true; });
-    const std::string reset =
-        printed("sh -c 'kill -HUP $$; echo on'; true", [](ProcessPlan&) {});
+    const std::string reset = printed("sh -c 'kill -HUP $$; echo on'; true", [](ProcessPlan&) {});
     ::signal(SIGHUP, hangup);
     ::signal(SIGPIPE, pipe);
     CHECK(kept == "on\n");

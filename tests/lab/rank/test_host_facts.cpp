@@ -19,14 +19,15 @@ TEST_CASE("a host tells its name, by which reports know it", "[collectives][benc
 }
 
 TEST_CASE("a line of JSON can be read, whatever is in it", "[collectives][bench]") {
-    const std::string text = JsonLine("host")
-                                 .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
-                                 .add("number", 0.1)
-                                 .add("nan", std::numeric_limits<double>::quiet_NaN())
-                                 .add("large", std::uint64_t{1} << 63)
-                                 .add("list", std::vector{JsonLine().add("a", -1), JsonLine()})
-                                 .add("object", {{"key", "value"}})
-                                 .text();
+    const std::string text =
+        json_line("host")
+            .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
+            .add("number", 0.1)
+            .add("nan", std::numeric_limits<double>::quiet_NaN())
+            .add("large", std::uint64_t{1} << 63)
+            .add("list", std::vector{dtrun::JsonWriter().add("a", -1), dtrun::JsonWriter()})
+            .add("object", {{"key", "value"}})
+            .text();
     CHECK(text.find('\n') == text.npos);
     const auto object = boost::json::parse(text).as_object();
     CHECK(object.at("type").as_string() == "host");
