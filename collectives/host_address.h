@@ -9,9 +9,6 @@ namespace dtrun::collectives {
 /// users set, else what the launcher has told frameworks. Empty: nothing is said.
 std::vector<std::string> interfaces_from_environment();
 
-/// The address of this host from which it reaches `address`, as a number; "" if there is none.
-std::string address_towards(const std::string& address);
-
 /// An address of this host for other hosts: of the first of `interfaces`, else from which it
 /// reaches where the launcher's ranks meet; "" if neither is known.
 std::string own_address(const std::vector<std::string>& interfaces);

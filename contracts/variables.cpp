@@ -1,5 +1,6 @@
 #include "contracts/variables.h"
 
+#include "base/json_writer.h"
 #include "base/strings.h"
 #include "contracts/table.h"
 
@@ -170,11 +171,11 @@ void add_tensorflow(Making& make) {
     std::string workers;
     for (const NodePlace& node : make.assign.nodes)
         for (std::uint32_t i = 0; i < node.ranks; ++i)
-            workers += fmt::format("{}\"{}\"", workers.empty() ? "" : ", ",
-                                   endpoint(node.address, node.port + i));
-    make.fixed({{"TF_CONFIG", fmt::format(R"({{"cluster": {{"worker": [{}]}}, )"
-                                          R"("task": {{"type": "worker", "index": {}}}}})",
-                                          workers, make.slot.rank)}});
+            workers +=
+                (workers.empty() ? "" : ",") + json_text(endpoint(node.address, node.port + i));
+    const std::string cluster = JsonWriter().raw("worker", "[" + workers + "]").text();
+    const std::string task = JsonWriter().add("type", "worker").add("index", make.slot.rank).text();
+    make.fixed({{"TF_CONFIG", JsonWriter().raw("cluster", cluster).raw("task", task).text()}});
 }
 
 /// ps-lite (src/postoffice.cc, src/van.cc). The workers are the first ranks, so that rank 0 is the

@@ -1,5 +1,6 @@
 #include "hostfiles/write_hosts.h"
 
+#include "base/json_writer.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
 #include "hostfiles/scan.h"
@@ -113,19 +114,6 @@ std::string yaml_text(std::string_view text) {
     return quoted_text + "'";
 }
 
-std::string json_text(std::string_view text) {
-    std::string escaped = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\')
-            escaped.append("\\").append(1, c);
-        else if (c >= 0 && c < ' ')
-            escaped += fmt::format("\\u{:04x}", static_cast<int>(c));
-        else
-            escaped += c;
-    }
-    return escaped + "\"";
-}
-
 std::string yaml_host(const Host& host) {
     const bool is_ipv6 = host.name.find(':') != std::string::npos;
     std::string text =
@@ -140,15 +128,16 @@ std::string yaml_host(const Host& host) {
 }
 
 std::string json_host(const Host& host) {
-    std::string text = fmt::format("{{\"host\":{},\"slots\":{}", json_text(host.name), host.slots);
-    if (host.slots_max) text += fmt::format(",\"max_slots\":{}", *host.slots_max);
+    JsonWriter object;
+    object.add("host", host.name).add("slots", host.slots);
+    if (host.slots_max) object.add("max_slots", *host.slots_max);
     if (!host.slot_ids.empty())
-        text += fmt::format(",\"slot_ids\":[{}]", fmt::join(host.slot_ids, ","));
-    if (!host.user.empty()) text += ",\"user\":" + json_text(host.user);
-    if (host.port != 0) text += fmt::format(",\"port\":{}", host.port);
-    if (!host.identity_file.empty()) text += ",\"identity_file\":" + json_text(host.identity_file);
-    if (!host.address.empty()) text += ",\"address\":" + json_text(host.address);
-    return text + "}";
+        object.raw("slot_ids", fmt::format("[{}]", fmt::join(host.slot_ids, ",")));
+    if (!host.user.empty()) object.add("user", host.user);
+    if (host.port != 0) object.add("port", host.port);
+    if (!host.identity_file.empty()) object.add("identity_file", host.identity_file);
+    if (!host.address.empty()) object.add("address", host.address);
+    return object.text();
 }
 
 std::string json_hosts(const HostList& hosts) {

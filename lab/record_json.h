@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lab/json_line.h"
+#include "base/json_writer.h"
 #include "lab/records.h"
 
 namespace dtrun::lab {
@@ -8,7 +8,7 @@ namespace dtrun::lab {
 /// Adds the fields of a record to an object of JSON.
 class RecordFields {
 public:
-    explicit RecordFields(JsonLine& object) : object_(object) {}
+    explicit RecordFields(JsonWriter& object) : object_(object) {}
 
     template <class Value>
     void operator()(std::string_view name, const Value& value) const {
@@ -17,20 +17,20 @@ public:
     template <class Record>
     requires requires { &Record::template fields<const Record, const RecordFields&>; }
     void operator()(std::string_view name, const std::vector<Record>& records) const {
-        std::vector<JsonLine> objects;
+        std::vector<JsonWriter> objects;
         for (const Record& record : records)
             Record::fields(record, RecordFields(objects.emplace_back()));
         object_.add(name, objects);
     }
 
 private:
-    JsonLine& object_;
+    JsonWriter& object_;
 };
 
 /// A record as an object of JSON.
 template <class Record>
 std::string json_of(const Record& record) {
-    JsonLine object;
+    JsonWriter object;
     Record::fields(record, RecordFields(object));
     return object.text();
 }
@@ -38,7 +38,7 @@ std::string json_of(const Record& record) {
 /// The line by which a rank tells the report of something.
 template <class Record>
 std::string line_of(const Record& record) {
-    JsonLine object;
+    JsonWriter object;
     object.add("type", Record::kType);
     Record::fields(record, RecordFields(object));
     return object.text();

@@ -1,95 +1,48 @@
 #include "collectives/gloo/address.h"
 
+#include "base/interfaces.h"
+
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 
 #include <charconv>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <vector>
 
 namespace dtrun::collectives::over_gloo {
 namespace {
 
-struct InterfaceAddress {
-    std::string name;
-    std::string ip;
-    int family;
-    bool loopback;
-};
-
-std::string ip_of(const sockaddr_storage& address) {
-    char text[INET6_ADDRSTRLEN] = "";
-    if (address.ss_family == AF_INET)
-        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text,
-                  sizeof text);
-    else if (address.ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text,
-                  sizeof text);
-    return text;
-}
-
-/// IPv4 first, for all ranks must use the same family and hosts without IPv4 are rare.
-std::vector<InterfaceAddress> interface_addresses() {
-    ifaddrs* list = nullptr;
-    if (getifaddrs(&list) != 0) return {};
-    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> guard(list, &freeifaddrs);
-    std::vector<InterfaceAddress> found;
-    for (const int family : {AF_INET, AF_INET6}) {
-        for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-            if (!at->ifa_addr || at->ifa_addr->sa_family != family) continue;
-            if (!(at->ifa_flags & IFF_UP)) continue;
-            sockaddr_storage address{};
-            std::memcpy(&address, at->ifa_addr,
-                        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-            if (family == AF_INET6 &&
-                IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr))
-                continue;
-            found.push_back(
-                {at->ifa_name, ip_of(address), family, (at->ifa_flags & IFF_LOOPBACK) != 0});
-        }
-    }
-    return found;
-}
-
-bool is_ip(const std::string& text) {
-    unsigned char bytes[16];
-    return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
-           inet_pton(AF_INET6, text.c_str(), bytes) == 1;
-}
-
 LocalAddress with_interface(const std::string& ip, const std::vector<InterfaceAddress>& all) {
-    for (const auto& [name, address, family, loopback] : all)
-        if (address == ip || (loopback && family == AF_INET && ip.starts_with("127.")))
-            return {ip, name};
+    for (const InterfaceAddress& one : all)
+        if (one.address == ip || (one.loopback && !one.is_ipv6() && ip.starts_with("127.")))
+            return {ip, one.interface};
     return {ip, ""};
 }
 
 std::optional<LocalAddress> find(const std::string& wanted,
                                  const std::vector<InterfaceAddress>& all) {
-    if (is_ip(wanted)) {
+    if (is_numeric_address(wanted)) {
         LocalAddress found = with_interface(wanted, all);
         if (!found.interface.empty()) return found;
     }
-    for (const auto& [name, address, family, loopback] : all)
-        if (name == wanted) return LocalAddress{address, name};
+    for (const InterfaceAddress& one : all)
+        if (one.interface == wanted) return LocalAddress{one.address, one.interface};
     return std::nullopt;
 }
 
 std::string listed(const std::vector<InterfaceAddress>& all) {
     std::string text;
-    for (const auto& [name, address, family, loopback] : all)
-        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", name, address);
+    for (const InterfaceAddress& one : all)
+        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.interface, one.address);
     return text.empty() ? "none" : text;
 }
 
 }  // namespace
 
 Result<LocalAddress> choose_address(const GroupSpec& spec) {
-    const auto all = interface_addresses();
+    // IPv4 is first: all ranks must use the same family, and hosts without IPv4 are rare.
+    const std::vector<InterfaceAddress> all = interface_addresses();
     if (!spec.interfaces.empty()) {
         std::string wanted;
         for (const std::string& name : spec.interfaces) {
@@ -106,8 +59,8 @@ Result<LocalAddress> choose_address(const GroupSpec& spec) {
                     spec.address, listed(all));
     }
     for (const bool loopback : {false, true})
-        for (const auto& address : all)
-            if (address.loopback == loopback) return LocalAddress{address.ip, address.name};
+        for (const InterfaceAddress& one : all)
+            if (one.loopback == loopback) return LocalAddress{one.address, one.interface};
     return fail(Errc::invalid_input, "this host has no network interface that is up");
 }
 
@@ -115,7 +68,7 @@ std::string text_of(const sockaddr_storage& address) {
     const in_port_t port = address.ss_family == AF_INET6
                                ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                                : reinterpret_cast<const sockaddr_in&>(address).sin_port;
-    return fmt::format("{} {}", ip_of(address), ntohs(port));
+    return fmt::format("{} {}", numeric(reinterpret_cast<const sockaddr*>(&address)), ntohs(port));
 }
 
 Result<sockaddr_storage> parse_address(std::string_view text) {

@@ -1,30 +1,16 @@
 #include "collectives/mpi/interfaces.h"
 
-#include <arpa/inet.h>
+#include "base/interfaces.h"
+
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 
 namespace dtrun::collectives {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string address_of(const sockaddr* address) {
-    char text[INET6_ADDRSTRLEN] = "";
-    if (address == nullptr) return {};
-    if (address->sa_family == AF_INET)
-        ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
-                    sizeof text);
-    if (address->sa_family == AF_INET6)
-        ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
-                    sizeof text);
-    return text;
-}
 
 void add(std::vector<std::string>& list, const std::string& one) {
     if (std::ranges::find(list, one) == list.end()) list.push_back(one);
@@ -61,18 +47,14 @@ std::string ucx_devices(std::span<const std::string> interfaces, const fs::path&
 }  // namespace
 
 Result<std::vector<std::string>> interfaces_here(std::span<const std::string> wanted) {
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return fail(Errc::internal, "no list of network interfaces");
-    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+    const std::vector<InterfaceAddress> all = all_interfaces();
     std::vector<std::string> names;
     for (const std::string& one : wanted)
-        for (const ifaddrs* here = list; here != nullptr; here = here->ifa_next)
-            if (one == here->ifa_name || one == address_of(here->ifa_addr))
-                add(names, here->ifa_name);
+        for (const InterfaceAddress& here : all)
+            if (one == here.interface || one == here.address) add(names, here.interface);
     if (!names.empty()) return names;
     std::vector<std::string> there;
-    for (const ifaddrs* here = list; here != nullptr; here = here->ifa_next)
-        add(there, here->ifa_name);
+    for (const InterfaceAddress& here : all) add(there, here.interface);
     return fail(Errc::invalid_input,
                 "this host has no network interface or address {}; its interfaces are {}",
                 joined(wanted), joined(there));

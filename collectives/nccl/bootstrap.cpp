@@ -1,5 +1,7 @@
 #include "collectives/nccl/bootstrap.h"
 
+#include "base/interfaces.h"
+
 #include <unistd.h>
 #include <algorithm>
 #include <charconv>
@@ -269,9 +271,7 @@ std::optional<std::uint32_t> id_made_by(std::uint32_t rank, std::uint32_t size, 
 std::string place_of(const NcclLibrary& library, int device) {
     char bus_id[32] = "";
     library.gpu.device_get_pci_bus_id(bus_id, sizeof bus_id, device);
-    char host[256] = "";
-    ::gethostname(host, sizeof host - 1);
-    return fmt::format("{} {}", host, bus_id);
+    return fmt::format("{} {}", host_name(), bus_id);
 }
 
 Result<std::vector<std::string>> places(KeyStore& store, const std::string& prefix,

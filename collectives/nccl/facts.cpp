@@ -1,5 +1,8 @@
 #include "collectives/nccl/facts.h"
 
+#include "base/interfaces.h"
+#include "base/strings.h"
+
 #include <strings.h>
 #include <unistd.h>
 #include <algorithm>
@@ -37,11 +40,9 @@ std::string log_path(const HostView& host) {
             path += pattern[i];
             continue;
         }
-        char name[256] = "";
         switch (pattern[++i]) {
             case 'h':
-                ::gethostname(name, sizeof name - 1);
-                path += std::string_view(name).substr(0, std::string_view(name).find('.'));
+                path += split(host_name(), '.').front();
                 break;
             case 'p':
                 path += std::to_string(::getpid());

@@ -170,7 +170,7 @@ Result<std::unique_ptr<Group>> NcclGroup::make(std::shared_ptr<const NcclLibrary
                                                const GroupSpec& spec, const Settings& settings) {
     const auto device = choose_device(*library, spec);
     if (!device) return std::unexpected(device.error());
-    const auto sockets = choose_sockets(spec.interfaces, spec.address, host_interfaces());
+    const auto sockets = choose_sockets(spec.interfaces, spec.address, all_interfaces());
     if (!sockets) return std::unexpected(sockets.error());
     export_sockets(*sockets);
     auto communicators = bootstrap(*library, spec, settings, *device);

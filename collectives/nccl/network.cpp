@@ -1,47 +1,22 @@
 #include "collectives/nccl/network.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <algorithm>
 #include <cstdlib>
 
 namespace dtrun::collectives::nccl {
 
-std::vector<HostInterface> host_interfaces() {
-    std::vector<HostInterface> found;
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return found;
-    for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-        if (at->ifa_addr == nullptr) continue;
-        const int family = at->ifa_addr->sa_family;
-        const void* address = nullptr;
-        if (family == AF_INET)
-            address = &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
-        else if (family == AF_INET6)
-            address = &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-        else
-            continue;
-        char text[INET6_ADDRSTRLEN] = "";
-        if (::inet_ntop(family, address, text, sizeof text) == nullptr) continue;
-        found.push_back({at->ifa_name, text, family == AF_INET6});
-    }
-    ::freeifaddrs(list);
-    return found;
-}
-
 Result<SocketSettings> choose_sockets(std::span<const std::string> wanted,
                                       const std::string& address,
-                                      std::span<const HostInterface> host) {
+                                      std::span<const InterfaceAddress> host) {
     SocketSettings settings;
     std::vector<std::string> names;
     bool ipv4 = false;
     const auto take = [&](const std::string& what) {
-        for (const HostInterface& one : host) {
-            if (one.name != what && one.address != what) continue;
-            ipv4 |= !one.ipv6;
-            if (std::find(names.begin(), names.end(), one.name) == names.end())
-                names.push_back(one.name);
+        for (const InterfaceAddress& one : host) {
+            if (one.address.empty() || (one.interface != what && one.address != what)) continue;
+            ipv4 |= !one.is_ipv6();
+            if (std::find(names.begin(), names.end(), one.interface) == names.end())
+                names.push_back(one.interface);
             if (one.address == what) break;
         }
     };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/interfaces.h"
 #include "base/result.h"
 
 #include <span>
@@ -7,14 +8,6 @@
 #include <vector>
 
 namespace dtrun::collectives::nccl {
-
-struct HostInterface {
-    std::string name;
-    std::string address;  ///< "10.0.0.5" or "fe80::1"
-    bool ipv6 = false;
-};
-
-std::vector<HostInterface> host_interfaces();
 
 /// NCCL's settings for its sockets.
 struct SocketSettings {
@@ -26,10 +19,11 @@ struct SocketSettings {
 ///                 all. Empty: the interface of `address`, if it is on this host
 /// \param address  at which others reach this host; "" if unknown, and nothing is said by the
 ///                loopback's
+/// \param host     all_interfaces()
 /// Errc: invalid_input (this host has nothing of what is wanted)
 Result<SocketSettings> choose_sockets(std::span<const std::string> wanted,
                                       const std::string& address,
-                                      std::span<const HostInterface> host);
+                                      std::span<const InterfaceAddress> host);
 
 /// Sets the environment of this process, where the user has not: NCCL reads it once, when the first
 /// communicator is made, so that later settings have no effect.

@@ -1,6 +1,8 @@
 #include "lab/report/results.h"
 
 #include "lab/record_json.h"
+#include "base/json_writer.h"
+#include "base/utf8.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -96,7 +98,7 @@ private:
 /// Writes a report: each element of a list on a line of its own.
 class ReportFields {
 public:
-    explicit ReportFields(JsonLine& object) : object_(object) {}
+    explicit ReportFields(JsonWriter& object) : object_(object) {}
 
     template <class Value>
     void operator()(string_view name, const Value& value) const {
@@ -119,7 +121,7 @@ private:
         return json_of(record);
     }
 
-    JsonLine& object_;
+    JsonWriter& object_;
 };
 
 /// Length of the UTF-8 sequence that `text` begins with; 0: none.
@@ -186,7 +188,7 @@ Result<RecordReader::Line> RecordReader::take(string_view line) {
 }
 
 std::string write_json(const LabReport& report) {
-    JsonLine object;
+    JsonWriter object;
     object.add("schema", kSchema).add("version", LabReport::kVersion);
     LabReport::fields(report, ReportFields(object));
     return object.text() + "\n";
@@ -214,7 +216,7 @@ Result<LabReport> parse_report(string_view text, string_view name) {
 std::string printable(string_view text) {
     std::string clean;
     while (!text.empty()) {
-        const std::size_t length = sequence_length(text);
+        const std::size_t length = utf8_length(text);
         const auto byte = static_cast<unsigned char>(text.front());
         // U+0080 to U+009F are control characters too.
         const bool high_control =

@@ -1,11 +1,11 @@
 #include "lab/run/child.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
+#include "base/subprocess.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -19,18 +19,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr std::size_t kLineBytesMax = 1u << 20;
 constexpr std::size_t kErrorBytesMax = 16u << 10;
 /// A dtrun that was told to end gives its ranks five seconds.
 constexpr std::chrono::milliseconds kEndMax{20'000};
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-    std::vector<char*> list;
-    for (const std::string& text : texts) list.push_back(const_cast<char*>(text.c_str()));
-    list.push_back(nullptr);
-    return list;
-}
 
 /// Follows one child until it has ended.
 class Child {
@@ -48,12 +40,17 @@ public:
         if (!errors) return std::unexpected(errors.error());
         std::vector<std::string> words{"dtrun"};
         words.insert(words.end(), options_.words.begin(), options_.words.end());
-        const std::vector<char*> argv = pointers(words);
-        const std::vector<char*> environment = pointers(options_.environment);
-        const pid_t parent = ::getpid();
-        pid_ = ::fork();
-        if (pid_ < 0) return fail(Errc::internal, "fork: {}", std::strerror(errno));
-        if (pid_ == 0) become(argv, environment, output->write.get(), errors->write.get(), parent);
+        const std::string self = "/proc/self/exe";
+        ProcessPlan plan{.path = self, .argv = words, .env = options_.environment};
+        plan.descriptors = {{ProcessPlan::kNull, STDIN_FILENO},
+                            {output->write.get(), STDOUT_FILENO},
+                            {errors->write.get(), STDERR_FILENO}};
+        plan.keep_ignored_signals = true;
+        plan.blocked_signals = &signals_.before();
+        plan.death_signal = SIGTERM;
+        const auto started = spawn_process(plan);
+        if (!started) return std::unexpected(started.error());
+        pid_ = *started;
         output_ = std::move(output->read);
         errors_ = std::move(errors->read);
         for (const Fd* const fd : {&output_, &errors_}) ::fcntl(fd->get(), F_SETFL, O_NONBLOCK);
@@ -83,22 +80,6 @@ public:
     }
 
 private:
-    [[noreturn]] void become(const std::vector<char*>& argv, const std::vector<char*>& environment,
-                             int output, int errors, pid_t parent) const {
-        ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (::getppid() != parent) ::_exit(1);
-        const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-        ::dup2(nothing, STDIN_FILENO);
-        ::dup2(output, STDOUT_FILENO);
-        ::dup2(errors, STDERR_FILENO);
-        ::signal(SIGPIPE, SIG_DFL);
-        ::pthread_sigmask(SIG_SETMASK, &signals_.before(), nullptr);
-        ::execve("/proc/self/exe", argv.data(), environment.data());
-        const std::string text = fmt::format("dtrun: /proc/self/exe: {}\n", std::strerror(errno));
-        static_cast<void>(write_all(STDERR_FILENO, text));
-        ::_exit(127);
-    }
-
     Deadline deadline() const { return kill_at_ ? *kill_at_ : heard_ + options_.silence_max; }
 
     void too_late() {
@@ -121,7 +102,7 @@ private:
         const pid_t found = ::waitpid(pid_, &status, WNOHANG);
         if (found == 0) return;
         ended_ = true;
-        end_.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        end_.status = exit_code_of(status);
     }
 
     void read_all() {
@@ -176,33 +157,6 @@ private:
 };
 
 }  // namespace
-
-EndingSignals::EndingSignals() {
-    sigset_t held;
-    ::sigemptyset(&held);
-    ::sigaddset(&held, SIGCHLD);
-    for (const int number : kEnding) {
-        struct sigaction now {};
-        ::sigaction(number, nullptr, &now);
-        if (now.sa_handler != SIG_IGN) ::sigaddset(&held, number);
-    }
-    ::pthread_sigmask(SIG_BLOCK, &held, &before_);
-    come_.reset(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
-EndingSignals::~EndingSignals() {
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-}
-
-bool EndingSignals::take(pid_t forward) {
-    signalfd_siginfo info{};
-    if (::read(come_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return false;
-    const int number = static_cast<int>(info.ssi_signo);
-    if (number == SIGCHLD) return true;
-    if (received_ == 0) received_ = number;
-    if (forward > 0 && info.ssi_code != SI_KERNEL) ::kill(forward, number);
-    return true;
-}
 
 Result<ChildEnd> run_self(const ChildOptions& options, EndingSignals& signals,
                           const std::function<void(std::string_view line)>& line) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/fd.h"
+#include "base/ending_signals.h"
 #include "base/result.h"
 
 #include <chrono>
@@ -11,28 +11,6 @@
 #include <vector>
 
 namespace dtrun::lab {
-
-/// Holds back, as long as it lives, the signals that would end this process, so that what it has
-/// started ends before it.
-class EndingSignals {
-public:
-    EndingSignals();
-    ~EndingSignals();
-    EndingSignals(const EndingSignals&) = delete;
-    EndingSignals& operator=(const EndingSignals&) = delete;
-
-    int fd() const { return come_.get(); }  ///< of signals; SIGCHLD too
-    const sigset_t& before() const { return before_; }
-    int received() const { return received_; }  ///< the first that came; 0: none
-    /// Reads one. \param forward  gets it if it was not the terminal's, which tells everybody itself
-    /// \return false: no signal is waiting
-    bool take(pid_t forward);
-
-private:
-    sigset_t before_{};
-    Fd come_;
-    int received_ = 0;
-};
 
 struct ChildEnd {
     int status = 0;           ///< exit code; 128+n after signal n

@@ -273,7 +273,7 @@ private:
     const LabJob& job_;
     const BenchCommand& command_;
     const plan::Options& options_;
-    EndingSignals signals_;
+    EndingSignals signals_{EndingSignals::Children::watched};
     ChildOptions child_;
     LabReport report_;
     TerminalRows lines_;

@@ -1,5 +1,6 @@
 #include "launcher/commands/host_survey.h"
 
+#include "base/interfaces.h"
 #include "base/loop/deadline.h"
 #include "base/loop/net.h"
 #include "base/loop/task_group.h"

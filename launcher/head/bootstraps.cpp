@@ -7,6 +7,7 @@
 #include "rendezvous/message.h"
 #include "rendezvous/modes.h"
 #include "rendezvous/start_messages.h"
+#include "base/milliseconds.h"
 
 #include <string.h>
 #include <algorithm>
@@ -16,10 +17,6 @@ namespace {
 
 constexpr std::uint32_t kPortsOfMaster = 2;           // MASTER_PORT, and one more for JAX
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
-
-std::uint32_t to_ms(std::chrono::milliseconds span) {
-    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
-}
 
 InputTarget input_target(plan::StdinTarget::Kind kind) {
     switch (kind) {

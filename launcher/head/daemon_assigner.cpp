@@ -7,6 +7,7 @@
 #include "rendezvous/member_messages.h"
 #include "rendezvous/message.h"
 #include "rendezvous/rank_messages.h"
+#include "base/milliseconds.h"
 
 #include <algorithm>
 #include <csignal>
@@ -16,10 +17,6 @@ namespace {
 
 /// How much longer than a host's silence its loss may take to be known here.
 constexpr std::chrono::milliseconds kNewsLimit{1'500};
-
-std::uint32_t to_ms(std::chrono::milliseconds span) {
-    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
-}
 
 std::string cause_text(const Outcome& outcome) {
     switch (outcome.cause) {

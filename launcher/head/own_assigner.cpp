@@ -6,6 +6,7 @@
 #include "rendezvous/modes.h"
 #include "rendezvous/rank_messages.h"
 #include "rendezvous/start_messages.h"
+#include "base/milliseconds.h"
 
 #include <algorithm>
 #include <csignal>
@@ -40,10 +41,6 @@ MembershipOptions membership_options(const plan::JobSpec& spec) {
         options.plan[static_cast<std::size_t>(place.host)].push_back(slot);
     }
     return options;
-}
-
-std::uint32_t to_ms(std::chrono::milliseconds span) {
-    return static_cast<std::uint32_t>(std::min<long long>(span.count(), UINT32_MAX));
 }
 
 }  // namespace

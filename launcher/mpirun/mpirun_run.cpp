@@ -1,9 +1,10 @@
 #include "launcher/mpirun/mpirun_run.h"
 
+#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "launcher/plan/command_output.h"
+#include "base/subprocess.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -51,13 +52,6 @@ Result<Fd> memory_file(std::string_view content) {
     return inherited;
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-    std::vector<char*> list;
-    for (const std::string& text : texts) list.push_back(const_cast<char*>(text.c_str()));
-    list.push_back(nullptr);
-    return list;
-}
-
 /// "NAME=value" of mpirun, those of its own last and alone.
 std::vector<std::string> environment_of(const plan::JobSpec& spec, const MpirunCommand& command) {
     std::vector<std::string> texts;
@@ -93,7 +87,7 @@ Result<MpirunProgram> find_mpirun(plan::EnvironmentView caller) {
                     "--mpi mpirun: PATH has neither mpirun nor mpiexec; install Open MPI or MPICH, "
                     "name one in DTRUN_MPIRUN, {}",
                     kInstead);
-    const auto version = plan::command_output({path, "--version"}, plan::Captured::both);
+    const auto version = command_output({path, "--version"}, Captured::both);
     if (!version) return fail(version.error(), "--mpi mpirun");
     if (version->status != 0) {
         const std::string_view text = trim(version->text);

@@ -2,7 +2,6 @@
 
 #include "base/crypto.h"
 #include "base/fd.h"
-#include "base/loop/net.h"
 #include "base/strings.h"
 #include "rendezvous/job_key.h"
 

@@ -1,7 +1,7 @@
 #include "launcher/plan/job_plan.h"
 
+#include "base/interfaces.h"
 #include "base/log.h"
-#include "base/loop/net.h"
 #include "base/strings.h"
 #include "contracts/table.h"
 #include "hostfiles/filter.h"

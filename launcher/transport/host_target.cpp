@@ -1,6 +1,6 @@
 #include "launcher/transport/host_target.h"
 
-#include "base/loop/net.h"
+#include "base/interfaces.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

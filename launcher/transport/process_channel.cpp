@@ -1,9 +1,8 @@
 #include "launcher/transport/process_channel.h"
 
 #include "base/fd.h"
+#include "base/subprocess.h"
 
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cerrno>
@@ -115,13 +114,6 @@ private:
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-    std::vector<char*> list;
-    for (const std::string& string : strings) list.push_back(const_cast<char*>(string.c_str()));
-    list.push_back(nullptr);
-    return list;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
@@ -133,32 +125,14 @@ Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
     for (const auto* made : {&in, &out, &err})
         if (!*made) return std::unexpected(made->error());
 
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in->read.get(), 0);
-    posix_spawn_file_actions_adddup2(&actions, out->write.get(), 1);
-    posix_spawn_file_actions_adddup2(&actions, err->write.get(), 2);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t all, none;
-    sigfillset(&all);
-    sigemptyset(&none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    pid_t pid = 0;
-    const int error = posix_spawnp(&pid, argv.front().c_str(), &actions, &attributes,
-                                   pointers(argv).data(), pointers(env).data());
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    if (error != 0) {
-        const Errc code = error == ENOENT   ? Errc::not_found
-                          : error == EACCES ? Errc::denied
-                                            : Errc::internal;
-        return fail(code, "{}: {}", argv.front(), strerror(error));
-    }
-    return std::make_unique<ProcessChannel>(executor, pid, std::move(in->write),
+    ProcessPlan plan{.path = argv.front(), .argv = argv, .env = env};
+    plan.descriptors = {{in->read.get(), STDIN_FILENO},
+                        {out->write.get(), STDOUT_FILENO},
+                        {err->write.get(), STDERR_FILENO}};
+    plan.group = ProcessPlan::Group::own_session;
+    const auto pid = spawn_process(plan);
+    if (!pid) return std::unexpected(pid.error());
+    return std::make_unique<ProcessChannel>(executor, *pid, std::move(in->write),
                                             std::move(out->read), std::move(err->read));
 }
 

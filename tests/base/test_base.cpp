@@ -2,12 +2,17 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "base/interfaces.h"
+#include "base/json_writer.h"
 #include "base/loop/net.h"
+#include "base/milliseconds.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 
 #include <sys/socket.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 
 namespace dtrun {
 
@@ -94,6 +99,56 @@ TEST_CASE("addresses are shown as numbers, IPv4 in IPv6 as IPv4", "[net]") {
     CHECK(numeric(asio::ip::make_address("fe80::1")) == "fe80::1");
     const auto all = interface_addresses();
     CHECK(std::ranges::any_of(all, [](const InterfaceAddress& a) { return a.loopback; }));
+}
+
+TEST_CASE("of the interfaces, those are given at which this machine can be reached", "[net]") {
+    const auto usable = interface_addresses();
+    CHECK(std::ranges::is_partitioned(usable, [](const auto& one) { return !one.is_ipv6(); }));
+    for (const InterfaceAddress& one : usable) {
+        CHECK(one.up);
+        CHECK_FALSE(one.link_local);
+        CHECK(is_numeric_address(one.address));
+    }
+    const auto all = all_interfaces();
+    CHECK(all.size() >= usable.size());
+    CHECK(std::ranges::find(all, "127.0.0.1", &InterfaceAddress::address)->loopback);
+}
+
+TEST_CASE("packets to an address of this machine come from it", "[net]") {
+    CHECK(address_towards("127.0.0.1") == "127.0.0.1");
+    CHECK(address_towards("::ffff:127.0.0.1") == "127.0.0.1");
+    CHECK(address_towards("localhost").empty());
+    CHECK(address_towards("").empty());
+    CHECK(is_numeric_address("fe80::1"));
+    CHECK_FALSE(is_numeric_address("fe80::1%lo"));
+    CHECK_FALSE(is_numeric_address("host"));
+}
+
+TEST_CASE("spans in messages are clamped, not wrapped", "[clock]") {
+    using namespace std::chrono_literals;
+    CHECK(to_ms(1'500'000us) == 1'500);
+    CHECK(to_ms(-1ms) == 0);
+    CHECK(to_ms(24h * 60) == UINT32_MAX);
+}
+
+TEST_CASE("JSON that is written is JSON, whatever is in it", "[json_writer]") {
+    CHECK(json_text("a\"\\\n\x01") == "\"a\\\"\\\\\\n\\u0001\"");
+    CHECK(json_text("\xff") == "\"\xef\xbf\xbd\"");
+    CHECK(JsonWriter().text() == "{}");
+    CHECK(JsonWriter().add("s", "x").add("b", true).add("i", -1).add("d", 0.1).text() ==
+          R"({"s":"x","b":true,"i":-1,"d":0.1})");
+    CHECK(JsonWriter(3).add("d", 1.23456).text() == R"({"d":1.23})");
+    CHECK(JsonWriter().add("d", std::numeric_limits<double>::infinity()).text() == R"({"d":null})");
+    CHECK(JsonWriter().add("l", std::vector{JsonWriter(), JsonWriter().add("a", 1)}).text() ==
+          R"({"l":[{},{"a":1}]})");
+}
+
+TEST_CASE("UTF-8 is what RFC 3629 says", "[utf8]") {
+    CHECK(is_utf8(""));
+    CHECK(is_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));
+    for (const char* wrong : {"\x80", "\xc0\x80", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80",
+                              "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xff"})
+        CHECK_FALSE(is_utf8(wrong));
 }
 
 }  // namespace dtrun

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+from skip import skip  # noqa: E402
+
 DTRUN, PYTHON = map(os.path.abspath, sys.argv[1:3])
-SKIPPED = 77
 
 LIST_TORCHRUN = """
 import json
@@ -47,11 +49,6 @@ VALUES = {
     "hostfile": "HOSTFILE", "num_nodes": "1", "num_gpus": "1", "node_rank": "0",
 }
 VARIABLES = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PET_", "CUDA_"))}
-
-
-def skip(why):
-    print("SKIPPED:", why)
-    sys.exit(1 if os.environ.get("CI") == "true" else SKIPPED)
 
 
 def flags_of(text):

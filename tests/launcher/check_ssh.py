@@ -9,6 +9,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+from skip import skip  # noqa: E402
+
 DTRUN = sys.argv[1]
 ADDRESS = "10.97.0.1"
 LIMIT_S = 100
@@ -180,8 +183,7 @@ def check_keepalive(home):
 def main():
     if "--inside" not in sys.argv:
         if os.geteuid() != 0 or not os.path.exists(SSHD):
-            print("SKIPPED: needs root and sshd")
-            sys.exit(77)
+            skip("needs root and sshd")
         os.execvp("unshare", ["unshare", "-m", "-n", sys.executable, *sys.argv, "--inside"])
     with tempfile.TemporaryDirectory() as place:
         make_place(place)

@@ -4,12 +4,14 @@ import socket
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+from skip import skip  # noqa: E402
+
 DTRUN = sys.argv[1]
 NOBODY = 65534
 
 if os.geteuid() != 0:
-    print("SKIPPED: only root can be somebody else")
-    sys.exit(77)
+    skip("only root can be somebody else")
 name = f"dtrun-test-{os.getpid()}"
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 os.seteuid(NOBODY)

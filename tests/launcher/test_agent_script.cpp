@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
+#include "tests/support/skip.h"
 
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -139,7 +140,7 @@ TEST_CASE("an agent that others could have changed is not executed", "[agent]") 
 
 TEST_CASE("nothing is stored in a directory that somebody else has made", "[agent]") {
     if (::geteuid() != 0) {
-        WARN("SKIPPED: only root can make files of another user");
+        skip_case("only root can make files of another user");
         return;
     }
     HostHere host;

@@ -15,10 +15,12 @@ import types
 from collections import Counter
 from unittest import mock
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+from skip import skip  # noqa: E402
+
 DTRUN, CACHE = sys.argv[1:3]
 VERSION = "0.16.4"
 SHA256 = "495febfb6dd20423f44b1c4a1bb6da2cadbcaf9b07962e17f87d52edfeec9bba"
-SKIPPED = 77
 
 
 def fetch(path):
@@ -28,8 +30,7 @@ def fetch(path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     if not os.path.exists(path):
         lines = done.stderr.strip().splitlines() or ["no output"]
-        print(f"SKIPPED: pip cannot download deepspeed {VERSION}: {lines[-1]}")
-        sys.exit(SKIPPED)
+        skip(f"pip cannot download deepspeed {VERSION}: {lines[-1]}")
 
 
 def load_runner():

@@ -1,4 +1,4 @@
-#include "base/loop/net.h"
+#include "base/interfaces.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"

@@ -1,6 +1,7 @@
 #include "base/fd.h"
 #include "rendezvous/rank_messages.h"
 #include "tests/support/loop.h"
+#include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/process_tree.h"
 #include "worker/ranks/supervisor.h"
@@ -225,7 +226,7 @@ TEST_CASE("a process that KILL does not end keeps nobody else waiting", "[superv
     REQUIRE(left.size() == 1);
     Unkillable held(left.front());
     if (!held) {
-        WARN("SKIPPED: ptrace is not permitted");
+        skip_case("ptrace is not permitted");
         return;
     }
     bench.supervisor.spare(held.holder());
@@ -249,7 +250,7 @@ TEST_CASE("a rank that KILL does not end is named", "[supervisor]") {
     const auto starts = bench.start({"sleep 60"});
     Unkillable held(starts.front().pid);
     if (!held) {
-        WARN("SKIPPED: ptrace is not permitted");
+        skip_case("ptrace is not permitted");
         return;
     }
     bench.supervisor.spare(held.holder());

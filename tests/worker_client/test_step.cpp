@@ -1,3 +1,4 @@
+#include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/step_support.h"
@@ -93,7 +94,7 @@ TEST_CASE("the ranks of a step meet by themselves, with a secret in a file", "[c
 TEST_CASE("the ranks of a step meet by themselves, with MUNGE", "[client][step][munge]") {
     const Munged munged;
     if (munged.socket().empty()) {
-        WARN("SKIPPED: munged is not installed");
+        skip_case("munged is not installed");
         return;
     }
     const std::string id = step_id();
@@ -105,7 +106,7 @@ TEST_CASE("the ranks of a step meet by themselves, with MUNGE", "[client][step][
 TEST_CASE("MUNGE keeps other users out", "[client][step][munge]") {
     const Munged munged;
     if (munged.socket().empty() || ::geteuid() != 0) {
-        WARN("SKIPPED: needs munged, and root to become another user");
+        skip_case("needs munged, and root to become another user");
         return;
     }
     FakeStep step(2, step_id(), {{"DTRUN_MUNGE_SOCKET", munged.socket()}});
@@ -122,7 +123,7 @@ TEST_CASE("MUNGE keeps other users out", "[client][step][munge]") {
 TEST_CASE("a server of another user is passed over", "[client][step][munge]") {
     const Munged munged;
     if (munged.socket().empty() || ::geteuid() != 0) {
-        WARN("SKIPPED: needs munged, and root to become another user");
+        skip_case("needs munged, and root to become another user");
         return;
     }
     FakeStep step(2, step_id(), {{"DTRUN_MUNGE_SOCKET", munged.socket()}});
@@ -184,7 +185,7 @@ TEST_CASE("a list of nodes that makes no sense fails init at once", "[client][st
 TEST_CASE("a munged that does not answer fails init at once", "[client][step][munge]") {
     const Munged munged;
     if (munged.socket().empty()) {
-        WARN("SKIPPED: munged is not installed");
+        skip_case("munged is not installed");
         return;
     }
     FakeStep step(2, step_id(), {{"DTRUN_MUNGE_SOCKET", "/nonexistent/munge.socket"}});

@@ -1,6 +1,7 @@
 #include "worker/agent/agent.h"
 
 #include "base/build_id.h"
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "rendezvous/exchange_messages.h"

@@ -1,5 +1,6 @@
 #include "worker/agent/foreign_stores.h"
 
+#include "base/interfaces.h"
 #include "base/loop/net.h"
 #include "rendezvous/modes.h"
 #include "rendezvous/rank_messages.h"

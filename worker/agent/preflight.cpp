@@ -1,6 +1,6 @@
 #include "worker/agent/preflight.h"
 
-#include "base/loop/net.h"
+#include "base/interfaces.h"
 #include "base/strings.h"
 #include "rendezvous/start_messages.h"
 #include "worker/ranks/rank_process.h"

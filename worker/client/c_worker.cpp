@@ -1,5 +1,7 @@
 #include "worker/client/c_worker.h"
 
+#include "base/interfaces.h"
+
 #include <dtrun_version.h>
 #include <unistd.h>
 #include <algorithm>
@@ -33,17 +35,11 @@ Environment read_environment() {
     return environment;
 }
 
-std::string own_host_name() {
-    char name[256] = "";
-    ::gethostname(name, sizeof name - 1);
-    return name;
-}
-
 Outcome<std::unique_ptr<Client>> start_client(std::int64_t timeout_ms,
                                               std::function<bool()> give_up) {
     auto surroundings = find_launcher(read_environment());
     if (!surroundings) return std::unexpected(surroundings.error());
-    if (surroundings->place.host_name.empty()) surroundings->place.host_name = own_host_name();
+    if (surroundings->place.host_name.empty()) surroundings->place.host_name = dtrun::host_name();
     std::optional<Credentials> credentials;
     if (surroundings->daemon) {
         auto read = read_credentials(*surroundings->daemon);

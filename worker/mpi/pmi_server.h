@@ -48,10 +48,7 @@ private:
     using Shared = std::shared_ptr<Connection>;
 
     asio::awaitable<void> serve(Shared connection);
-    asio::awaitable<void> write_rest(Shared connection);
     asio::awaitable<void> give_up_later(std::uint64_t begun);
-    void flush(Connection& connection);
-    void close(Connection& connection) noexcept;
     void close_all() noexcept;
 
     asio::any_io_executor executor_;

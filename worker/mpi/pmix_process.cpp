@@ -2,13 +2,12 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/subprocess.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/close_range.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -43,6 +42,8 @@ Fd program_in_memory() {
     if (fd < 0 && errno == EINVAL) fd = ::memfd_create("dtrun-pmix", MFD_CLOEXEC);
     Fd file(fd);
     if (file && !write_all(file.get(), program())) file.reset();
+    // The child has other descriptors at the first numbers.
+    if (file) file.reset(::fcntl(file.get(), F_DUPFD_CLOEXEC, kSocketOfChild + 1));
     return file;
 }
 
@@ -64,20 +65,10 @@ std::vector<std::string> environment(const PmixProcess::Options& options) {
     return kept;
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-    std::vector<char*> list;
-    for (const std::string& string : strings) list.push_back(const_cast<char*>(string.c_str()));
-    list.push_back(nullptr);
-    return list;
-}
-
-/// Made before the fork: after it, only async-signal-safe calls.
-struct ChildPlan {
-    pid_t parent;
-    int program, socket, null, output;
-    const char* file;  ///< where the program is written if it cannot be executed in memory
-    char** argv;
-    char** env;
+/// What the child executes: the program in memory, else one that it writes to a file first.
+struct Executed {
+    int in_memory;
+    const char* file;
     std::string_view failure;  ///< what to say if it can be executed nowhere, a PmixFailed
 };
 
@@ -103,27 +94,13 @@ int program_in_file(const char* path) {
     return whole ? ::open(path, O_RDONLY | O_CLOEXEC) : -1;
 }
 
-[[noreturn]] void run_child(const ChildPlan& plan) {
-    ::setsid();
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != plan.parent) ::_exit(125);  // the agent died before the line above
-    sigset_t none;
-    sigemptyset(&none);
-    for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    // Out of the way of the numbers that they are to have.
-    const int socket = ::fcntl(plan.socket, F_DUPFD_CLOEXEC, 10);
-    const int output = ::fcntl(plan.output, F_DUPFD_CLOEXEC, 10);
-    const int in_memory = ::fcntl(plan.program, F_DUPFD_CLOEXEC, 10);
-    ::dup2(plan.null, 0);
-    ::dup2(output, 1);
-    ::dup2(output, 2);
-    ::dup2(socket, kSocketOfChild);
-    ::close_range(kSocketOfChild + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-    ::syscall(SYS_execveat, in_memory, "", plan.argv, plan.env, AT_EMPTY_PATH);
-    const int in_file = program_in_file(plan.file);
-    ::syscall(SYS_execveat, in_file, "", plan.argv, plan.env, AT_EMPTY_PATH);
-    write_whole(kSocketOfChild, plan.failure);
+/// In the child: only async-signal-safe calls.
+void execute(const void* context, char* const* argv, char* const* env) {
+    const auto& what = *static_cast<const Executed*>(context);
+    ::syscall(SYS_execveat, what.in_memory, "", argv, env, AT_EMPTY_PATH);
+    const int in_file = program_in_file(what.file);
+    ::syscall(SYS_execveat, in_file, "", argv, env, AT_EMPTY_PATH);
+    write_whole(kSocketOfChild, what.failure);
     ::_exit(126);
 }
 
@@ -153,7 +130,6 @@ Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor ex
     const Fd theirs(ends[1]);
     auto output = make_pipe();
     if (!output) return fail(output.error(), "PMIx");
-    const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     const Fd in_memory = program_in_memory();
     const std::string file = options.directory + "/dtrun-pmix";
     const Bytes failure = pmix_encode(PmixFailed{
@@ -165,16 +141,21 @@ Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor ex
     const std::vector<std::string> words{"dtrun-pmix", fmt::format("{}", kSocketOfChild),
                                          options.directory, options.host_name, options.library};
     const std::vector<std::string> variables = environment(options);
-    auto argv = pointers(words);
-    auto env = pointers(variables);
-    const ChildPlan plan{::getpid(),  in_memory.get(),     theirs.get(),
-                         null.get(),  output->write.get(), file.c_str(),
-                         argv.data(), env.data(),          failure};
-    const pid_t pid = ::fork();
-    if (pid < 0) return fail(Errc::internal, "PMIx: fork: {}", strerror(errno));
-    if (pid == 0) run_child(plan);
+    const Executed what{in_memory.get(), file.c_str(), failure};
+    ProcessPlan plan{.path = file, .argv = words, .env = variables};
+    plan.descriptors = {{ProcessPlan::kNull, STDIN_FILENO},
+                        {output->write.get(), STDOUT_FILENO},
+                        {output->write.get(), STDERR_FILENO},
+                        {theirs.get(), kSocketOfChild}};
+    plan.close_others = true;
+    plan.group = ProcessPlan::Group::own_session;
+    plan.death_signal = SIGKILL;
+    plan.execute = execute;
+    plan.execute_context = &what;
+    auto forked = fork_process(plan);
+    if (!forked) return fail(forked.error(), "PMIx");
     return std::shared_ptr<PmixProcess>(
-        new PmixProcess(executor, pid, std::move(ours), std::move(output->read)));
+        new PmixProcess(executor, forked->pid, std::move(ours), std::move(output->read)));
 }
 
 PmixProcess::PmixProcess(asio::any_io_executor executor, pid_t pid, Fd socket, Fd output)

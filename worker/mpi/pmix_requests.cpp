@@ -1,6 +1,7 @@
 #include "worker/mpi/pmix_requests.h"
 
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "worker/mpi/pmix_abi.h"
 
 #include <algorithm>
@@ -222,12 +223,11 @@ std::vector<RankWait> PmixRequests::waits(Deadline now) const {
         for (const std::uint32_t rank : wait.ranks) since[rank] = wait.since;
     std::vector<RankWait> waits;
     for (const auto& [rank, begin] : since) {
-        const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
         RankWait& wait = waits.emplace_back();
         wait.rank = rank;
         wait.what = kWaitsFor;
         wait.starting = true;
-        wait.waited_ms = static_cast<std::uint32_t>(waited.count());
+        wait.waited_ms = to_ms(now - begin);
     }
     return waits;
 }

@@ -2,9 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/loop/accept.h"
 #include "base/loop/deadline.h"
-#include "worker/stores/peer_user.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -72,21 +70,16 @@ PmixServer::PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiO
       network_(network),
       observer_(observer),
       options_(std::move(options)),
-      acceptor_(executor),
+      acceptor_(executor, "PMIx"),
       changed_(executor, Timer::time_point::max()),
       tasks_(executor) {}
 
 PmixServer::~PmixServer() = default;
 
 Result<void> PmixServer::open() {
-    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), 0);
-    boost::system::error_code error;
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) close_on_exec(acceptor_.native_handle());
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(SOMAXCONN, error);
-    if (error) return fail(Errc::internal, "listen on 127.0.0.1 for PMIx: {}", error.message());
-    port_ = acceptor_.local_endpoint().port();
+    const auto port = acceptor_.listen();
+    if (!port) return std::unexpected(port.error());
+    port_ = *port;
     tasks_.spawn(accept_loop());
     return {};
 }
@@ -160,8 +153,7 @@ void PmixServer::end(std::function<void()> gone) {
 }
 
 void PmixServer::stop() noexcept {
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
+    acceptor_.close();
     requests_.reset();
     gone_.clear();
     if (process_) process_->kill();
@@ -175,16 +167,10 @@ asio::awaitable<void> PmixServer::join() {
 }
 
 asio::awaitable<void> PmixServer::accept_loop() {
-    AcceptTrouble trouble("PMIx");
     for (;;) {
-        auto socket = co_await accept_next(acceptor_, trouble);
+        auto socket = co_await acceptor_.next();
         if (!socket) co_return;
-        // Loopback is everybody's who has an account here.
-        const stores::PeerUser user = stores::peer_user(*socket);
-        if (user == stores::PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
-        const bool stranger = user == stores::PeerUser::other || user == stores::PeerUser::unknown;
-        if (stranger && !std::exchange(told_of_strangers_, true))
-            log::warn("PMIx: turned away {}", stores::describe(user));
+        tasks_.spawn(serve(std::move(*socket)));
     }
 }
 

@@ -10,6 +10,7 @@
 #include "worker/mpi/pmix_process.h"
 #include "worker/mpi/pmix_requests.h"
 #include "worker/mpi/world.h"
+#include "worker/stores/local_acceptor.h"
 
 #include <sys/types.h>
 #include <cstdint>
@@ -107,7 +108,7 @@ private:
     MpiNetwork& network_;
     MpiObserver& observer_;
     const Options options_;
-    tcp::acceptor acceptor_;
+    stores::LocalAcceptor acceptor_;
     std::uint16_t port_ = 0;
     MpiMode mode_ = MpiMode::none;
     std::string directory_;
@@ -123,8 +124,7 @@ private:
     std::set<Connection*> connections_;
     std::size_t finalized_ = 0;  ///< ranks whose connections are still to end
     std::deque<std::weak_ptr<Connection>> ended_well_;  ///< libpmix does not know yet
-    bool told_of_strangers_ = false;
-    bool told_of_second_ = false;  ///< in this generation
+    bool told_of_second_ = false;                       ///< in this generation
     TaskGroup tasks_;
 };
 

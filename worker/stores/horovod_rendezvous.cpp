@@ -1,6 +1,7 @@
 #include "worker/stores/horovod_rendezvous.h"
 
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "rendezvous/msgpack.h"
 
 #include <fmt/format.h>
@@ -386,12 +387,11 @@ void HorovodRendezvous::answer(Asker asker, const HttpAnswer& answer) {
 std::vector<RankWait> HorovodRendezvous::waits(Deadline now) const {
     std::vector<RankWait> all;
     const auto add = [&](std::uint32_t rank, std::string what, bool starting, Deadline since) {
-        const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);
         RankWait& wait = all.emplace_back();
         wait.rank = rank;
         wait.what = std::move(what);
         wait.starting = starting;
-        wait.waited_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(waited.count(), 0));
+        wait.waited_ms = to_ms(now - since);
     };
     for (const auto& [asker, held] : gate_.held)
         add(held.rank, "all ranks to call hvd.init()", true, held.since);

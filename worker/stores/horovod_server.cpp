@@ -1,10 +1,7 @@
 #include "worker/stores/horovod_server.h"
 
-#include "base/fd.h"
 #include "base/log.h"
-#include "base/loop/accept.h"
 #include "base/loop/deadline.h"
-#include "worker/stores/peer_user.h"
 
 #include <array>
 #include <optional>
@@ -38,22 +35,16 @@ struct HorovodServer::Connection {
 
 HorovodServer::HorovodServer(asio::any_io_executor executor)
     : executor_(executor),
-      acceptor_(executor),
+      acceptor_(executor, "Horovod's store"),
       room_(executor, Timer::time_point::max()),
       tasks_(executor) {}
 
 HorovodServer::~HorovodServer() = default;
 
 Result<std::uint16_t> HorovodServer::listen() {
-    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), 0);
-    boost::system::error_code error;
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) close_on_exec(acceptor_.native_handle());
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(SOMAXCONN, error);
-    if (error) return fail(Errc::internal, "listen on 127.0.0.1 for Horovod: {}", error.message());
-    tasks_.spawn(accept_loop());
-    return acceptor_.local_endpoint().port();
+    auto port = acceptor_.listen();
+    if (port) tasks_.spawn(accept_loop());
+    return port;
 }
 
 void HorovodServer::begin(JobStore& store, std::uint32_t world_size, std::vector<RankSlot> ranks) {
@@ -73,18 +64,12 @@ std::vector<RankWait> HorovodServer::waits() const {
 }
 
 asio::awaitable<void> HorovodServer::accept_loop() {
-    AcceptTrouble trouble("Horovod's store");
     for (;;) {
         // More stay in the backlog.
         while (connections_.size() >= kConnectionsMax) co_await room_.async_wait(use_tuple);
-        auto socket = co_await accept_next(acceptor_, trouble);
+        auto socket = co_await acceptor_.next();
         if (!socket) co_return;
-        // Loopback is everybody's who has an account here.
-        const PeerUser user = peer_user(*socket);
-        if (user == PeerUser::ours) tasks_.spawn(serve(std::move(*socket)));
-        const bool stranger = user == PeerUser::other || user == PeerUser::unknown;
-        if (stranger && !std::exchange(told_of_strangers_, true))
-            log::warn("Horovod's store: turned away {}", describe(user));
+        tasks_.spawn(serve(std::move(*socket)));
     }
 }
 
@@ -180,8 +165,7 @@ void HorovodServer::ended(Connection& connection) {
 }
 
 void HorovodServer::stop() noexcept {
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
+    acceptor_.close();
     tasks_.stop();
 }
 

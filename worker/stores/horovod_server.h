@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "rendezvous/rank_messages.h"
 #include "worker/stores/horovod_rendezvous.h"
+#include "worker/stores/local_acceptor.h"
 
 #include <cstdint>
 #include <map>
@@ -52,12 +53,11 @@ private:
     void ended(Connection& connection);
 
     asio::any_io_executor executor_;
-    tcp::acceptor acceptor_;
+    LocalAcceptor acceptor_;
     Timer room_;  ///< cancelled when a connection ends
     std::unique_ptr<HorovodRendezvous> rendezvous_;
     std::map<HorovodRendezvous::Asker, Connection*> connections_;
     HorovodRendezvous::Asker last_asker_ = 0;
-    bool told_of_strangers_ = false;
     TaskGroup tasks_;
 };
 

@@ -1,9 +1,12 @@
 #include "worker/stores/tcp_store_server.h"
 
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/accept.h"
 #include "base/loop/net.h"
+#include "base/milliseconds.h"
 #include "worker/stores/peer_user.h"
+#include "worker/stores/session_socket.h"
 #include "worker/stores/tcp_store_names.h"
 #include "worker/stores/tcp_store_session.h"
 
@@ -12,8 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
-#include <optional>
+#include <span>
 
 namespace dtrun::stores {
 namespace {
@@ -58,20 +60,33 @@ std::string describe(const TcpStoreSession::Waiting& waiting) {
 
 }  // namespace
 
-struct TcpStoreServer::Connection : std::enable_shared_from_this<Connection> {
-    explicit Connection(tcp::socket accepted)
-        : socket(std::move(accepted)), wake(socket.get_executor(), Timer::time_point::max()) {}
+struct TcpStoreServer::Connection final : SessionSocket<tcp::socket, TcpStoreSession> {
+    Connection(TcpStoreServer& owner, tcp::socket accepted, std::string from, bool of_this_machine)
+        : SessionSocket(std::move(accepted), owner.tasks_),
+          address(std::move(from)),
+          from_here(of_this_machine),
+          server(owner) {}
 
-    tcp::socket socket;
-    std::string address;
-    bool from_here = false;  ///< from this machine
-    bool closed = false;
-    std::optional<TcpStoreSession> session;  ///< none, if closed, as soon as that may be
-    Timer wake;                              ///< of the reader that waits for wants_input()
-    bool resting = false;                    ///< that it does
-    bool in_doubt = false;                   ///< it is in undecided_
-    bool writing = false;
+    const std::string address;
+    const bool from_here;   ///< from this machine
+    bool in_doubt = false;  ///< it is in undecided_
     std::uint32_t rank = kNoRank;
+
+private:
+    std::span<char> room() override { return session().room(); }
+    void received(std::size_t bytes) override { session().received(bytes); }
+    void set_writable(bool writable) override { session().set_writable(writable); }
+    void failed(const Error& failure) override {
+        if (failure.code == Errc::invalid_input)
+            server.complain(fmt::format("torch's store: closed a connection of {}: {}", address,
+                                        failure.message));
+    }
+    void flushed() override {
+        if (session().undecided() && !std::exchange(in_doubt, true))
+            server.undecided_.push_back(std::static_pointer_cast<Connection>(shared_from_this()));
+    }
+
+    TcpStoreServer& server;
 };
 
 TcpStoreServer::TcpStoreServer(asio::any_io_executor executor)
@@ -170,112 +185,39 @@ void TcpStoreServer::turn_away(std::string_view who, std::string_view why) {
 }
 
 void TcpStoreServer::enter(tcp::socket socket, std::string address, bool from_here) {
-    const auto connection = std::make_shared<Connection>(std::move(socket));
-    connection->address = std::move(address);
-    connection->from_here = from_here;
+    const auto connection =
+        std::make_shared<Connection>(*this, std::move(socket), std::move(address), from_here);
     Connection* const raw = connection.get();
     TcpStoreSession::Hooks hooks;
-    hooks.changed = [this, raw] { flush(*raw); };
+    hooks.changed = [raw] { raw->flush(); };
     hooks.has_idle_sibling = [this, raw] { return has_idle_sibling(*raw); };
     hooks.is_rank = [this, raw](std::uint32_t rank) { is_rank(*raw, rank); };
-    connection->session.emplace(*store_, std::move(hooks));
+    connection->begin(*store_, std::move(hooks));
     connections_.insert(connection);
     tasks_.spawn(serve(connection));
     // It may be what decides for those of its host that were in doubt.
     for (const std::weak_ptr<Connection>& other : std::exchange(undecided_, {}))
-        if (const Shared doubtful = other.lock(); doubtful && !doubtful->closed) {
+        if (const Shared doubtful = other.lock(); doubtful && !doubtful->closed()) {
             doubtful->in_doubt = false;
-            doubtful->session->reconsider();
-            flush(*doubtful);
+            doubtful->session().reconsider();
+            doubtful->flush();
         }
 }
 
 asio::awaitable<void> TcpStoreServer::serve(Shared connection) {
-    while (!connection->closed) {
-        if (!connection->session->wants_input()) {
-            connection->resting = true;
-            co_await connection->wake.async_wait(use_tuple);
-            continue;
-        }
-        const std::span<char> room = connection->session->room();
-        const auto buffer = asio::buffer(room.data(), room.size());
-        const auto [error, bytes] = co_await connection->socket.async_read_some(buffer, use_tuple);
-        if (error || connection->closed) break;
-        connection->session->received(bytes);
-        flush(*connection);
-    }
-    close(*connection);
-    connection->session.reset();
+    co_await connection->run();
     connections_.erase(connection);
-}
-
-/// Sends what there is, as far as the kernel takes it; the rest is for a coroutine.
-void TcpStoreServer::flush(Connection& connection) {
-    if (connection.closed) return;
-    TcpStoreSession& session = *connection.session;
-    while (session.has_output() && !connection.writing) {
-        const std::string_view output = session.output();
-        const ssize_t sent = ::send(connection.socket.native_handle(), output.data(), output.size(),
-                                    MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent > 0) {
-            session.sent(static_cast<std::size_t>(sent));
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            connection.writing = true;
-            session.set_writable(false);
-            tasks_.spawn(write_rest(connection.shared_from_this()));
-        } else if (errno != EINTR) {
-            return close(connection);
-        }
-    }
-    if (const auto& failure = session.failure(); failure && !connection.writing) {
-        if (failure->code == Errc::invalid_input)
-            complain(fmt::format("torch's store: closed a connection of {}: {}", connection.address,
-                                 failure->message));
-        return close(connection);
-    }
-    if (session.undecided() && !std::exchange(connection.in_doubt, true))
-        undecided_.push_back(connection.weak_from_this());
-    if (std::exchange(connection.resting, false)) connection.wake.cancel();
-}
-
-asio::awaitable<void> TcpStoreServer::write_rest(Shared connection) {
-    while (!connection->closed && connection->session->has_output()) {
-        const Bytes rest = connection->session->take_output();
-        const auto buffer = asio::buffer(rest);
-        const auto [error, bytes] =
-            co_await asio::async_write(connection->socket, buffer, use_tuple);
-        if (connection->closed) co_return;
-        if (error) {
-            close(*connection);
-            co_return;
-        }
-    }
-    connection->writing = false;
-    if (connection->closed) co_return;
-    connection->session->set_writable(true);
-    flush(*connection);
-}
-
-/// Its reader removes it, and the session: this may be within a call of that.
-void TcpStoreServer::close(Connection& connection) noexcept {
-    boost::system::error_code ignored;
-    connection.closed = true;
-    connection.socket.close(ignored);
-    connection.wake.cancel();
 }
 
 /// Nobody waits any more when this returns.
 void TcpStoreServer::close_all() noexcept {
     asked_about_.clear();
-    for (const Shared& connection : connections_) {
-        close(*connection);
-        connection->session.reset();
-    }
+    for (const Shared& connection : connections_) connection->end();
 }
 
 bool TcpStoreServer::has_idle_sibling(const Connection& connection) const {
     return std::ranges::any_of(connections_, [&](const Shared& other) {
-        return other.get() != &connection && !other->closed && !other->session->has_spoken() &&
+        return other.get() != &connection && !other->closed() && !other->session().has_spoken() &&
                other->address == connection.address;
     });
 }
@@ -290,24 +232,21 @@ void TcpStoreServer::is_rank(Connection& connection, std::uint32_t rank) {
 std::vector<RankWait> TcpStoreServer::waits() const {
     std::vector<RankWait> all;
     for (const Shared& connection : connections_)
-        if (!connection->closed && connection->session->waiting())
+        if (!connection->closed() && connection->session().waiting())
             all.push_back(wait_of(*connection));
     return all;
 }
 
 RankWait TcpStoreServer::wait_of(const Connection& connection) const {
-    const auto waiting = connection.session->waiting();
-    const auto waited =
-        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiting->since);
+    const auto waiting = connection.session().waiting();
     RankWait wait;
     wait.rank = connection.rank;
-    wait.pid = connection.session->pid();
+    wait.pid = connection.session().pid();
     if (!connection.from_here) wait.address = connection.address;
     wait.what = describe(*waiting);
     wait.starting = waiting->for_rank.has_value();
     wait.hopeless = !more_ranks_ && waiting->for_rank && *waiting->for_rank >= world_size_;
-    wait.waited_ms = static_cast<std::uint32_t>(
-        std::min<std::int64_t>(waited.count(), std::numeric_limits<std::uint32_t>::max()));
+    wait.waited_ms = to_ms(Clock::now() - waiting->since);
     return wait;
 }
 

@@ -64,9 +64,6 @@ private:
     void enter(tcp::socket socket, std::string address, bool from_here);
     bool is_from_here(const tcp::socket& socket, const std::string& address) const;
     asio::awaitable<void> serve(Shared connection);
-    asio::awaitable<void> write_rest(Shared connection);
-    void flush(Connection& connection);
-    void close(Connection& connection) noexcept;
     void close_all() noexcept;
     bool has_idle_sibling(const Connection& connection) const;
     void is_rank(Connection& connection, std::uint32_t rank);

@@ -11,14 +11,14 @@
 
 namespace dtrun::cluster {
 
-/// Ends this test program as skipped, or fails its test with CI=true in the environment.
+/// Ends this test program as skipped, or fails its test in CI (tests/support/skip.h).
 [[noreturn]] void skip(const std::string& why);
 
 /// Hosts with real sshd, made by the script beside this folder: "head" and "s1" to "sN".
 ///
 /// Thread: any one. Errors are std::runtime_error: they fail the test. Where a cluster cannot be
 /// made (not root, a program is missing), the first one prints "SKIPPED: why" and ends the test
-/// program with the status that CTest knows as skipped; with CI=true in the environment it fails.
+/// program with the status that CTest knows as skipped; in CI it fails.
 class Cluster {
 public:
     /// The one of this test program, reset, with at least `hosts` hosts (names may hold more).

@@ -1,4 +1,4 @@
-#include "lab/json_line.h"
+#include "base/json_writer.h"
 #include "lab/rank/host_facts.h"
 #include "lab/rank/rank_comm.h"
 #include "lab/rank/run_program.h"
@@ -15,12 +15,12 @@ using namespace dtrun::lab::rank;
 using namespace std::chrono_literals;
 
 TEST_CASE("a line of JSON can be read, whatever is in it", "[lab][rank]") {
-    const std::string text = JsonLine()
+    const std::string text = JsonWriter()
                                  .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
                                  .add("number", 0.1)
                                  .add("nan", std::numeric_limits<double>::quiet_NaN())
                                  .add("large", std::uint64_t{1} << 63)
-                                 .add("list", std::vector{JsonLine().add("a", -1), JsonLine()})
+                                 .add("list", std::vector{JsonWriter().add("a", -1), JsonWriter()})
                                  .add("object", {{"key", "value"}})
                                  .text();
     CHECK(text.find('\n') == text.npos);

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
+from skip import skip  # noqa: E402
+
 HERE, CLIENT = sys.argv[1:3]
 OPENMPI = sys.argv[3] if len(sys.argv) > 3 else ""
 failed = []
@@ -104,10 +107,8 @@ def open_mpi():
 
 
 if not OPENMPI and not os.path.exists(CLIENT):
-    print("SKIPPED: no pmix.h and libpmix to build a client with")
-    sys.exit(77)
+    skip("no pmix.h and libpmix to build a client with")
 if OPENMPI and not os.path.exists(os.path.join(OPENMPI, "hello")):
-    print("SKIPPED: no mpicc.openmpi")
-    sys.exit(77)
+    skip("no mpicc.openmpi")
 open_mpi() if OPENMPI else pmix_clients()
 finish()

@@ -10,5 +10,7 @@ if why=$("$python" -c 'import torch' 2>&1); then
     exec "$python" "$@"
 fi
 echo "SKIPPED: $python has no torch: $(echo "$why" | tail -n 1)"
-[ -n "$CI" ] && exit 1
-exit 77
+case $CI in
+    "" | 0 | false) exit 77 ;;  # as tests/support/skip.py
+    *) exit 1 ;;
+esac

@@ -1,4 +1,5 @@
 #include "tests/support/loop.h"
+#include "tests/support/skip.h"
 #include "worker/stores/distant_user.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/peer_user.h"
@@ -134,7 +135,7 @@ TEST_CASE("the agent of another host says whose a connection from there is", "[s
 
 TEST_CASE("another user is not taken for us", "[stores]") {
     if (::geteuid() != 0) {
-        WARN("SKIPPED: needs root to be somebody else");
+        skip_case("needs root to be somebody else");
         return;
     }
     constexpr uid_t kNobody = 65'534;

@@ -1,6 +1,5 @@
-#include "launcher/plan/command_output.h"
-
 #include "base/clock.h"
+#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/strings.h"
 
@@ -12,7 +11,6 @@
 
 namespace dtrun {
 
-using namespace plan;
 namespace {
 
 using namespace std::chrono_literals;
@@ -36,7 +34,7 @@ bool ends(std::string_view pid) {
 
 }  // namespace
 
-TEST_CASE("a command's output and exit code are its own", "[launcher][command]") {
+TEST_CASE("a command's output and exit code are its own", "[command_output]") {
     const auto ended = output_of_shell("cat; echo out; echo errors >&2; exit 3");
     REQUIRE(ended.has_value());
     CHECK(ended->text == "out\nerrors\n");
@@ -46,14 +44,14 @@ TEST_CASE("a command's output and exit code are its own", "[launcher][command]")
     CHECK(command_output({"/nonexist"}, Captured::out).error().code == Errc::not_found);
 }
 
-TEST_CASE("a command that closes its output and lives on is ended in time", "[launcher][command]") {
+TEST_CASE("a command that closes its output and lives on is ended in time", "[command_output]") {
     const auto ended = output_of_shell("exec >&- 2>&-; exec sleep 300", 200ms);
     REQUIRE_FALSE(ended.has_value());
     CHECK(ended.error().code == Errc::timed_out);
     CHECK_THAT(ended.error().message, Equals("sh: no answer within 0.2 s"));
 }
 
-TEST_CASE("children of a command do not outlive it", "[launcher][command]") {
+TEST_CASE("children of a command do not outlive it", "[command_output]") {
     const auto ended = output_of_shell("sleep 300 >&- 2>&- & echo $!");
     REQUIRE(ended.has_value());
     CHECK(ends(ended->text));
@@ -67,7 +65,7 @@ TEST_CASE("children of a command do not outlive it", "[launcher][command]") {
     CHECK(ends(pid));
 }
 
-TEST_CASE("a signal that ends us ends the command first", "[launcher][command]") {
+TEST_CASE("a signal that ends us ends the command first", "[command_output]") {
     auto pipe = make_pipe();
     REQUIRE(pipe.has_value());
     const std::string script =

@@ -7,10 +7,14 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::plan {
+namespace dtrun {
 
-/// What is read of a program; the rest is ours.
-enum class Captured : std::uint8_t { out, both };
+/// What is read of a program.
+enum class Captured : std::uint8_t {
+    out,        ///< its standard output; its standard error is ours
+    out_alone,  ///< its standard output; its standard error is dropped
+    both,       ///< both, in one text
+};
 
 struct CommandOutput {
     std::string text;
@@ -24,4 +28,4 @@ struct CommandOutput {
 Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured,
                                      std::chrono::milliseconds limit = std::chrono::seconds(10));
 
-}  // namespace dtrun::plan
+}  // namespace dtrun

@@ -1,0 +1,199 @@
+#include "base/subprocess.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace dtrun {
+namespace {
+
+/// What the child needs, made before the fork: after it, only async-signal-safe calls. (execvpe() is one
+/// in glibc, which neither allocates nor locks there.)
+struct Child {
+    const ProcessPlan& plan;
+    pid_t parent;
+    int status;                ///< where a failure is written; closed by exec
+    int first_free;            ///< no number from here on is given to the program
+    std::vector<int> sources;  ///< of plan.descriptors
+    std::vector<char*> argv, env;
+    rlimit descriptors;
+};
+
+[[noreturn]] void child_fails(const Child& child, ExecFailure::Step step) {
+    const ExecFailure failure{step, errno};
+    if (::write(child.status, &failure, sizeof failure) < 0) ::_exit(125);
+    ::_exit(126);
+}
+
+void set_signals(const ProcessPlan& plan) {
+    for (int signal = 1; signal < NSIG; ++signal) {
+        const auto before = ::signal(signal, SIG_DFL);
+        if (before == SIG_IGN && plan.keep_ignored_signals && signal != SIGPIPE)
+            ::signal(signal, SIG_IGN);
+    }
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, plan.blocked_signals != nullptr ? plan.blocked_signals : &none,
+                  nullptr);
+}
+
+bool is_given(const ProcessPlan& plan, int number) {
+    return std::ranges::any_of(plan.descriptors, [number](const ProcessPlan::Given& given) {
+        return given.number == number;
+    });
+}
+
+/// Moves what stands at a number that something else is to have.
+void clear_number(const Child& child, int& fd) {
+    if (is_given(child.plan, fd)) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, child.first_free);
+}
+
+void set_descriptors(Child& child) {
+    const ProcessPlan& plan = child.plan;
+    clear_number(child, child.status);
+    for (std::size_t i = 0; i < child.sources.size(); ++i) {
+        int& source = child.sources[i];
+        if (source == ProcessPlan::kNull) source = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (source >= 0 && source != plan.descriptors[i].number) clear_number(child, source);
+        if (source < 0) child_fails(child, ExecFailure::Step::redirect);
+    }
+    // Whatever else there is, also what was accepted a moment ago and has no such mark yet.
+    if (plan.close_others) ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    for (std::size_t i = 0; i < child.sources.size(); ++i) {
+        const int source = child.sources[i], number = plan.descriptors[i].number;
+        const int done = source == number ? ::fcntl(number, F_SETFD, 0) : ::dup2(source, number);
+        if (done < 0) child_fails(child, ExecFailure::Step::redirect);
+    }
+}
+
+[[noreturn]] void run_child(Child& child) {
+    const ProcessPlan& plan = child.plan;
+    if (plan.group == ProcessPlan::Group::own_session) ::setsid();
+    if (plan.group == ProcessPlan::Group::own_group) ::setpgid(0, 0);
+    if (plan.death_signal != 0) {
+        ::prctl(PR_SET_PDEATHSIG, plan.death_signal);
+        if (::getppid() != child.parent) ::_exit(125);  // it has died before the line above
+    }
+    set_signals(plan);
+    set_descriptors(child);
+    if (plan.descriptor_limit != 0) ::setrlimit(RLIMIT_NOFILE, &child.descriptors);
+    if (plan.directory != nullptr && ::chdir(plan.directory) != 0)
+        child_fails(child, ExecFailure::Step::change_directory);
+    if (plan.execute != nullptr)
+        plan.execute(plan.execute_context, child.argv.data(), child.env.data());
+    else
+        ::execvpe(plan.path.c_str(), child.argv.data(), child.env.data());
+    child_fails(child, ExecFailure::Step::execute);
+}
+
+Child prepare(const ProcessPlan& plan, int status) {
+    Child child{plan, ::getpid(), status, 3, {}, pointers(plan.argv), pointers(plan.env), {}};
+    for (const ProcessPlan::Given& given : plan.descriptors) {
+        child.sources.push_back(given.ours);
+        child.first_free = std::max(child.first_free, given.number + 1);
+    }
+    ::getrlimit(RLIMIT_NOFILE, &child.descriptors);
+    child.descriptors.rlim_cur = plan.descriptor_limit;
+    return child;
+}
+
+/// What the child is sent before it has made signals its own must not run our handlers there.
+class AllSignalsBlocked {
+public:
+    AllSignalsBlocked() {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+    AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+Errc ExecFailure::code() const {
+    return cause == ENOENT ? Errc::not_found : cause == EACCES ? Errc::denied : Errc::internal;
+}
+
+std::string ExecFailure::message() const {
+    constexpr std::array<const char*, 3> steps{"redirect", "change directory", "execute"};
+    return fmt::format("cannot {}: {}", steps.at(static_cast<std::size_t>(step)),
+                       std::strerror(cause));
+}
+
+Result<ForkedProcess> fork_process(const ProcessPlan& plan) {
+    auto status = make_pipe();
+    if (!status) return std::unexpected(status.error());
+    if (::fcntl(status->read.get(), F_SETFL, O_NONBLOCK) != 0)
+        return fail(Errc::internal, "fcntl: {}", std::strerror(errno));
+    Child child = prepare(plan, status->write.get());
+    pid_t pid = 0;
+    int error = 0;
+    {
+        const AllSignalsBlocked blocked;
+        pid = ::fork();
+        error = errno;
+        if (pid == 0) run_child(child);
+    }
+    if (pid < 0) return fail(Errc::internal, "fork: {}", std::strerror(error));
+    // As the child does: whoever is first, the group exists when we go on.
+    if (plan.group == ProcessPlan::Group::own_group) ::setpgid(pid, pid);
+    return ForkedProcess{pid, std::move(status->read)};
+}
+
+std::optional<std::expected<void, ExecFailure>> exec_result(int exec_status) {
+    ExecFailure failure{};
+    ssize_t n = 0;
+    do {
+        n = ::read(exec_status, &failure, sizeof failure);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN) return std::nullopt;
+    if (n < static_cast<ssize_t>(sizeof failure)) return std::expected<void, ExecFailure>{};
+    return std::unexpected(failure);
+}
+
+Result<pid_t> spawn_process(const ProcessPlan& plan) {
+    auto status = make_pipe();
+    if (!status) return std::unexpected(status.error());
+    Child child = prepare(plan, status->write.get());
+    pid_t pid = 0;
+    int error = 0;
+    {
+        const AllSignalsBlocked blocked;
+        pid = ::vfork();  // we go on when the child has executed something or has ended
+        error = errno;
+        if (pid == 0) run_child(child);
+    }
+    if (pid < 0) return fail(Errc::internal, "{}: fork: {}", plan.path, std::strerror(error));
+    status->write.reset();
+    const auto executed = exec_result(status->read.get());
+    if (!executed || executed->has_value()) return pid;
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return fail(executed->error().code(), "{}: {}", plan.path, executed->error().message());
+}
+
+int exit_code_of(int wait_status) {
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
+std::vector<char*> pointers(std::span<const std::string> strings) {
+    std::vector<char*> list;
+    list.reserve(strings.size() + 1);
+    for (const std::string& string : strings) list.push_back(const_cast<char*>(string.c_str()));
+    list.push_back(nullptr);
+    return list;
+}
+
+}  // namespace dtrun
