@@ -13,6 +13,24 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(libssh REQUIRED IMPORTED_TARGET libssh)
 pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
 
+# dtrun_part(NAME yes|no WHY): a part that is built or not, and why, for the table that ends a build.
+function(dtrun_part name built why)
+    string(LENGTH "${name}" length)
+    math(EXPR missing "18 - ${length}")
+    string(REPEAT " " ${missing} blanks)
+    string(LENGTH "${built}" length)
+    math(EXPR missing "5 - ${length}")
+    string(REPEAT " " ${missing} more_blanks)
+    set_property(GLOBAL APPEND_STRING PROPERTY dtrun_parts "  ${name}${blanks}${built}${more_blanks}${why}\n")
+endfunction()
+
+# Prints the table, and writes it to parts.txt in the build's directory.
+function(dtrun_print_parts)
+    get_property(parts GLOBAL PROPERTY dtrun_parts)
+    file(WRITE ${CMAKE_BINARY_DIR}/parts.txt "${parts}")
+    message("${parts}")
+endfunction()
+
 find_program(CCACHE ccache)
 if(CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
