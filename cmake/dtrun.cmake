@@ -77,11 +77,21 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 # dtrun_precompiled(TARGET): reads what is precompiled already. Whether code has an event loop follows
 # from what it links: dtrun::loop brings Asio.
-function(dtrun_precompiled target)
-    if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
-        return()
+function(dtrun_precompiled target from)
+    if(from STREQUAL dtrun_loop)
+        dtrun_waits(${target})
     endif()
-    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+    if(NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+        target_precompile_headers(${target} REUSE_FROM ${from})
+    endif()
+endfunction()
+
+# dtrun_waits(TARGET): code with an event loop, which waits more than it computes. With sanitizers a third of the
+# time that it takes to compile goes into optimization, so it has none then.
+function(dtrun_waits target)
+    if(DTRUN_SANITIZE)
+        target_compile_options(${target} PRIVATE -O0)
+    endif()
 endfunction()
 
 # dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): a static library, dtrun::name. With PLAIN its
@@ -94,6 +104,7 @@ function(dtrun_library name)
     if(name STREQUAL base)
         target_precompile_headers(dtrun_base PRIVATE ${CMAKE_SOURCE_DIR}/base/precompiled.h)
     elseif(name STREQUAL loop)
+        dtrun_waits(dtrun_loop)
         target_precompile_headers(dtrun_loop PRIVATE ${CMAKE_SOURCE_DIR}/base/loop/precompiled.h)
     elseif(ARG_PLAIN)
         dtrun_precompiled(dtrun_${name} dtrun_base)
