@@ -13,6 +13,24 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(libssh REQUIRED IMPORTED_TARGET libssh)
 pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
 
+# dtrun_part(NAME yes|no WHY): a part that is built or not, and why, for the table that ends a build.
+function(dtrun_part name built why)
+    string(LENGTH "${name}" length)
+    math(EXPR missing "18 - ${length}")
+    string(REPEAT " " ${missing} blanks)
+    string(LENGTH "${built}" length)
+    math(EXPR missing "5 - ${length}")
+    string(REPEAT " " ${missing} more_blanks)
+    set_property(GLOBAL APPEND_STRING PROPERTY dtrun_parts "  ${name}${blanks}${built}${more_blanks}${why}\n")
+endfunction()
+
+# Prints the table, and writes it to parts.txt in the build's directory.
+function(dtrun_print_parts)
+    get_property(parts GLOBAL PROPERTY dtrun_parts)
+    file(WRITE ${CMAKE_BINARY_DIR}/parts.txt "${parts}")
+    message(STATUS "What is built:\n${parts}")
+endfunction()
+
 find_program(CCACHE ccache)
 if(CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
@@ -59,11 +77,21 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 # dtrun_precompiled(TARGET): reads what is precompiled already. Whether code has an event loop follows
 # from what it links: dtrun::loop brings Asio.
-function(dtrun_precompiled target)
-    if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
-        return()
+function(dtrun_precompiled target from)
+    if(from STREQUAL dtrun_loop)
+        dtrun_waits(${target})
     endif()
-    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+    if(NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+        target_precompile_headers(${target} REUSE_FROM ${from})
+    endif()
+endfunction()
+
+# dtrun_waits(TARGET): code with an event loop, which waits more than it computes. With sanitizers a third of the
+# time that it takes to compile goes into optimization, so it has none then.
+function(dtrun_waits target)
+    if(DTRUN_SANITIZE)
+        target_compile_options(${target} PRIVATE -O0)
+    endif()
 endfunction()
 
 # dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): a static library, dtrun::name. With PLAIN its
@@ -76,29 +104,11 @@ function(dtrun_library name)
     if(name STREQUAL base)
         target_precompile_headers(dtrun_base PRIVATE ${CMAKE_SOURCE_DIR}/base/precompiled.h)
     elseif(name STREQUAL loop)
+        dtrun_waits(dtrun_loop)
         target_precompile_headers(dtrun_loop PRIVATE ${CMAKE_SOURCE_DIR}/base/loop/precompiled.h)
     elseif(ARG_PLAIN)
         dtrun_precompiled(dtrun_${name} dtrun_base)
     else()
         dtrun_precompiled(dtrun_${name} dtrun_loop)
-    endif()
-endfunction()
-
-# dtrun_test(name SOURCES ... DEPS ... [LABELS l] [TIMEOUT s] [EACH]): a Catch2 program. CTest runs it
-# as one test, or with EACH as one test for each TEST_CASE.
-function(dtrun_test name)
-    cmake_parse_arguments(ARG "EACH" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
-    add_executable(test_${name} ${ARG_SOURCES})
-    target_link_libraries(test_${name} PRIVATE dtrun_test_main ${ARG_DEPS})
-    target_precompile_headers(test_${name} REUSE_FROM dtrun_test_main)
-    if(NOT ARG_TIMEOUT)
-        set(ARG_TIMEOUT 300)
-    endif()
-    if(ARG_EACH)
-        catch_discover_tests(test_${name} TEST_PREFIX "${name}: "
-                             PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
-    else()
-        add_test(NAME ${name} COMMAND test_${name})
-        set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
     endif()
 endfunction()

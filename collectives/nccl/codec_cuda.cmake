@@ -3,6 +3,7 @@
 set(DTRUN_WITH_CUDA AUTO CACHE STRING "codecs as CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE DTRUN_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(DTRUN_WITH_CUDA STREQUAL "OFF")
+    dtrun_part("CUDA codecs" no "DTRUN_WITH_CUDA is OFF")
     return()
 endif()
 
@@ -27,7 +28,7 @@ if(NOT DTRUN_NVCC OR NOT dtrun_nvcc_result EQUAL 0 OR NOT DTRUN_CUDART_STATIC
     if(DTRUN_WITH_CUDA STREQUAL "ON")
         message(FATAL_ERROR "DTRUN_WITH_CUDA=ON: no CUDA toolkit (nvcc and libcudart_static.a)")
     endif()
-    message(STATUS "CUDA codecs: not built, no CUDA toolkit (nvcc and libcudart_static.a)")
+    dtrun_part("CUDA codecs" no "no CUDA toolkit here (nvcc and libcudart_static.a)")
     return()
 endif()
 
@@ -42,7 +43,7 @@ foreach(generation 80 90 100)
 endforeach()
 list(APPEND dtrun_gpu_flags
      -gencode arch=compute_${dtrun_gpu_newest},code=compute_${dtrun_gpu_newest})
-message(STATUS "CUDA codecs: ${DTRUN_NVCC}, up to sm_${dtrun_gpu_newest}")
+dtrun_part("CUDA codecs" yes "${DTRUN_NVCC}, up to sm_${dtrun_gpu_newest}")
 
 set(dtrun_codec_cuda_object ${CMAKE_CURRENT_BINARY_DIR}/codec_cuda.o)
 add_custom_command(

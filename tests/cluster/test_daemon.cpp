@@ -71,7 +71,8 @@ const char* kCount =
 
 }  // namespace
 
-TEST_CASE("ranks that join from several hosts are one job, with one store", "[cluster][daemon]") {
+TEST_CASE("ranks that join from several hosts are one job, with one store",
+          "[cluster][daemon][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster);
     const std::string program = fmt::format(
@@ -121,7 +122,7 @@ TEST_CASE("ranks of a daemon's job find each other in Open MPI, also two members
 #endif
 
 TEST_CASE("a daemon that is killed and started again goes on, and ranks notice nothing",
-          "[cluster][daemon]") {
+          "[cluster][daemon][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const auto state = fresh_directory(cluster, "state");
     Service service(cluster, {"--state", state.string()});
@@ -155,7 +156,8 @@ TEST_CASE("a daemon that is killed and started again goes on, and ranks notice n
     CHECK(count_of(service.log(), "generation 2") == 0);
 }
 
-TEST_CASE("an elastic job goes on without a host, and takes in another", "[cluster][daemon]") {
+TEST_CASE("an elastic job goes on without a host, and takes in another",
+          "[cluster][daemon][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster);
     cluster.run("head", {"rm", "-f", (cluster.scratch() / "stop").string()});
@@ -221,7 +223,7 @@ time.sleep(60)
 }
 
 TEST_CASE("a static job ends everywhere when a rank fails, with its code where it failed",
-          "[cluster][daemon]") {
+          "[cluster][daemon][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster);
     const Lines words{
@@ -263,7 +265,7 @@ TEST_CASE("a daemon that is stopped ends its jobs, or keeps them", "[cluster][da
 }
 
 TEST_CASE("who does not know the secret, or wants other encryption, is told so",
-          "[cluster][daemon]") {
+          "[cluster][daemon][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Service service(cluster, {"--encrypt"});
     const std::string other = (cluster.scratch() / "other").string();

@@ -23,7 +23,7 @@ constexpr std::size_t kRanks = 4;
 constexpr const char* kOnTwo = "s1:2,s2:2";
 
 constexpr milliseconds kGone{5'000};  // what is promised
-constexpr milliseconds kSlack{kSanitized ? 3'000 : 1'500};
+const milliseconds kSlack{Cluster::sanitized() ? 3'000 : 1'500};
 
 /// A rank with a child and with grandchildren that have left its session and its process group, the
 /// second of them without environment and streams.
@@ -76,7 +76,7 @@ Lines job_words(const std::string& program, Lines options = {}) {
 }  // namespace
 
 TEST_CASE("the first rank that fails gives the exit code, and the report tells all about it",
-          "[cluster][endings]") {
+          "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program = write_program(cluster, "fail",
                                               "#!/bin/sh\n"
@@ -209,7 +209,7 @@ TEST_CASE("--keep-going lets the others finish and still tells the first failure
                              !Contains("ended by dtrun"));
 }
 
-TEST_CASE("a rank may die while others are only starting", "[cluster][endings]") {
+TEST_CASE("a rank may die while others are only starting", "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     for (int round = 0; round < 3; ++round) {
         const Finished done = cluster.dtrun(
@@ -222,7 +222,8 @@ TEST_CASE("a rank may die while others are only starting", "[cluster][endings]")
     }
 }
 
-TEST_CASE("Ctrl-C once ends the ranks with SIGTERM and dtrun with 130", "[cluster][endings]") {
+TEST_CASE("Ctrl-C once ends the ranks with SIGTERM and dtrun with 130",
+          "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Running job = cluster.start_dtrun(job_words(tree_program(cluster)));
     REQUIRE(wait_for_count(job, "ready", kRanks));
@@ -349,7 +350,7 @@ TEST_CASE("USR1 and USR2 are passed on to the ranks and end nothing", "[cluster]
     CHECK(count_of(done.out, "got two") == kRanks);
 }
 
-TEST_CASE("TSTP stops the ranks and dtrun, CONT lets them go on", "[cluster][endings]") {
+TEST_CASE("TSTP stops the ranks and dtrun, CONT lets them go on", "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Running job = cluster.start_dtrun(
         {"-H", kOnTwo, "sh", "-c",
@@ -387,7 +388,8 @@ TEST_CASE("ranks that were stopped by TSTP end when the job is ended", "[cluster
     check_nothing_left(cluster, milliseconds(500));
 }
 
-TEST_CASE("SIGKILL of dtrun leaves no process of the job on any host", "[cluster][endings]") {
+TEST_CASE("SIGKILL of dtrun leaves no process of the job on any host",
+          "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     for (const std::string kind : {"tree", "stubborn"}) {
         INFO(kind);
@@ -400,7 +402,7 @@ TEST_CASE("SIGKILL of dtrun leaves no process of the job on any host", "[cluster
 }
 
 TEST_CASE("SIGKILL of an agent, its guard or its sshd leaves no process and ends the job with 204",
-          "[cluster][endings]") {
+          "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     struct Victim {
         const char* name;
@@ -445,7 +447,8 @@ TEST_CASE("SIGKILL of an agent together with its guard leaves nothing that the j
     }
 }
 
-TEST_CASE("SIGTERM for an agent or its guard ends the job there in order", "[cluster][endings]") {
+TEST_CASE("SIGTERM for an agent or its guard ends the job there in order",
+          "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     for (const auto& is_it : {is_agent, is_guard}) {
         Running job = cluster.start_dtrun(job_words(tree_program(cluster)));

@@ -17,7 +17,7 @@ namespace {
 constexpr int kHosts = 5;
 
 /// Time that starting and ending may take besides waiting for hosts.
-constexpr milliseconds kSlack{kSanitized ? 8000 : 5000};
+const milliseconds kSlack{Cluster::sanitized() ? 8000 : 5000};
 
 /// A job that must not start: no rank ran, nothing is left, and it was over in time.
 Finished failing(Cluster& cluster, Lines words, milliseconds limit = milliseconds(0)) {

@@ -51,7 +51,7 @@ TEST_CASE("a host that hangs is lost after the heartbeat timeout, whose length i
         const auto took =
             std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
         CHECK(took.count() > from);
-        CHECK(took.count() < to + (kSanitized ? 2'000 : 0));
+        CHECK(took.count() < to + (Cluster::sanitized() ? 2'000 : 0));
         const Finished done = job.wait(milliseconds(25'000));
         INFO(done.err);
         CHECK(done.exit_code == 204);
@@ -68,7 +68,7 @@ TEST_CASE("a host that is cut off in silence ends its ranks by itself", "[cluste
     REQUIRE(wait_for_count(job, "ready", 4));
     cluster.kill_link("s2", Cluster::Cut::silent);
     const auto not_session = [](const Process& process) { return !is_session(process); };
-    CHECK(cluster.wait_gone("s2", not_session, milliseconds(kSanitized ? 8'000 : 6'000)));
+    CHECK(cluster.wait_gone("s2", not_session, milliseconds(Cluster::sanitized() ? 8'000 : 6'000)));
     const Finished done = job.wait(milliseconds(15'000));
     INFO(done.err);
     CHECK(done.exit_code == 204);

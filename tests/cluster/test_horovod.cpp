@@ -99,9 +99,11 @@ TEST_CASE("Horovod works on hosts with different numbers of ranks",
 }
 
 TEST_CASE("a student's MNIST program learns on four hosts, with every kind of reduction",
-          "[cluster][frameworks][horovod]") {
+          "[cluster][frameworks][horovod][long]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    for (const Lines& arguments : {Lines{"--no-cuda"}, Lines{"--fp16-allreduce"}}) {
+    std::vector<Lines> runs{{"--no-cuda"}};
+    if (long_form()) runs.push_back({"--fp16-allreduce"});
+    for (const Lines& arguments : runs) {
         const Finished done =
             run_horovod(cluster, {"-np", "4", "-H", "s1,s2,s3,s4", "--tag", "none"},
                         "horovod_mnist.py", arguments);

@@ -230,7 +230,7 @@ TEST_CASE("when the reader of its output goes, dtrun ends the job as SIGPIPE wou
     CHECK(sorted_lines(done.out).size() == 2);
     CHECK_THAT(done.out, Catch::Matches("\\[[01]\\]<stdout>:y\ncode 141\n"));
     CHECK(count_of(done.err, "standard output") <= 1);
-    CHECK(done.wall < milliseconds(kSanitized ? 10'000 : 5'000));
+    CHECK(done.wall < milliseconds(Cluster::sanitized() ? 10'000 : 5'000));
     CHECK(cluster.wait_all_gone());
     CHECK_THAT(file_text(directory / "rank.0/stdout"), Catch::StartsWith("y\n"));
 }
@@ -292,9 +292,9 @@ for megabytes in range(1, 501):
     const long head_kib = memory_kib(find_process(cluster, "head", is_head).pid_outside);
     const long agent_kib = memory_kib(find_process(cluster, "s1", is_agent).pid_outside);
     CHECK(head_kib > 0);
-    CHECK(head_kib < (kSanitized ? 600'000 : 160'000));
+    CHECK(head_kib < (Cluster::sanitized() ? 600'000 : 160'000));
     CHECK(agent_kib > 0);
-    CHECK(agent_kib < (kSanitized ? 100'000 : 12'000));
+    CHECK(agent_kib < (Cluster::sanitized() ? 100'000 : 12'000));
     std::ofstream(go) << "";
     const Finished done = job.wait(milliseconds(60'000));
     INFO(done.err);
@@ -433,5 +433,5 @@ TEST_CASE("an agent is small", "[cluster][output]") {
     REQUIRE(wait_for_count(job, "up", 4));
     const long kib = memory_kib(find_process(cluster, "s1", is_agent).pid_outside);
     CHECK(kib > 0);
-    CHECK(kib <= (kSanitized ? 60 : 8) * 1024);
+    CHECK(kib <= (Cluster::sanitized() ? 60 : 8) * 1024);
 }

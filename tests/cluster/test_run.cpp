@@ -42,7 +42,7 @@ void write_file(const fs::path& path, std::string_view text) {
 }  // namespace
 
 TEST_CASE("sixteen ranks on four hosts all run, each in its place, and nothing stays behind",
-          "[cluster][run]") {
+          "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Finished done =
         run_shell(cluster, {"-np", "16", "-H", "s1:4,s2:4,s3:4,s4:4"},
@@ -59,7 +59,7 @@ TEST_CASE("sixteen ranks on four hosts all run, each in its place, and nothing s
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("without hosts ranks run on this machine, without ssh", "[cluster][run]") {
+TEST_CASE("without hosts ranks run on this machine, without ssh", "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     cluster.sshd_stop("head");
     CHECK(places(cluster, {"-np", "3"}) == Lines{"0 head", "1 head", "2 head"});
@@ -140,7 +140,7 @@ TEST_CASE("a hostfile has slots, lines as host:N, repeated plain names, YAML, or
 }
 
 TEST_CASE("each rank has the variables of Horovod, torch and DeepSpeed that fit its place",
-          "[cluster][run]") {
+          "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Finished done = run_shell(
         cluster, {"-H", "s1:2,s2:1,s3:2"},
@@ -259,7 +259,7 @@ TEST_CASE(
     CHECK_THAT(own.err, Contains("RANK"));
 }
 
-TEST_CASE("words reach the program as they are, whatever they hold", "[cluster][run]") {
+TEST_CASE("words reach the program as they are, whatever they hold", "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program = write_program(
         cluster, "words.sh", "#!/bin/sh\nfor word in \"$@\"; do printf '<%s>' \"$word\"; done\n");
@@ -306,7 +306,7 @@ TEST_CASE("a program is found in the working directory when written with ./", "[
 }
 
 TEST_CASE("standard input goes to rank 0, to the rank that --stdin names, to all or to none",
-          "[cluster][run]") {
+          "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     RunOptions options;
     options.stdin_text = "one\ntwo\n";
@@ -386,7 +386,7 @@ TEST_CASE("--timestamps are taken on the host when the line comes", "[cluster][r
 }
 
 TEST_CASE("--only-ranks and --quiet-ranks choose what is shown, --output-dir has it all",
-          "[cluster][run]") {
+          "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const auto shown = [&](Lines words) {
         words.insert(words.end(), {"-H", "s1:3,s2:3"});
@@ -488,7 +488,7 @@ TEST_CASE("as an ordinary user everything works the same", "[cluster][run]") {
     CHECK(by_rank(done.out).size() == 4);
 }
 
-TEST_CASE("two jobs on the same hosts at once do not meet", "[cluster][run]") {
+TEST_CASE("two jobs on the same hosts at once do not meet", "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Lines words{"-H", "s1:2,s2:2", "sh", "-c", "echo up $DTRUN_JOB; sleep 60"};
     Running first = cluster.start_dtrun(words);

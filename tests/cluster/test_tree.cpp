@@ -22,7 +22,8 @@ Lines in_tree(Lines words) {
 
 }  // namespace
 
-TEST_CASE("ranks of hosts behind relays start, print and end like others", "[cluster][tree]") {
+TEST_CASE("ranks of hosts behind relays start, print and end like others",
+          "[cluster][tree][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Finished done = cluster.dtrun(in_tree(
         {"--verbose", "sh", "-c", "echo rank $DTRUN_RANK of $DTRUN_SIZE on $DTRUN_HOST; cat"}));
@@ -36,7 +37,7 @@ TEST_CASE("ranks of hosts behind relays start, print and end like others", "[clu
     CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
 }
 
-TEST_CASE("much output comes through relays unharmed", "[cluster][tree]") {
+TEST_CASE("much output comes through relays unharmed", "[cluster][tree][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Finished done =
         cluster.dtrun(in_tree({"--tag", "none", "sh", "-c", "seq -f '%.0f of a line' 1 20000"}));
@@ -92,7 +93,7 @@ TEST_CASE("Ctrl-C ends ranks behind relays", "[cluster][tree]") {
 }
 
 TEST_CASE("a relay that cannot be started is reported, and not those behind it",
-          "[cluster][tree]") {
+          "[cluster][tree][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     cluster.sshd_stop("s1");
     const Finished done = cluster.dtrun(in_tree({"--connect-timeout", "5", "true"}));
@@ -102,7 +103,8 @@ TEST_CASE("a relay that cannot be started is reported, and not those behind it",
     cluster.sshd_start("s1");
 }
 
-TEST_CASE("ranks share a store, through agents and relays, encrypted or not", "[cluster][tree]") {
+TEST_CASE("ranks share a store, through agents and relays, encrypted or not",
+          "[cluster][tree][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program =
         write_program(cluster, "store",

@@ -1,8 +1,8 @@
 #!/bin/sh
-# check_abi.sh LIBRARY HEADER SANITIZERS: fails if the client library exports anything but the functions
+# check_abi.sh LIBRARY HEADER [SANITIZERS]: fails if the client library exports anything but the functions
 # of <dtrun.h>, or needs anything but libc.
 set -eu
-library=$1 header=$2 sanitizers=$3
+library=$1 header=$2 sanitizers=${3:-}
 exported=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort)
 declared=$(grep -E '^DTRUN_API' "$header" | grep -oE 'dtrun_[a-z_]+\(' | tr -d '(' | sort)
 if [ "$exported" != "$declared" ]; then

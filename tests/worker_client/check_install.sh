@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_install.sh BUILD SOURCE SANITIZERS: installs the client, and then the collectives, to a fresh prefix,
+# check_install.sh BUILD SOURCE [SANITIZERS]: installs the client, and then the collectives, to a fresh prefix,
 # and builds and runs the examples against them, by find_package and by pkg-config.
 set -eu
 build=$1 source=$2 flags=${3:+-fsanitize=$3}

@@ -46,6 +46,11 @@ std::string read_or_empty(const fs::path& path) {
     return read_file(path.string()).value_or("");
 }
 
+fs::path build_under_test() {
+    const char* chosen = std::getenv("DTRUN_UNDER_TEST");
+    return fs::absolute(chosen != nullptr ? chosen : DTRUN_BINARY_DIR);
+}
+
 template <class Condition>
 bool wait_until(const Condition& condition, milliseconds timeout) {
     const auto end = std::chrono::steady_clock::now() + timeout;
@@ -74,9 +79,9 @@ Cluster& Cluster::shared(int hosts) {
 }
 
 Cluster::Cluster(int hosts) {
-    const Outcome up = run_here(
-        fmt::format("{} up {} --owner {} --share {} --share {} 2>&1", shell_quote(kScript), hosts,
-                    getpid(), shell_quote(DTRUN_SOURCE_DIR), shell_quote(DTRUN_BINARY_DIR)));
+    const Outcome up = run_here(fmt::format(
+        "{} up {} --owner {} --share {} --share {} 2>&1", shell_quote(kScript), hosts, getpid(),
+        shell_quote(DTRUN_SOURCE_DIR), shell_quote(build_under_test().native())));
     if (up.exit_code == kNoCluster) skip(up.text);
     constexpr std::string_view kAnswer = "CLUSTER_STATE=";
     if (up.exit_code != 0 || !up.text.starts_with(kAnswer)) throw std::runtime_error(up.text);
@@ -153,7 +158,16 @@ Finished Cluster::run(std::string_view host, std::vector<std::string> argv,
 }
 
 std::string Cluster::program() {
-    return DTRUN_BINARY_DIR "/bin/dtrun";
+    return build_under_test() / "bin" / "dtrun";
+}
+
+bool Cluster::sanitized() {
+    static const bool answer = [] {
+        const std::string program = read_or_empty(Cluster::program());
+        return program.find("__asan_init") != program.npos ||
+               program.find("__tsan_init") != program.npos;
+    }();
+    return answer;
 }
 
 Running Cluster::start_dtrun(std::vector<std::string> arguments, const RunOptions& options) {

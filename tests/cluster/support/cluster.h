@@ -19,6 +19,7 @@ namespace dtrun::cluster {
 /// Thread: any one. Errors are std::runtime_error: they fail the test. Where a cluster cannot be
 /// made (not root, a program is missing), the first one prints "SKIPPED: why" and ends the test
 /// program with the status that CTest knows as skipped; in CI it fails.
+/// The dtrun under test is that of the build in DTRUN_UNDER_TEST, or of the tests' own build.
 class Cluster {
 public:
     /// The one of this test program, reset, with at least `hosts` hosts (names may hold more).
@@ -44,7 +45,9 @@ public:
     /// Starts a command; its standard input stays open.
     Running start(std::string_view host, std::vector<std::string> argv,
                   const RunOptions& options = {});
-    static std::string program();  ///< path of the built dtrun
+    static std::string program();  ///< path of the dtrun under test, in a build's bin/
+    /// Whether it was built with ASan or TSan, which take memory and time: limits must be wider then.
+    static bool sanitized();
     /// The same, on head.
     Finished dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
     Running start_dtrun(std::vector<std::string> arguments, const RunOptions& options = {});

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 
@@ -22,6 +23,10 @@ std::string_view line_after(std::string_view text, std::string_view key) {
 }
 
 }  // namespace
+
+bool long_form() {
+    return std::getenv("DTRUN_LONG") != nullptr;
+}
 
 std::string write_program(const Cluster& cluster, const std::string& name, std::string_view text) {
     const fs::path path = cluster.scratch() / name;

@@ -10,12 +10,8 @@
 
 namespace dtrun::cluster {
 
-/// ASan takes memory of its own and time; limits for both must be wider then.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+/// Whether cases with the tag [long] shall try every combination: `./dev test --all` sets DTRUN_LONG.
+bool long_form();
 
 /// Writes an executable file that all hosts see. \return its path
 std::string write_program(const Cluster& cluster, const std::string& name, std::string_view text);
