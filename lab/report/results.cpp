@@ -1,8 +1,8 @@
 #include "lab/report/results.h"
 
-#include "lab/record_json.h"
 #include "base/json_writer.h"
 #include "base/utf8.h"
+#include "lab/record_json.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -123,25 +123,6 @@ private:
 
     JsonWriter& object_;
 };
-
-/// Length of the UTF-8 sequence that `text` begins with; 0: none.
-std::size_t sequence_length(string_view text) {
-    const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned lead = byte(0);
-    const std::size_t length = lead < 0x80                   ? 1
-                               : lead >= 0xC2 && lead < 0xE0 ? 2
-                               : lead >= 0xE0 && lead < 0xF0 ? 3
-                               : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                             : 0;
-    if (length == 0 || length > text.size()) return 0;
-    for (std::size_t i = 1; i < length; ++i)
-        if ((byte(i) & 0xC0) != 0x80) return 0;
-    // Too long for what they say, surrogates, beyond Unicode.
-    if (length > 2 && ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) ||
-                       (lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)))
-        return 0;
-    return length;
-}
 
 }  // namespace
 

@@ -1,13 +1,13 @@
 #include "launcher/head/bootstraps.h"
 
 #include "base/crypto.h"
+#include "base/milliseconds.h"
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
 #include "rendezvous/message.h"
 #include "rendezvous/modes.h"
 #include "rendezvous/start_messages.h"
-#include "base/milliseconds.h"
 
 #include <string.h>
 #include <algorithm>

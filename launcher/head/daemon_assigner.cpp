@@ -1,13 +1,13 @@
 #include "launcher/head/daemon_assigner.h"
 
 #include "base/ids.h"
+#include "base/interfaces.h"
 #include "base/log.h"
-#include "base/loop/net.h"
+#include "base/milliseconds.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/member_messages.h"
 #include "rendezvous/message.h"
 #include "rendezvous/rank_messages.h"
-#include "base/milliseconds.h"
 
 #include <algorithm>
 #include <csignal>

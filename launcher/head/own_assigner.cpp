@@ -1,12 +1,12 @@
 #include "launcher/head/own_assigner.h"
 
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "contracts/table.h"
 #include "rendezvous/message.h"
 #include "rendezvous/modes.h"
 #include "rendezvous/rank_messages.h"
 #include "rendezvous/start_messages.h"
-#include "base/milliseconds.h"
 
 #include <algorithm>
 #include <csignal>

@@ -1,8 +1,8 @@
 #include "launcher/head/run_job.h"
 
 #include "base/fd.h"
+#include "base/interfaces.h"
 #include "base/log.h"
-#include "base/loop/net.h"
 #include "base/strings.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/channel_opener.h"

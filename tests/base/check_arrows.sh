@@ -25,7 +25,7 @@ sources '^#include "base/loop/' base --exclude-dir=loop | complain "base may not
 check hostfiles 'base/*'
 check rendezvous base
 check contracts 'base/*' rendezvous
-check worker contracts rendezvous base
+check worker contracts hostfiles rendezvous base
 check worker/client worker/include 'base/*' rendezvous hostfiles
 check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base

@@ -1,6 +1,6 @@
 #include "base/strings.h"
-#include "lab/plan/flags.h"
 #include "lab/names.h"
+#include "lab/plan/flags.h"
 #include "lab/plan/plan.h"
 #include "tests/launcher/cli_support.h"
 

@@ -188,6 +188,8 @@ public:
     World(const Script& script, std::uint32_t seed);
     ~World();
     Ending run();
+    /// What has been shown, and what has happened on the hosts, for a job that hangs.
+    std::string story() const;
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
         std::uint32_t host, head::AgentTask task, Deadline deadline,
@@ -272,6 +274,19 @@ void World::note(std::string text) {
     ending_.log.push_back(fmt::format("{} us: {}", ms.count(), text));
 }
 
+std::string World::story() const {
+    std::string text = output_->text();
+    for (std::uint32_t host = 0; host < here_.size(); ++host) {
+        const head::HostState& state = (*hosts_)[host];
+        text += fmt::format("h{}: {}, {}{}{}, {} ranks run\n", host, state.phase,
+                            state.joined ? "joined" : "not joined", state.done ? ", done" : "",
+                            here_[host].gone ? ", without power" : "",
+                            here_[host].ranks != nullptr ? here_[host].ranks->running() : 0);
+    }
+    for (const std::string& line : ending_.log) text += line + "\n";
+    return text;
+}
+
 asio::awaitable<void> World::do_at(milliseconds when, std::function<void()> what) {
     Timer timer(io_, begun_ + when);
     co_await timer.async_wait(use_tuple);
@@ -309,7 +324,7 @@ void World::plan_events() {
                 if (here_[which].wire) here_[which].wire->stall(true);
             });
             at(does.stalled->second, [this, which] {
-                if (here_[which].wire) here_[which].wire->stall(false);
+                if (here_[which].wire && !here_[which].gone) here_[which].wire->stall(false);
             });
         }
     }
@@ -478,7 +493,11 @@ Ending World::run() {
 
 Ending simulate(const Script& script, std::uint32_t seed) {
     World world(script, seed);
-    return world.run();
+    try {
+        return world.run();
+    } catch (const std::runtime_error& hangs) {
+        throw std::runtime_error(fmt::format("{}\n{}", hangs.what(), world.story()));
+    }
 }
 
 }  // namespace dtrun::simulation

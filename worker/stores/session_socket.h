@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/msgpack.h"
 
 #include <sys/socket.h>
 #include <cerrno>

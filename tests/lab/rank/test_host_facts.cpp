@@ -15,14 +15,15 @@ using namespace dtrun::lab::rank;
 using namespace std::chrono_literals;
 
 TEST_CASE("a line of JSON can be read, whatever is in it", "[lab][rank]") {
-    const std::string text = JsonWriter()
-                                 .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
-                                 .add("number", 0.1)
-                                 .add("nan", std::numeric_limits<double>::quiet_NaN())
-                                 .add("large", std::uint64_t{1} << 63)
-                                 .add("list", std::vector{JsonWriter().add("a", -1), JsonWriter()})
-                                 .add("object", {{"key", "value"}})
-                                 .text();
+    const std::string text =
+        dtrun::JsonWriter()
+            .add("text", "\"\\\n\t\x01 \xc3\xa4 \xff \xed\xa0\x80 \xf0\x9f")
+            .add("number", 0.1)
+            .add("nan", std::numeric_limits<double>::quiet_NaN())
+            .add("large", std::uint64_t{1} << 63)
+            .add("list", std::vector{dtrun::JsonWriter().add("a", -1), dtrun::JsonWriter()})
+            .add("object", {{"key", "value"}})
+            .text();
     CHECK(text.find('\n') == text.npos);
     const auto object = boost::json::parse(text).as_object();
     const std::string lost = "\xef\xbf\xbd";
