@@ -125,18 +125,6 @@ TEST_CASE("a rank that dies of a signal gives 128 + n and the signal's name",
     check_nothing_left(cluster);
 }
 
-TEST_CASE("a job of one rank exits with the rank's code", "[cluster][endings]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    for (const Lines& words : {Lines{"-H", "s1"}, Lines{"-np", "1"}}) {
-        Lines all = words;
-        all.insert(all.end(), {"sh", "-c", "echo why >&2; exit 3"});
-        const Finished done = cluster.dtrun(all);
-        CHECK(done.exit_code == 3);
-        CHECK_THAT(done.err, Catch::StartsWith("why\n") && Contains("exited with code 3") &&
-                                 Contains("  | why") && !Contains("other rank"));
-    }
-}
-
 TEST_CASE("the ranks that are ended by the first failure get SIGTERM and time to clean up",
           "[cluster][endings]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -189,24 +177,6 @@ TEST_CASE("what ranks leave behind when they end well is ended with the job",
         {"-H", "s1:2", "sh", "-c",
          "[ $RANK = 1 ] && { sleep 1; exit; }; (sleep 0.5; echo 'from the child') & exit 0"});
     CHECK(later.out == "[0]<stdout>:from the child\n");
-}
-
-TEST_CASE("--keep-going lets the others finish and still tells the first failure",
-          "[cluster][endings]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    const std::string program = write_program(cluster, "some-fail",
-                                              "#!/bin/sh\n"
-                                              "[ $RANK = 1 ] && exit 6\n"
-                                              "sleep 0.$((RANK * 3))\n"
-                                              "[ $RANK = 2 ] && exit 7\n"
-                                              "echo finished\n");
-    const Finished done = cluster.dtrun(job_words(program, {"--keep-going"}));
-    INFO(done.err);
-    CHECK(done.exit_code == 6);
-    CHECK(count_of(done.out, "finished") == 2);
-    CHECK_THAT(done.err, Contains("rank 1 on s1") && Contains("exited with code 6") &&
-                             Contains("1 other rank failed after it") &&
-                             !Contains("ended by dtrun"));
 }
 
 TEST_CASE("a rank may die while others are only starting", "[cluster][endings][sanitized]") {
@@ -279,20 +249,6 @@ TEST_CASE("Ctrl-C typed on a terminal, once or twice, ends the job", "[cluster][
         CHECK(done.exit_code == 130);
     }
     check_nothing_left(cluster, milliseconds(500));
-}
-
-TEST_CASE("Ctrl-C while hosts connect ends dtrun at once", "[cluster][endings]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    cluster.kill_link("s2", Cluster::Cut::silent);
-    Running job = cluster.start_dtrun({"-H", "s1,s2", "true"});
-    REQUIRE(job.wait_for_output("waiting for s2"));
-    job.signal(SIGINT);
-    const Finished done = job.wait(milliseconds(1000) + kSlack);
-    INFO(done.err);
-    CHECK_FALSE(done.timed_out);
-    CHECK(done.exit_code == 130);
-    CHECK_THAT(done.err, Contains("dtrun: ended by signal 2 (SIGINT)"));
-    check_nothing_left(cluster);
 }
 
 TEST_CASE("TERM, HUP and QUIT go to the ranks, and dtrun exits with 128 + n",

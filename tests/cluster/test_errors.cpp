@@ -364,17 +364,6 @@ TEST_CASE("of several addresses of the head a host uses the one that it can reac
     CHECK_THAT(none.err, Contains("no network interface nosuch0"));
 }
 
-TEST_CASE("--start-timeout ends a start that takes too long and names who is not ready",
-          "[cluster][errors]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    cluster.kill_link("s2", Cluster::Cut::silent);
-    const Finished done =
-        failing(cluster, {"-H", "s1,s2", "--start-timeout", "1.5"}, milliseconds(1500));
-    CHECK(done.exit_code == 205);
-    CHECK_THAT(done.err, Contains("after 1.5 s (--start-timeout)") && Contains("s2") &&
-                             Contains("connecting") && !Contains("s1"));
-}
-
 TEST_CASE("mistakes in the command line end at once with code 200", "[cluster][errors]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::vector<Lines> mistakes{

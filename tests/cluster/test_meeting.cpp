@@ -133,19 +133,6 @@ TEST_CASE("--max-restarts starts all ranks again on all hosts, and tells why",
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("when no restart is left the last failure ends the job", "[cluster][meeting]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    const Finished done =
-        cluster.dtrun({"-H", "s1:1,s2:1,s3:1", "--max-restarts", "1", "sh", "-c",
-                       "[ $RANK = 1 ] && exit $((TORCHELASTIC_RESTART_COUNT + 7)); "
-                       "exec sleep 60"});
-    INFO(done.err);
-    CHECK(done.exit_code == 8);
-    CHECK_THAT(done.err, Contains("to start them again (1 of 1)"));
-    CHECK_THAT(done.err, Contains("exited with code 8"));
-    CHECK(cluster.wait_all_gone());
-}
-
 TEST_CASE("ranks that start again read on where the others have stopped", "[cluster][meeting]") {
     Cluster& cluster = Cluster::shared(kHosts);
     RunOptions options;
@@ -172,23 +159,3 @@ TEST_CASE("ranks that start again read on where the others have stopped", "[clus
     CHECK_THAT(done.out, Contains("got late"));
 }
 
-TEST_CASE("Ctrl-C while ranks start again ends the job", "[cluster][meeting]") {
-    Cluster& cluster = Cluster::shared(kHosts);
-    // Ranks that take their time to end keep the restart going. Rank 0 fails once the others have said
-    // what they do on TERM; before that, TERM would end them and the restart would be over.
-    Running job = cluster.start_dtrun({"-H", "s1:1,s2:1,s3:1", "--max-restarts", "1", "--grace",
-                                       "30", "sh", "-c",
-                                       "[ $RANK = 0 ] && { read line; exit 7; }; "
-                                       "trap 'echo got it' TERM; echo rank $RANK waits; "
-                                       "while :; do sleep 0.1; done"});
-    REQUIRE(job.wait_for_output("rank 1 waits"));
-    REQUIRE(job.wait_for_output("rank 2 waits"));
-    job.write_stdin("fail\n");
-    REQUIRE(job.wait_for_output("got it"));
-    job.signal(SIGINT);
-    job.signal(SIGINT);
-    const Finished done = job.wait();
-    INFO(done.err);
-    CHECK(done.exit_code == 130);
-    CHECK(cluster.wait_all_gone());
-}

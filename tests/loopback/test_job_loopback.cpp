@@ -90,11 +90,14 @@ TEST_CASE("ranks that do not heed SIGTERM are killed after --grace", "[loopback]
 TEST_CASE("--keep-going lets the others finish and still tells the first failure", "[loopback]") {
     Script script;
     script.ranks[1] = {.life = 20ms, .code = 9};
+    script.ranks[3] = {.life = 200ms, .code = 7};
     script.ranks[2] = {.life = 3s};
     script.options = [](plan::Options& options) { options.keep_going = true; };
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == 9);
         CHECK(ending.took >= 3s);
+        CHECK_THAT(ending.shown, Contains("1 other rank failed after it") &&
+                                     !Contains("ended by dtrun"));
     });
 }
 
@@ -221,7 +224,8 @@ TEST_CASE("--start-timeout ends a start that takes too long, and names who is no
     script.options = [](plan::Options& options) { options.start_timeout = 2s; };
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code >= 200);
-        CHECK_THAT(ending.shown, Contains("h1") && Contains("h2") && !Contains("h0:"));
+        CHECK_THAT(ending.shown, Contains("after 2 s (--start-timeout)") && Contains("h1") &&
+                                     Contains("h2") && !Contains("h0"));
         CHECK(ending.took < 4s);
     });
 }
