@@ -26,7 +26,7 @@ struct NameOfFlag {
     string_view name;
 };
 
-/// Programs differ in how they spell the blanks of a name.
+/// Spells the name of a flag with '-' for '_': launchers differ in this.
 std::string with_dashes(string_view name) {
     std::string text(name);
     std::ranges::replace(text, '_', '-');
@@ -159,7 +159,7 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
             return fail(Errc::invalid_input, "{} is refused: {}", named->name, flag.refused);
         const auto value = value_of(*named);
         if (!value) return std::unexpected(value.error());
-        // As if a script's variable had not been written there.
+        // An empty value, as of a script's unset variable, counts as not given.
         if (value->empty() && flag.value() == Flag::Value::required) continue;
         return FoundFlag{named->row, named->name, *value};
     }

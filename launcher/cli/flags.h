@@ -66,14 +66,14 @@ struct Flag {
     enum class Value { none, required, optional, choice };
 
     std::string_view names;  ///< between blanks, with their dashes; '_' and '-' are the same
-    /// Of the value: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice.
+    /// The value's name: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice.
     std::string_view metavar{};
     FlagGroup group{};
-    Takers in{};                ///< of `dtrun run`: the commands besides that take it
+    Takers in{};                ///< other commands that take this flag of `dtrun run`
     bool needs_agents = false;  ///< only dtrun's own agents can do it, so --mpi mpirun refuses it
     bool is_arguments = false;  ///< a value with blanks may begin with a dash
-    /// Which of `names` another launcher has too whose parser, Python's argparse, takes them
-    /// abbreviated. Of the groups `native` and `horovod` these are all names.
+    /// The `names` that may be abbreviated, since another launcher parses them by Python's
+    /// argparse. In the groups `native` and `horovod` all names may be.
     std::string_view argparse{};
     /// First names of flags of the same table that cannot be given with this one.
     std::string_view excludes{};
@@ -84,7 +84,7 @@ struct Flag {
     std::string_view first_name() const { return names.substr(0, names.find(' ')); }
 };
 
-/// What may be asked for in place of what a command does.
+/// A text that the user may ask for in place of what a command does.
 enum class Ask { nothing, help, version, check_build };
 
 /// A flag that was given: its index in the table, and which of its names was meant.
@@ -130,7 +130,7 @@ public:
     std::span<const Flag> flags() const { return flags_; }
     const Setter<D>& setter(std::size_t row) const { return setters_[row]; }
 
-    /// The flags that `taker` takes. They are whole names there.
+    /// The flags that `taker` takes, none of which may be abbreviated there.
     Rows<D> taken_by(Taker taker) const {
         Rows<D> rows;
         for (std::size_t i = 0; i < flags_.size(); ++i) {

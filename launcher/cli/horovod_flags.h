@@ -31,7 +31,7 @@ struct HorovodSetting {
     std::string_view flags_no{};  ///< with yes_no: those that mean "0"
     std::string_view key{};       ///< "section.name" in --config-file
     std::string_view key_no{};    ///< with yes_no: a key with the opposite meaning
-    std::string_view needs{};     ///< variable without whose being on this one is not passed on
+    std::string_view needs{};     ///< variable that must be on for this one to be passed on
     std::string_view help{};
 };
 

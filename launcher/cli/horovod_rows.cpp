@@ -19,7 +19,7 @@ constexpr string_view kNoJsrun =
     "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
     "mpirun";
 
-/// The flag that gives a setting the value the user writes, or with `fixed` that one.
+/// The flag that gives a setting the value that the user writes, or `fixed` unless that is empty.
 Row<RunDraft> tuning_flag(const HorovodSetting& setting, string_view names, string_view fixed) {
     using enum HorovodSetting::Form;
     const string_view metavar = !fixed.empty()             ? ""

@@ -7,7 +7,7 @@ namespace dtrun::cli {
 /// The flags of horovodrun for each of horovod_settings(), in the order of that table.
 Rows<RunDraft> horovod_tuning_flags();
 
-/// Those that dtrun refuses.
+/// The flags of horovodrun that dtrun refuses.
 Rows<RunDraft> horovod_refused_flags();
 
 }  // namespace dtrun::cli

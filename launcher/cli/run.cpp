@@ -28,7 +28,7 @@ bool looks_like_host_slots(string_view word) {
     });
 }
 
-/// `-H a:1 b:1 prog`: the second host would be taken for the program.
+/// Refuses `-H a:1 b:1 prog`, of which the second host would be taken for the program.
 Result<void> check_hosts_apart(const RunDraft& draft, Words words) {
     if (draft.options.hosts.empty() || words.empty() || !looks_like_host_slots(words[0])) return {};
     std::string joined(draft.options.hosts);
@@ -90,7 +90,7 @@ void follow_controller(RunDraft& draft, plan::EnvironmentView environment) {
         if (name == kHorovodController) take(value);
 }
 
-/// Whether MPI is wanted that nobody offers.
+/// Fails if MPI is wanted that nobody offers.
 Result<void> check_mpi(const RunDraft& draft) {
     const plan::Options& options = draft.options;
     if (options.mpirun) return {};
@@ -130,8 +130,8 @@ void add_tuning_env(RunDraft& draft, plan::EnvironmentView environment, RunComma
     variables.emplace_back("HOROVOD_GLOO_IFACE", interfaces.front());
 }
 
-/// Flags that contradict --mpi: with `mpirun` those that only dtrun's own agents can honour, else
-/// those that are mpirun's.
+/// Fails for flags that contradict --mpi: with `mpirun` those that only dtrun's own agents can
+/// honour, else those that are mpirun's.
 Result<void> check_mpirun(const RunDraft& draft) {
     const plan::Options& options = draft.options;
     if (!options.mpirun) {

@@ -1,5 +1,5 @@
 #pragma once
-// `dtrun run`, the command that dtrun is without a name of one; and what other commands that start
+// `dtrun run`, the command that dtrun runs if none is named; and what other commands that start
 // jobs share with it.
 
 #include "base/result.h"
@@ -56,7 +56,7 @@ std::span<const HelpSection> run_sections();
 /// Reads [VAR=VALUE...] program [args...].
 /// \param usage  what to show if there is no program
 Result<void> read_program(RunDraft& draft, const Rest& rest, std::string_view usage);
-/// What a draft amounts to: looks for contradictions, reads --config-file.
+/// Makes a command of a draft: looks for contradictions, reads --config-file.
 Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment);
 /// Takes HOROVOD_START_TIMEOUT unless a flag has said it.
 Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView environment);

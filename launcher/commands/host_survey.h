@@ -20,7 +20,8 @@ struct SurveyOptions {
 
 /// Looks up many hosts and connects to them, side by side.
 ///
-/// Thread: run() blocks its own; name look-ups have a few more. One that hangs delays the destructor.
+/// Thread: run() blocks its caller's; name look-ups have up to kVisitsMax more. One that hangs
+/// delays the destructor.
 class HostSurvey {
 public:
     /// \param hosts  outlives the survey

@@ -31,7 +31,7 @@ const char* way_to(const plan::JobSpec& spec, const plan::JobHost& host) {
     return spec.options.mpirun ? "mpirun" : transport_name(host.transport);
 }
 
-/// Plans are shown to others, and variables hold tokens.
+/// Whether to show variables' values: plans are shown to others, and variables hold tokens.
 bool shows_values(const plan::JobSpec& spec) {
     return spec.options.verbosity >= log::Level::verbose;
 }

@@ -144,7 +144,7 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
     co_return 0;
 }
 
-/// Until a signal ends it. \return the process's exit status
+/// Serves until a signal ends it. \return the process's exit status
 int serve_until_signal(const ServeOptions& options, plan::EnvironmentView environment) {
     const auto secret = plan::read_secret(options.daemon, environment, true);
     if (!secret) {

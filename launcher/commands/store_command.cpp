@@ -43,7 +43,7 @@ public:
     void say(const Message& message) {
         link_->send(encode(message));
     }
-    /// A daemon wants signs of life.
+    /// Sends heartbeats, which a daemon expects.
     void keep_alive() {
         tasks_.spawn(pulse_.run([this] { link_->send(encode(Heartbeat{})); }));
     }
@@ -310,7 +310,7 @@ private:
 };
 
 asio::awaitable<Result<int>> run(const StoreCommand& command, plan::EnvironmentView environment) {
-    // Before anybody waits for signs of life from us.
+    // Input is read before we connect: from then on a daemon expects heartbeats.
     std::string input;
     if (command.verb == Verb::set && command.operands[1] == "-") input = read_all_input();
     const auto socket = plan::find_variable(environment, "DTRUN_SOCKET");

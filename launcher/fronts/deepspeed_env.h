@@ -23,8 +23,8 @@ struct DeepspeedEnv {
 /// Errc: invalid_input "<file>:<line>:<column>: ..."
 Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view file);
 
-/// Those of $HOME and of the working directory, in this order, called DS_ENV_FILE or
-/// .deepspeed_env.
+/// Reads the file that DS_ENV_FILE names, else .deepspeed_env: if its path is relative, that in
+/// $HOME and then that in the working directory.
 /// Errc: invalid_input, denied
 Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment);
 

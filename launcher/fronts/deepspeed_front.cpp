@@ -114,7 +114,7 @@ Result<void> set_program(DeepspeedDraft& draft, Words script, plan::EnvironmentV
     return {};
 }
 
-/// Weaker than all that the command line says.
+/// Adds variables that are weaker than all that the command line says.
 void add_env(plan::Options& options, const DeepspeedEnv& env) {
     for (auto variable = env.variables.rbegin(); variable != env.variables.rend(); ++variable)
         if (std::ranges::find(options.tuning_env, variable->first,

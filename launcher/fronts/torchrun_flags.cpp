@@ -68,7 +68,7 @@ Result<void> set_endpoint(TorchrunDraft& draft, string_view value) {
     return {};
 }
 
-/// k=v,k=v; only what dtrun has a word for has an effect.
+/// Reads k=v,k=v, of which only `join_timeout` and `timeout` have an effect.
 Result<void> set_conf(TorchrunDraft& draft, string_view value) {
     if (trim(value).empty()) return {};
     for (const string_view item : split(value, ',')) {

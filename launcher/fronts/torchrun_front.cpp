@@ -67,7 +67,7 @@ bool meets_at_master(const TorchrunWords& words) {
     return is_static && words.endpoint.empty() && !words.standalone;
 }
 
-/// Words that say where ranks meet, which dtrun needs not be told.
+/// The flags given that say where ranks meet, which dtrun does not need.
 std::vector<std::string> meeting_words(const TorchrunWords& words) {
     std::vector<std::string> given;
     const bool known =
@@ -81,7 +81,7 @@ std::vector<std::string> meeting_words(const TorchrunWords& words) {
     return given;
 }
 
-/// What has no effect. Where the words cause an error, it says so alone.
+/// Adds notes on flags without effect, which are shown only if the flags cause no error.
 void add_notes(const TorchrunWords& words, std::vector<std::string>& notes) {
     const auto given = words.standalone ? std::vector<std::string>{} : meeting_words(words);
     if (!given.empty())

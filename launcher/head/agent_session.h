@@ -19,7 +19,7 @@ class AgentSession;
 class AgentEvents {
 public:
     virtual ~AgentEvents() = default;
-    /// \param relayed  it is behind the agent of this session, not on the other end of it
+    /// \param relayed  the joined agent is connected to this session's agent, which relays for it
     virtual void agent_joined(AgentSession& agent, Join join, bool relayed) = 0;
     virtual void agent_started(std::uint32_t host, const Started& started) = 0;
     virtual void agent_exited(std::uint32_t host, const Exited& exited) = 0;

@@ -23,7 +23,7 @@ std::vector<std::uint32_t> AnswerWatch::late(Deadline now) const {
     if (!by_ || now < *by_) return late;
     std::vector<Deadline> patience;
     for (const Host& host : hosts_) patience.push_back(host.output.patience(*by_, kLimit));
-    // A relay is done after those behind it.
+    // A relay is done only after the hosts behind it.
     for (std::uint32_t host = 0; host < hosts_.size(); ++host)
         if (const auto relay = tree_.parent(host))
             patience[*relay] = std::max(patience[*relay], patience[host]);

@@ -10,34 +10,34 @@
 
 namespace dtrun::head {
 
-/// Who does not answer the order to end its ranks, at the end of the job or for another generation: a
-/// pure state machine. No sockets, no clock.
+/// Finds hosts that do not answer the order to end their ranks, at the end of the job or for
+/// another generation: a pure state machine. No sockets, no clock.
 class AnswerWatch {
 public:
     AnswerWatch(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
 
     output::OutputBacklog& output(std::uint32_t host) { return hosts_[host].output; }
 
-    /// All were told to end their ranks, for this generation.
+    /// All hosts were told to end their ranks, for this generation.
     void pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now);
     void paused(std::uint32_t host, std::uint64_t generation);
-    /// All were told to end; the answer to that is for the caller to know.
+    /// All hosts were told to end. The caller itself knows which of them are done.
     void stop(std::chrono::milliseconds grace, Deadline now);
 
-    /// Hosts that have not answered in time, among others that may have gone.
+    /// Hosts that have not answered in time; hosts that are gone may be among them.
     std::vector<std::uint32_t> late(Deadline now) const;
 
-    /// After the grace: for KILL to work, and for the news of it.
+    /// Time after the grace for SIGKILL to take effect and to be reported.
     static constexpr std::chrono::seconds kLimit{8};
 
 private:
     struct Host {
         output::OutputBacklog output;
-        std::uint64_t paused = 0;  ///< for this generation
+        std::uint64_t paused = 0;  ///< the generation for which its ranks have ended
     };
     const Tree& tree_;
     std::vector<Host> hosts_;
-    std::uint64_t pausing_ = 0;  ///< for this generation; 0: nobody is, or all end
+    std::uint64_t pausing_ = 0;  ///< the generation for which ranks are to end; 0: none
     std::optional<Deadline> by_;
 };
 

@@ -43,21 +43,21 @@ class Assigner {
 public:
     virtual ~Assigner() = default;
 
-    /// What requests, fences and heartbeats of ranks go through.
+    /// Carries the ranks' requests, fences and heartbeats.
     virtual Exchange& exchange() = 0;
-    virtual void exchanged() {}  ///< it has been given a frame
+    virtual void exchanged() {}  ///< exchange() has been given a frame
     virtual void to_root(FrameType type, std::string_view payload) = 0;
-    /// Where frames of agents lead to, if that can be full; or nullptr.
+    /// The destination of agents' frames if it can be full, else nullptr.
     virtual Backpressure* towards() { return nullptr; }
 
     virtual void entered(std::uint32_t host, Member member) = 0;
     virtual void lost(std::uint32_t host, const std::string& why) = 0;
     virtual void begin() = 0;  ///< every host is ready
-    /// All ranks end because of this one, to start again. Only of OwnAssigner's jobs.
+    /// Ends all ranks because this one failed, and starts them again. Only in OwnAssigner's jobs.
     virtual void restart(const Exited& because) = 0;
     virtual void paused(std::uint32_t host, std::uint64_t generation) = 0;
     virtual void reached(std::uint32_t, const Reached&) {}
-    virtual void wake() {}  ///< a host is lost, or the job ends: who waits looks again
+    virtual void wake() {}  ///< a host is lost, or the job ends: waiting tasks check again
 
     /// Whether news of this generation's ranks counts.
     virtual bool is_current(std::uint64_t generation) const = 0;
@@ -66,12 +66,12 @@ public:
     /// The job's number of this launcher's rank 0.
     virtual std::uint32_t first_rank() const { return 0; }
     /// A rank has ended, perhaps only because the peers that it had are gone.
-    /// \return true: the job hears of it later, if it is still true then
+    /// \return true: the assigner tells the job later, unless a new generation is under way by then
     virtual bool hold_back(std::uint32_t, const Exited&) { return false; }
 
-    virtual void ending() {}  ///< the job ends: whoever assigns is told
-    virtual void hurry() {}   ///< nothing is waited for any more
-    /// The last words; after all hosts are done.
+    virtual void ending() {}  ///< the job ends: a daemon that assigns ranks is told
+    virtual void hurry() {}   ///< the user wants it over: leave() waits no longer
+    /// Tells a daemon how the job has ended; after all hosts are done.
     virtual asio::awaitable<void> leave() { co_return; }
     virtual asio::awaitable<void> join() = 0;
 };

@@ -16,7 +16,7 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::uint32_t kPortsOfMaster = 2;           // MASTER_PORT, and one more for JAX
-constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // of all hosts together, under way
+constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // in flight from all hosts together
 
 InputTarget input_target(plan::StdinTarget::Kind kind) {
     switch (kind) {
@@ -93,7 +93,8 @@ Bootstrap Bootstraps::common() const {
     return boot;
 }
 
-/// Half of what keeps others of a host out of PMIx is that they cannot guess it.
+/// The job's id for MPI. Other users of a host cannot guess it, which is half of what keeps them
+/// out of PMIx.
 JobId Bootstraps::mpi_job() const {
     if (!spec_.daemon) return keys_.id;
     constexpr std::string_view kPurpose = "dtrun mpi";

@@ -11,7 +11,7 @@
 
 namespace dtrun::head {
 
-/// What names a job, and what proves that one belongs to it.
+/// The id of a job, and the secret that proves membership in it.
 struct JobKeys {
     JobId id = random_job_id();
     Secret secret = Secret::random();
@@ -23,7 +23,7 @@ struct ServerPlace {
     std::uint16_t port = 0;
 };
 
-/// Makes what agents are told on their standard input.
+/// Makes the bootstrap frames that agents read from their standard input.
 ///
 /// Lifetime: everything it was given outlives it.
 class Bootstraps {
@@ -31,12 +31,12 @@ public:
     Bootstraps(const plan::JobSpec& spec, const JobKeys& keys, const Hosts& hosts,
                ServerPlace server);
 
-    /// The address by which one host sees us is the best guess for the others too.
+    /// Puts an address first: that by which one host sees us is the best guess for the others, too.
     void prefer(const std::string& address);
 
     /// A frame for one host; to be wiped after use. Its relay, if it has one, must have joined.
     Bytes for_host(std::uint32_t host) const;
-    /// The same for all hosts that Slurm starts: each takes from it what is its own.
+    /// One frame for all hosts that Slurm starts: each agent takes its own part of it.
     Bytes for_all_nodes() const;
 
 private:

@@ -35,7 +35,7 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
     if (is_ssh) {
         argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
                                  fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
-                                 // A firewall must not forget the lifeline, where nothing moves.
+                                 // A firewall must not forget the idle lifeline.
                                  "-o", "ServerAliveInterval=30"});
         if (ssh.accept_new_host_keys)
             argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});

@@ -15,7 +15,7 @@
 namespace dtrun::head {
 namespace {
 
-/// How much longer than a host's silence its loss may take to be known here.
+/// How much later than the heartbeat timeout the news of a host's loss may arrive here.
 constexpr std::chrono::milliseconds kNewsLimit{1'500};
 
 std::string cause_text(const Outcome& outcome) {
@@ -51,7 +51,7 @@ void DaemonAssigner::entered(std::uint32_t, Member member) {
     member_ = std::move(member);
 }
 
-/// The agent is ready: its slots take part.
+/// Enters the daemon's job with the host's slots, now that the agent is ready.
 void DaemonAssigner::begin() {
     context_.started();
     const plan::JobSpec& spec = context_.spec;
@@ -136,8 +136,8 @@ void DaemonAssigner::daemon_lost(const Error& why) {
     context_.decide();
 }
 
-/// In a job that can go on without some hosts, ranks fail because their peers are gone, sooner than
-/// the daemon can know of it.
+/// In a job that can go on without some hosts, ranks whose peers are gone fail before the daemon
+/// knows of the loss: such a failure counts only if no new generation follows.
 bool DaemonAssigner::hold_back(std::uint32_t host, const Exited& exited) {
     if (!uplink_ || exited.sent_signal != 0 || (exited.code == 0 && exited.signal == 0))
         return false;

@@ -8,8 +8,8 @@
 
 namespace dtrun::head {
 
-/// Has a daemon assign the ranks of this one host, which is a member of a job of the daemon's: the head of
-/// `dtrun join`.
+/// Takes the assignment of this one host's ranks from a daemon, of whose job the host is a member
+/// (`dtrun join`).
 class DaemonAssigner final : public Assigner, private UplinkEvents, private Backpressure {
 public:
     DaemonAssigner(JobContext context, Outbox& outbox);
@@ -39,7 +39,7 @@ private:
     void daemon_is_back() override;
     Heartbeat progress() override;
     void daemon_lost(const Error& why) override;
-    bool is_full() const override;  ///< what goes up to the daemon
+    bool is_full() const override;  ///< of the connection to the daemon
     asio::awaitable<void> room() override;
     asio::awaitable<void> believe_later(std::uint32_t host, Exited exited);
 
@@ -48,7 +48,7 @@ private:
     std::unique_ptr<Uplink> uplink_;  ///< once the agent is ready
     Member member_;                   ///< the host, as its agent has described it
     std::uint64_t generation_ = 0;    ///< that runs here
-    std::uint64_t proposed_ = 0;      ///< that is coming
+    std::uint64_t proposed_ = 0;      ///< the newest that the daemon has proposed
     std::uint32_t first_rank_ = 0;
     TaskGroup tasks_;
 };

@@ -17,18 +17,18 @@
 namespace dtrun::head {
 namespace {
 
-/// From the second Ctrl-C to the end, whoever does not answer or read by then.
+/// Time from the second Ctrl-C to dtrun's end, even if agents do not answer or nobody reads output.
 constexpr std::chrono::milliseconds kImpatience{1'500};
-/// From Ctrl-Z until we stop: for the news of it to leave.
+/// Time from Ctrl-Z until this process stops, for frames that pass it on to leave.
 constexpr std::chrono::milliseconds kSuspendDelay{50};
-/// For what is written to leave, at the end; less if the user waits for nothing any more.
+/// Time at the end for output to be written; less after a second Ctrl-C.
 constexpr std::chrono::milliseconds kWriteLimit{2'000}, kHurriedWriteLimit{100};
 
 JobOptions job_options(const plan::Options& asked) {
     JobOptions options;
     options.keep_going = asked.keep_going;
     options.grace = asked.grace;
-    options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon's are its own
+    options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon restarts ranks itself
     return options;
 }
 
@@ -306,7 +306,7 @@ void Head::agent_started(std::uint32_t host, const Started& started) {
 void Head::agent_exited(std::uint32_t host, const Exited& told) {
     if (!assigner_->is_current(told.generation)) return;
     Exited exited = told;
-    exited.rank -= assigner_->first_rank();  // from here on ranks of this launcher are counted
+    exited.rank -= assigner_->first_rank();  // from here on ranks count from this launcher's first
     if (!hosts_.runs_on(exited.rank, host)) return;
     log::info("rank {} ended: code {} signal {}", told.rank, exited.code, exited.signal);
     if (assigner_->hold_back(host, exited)) return;
@@ -372,7 +372,7 @@ void Head::agent_mpi(std::uint32_t host, const MpiNews& news) {
             fmt::format("{} on {} cannot have MPI: {}", who, hosts_.name(host), news.problem));
         return decide();
     }
-    // A rank that has failed is not to end the others: nor is one that is no good to them.
+    // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
     if (assigner_->watches_waits() && !spec_.options.keep_going) waits_.mpi_used();
 }
 
@@ -483,14 +483,14 @@ void Head::end_by(int signal) {
     output_.wake();
 }
 
-/// As the shell expects, once everybody has been told.
+/// Stops this process, as the shell expects, once hosts have been told.
 asio::awaitable<void> Head::stop_ourselves() {
     Timer timer(io_, kSuspendDelay);
     co_await timer.async_wait(use_tuple);
     if (std::exchange(suspending_, false)) suspend_();
 }
 
-/// The user wants it over: agents get a moment to kill what they have, output none.
+/// Ends waiting after a second Ctrl-C: agents get `span` to kill their ranks, output gets no time.
 asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
     Timer timer(io_, span);
     co_await timer.async_wait(use_tuple);

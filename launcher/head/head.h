@@ -29,8 +29,8 @@
 
 namespace dtrun::head {
 
-/// Runs one job, from hosts that are to be started to hosts on which nothing of it is left. Decisions are
-/// those of Job and of the Assigner; this class carries events to them and their orders to the hosts.
+/// Runs one job, from starting agents on its hosts until nothing of it is left there. Job and the
+/// Assigner decide; this class carries events to them and their orders to the hosts.
 ///
 /// How agents get onto hosts (HostStarter), how they connect (admit()), where output goes and who sends
 /// signals is for the owner: run_job() has the real ones, tests a simulation.
@@ -44,12 +44,12 @@ public:
          std::function<void()> suspend);
     ~Head() override;
 
-    /// Before run(): gets agents onto some of the hosts.
+    /// Adds a starter, which gets agents onto some of the hosts; before run().
     void add_starter(std::unique_ptr<HostStarter> starter);
 
     /// \return dtrun's exit status
     asio::awaitable<int> run();
-    /// Everything stops: what is left after run() waits for nothing but this.
+    /// Stops all tasks that are left after run(), and waits for their end.
     asio::awaitable<void> join();
 
     /// An agent has connected, and has proved to know the job's secret.

@@ -7,7 +7,7 @@
 
 namespace dtrun::head {
 
-/// What a starter tells, and asks, whoever runs the job.
+/// What a starter tells the head, and asks of it.
 class StartEvents {
 public:
     virtual ~StartEvents() = default;
@@ -33,11 +33,11 @@ public:
 
     /// Starts the agents of all its hosts. Once.
     virtual void start(StartEvents& events) = 0;
-    /// A relay may have joined, or the job may end: who waits for that is to look again.
+    /// A relay may have joined, or the job may end: tasks that wait for this check again.
     virtual void look() = 0;
-    /// A host that had joined is lost: what the job may have left there is ended, if it is one of ours.
+    /// A host that had joined is lost. Its starter ends what the job may have left there.
     virtual void host_lost(std::uint32_t host) = 0;
-    /// Something is under way that the end of the job waits for.
+    /// Whether something is under way that the end of the job waits for.
     virtual bool is_busy() const = 0;
     virtual void beat() = 0;  ///< every heartbeat interval
     /// Ends what it has started itself, once the agents have been told to end.

@@ -15,19 +15,19 @@ namespace dtrun::head {
 
 /// What is known of one host of the job.
 struct HostState {
-    AgentSession* session = nullptr;     ///< once it has joined; of its relay if it has one
-    bool relayed = false;                ///< it is not at the other end of the session
+    AgentSession* session = nullptr;     ///< once it has joined; its relay's if it has one
+    bool relayed = false;                ///< it has joined through a relay
     bool joined = false;                 ///< once
     bool done = false;                   ///< nothing of the job is left there, or it is lost
-    std::string address;                 ///< of its agent, for those behind it; numeric
+    std::string address;                 ///< its agent's, for hosts behind it; numeric
     std::vector<std::string> addresses;  ///< all that it has
-    std::map<std::int64_t, std::uint32_t> ranks;  ///< by pid, of those that were started
-    std::uint16_t relay_port = 0;                 ///< at which it accepts agents; 0: none
+    std::map<std::int64_t, std::uint32_t> ranks;  ///< pid -> rank, of started ones
+    std::uint16_t relay_port = 0;                 ///< where its agent accepts others; 0: nowhere
     const char* phase = "waiting for its turn";   ///< what it does until it has joined
 };
 
-/// The hosts of a job: who has joined, over which connection, and what they are sent. Hosts are counted
-/// as in JobSpec::hosts.
+/// The hosts of a job: which have joined, over which connection, and what they are sent. A host's
+/// number is its index in JobSpec::hosts.
 ///
 /// Thread: the loop's. Lifetime: `spec` and the sessions outlive it.
 class Hosts {
@@ -40,16 +40,16 @@ public:
     const std::string& name(std::uint32_t host) const { return spec_.hosts[host].host.name; }
     const Tree& tree() const { return tree_; }
 
-    /// The host is at the other end of this session, or behind it.
+    /// Whether the host has joined through this session, directly or behind a relay.
     bool is_behind(const AgentSession& session, std::uint32_t host) const;
-    /// Who has this address, numeric.
+    /// The host that has this address, numeric.
     std::optional<std::uint32_t> at(const std::string& address) const;
-    /// The rank that is this process, or the only one of its host that it can belong to; else kNoRank.
+    /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
     std::uint32_t rank_of(std::uint32_t host, std::int64_t pid) const;
     /// Whether the plan has placed the rank on the host: agents speak for their own ranks only.
     bool runs_on(std::uint32_t rank, std::uint32_t host) const;
 
-    /// Through its relay, if it has one; to nobody, if it has not joined or is done.
+    /// Sends through the host's relay if it has one; drops the frame unless it is connected.
     void send(std::uint32_t host, Bytes frame);
     void send_to_all(const Bytes& frame);
 

@@ -42,7 +42,7 @@ int exit_code(const Outcome& outcome) {
         case Outcome::Cause::cannot_start:
             return failure_code(outcome.host_failures.front().kind);
         case Outcome::Cause::rank_failed:
-            // MPI_Abort takes any number. What is left of it may be 0, which is no success.
+            // MPI_Abort takes any number. Its low 8 bits may be 0, but the job has failed.
             return outcome.first->signal != 0 ? plan::kExitSignalBase + outcome.first->signal
                                               : std::max(outcome.first->code & 0xff, 1);
         case Outcome::Cause::host_lost:
@@ -88,7 +88,7 @@ void Job::host_failed(HostFailure failure) {
     all_answered();
 }
 
-/// Either every host is ready, or all that cannot be are known: these are reported together.
+/// Acts once each host is ready or has failed, so that all failures are reported together.
 void Job::all_answered() {
     if (stopping_ || count(HostState::connecting) > 0) return;
     if (!outcome_.host_failures.empty()) {
@@ -154,9 +154,9 @@ bool Job::aborted() const {
     return outcome_.cause == Outcome::Cause::rank_failed && outcome_.first->mpi == MpiUse::aborted;
 }
 
-/// News from different hosts cross: a rank that was first to fail may be heard of after those that
-/// failed because of it. Open MPI's ranks call MPI_Abort when one that they talk to is gone, so what
-/// ended in MPI by itself was before them, and the first to call that was before other failures.
+/// Whether this failure was before the recorded first one, although its news has arrived later.
+/// Open MPI's ranks call MPI_Abort when a peer is gone, so a rank that died in MPI by itself failed
+/// before those that aborted, and the rank that aborted first failed before all others.
 bool Job::explains_first(const Exited& exited) const {
     if (outcome_.cause != Outcome::Cause::rank_failed || options_.keep_going ||
         outcome_.first->rank == exited.rank)
@@ -168,7 +168,8 @@ bool Job::explains_first(const Exited& exited) const {
     return first_abort_ == exited.rank || (aborted() && died_in_mpi(exited));
 }
 
-/// All start at about the same time, so how long they ran tells where news have crossed.
+/// Whether the rank ended before the first failure. Ranks start at about the same time, so run
+/// times tell the order even if news arrive in another.
 bool Job::is_before_cause(const Exited& exited) const {
     return outcome_.cause == Outcome::Cause::success ||
            (outcome_.cause == Outcome::Cause::rank_failed &&

@@ -39,7 +39,7 @@ struct Outcome {
         host_lost,     ///< see lost_host, lost_text
         interrupted,   ///< by a signal to dtrun, see signal
         start_timeout,
-        ended_elsewhere,  ///< by the daemon, or because there is none; see ended_text
+        ended_elsewhere,  ///< the daemon has ended it, or is lost; see ended_text
         stuck,            ///< ranks wait for one that does not come; see ended_text
     };
     Cause cause = Cause::success;
@@ -73,9 +73,9 @@ struct JobOptions {
     int max_restarts = 0;
 };
 
-/// The life of a job as a pure state machine: what happened goes in, what to do comes out. First
-/// cause wins: what fails first names the outcome, by arrival but for ranks that fell because of one
-/// that is heard of later; what dtrun ends afterwards are victims.
+/// The life of a job as a pure state machine: events go in, orders come out. The failure that
+/// arrives first is the cause of the outcome, unless its rank failed because of one whose failure
+/// arrives later; what dtrun ends afterwards are victims.
 class Job {
 public:
     /// \param ranks_on_host  [host] how many ranks it runs
@@ -89,16 +89,16 @@ public:
     void rank_exited(std::uint32_t host, const Exited& exited);
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.
     void rank_aborts(std::uint32_t rank);
-    void left_mpi(std::string why);  ///< aborted() ranks did because of one that ended well before
+    void left_mpi(std::string why);  ///< the cause of aborted(): a rank that had ended well before
     void stuck(std::string why);     ///< ranks wait for one that does not come
-    void end(int signal);            ///< somebody else, who may, ends the job by this signal
-    void interrupt(int signal);      ///< Ctrl-C (twice: now), or a signal that asks dtrun to end
+    void end(int signal);            ///< a scheduler ends the job by this signal
+    void interrupt(int signal);      ///< Ctrl-C (twice: kill), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
     /// A generation of a daemon's job: this many ranks run here, on one host.
     void generation_began(std::uint32_t ranks, std::uint32_t first_rank);
-    void pausing();    ///< what ranks do until the next generation does not count
-    void restarted();  ///< all ranks, after take_restart()
+    void pausing();    ///< exits of ranks until the next generation do not count
+    void restarted();  ///< all ranks start again, after take_restart()
     void ended_elsewhere(bool finished, std::string why);
 
     // What to do.

@@ -53,8 +53,8 @@ void JobOutput::return_credits() {
     if (output_.idle()) idle_.cancel();
 }
 
-/// Like a program whose reader has gone, the job ends; a file that cannot be written is no reason to
-/// lose the job, but is reported and makes it fail.
+/// A console whose reader is gone ends the job, as it ends a program. A file that cannot be written
+/// does not end the job, but is reported and makes it fail.
 void JobOutput::failed(Error failure) {
     if (failure.code == Errc::closed)
         reader_gone_();
@@ -64,7 +64,7 @@ void JobOutput::failed(Error failure) {
 }
 
 asio::awaitable<void> JobOutput::drain(const bool& hurry) {
-    // Lines without an end, of hosts that were lost.
+    // Ranks of hosts that were lost may have left unfinished lines.
     for (const RankPlace& place : spec_.placement.ranks)
         for (const Stream stream : {Stream::out, Stream::err}) output_.finish(place.rank, stream);
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);

@@ -14,17 +14,17 @@
 
 namespace dtrun::head {
 
-/// What ranks print, on its way from their agents to the Output, and the credit that goes back to the
-/// agents for it; at the end, the report.
+/// Passes the ranks' output from their agents to the Output, and credit for it back to the agents;
+/// at the end, writes the report.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it.
 class JobOutput {
 public:
-    /// \param reader_gone  whoever reads standard output does not any more
+    /// \param reader_gone  called when the reader of standard output or standard error is gone
     JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec, output::Output& output,
               Hosts& hosts, AnswerWatch& answers, std::function<void()> reader_gone);
 
-    /// \param rank  of this launcher's, as the plan counts them
+    /// \param rank  counted from this launcher's first, as in the plan
     void add(std::uint32_t host, std::uint32_t rank, const OutputView& output);
     void finish(std::uint32_t rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
@@ -33,9 +33,9 @@ public:
     void tell_restart(const Outcome& because);
     void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }
 
-    /// Bytes that have left here may be sent again there. To be called when Output has asked for it.
+    /// Lets agents send as many bytes as have been written. To be called when Output asks for it.
     void return_credits();
-    /// Until everything was written, or wake() is called and `hurry` is set.
+    /// Returns when everything was written, or when wake() is called and `hurry` is set.
     asio::awaitable<void> drain(const bool& hurry);
     void wake() { idle_.cancel(); }
     /// Shows why the job has failed, and ends the Output.
@@ -53,7 +53,7 @@ private:
     std::function<void()> reader_gone_;
     Timer idle_;                         ///< cancelled when the output may be idle
     int exit_code_ = 0;                  ///< of ours, if the job itself succeeds
-    std::vector<std::string> failures_;  ///< for the end
+    std::vector<std::string> failures_;  ///< shown by report()
 };
 
 }  // namespace dtrun::head

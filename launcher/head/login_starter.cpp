@@ -10,8 +10,8 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::chrono::seconds kWriteLimit{2};    // of a bootstrap
-constexpr std::chrono::seconds kJoinSlack{2};     // for an agent to say itself what it has tried
-constexpr std::chrono::seconds kSweepLimit{4};    // a host that is down need not keep the user
+constexpr std::chrono::seconds kJoinSlack{2};     // for an agent to report why it cannot connect
+constexpr std::chrono::seconds kSweepLimit{4};    // the user does not wait for a host that is down
 constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
 
 }  // namespace
@@ -49,7 +49,7 @@ asio::awaitable<void> LoginStarter::start_hosts() {
     }
 }
 
-/// One host from the first packet to the end of the lifeline.
+/// Starts the agent of one host, and holds its lifeline until that ends.
 asio::awaitable<void> LoginStarter::run_host(std::uint32_t host) {
     const auto limit = spec_.options.connect_timeout;
     const Deadline deadline = after(limit);
@@ -83,7 +83,7 @@ asio::awaitable<Result<void>> LoginStarter::log_in(std::uint32_t host, Deadline 
     co_return greeted;
 }
 
-/// Its bootstrap, once the relay is there to which it is to connect.
+/// Sends the host's agent its bootstrap, once the relay to which it is to connect is there.
 asio::awaitable<Result<void>> LoginStarter::tell_agent(std::uint32_t host, Deadline deadline) {
     co_await wait_for_relay(host);
     Bytes frame = parts_.bootstraps.for_host(host);
@@ -95,8 +95,8 @@ asio::awaitable<Result<void>> LoginStarter::tell_agent(std::uint32_t host, Deadl
     co_return done;
 }
 
-/// Until the relay that this host is to connect to is there. If it cannot be started the job will not
-/// be either, and this host may connect to us to hear that.
+/// Waits for the relay that this host is to connect to. If the relay cannot be started, neither can
+/// the job, and this host may connect to the head to be told so.
 asio::awaitable<void> LoginStarter::wait_for_relay(std::uint32_t host) {
     const auto parent = parts_.hosts.tree().parent(host);
     if (!parent) co_return;
@@ -106,7 +106,8 @@ asio::awaitable<void> LoginStarter::wait_for_relay(std::uint32_t host) {
         co_await relay_ready_.async_wait(use_tuple);
 }
 
-/// Reads what the agent says besides the protocol until its end, which is the host's.
+/// Reads what the agent writes to its standard streams until they end; before the agent has joined,
+/// that end is a failure of the host.
 asio::awaitable<void> LoginStarter::hold_lifeline(std::uint32_t host, Deadline join_deadline) {
     transport::Channel& channel = *lifelines_[host];
     const HostState& state = parts_.hosts[host];
@@ -135,8 +136,8 @@ asio::awaitable<void> LoginStarter::hold_lifeline(std::uint32_t host, Deadline j
     }
 }
 
-/// Ends what an agent that is gone may have left on its host: its guard has done that, unless it was
-/// killed as well.
+/// Ends what a lost agent may have left on its host: the agent's guard has done so, unless the
+/// guard was killed as well.
 void LoginStarter::host_lost(std::uint32_t host) {
     if (!is_ours(host)) return;
     to_sweep_.emplace_back(host, after(kSweepsLimit));

@@ -78,8 +78,8 @@ private:
     unsigned logins_ = 0;
     Timer login_slot_;   ///< cancelled when a login has ended
     Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
-    std::deque<std::pair<std::uint32_t, Deadline>> to_sweep_;  ///< hosts, and when it is too late
-    std::vector<std::string> not_swept_;                       ///< for which it was
+    std::deque<std::pair<std::uint32_t, Deadline>> to_sweep_;  ///< hosts, and until when to begin
+    std::vector<std::string> not_swept_;                       ///< hosts for which it was too late
     unsigned sweepers_ = 0;
     TaskGroup tasks_;
 };

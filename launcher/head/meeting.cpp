@@ -10,7 +10,7 @@
 namespace dtrun::head {
 namespace {
 
-/// A host that does not answer by then drops our packets.
+/// How long a host tries to connect: an address that does not answer by then drops packets.
 constexpr std::chrono::milliseconds kProbeLimit{2'000};
 constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to come here
 
@@ -52,7 +52,7 @@ asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> ad
 
 void Meeting::warn(const std::vector<std::string>& addresses) const {
     std::vector<std::string> cut_off;
-    std::string why;  // of the first, for all of them
+    std::string why;  // the first host's reason, which stands for all
     for (const auto& [host, answer] : answers_) {
         if (answer.addresses.size() == addresses.size()) continue;
         cut_off.push_back(hosts_.name(host));

@@ -22,7 +22,7 @@ public:
             const Job& job);
 
     /// Has `others` try to connect to each of `addresses`.
-    /// \param last  whether nothing else will be tried: warns who does not get there
+    /// \param last  no other addresses will be tried: a failure is followed by a warning
     /// \return the first address that all of them reach; empty if there is none, or the job ends
     asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
                                                 std::uint16_t port,

@@ -163,7 +163,8 @@ void OwnAssigner::paused(std::uint32_t host, std::uint64_t generation) {
     tasks_.spawn(start_again());
 }
 
-/// At once, but for ranks that have failed at once again and again.
+/// Starts all ranks again: at once, or after a growing delay if they repeatedly fail right after
+/// their start.
 asio::awaitable<void> OwnAssigner::start_again() {
     const std::uint32_t restarts = context_.job.outcome().restarts;
     const bool at_once = Clock::now() - started_at_ < kShortLife;

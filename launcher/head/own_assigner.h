@@ -20,7 +20,7 @@ public:
 
     Exchange& exchange() override { return hub_; }
     void exchanged() override { hub_timer_.look(); }
-    void to_root(FrameType, std::string_view) override {}  // it is here
+    void to_root(FrameType, std::string_view) override {}  // this head is the root
     void entered(std::uint32_t host, Member member) override;
     void lost(std::uint32_t host, const std::string& why) override;
     void begin() override;
@@ -45,8 +45,8 @@ private:
     Meeting meeting_;
     std::vector<std::pair<MemberId, Assign>> assignments_;  ///< of a generation that begins soon
     std::string master_address_;                            ///< once it is known
-    Outcome restart_because_;  ///< told when everything that ranks have printed is there
-    Deadline started_at_{};    ///< ranks of this generation
+    Outcome restart_because_;  ///< reported once all output of the failed ranks is there
+    Deadline started_at_{};    ///< when this generation's ranks were started
     Timer delay_;              ///< of a restart
     TaskGroup tasks_;
 };

@@ -30,7 +30,7 @@ std::string plural(std::uint64_t count, std::string_view one) {
     return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
-/// Text of a program, which is to look like nothing else in a report.
+/// A program's text without control characters, which could imitate other parts of the report.
 std::string printable(std::string_view line) {
     std::string text(line);
     std::ranges::replace_if(
@@ -90,8 +90,8 @@ std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, cons
     return text;
 }
 
-/// Ranks that seemed to have done their work. One that had not, because its program ended it with
-/// exit(0), is why the others fail.
+/// Names ranks that had ended with code 0 before the failure: one whose program called exit(0) too
+/// early is why the others fail.
 std::string ended_well_text(const Outcome& outcome, const plan::JobSpec& spec) {
     if (outcome.ended_well.empty()) return {};
     std::vector<std::uint32_t> ranks;

@@ -15,14 +15,14 @@
 
 namespace dtrun::head {
 
-/// The agents that are connected, and the way out of the head's Exchange to them.
+/// The agents that are connected, and the Outbox by which the head's Exchange sends to them.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it; the owner awaits join() before
 /// destruction. A session stays in memory when its connection has ended.
 class Sessions final : public Outbox {
 public:
     /// \param events   hears what agents say
-    /// \param to_root  takes what goes towards the root, which is not here
+    /// \param to_root  sends a frame towards the root
     Sessions(asio::any_io_executor executor, AgentEvents& events,
              std::function<void(FrameType, std::string_view)> to_root);
 
@@ -30,9 +30,9 @@ public:
     /// \param towards  as Link::serve()'s
     void admit(Connection connection, Backpressure* towards);
 
-    /// The session is of no more use: it is forgotten, and its connection closed.
+    /// Closes the session's connection, and sends nothing to it any more.
     void close(AgentSession& session);
-    /// A heartbeat to everybody. \return who has been silent for too long, and for how long
+    /// Sends everybody a heartbeat. \return agents silent for too long, and for how long
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> beat(const Pulse& pulse);
 
     void to_port(PortId port, FrameType type, std::string_view payload) override;

@@ -11,7 +11,7 @@
 namespace dtrun::head {
 namespace {
 
-// A task that ended while srun has input for it would take the whole step with it: one that fails reads
+// A task that ends while srun has input for it would end the whole step, so one that fails reads
 // on. `$b` is the agent beside dtrun, which nodes may see; `$id` is "go" or a build id.
 constexpr std::string_view kStart =
     "m=$SLURMD_NODENAME; "

@@ -12,9 +12,9 @@
 
 namespace dtrun::head {
 
-/// The hosts of a job that Slurm starts agents on, in groups with one `srun` for each: all of them;
-/// but those of different components of a heterogeneous job apart, since only one of these would get
-/// srun's standard input, and each alone where nodes have different numbers of GPUs, for which one
+/// Groups the hosts on which Slurm starts agents, with one `srun` for each group. All hosts are one
+/// group, but components of a heterogeneous job are apart, since only one of them would get srun's
+/// standard input, and each host is alone where nodes have different numbers of GPUs, for which one
 /// step cannot ask.
 /// \return indexes into spec.hosts
 std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec);

@@ -77,7 +77,7 @@ asio::awaitable<void> StepStarter::run_step(std::vector<std::uint32_t> hosts) {
     step.process = std::move(*process);
     transport::LineReader lines(*step.process);
     const auto started = co_await start_step(step, lines);
-    // A pipe that broke has its reason in what srun says at its end.
+    // If the pipe broke, srun says why at its end.
     if (!started && started.error().code == Errc::timed_out)
         nodes_late(step);
     else if (!started && started.error().code != Errc::closed)
@@ -92,7 +92,7 @@ asio::awaitable<void> StepStarter::run_step(std::vector<std::uint32_t> hosts) {
     fail_nodes(step, NodeState::failed, "srun ended: " + why);
 }
 
-/// Until every node's agent has its bootstrap. Errc: timed_out, closed, internal, cancelled
+/// Gives every node's agent its bootstrap. Errc: timed_out, closed, internal, cancelled
 asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::LineReader& lines) {
     const auto limit = spec_.options.connect_timeout;
     auto done = co_await await_nodes(step, lines, NodeState::starting, after(limit));
@@ -159,7 +159,7 @@ void StepStarter::node_said(Step& step, std::string_view line) {
     }
 }
 
-/// To all nodes at once: those that have the agent skip it.
+/// Sends the agent to all nodes at once; nodes that have it skip it.
 asio::awaitable<Result<void>> StepStarter::copy_to_nodes(Step& step) {
     for (const auto& [name, node] : step.nodes) events_->host_phase(node.host, "copying the agent");
     const auto found = copies_.get(step.machine);
@@ -172,7 +172,7 @@ asio::awaitable<Result<void>> StepStarter::copy_to_nodes(Step& step) {
     co_return sent;
 }
 
-/// The lifeline of all nodes, until srun ends.
+/// Holds the lifeline of all nodes until srun ends.
 asio::awaitable<Error> StepStarter::hold_step(Step& step, transport::LineReader& lines) {
     for (;;) {
         const Deadline deadline = is_any_joining(step) ? step.join_deadline : Deadline::max();
@@ -197,7 +197,7 @@ bool StepStarter::relays_needed(const Step& step) const {
     });
 }
 
-/// Once every relay is there or will not be.
+/// Tells nodes of their relays, once every relay has joined or has failed.
 asio::awaitable<void> StepStarter::tell_relays(Step& step) {
     step.relays_unknown = true;
     Relays known;
@@ -256,7 +256,7 @@ void StepStarter::nodes_late(Step& step) {
     fail_nodes(step, NodeState::failed, "waited for " + join_names(names));
 }
 
-/// Those that have not joined and are not beyond this state.
+/// Fails nodes that have not joined and are not beyond this state.
 void StepStarter::fail_nodes(Step& step, NodeState up_to, const std::string& text) {
     for (auto& [name, node] : step.nodes) {
         if (events_->is_settled(node.host) || node.state > up_to) continue;

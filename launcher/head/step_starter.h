@@ -54,8 +54,8 @@ private:
         std::unique_ptr<transport::Process> process;
         std::map<std::string, Node, std::less<>> nodes;  ///< by name
         std::string machine;                             ///< of nodes that want the agent
-        Deadline join_deadline{};                        ///< of those that were told
-        bool relays_unknown = false;  ///< those behind relays still wait to hear of them
+        Deadline join_deadline{};                        ///< for nodes that have their bootstrap
+        bool relays_unknown = false;  ///< nodes behind relays have not been told these
         bool ended = false;           ///< srun has, or could not be started
 
         bool any(NodeState state) const;

@@ -24,7 +24,7 @@ std::optional<TorchError> parse_torch_error(std::string_view json);
 /// exit code in it, negative for a signal. \return nothing where the rank has left no such file
 std::optional<std::string> torch_error_for_caller(const Exited& first);
 
-/// That, in the file that TORCHELASTIC_ERROR_FILE of the caller names.
+/// Writes torch_error_for_caller() to `file`, which the caller's TORCHELASTIC_ERROR_FILE names.
 /// Errc: denied, not_found, internal; the message names the file
 Result<void> leave_torch_error(const std::string& file, const Exited& first);
 

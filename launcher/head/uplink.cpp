@@ -69,8 +69,8 @@ void Uplink::give_up(const Error& why) {
         {why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
 }
 
-/// Tries again and again. Nothing that is said before a proof is final: who says it may have taken the
-/// daemon's port while it is away.
+/// Tries again until `limit`. A refusal before authentication is not final: another program may
+/// have taken the daemon's port while the daemon is away.
 asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
     std::chrono::milliseconds pause = kPauseMin;
     for (;;) {
@@ -142,8 +142,8 @@ void Uplink::beat() {
     if (!link_ || !link_->is_open()) return;
     send(FrameType::heartbeat, payload_of(encode(events_.progress())));
     if (!pulse_.lost(*link_)) return;
-    // A daemon that says nothing while its machine answers may be back soon: a network that is cut
-    // is another matter, for the other hosts go on without us.
+    // A silent daemon whose machine answers may be back soon. If the network is cut, the other
+    // hosts go on without us, so the daemon is given up.
     silent_ = !link_->machine_answers();
     if (!silent_) log::info("dtrun serve at {} says nothing", target_.text);
     link_->close();
@@ -168,8 +168,8 @@ void Uplink::say_goodbye() {
     said_goodbye_ = true;
 }
 
-/// Nothing is left to be said: a daemon that is away learns of a failure by our absence, but would take
-/// success for one too.
+/// Whether nothing is left to tell the daemon: one that is away takes our absence for a failure, so
+/// only success must still be told.
 bool Uplink::may_end() const {
     return ended_ || (goodbye_ && (said_goodbye_ || !goodbye_->finished));
 }

@@ -25,17 +25,17 @@ public:
     virtual void daemon_stopped(const Stop& stop) = 0;
     /// A frame that is_exchanged(). Errc: invalid_input
     virtual Result<void> daemon_exchanged(const FrameView& frame) = 0;
-    /// Connected again: what has had no answer is to be sent again.
+    /// A connection is made, the first or a new one: unanswered requests are to be sent again.
     virtual void daemon_is_back() = 0;
     virtual Heartbeat progress() = 0;
-    /// There is no daemon any more, or it does not want us. The last call.
+    /// The daemon is lost, or has refused us. The last call.
     virtual void daemon_lost(const Error& why) = 0;
 };
 
 struct UplinkOptions {
     std::chrono::milliseconds connect_timeout{10'000};
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
-    /// For a daemon that is not there, but not silent either, to be started again.
+    /// How long to wait for the return of a daemon that is down, unless the network to it is cut.
     std::chrono::milliseconds return_limit{60'000};
 };
 
@@ -54,9 +54,9 @@ public:
     void send(FrameType type, std::string_view payload);  ///< dropped while there is no connection
     bool is_full() const override { return link_ && link_->is_full(); }
     asio::awaitable<void> room() override;
-    void accept(std::uint64_t generation);  ///< our ranks have ended
-    /// The last words; waits until they have arrived: a moment, or if the ranks have finished and
-    /// there is no connection just now, for the daemon to be back.
+    void accept(std::uint64_t generation);  ///< tells the daemon that our ranks have ended
+    /// Says goodbye to the daemon, and waits a moment for it to arrive; if the ranks have finished
+    /// and there is no connection just now, waits for the daemon to be back.
     asio::awaitable<void> leave(bool finished, std::string why);
 
     void stop_waiting();  ///< for the daemon, in leave(): the user wants it over
@@ -83,7 +83,7 @@ private:
     std::optional<Leave> goodbye_;  ///< once we leave
     bool said_goodbye_ = false;
     bool ended_ = false;   ///< the daemon has ended the job
-    bool silent_ = false;  ///< it was given up
+    bool silent_ = false;  ///< the daemon's machine does not answer: it was given up
 };
 
 }  // namespace dtrun::head

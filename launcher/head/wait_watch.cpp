@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For news that are under way when somebody seems to wait in vain.
+/// How long a wait in vain must last to be certain: news that are under way may end it.
 constexpr milliseconds kCertain{1'500};
 constexpr milliseconds kWorthTelling{10'000};
 constexpr std::size_t kThingsMax = 5;  // in a report
@@ -24,7 +24,7 @@ std::string seconds(milliseconds span) {
     return fmt::format("{:.3g} s", std::chrono::duration<double>(span).count());
 }
 
-/// Who they are, and whether that is more than one.
+/// The names of waiting ranks, and whether there are several.
 struct Who {
     std::string text;  ///< "ranks 0-2", "rank 1 and 2 processes"
     bool several = false;
@@ -107,7 +107,7 @@ std::string WaitWatch::names(std::vector<std::uint32_t> ranks) const {
     return join_names(texts, kNamesMax);
 }
 
-/// Ranks that do not wait with the others; empty where it is not known who they are.
+/// Names the ranks that do not wait with the others; empty if a waiting process is of unknown rank.
 std::string WaitWatch::missing(const std::vector<const Waiting*>& meeting) const {
     std::set<std::uint32_t> here;
     for (const Waiting* waiting : meeting) {
@@ -120,7 +120,7 @@ std::string WaitWatch::missing(const std::vector<const Waiting*>& meeting) const
     return absent.empty() ? std::string() : names(std::move(absent));
 }
 
-/// Somebody waits for a rank that the job does not have.
+/// The verdict that a rank waits for one that the job does not have.
 std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>& certain) const {
     std::vector<const RankWait*> waits;
     for (const Waiting* waiting : certain)
@@ -132,9 +132,9 @@ std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>
         who(waits).waits(), waits.front()->what, ranks_);
 }
 
-/// Whoever could still bring what the others wait for would have to be running, and not wait.
+/// The verdict that every rank has ended or waits, so that none can bring what the others wait for.
 std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>& certain) const {
-    // Asked whenever a rank ends: not to look at all of them unless it may be so.
+    // This is called whenever a rank ends, so it looks at all ranks only if the numbers match.
     if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
     const auto ended_ranks = std::views::keys(ended_);
@@ -146,7 +146,7 @@ std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>
                        who(pointers(certain)).waits(), certain.front()->wait.what);
 }
 
-/// Others use MPI, in which sooner or later they wait for it.
+/// The other ranks use MPI, and will sooner or later wait there for the one that has ended.
 std::optional<std::string> WaitWatch::left_mpi() const {
     if (!mpi_used_ || left_mpi_.empty() || ended_.size() == ranks_) return std::nullopt;
     const auto& [rank, use] = *left_mpi_.begin();
@@ -155,7 +155,7 @@ std::optional<std::string> WaitWatch::left_mpi() const {
                : names({rank}) + " ended without MPI_Finalize, in which the others wait for it";
 }
 
-/// Somebody has waited for so long.
+/// The verdict that a rank has waited for `limit`.
 std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
                                            std::string_view flag) const {
     const auto late = meeting(now, limit);

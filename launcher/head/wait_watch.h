@@ -15,9 +15,9 @@
 
 namespace dtrun::head {
 
-/// Sees ranks wait for each other in MPI and in the stores of their frameworks, and tells when one will
-/// not come:
-/// a pure state machine, events in, verdicts out. No sockets, no clock.
+/// Watches ranks wait for each other in MPI and in the stores of their frameworks, and tells when a
+/// rank that is waited for will not come: a pure state machine, events in, verdicts out. No
+/// sockets, no clock.
 class WaitWatch {
 public:
     /// \param host_of  name of a rank's host
@@ -27,22 +27,22 @@ public:
 
     /// All ranks start, or start again.
     void begin();
-    /// Everybody who waits in the stores that a host's agent serves; ranks are set where they are
-    /// known, and `address` is something to call the host by.
+    /// All waits in the stores that a host's agent serves, in place of its last ones; ranks are set
+    /// where they are known.
     void waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now);
-    /// By itself.
+    /// A rank has ended by itself.
     void rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi);
     /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
     void mpi_used() { mpi_used_ = true; }
 
     struct Verdict {
-        bool end = false;  ///< of the job, else it is only to be told
+        bool end = false;  ///< true: the job is to end; false: the text is a warning
         std::string text;  ///< ends without a period
     };
-    /// What there is to say now that has not been said. After a verdict that ends the job ranks stop
-    /// waiting because they are ended: what is known of waits stays as it was.
+    /// The next verdict that has not been told yet. After one that ends the job, later waits() are
+    /// ignored: ranks then stop waiting only because they are ended.
     std::optional<Verdict> look(Deadline now);
-    /// Of those verdicts, the one on a rank that has ended, though not by MPI_Abort.
+    /// The verdict on a rank that has ended outside MPI or without MPI_Finalize, not by MPI_Abort.
     std::optional<std::string> left_mpi() const;
 
     /// Who waits for what, for a report: one line for each thing, without '\n'.

@@ -78,7 +78,7 @@ public:
                           options_.program.front());
         auto done = mpirun_.kind == Kind::openmpi ? openmpi() : hydra();
         if (!done) return std::unexpected(done.error());
-        // Its step would wait for ours to leave processors over.
+        // mpirun's own step would wait until dtrun's step frees processors.
         const auto by_slurm = [](const plan::JobHost& host) {
             return host.transport == plan::Transport::slurm;
         };
@@ -105,7 +105,7 @@ private:
         return host.address.empty() ? host.name : host.address;
     }
 
-    /// What no hostfile has a place for.
+    /// Fails for hosts with settings that no hostfile has a place for.
     Result<void> check_hosts() const {
         constexpr string_view kConfig = "put it into ~/.ssh/config";
         for (const plan::JobHost& target : spec_.hosts) {
@@ -134,7 +134,7 @@ private:
         return {};
     }
 
-    /// -H and its like, or a file. `separator` stands between a host's name and its ranks.
+    /// Adds the hosts by -H or its like, or by a file, with `separator` between name and ranks.
     void add_hosts(const char* in_words, const char* in_file, string_view separator) {
         const auto has_user = [](const plan::JobHost& host) { return !host.host.user.empty(); };
         if (spec_.hosts.size() <= kHostsInWords && std::ranges::none_of(spec_.hosts, has_user)) {
@@ -167,7 +167,7 @@ private:
         add({"-machinefile", circumstances_.hostfile_path});
     }
 
-    /// Words for ssh that the user's flags amount to, behind its own name.
+    /// The arguments of ssh that the user's flags amount to.
     Result<Words> ssh_words() const {
         Words words;
         if (!spec_.ssh.command.empty())

@@ -35,7 +35,7 @@ struct MpirunCommand {
     std::string hostfile;  ///< content of the file that argv names; empty: it names none
 };
 
-/// With more hosts than this mpirun gets them in a file.
+/// The most hosts that mpirun gets on its command line instead of in a file.
 inline constexpr std::size_t kHostsInWords = 16;
 
 struct MpirunCircumstances {

@@ -52,7 +52,7 @@ Result<Fd> memory_file(std::string_view content) {
     return inherited;
 }
 
-/// "NAME=value" of mpirun, those of its own last and alone.
+/// mpirun's environment as "NAME=value"; the command's variables replace others of the same name.
 std::vector<std::string> environment_of(const plan::JobSpec& spec, const MpirunCommand& command) {
     std::vector<std::string> texts;
     for (const auto& [name, value] : spec.environment_here)

@@ -9,7 +9,7 @@
 
 namespace dtrun::mpirun {
 
-/// DTRUN_MPIRUN, else the first of mpirun and mpiexec that PATH has, asked what it is.
+/// Finds DTRUN_MPIRUN, else the first of mpirun and mpiexec that PATH has, and asks what it is.
 /// Errc: not_found (none, or an unknown one), timed_out, invalid_input (it fails)
 Result<MpirunProgram> find_mpirun(plan::EnvironmentView caller);
 

@@ -102,7 +102,7 @@ public:
         while (!bytes.empty()) bytes.remove_prefix(write_some(bytes));
     }
 
-    /// `bytes` of `stream` are dealt with when the open buffer is.
+    /// Counts `bytes` of `stream` as taken once the open buffer is written.
     void account(std::uint32_t stream, std::size_t bytes);
 
 private:

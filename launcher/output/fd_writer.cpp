@@ -18,7 +18,7 @@
 namespace dtrun::output {
 namespace {
 
-constexpr std::size_t kTerminalPiece = 256;  // the kernel calls a terminal writable from here on
+constexpr std::size_t kTerminalPiece = 256;  // free bytes that make a terminal writable
 constexpr int kPipeBytes = 1 << 20;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
@@ -67,7 +67,7 @@ void FdWriter::choose_mode() {
     mode_ = own_ ? Mode::nonblocking : Mode::pieces;
     piece_bytes_ = terminal_ ? kTerminalPiece : PIPE_BUF;
     if (own_) fd_ = own_.get();
-    // Fewer switches between us and the reader. Not ours to shrink; refusal does not matter.
+    // A large pipe saves switches to its reader. It is never shrunk, and a refusal does not matter.
     if (S_ISFIFO(file.st_mode) && ::fcntl(fd_, F_GETPIPE_SZ) < kPipeBytes)
         ::fcntl(fd_, F_SETPIPE_SZ, kPipeBytes);
 }
@@ -97,7 +97,7 @@ void FdWriter::stop(Deadline deadline, std::size_t abandoned_bytes) {
 
 void FdWriter::join() {
     if (thread_.joinable()) thread_.join();
-    own_.reset();  // a pipe's reader waits for the last description to go
+    own_.reset();  // a pipe's reader sees its end when all descriptions are closed
 }
 
 void FdWriter::run() {
@@ -131,7 +131,7 @@ void FdWriter::write_out(std::string_view bytes) {
     at_line_start_ = bytes.back() == '\n';
 }
 
-/// What could not be written, because of an error or because the time to stop has come.
+/// \return what could not be written, because of an error or because the time to stop has come
 std::string_view FdWriter::put(std::string_view bytes) {
     while (!bytes.empty() && !failed_) {
         if (queue_.closed() && queue_.time_left() <= Clock::duration::zero()) break;

@@ -15,7 +15,7 @@
 
 namespace dtrun::output {
 
-/// Called on a sink's thread after each buffer, also with nothing in it.
+/// Called on a sink's thread after each buffer, perhaps with an empty list.
 using TakenFunction = std::function<void(std::span<const Taken>)>;
 
 /// Writes what its queue is filled with to one inherited descriptor, on a thread of its own.
@@ -45,7 +45,7 @@ public:
     std::optional<Error> take_failure();
 
     /// Lets the thread write what there is until the deadline; join() waits for its end.
-    /// \param abandoned_bytes  what never came to the queue, for the error message
+    /// \param abandoned_bytes  bytes that never reached the queue, for the error message
     void stop(Deadline deadline, std::size_t abandoned_bytes = 0);
     void join();
 

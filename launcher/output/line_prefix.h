@@ -38,7 +38,7 @@ private:
     char text_[kChars + 1] = {};
 };
 
-/// How much memory all unfinished lines may take together, and do.
+/// How much memory all unfinished lines together may take, and take now.
 struct PartBudget {
     std::size_t line_max;   ///< bytes of one line
     std::size_t total_max;  ///< bytes of all
@@ -53,7 +53,7 @@ public:
     /// \param stamped  add() gets a stamp
     LinePrefixer(std::string_view prefix, bool stamped, PartBudget& budget);
 
-    /// Of lines that begin from now on.
+    /// Sets the prefix of lines that begin from now on.
     void set_prefix(std::string_view prefix);
 
     /// \param stamp  Timestamp::kChars, before the prefix of lines that begin in `bytes`; or empty

@@ -13,7 +13,7 @@
 
 namespace dtrun::output {
 
-/// Bytes that have left, and may be sent again by whoever sent them.
+/// Bytes that have been written: their sender may send as many again.
 struct OutputCredit {
     int rank = 0;
     Stream stream = Stream::out;
@@ -31,8 +31,8 @@ public:
     /// Ranks are shown with numbers from `first` up, from now on; 0 until then.
     virtual void set_first_rank(int first) = 0;
 
-    /// All ranks start again, and everything of those before has been added: their last words are
-    /// forgotten, and the files are those of this attempt.
+    /// All ranks start again, after all output of the last attempt has been added: tail() forgets
+    /// that output, and from now on files are those of this attempt.
     /// \param attempt  greater than any before; it begins with 0
     virtual void begin_attempt(int attempt) = 0;
 
@@ -52,7 +52,7 @@ public:
     virtual void set_status(std::string_view text) = 0;
     virtual bool has_terminal() const = 0;  ///< standard error is one, so set_status() shows
 
-    /// What has left since the last call; valid until the next. Continues with waiting bytes.
+    /// Credits for bytes written since the last call; valid until the next. Formats waiting bytes.
     virtual std::span<const OutputCredit> collect() = 0;
 
     /// Everything accepted has left, except unfinished lines, and is credited. Changes to true with

@@ -9,15 +9,15 @@
 
 namespace dtrun::output {
 
-/// What a host's agent has sent and nobody has read from us yet. No sockets, no clock.
+/// Output that a host's agent has sent and dtrun has not written yet. No sockets, no clock.
 ///
-/// An agent whose window is used up can send no more output, nor say that it is done before it has: for
-/// as long as our own reader pauses, it is not to blame.
+/// An agent whose window is used up cannot send the rest of its output, and so not say that it is
+/// done: for as long as dtrun's own reader pauses, the agent is not to blame.
 class OutputBacklog {
 public:
     void add(std::uint64_t bytes) { waiting_ += bytes; }
 
-    /// So many were read.
+    /// This many bytes have been written.
     void left(std::uint64_t bytes, Deadline now) {
         bytes = std::min(bytes, waiting_);
         waiting_ -= bytes;
@@ -28,8 +28,8 @@ public:
     /// Bytes that the agent may send again, since the last call.
     std::uint64_t take_credit() { return std::exchange(credit_, 0); }
 
-    /// By when an agent has to answer that was given until `deadline`: not while something waits here,
-    /// and after that within `limit`, for it may have as much again.
+    /// The deadline of an agent that was to answer by `deadline`: none while output waits here,
+    /// else at least `limit` after the last was written, for the agent may have as much again.
     Deadline patience(Deadline deadline, std::chrono::milliseconds limit) const {
         return waiting_ > 0 ? Deadline::max() : std::max(deadline, last_left_ + limit);
     }

@@ -9,14 +9,14 @@
 namespace dtrun::output {
 
 /// What a job's OutputMux is to show and which files it is to write. Makes torchrun's folder for
-/// this run, which has a name of its own, and what is above it; without --log-dir that is new too,
-/// and a warning names it. Removes what restarts of an earlier job have left in --output-dir.
+/// this run, under a new name, and its parents; without --log-dir its parent is new, too, and a
+/// warning names that. Removes what restarts of an earlier job have left in --output-dir.
 /// \param spec    outlives the OutputMux, which asks for names of files later
 /// \param job_id  what torchrun's folder is called after without a --rdzv-id
 /// Errc: denied, not_found, internal (a folder; the message names it and the flag)
 Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view job_id);
 
-/// What the user wrote to have files of ranks.
+/// The flag by which the user has asked for files of ranks.
 std::string_view files_flag(const plan::RankOutput& output);
 
 /// `text` in which "${role_name}" and "${local_rank}", also without braces, are replaced, and

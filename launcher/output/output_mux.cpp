@@ -14,8 +14,8 @@
 namespace dtrun::output {
 namespace {
 
-/// What is formatted under one lock, and the grain of back-pressure: prefixes can make short lines
-/// many times longer.
+/// How many bytes are formatted under one lock, and so the grain of back-pressure. It is small,
+/// since prefixes can make short lines many times longer.
 constexpr std::size_t kSliceBytes = 32u << 10;
 
 /// What a console could not take yet.
@@ -115,7 +115,7 @@ std::string OutputMux::Impl::prefix(std::size_t stream, int first_rank) const {
     return own;
 }
 
-/// Bytes may pass as they come.
+/// Whether bytes may pass as they come.
 bool OutputMux::Impl::is_raw() const {
     const auto plain = [](const StreamShow& show) { return show.prefix.empty(); };
     return options.tag == Tag::none && !options.timestamps && hosts.size() == 1 &&
@@ -295,7 +295,7 @@ std::span<const OutputCredit> OutputMux::collect() {
 
 bool OutputMux::idle() const {
     const auto written = [](const auto& each) { return each->writer.queue().idle(); };
-    // A buffer stops being held a moment before its bytes are told; hence both.
+    // A sink is idle a moment before it reports its last bytes as taken; hence both checks.
     return impl_->uncredited_bytes == 0 && !impl_->waiting() &&
            std::ranges::all_of(impl_->consoles, written) && (!impl_->files || impl_->files->idle());
 }

@@ -15,7 +15,7 @@
 namespace dtrun::output {
 namespace {
 
-/// In place of a stream: how many attempts later the files are from here on.
+/// In Taken::stream: files of another attempt begin here, Taken::bytes attempts later.
 constexpr std::uint32_t kNextAttempt = UINT32_MAX;
 
 namespace fs = std::filesystem;
@@ -72,7 +72,7 @@ Result<void> make_directory(const std::string& path) {
 
 Result<void> remove_attempts(const std::string& directory) {
     std::vector<fs::path> old;
-    std::error_code error;  // a directory that is not there yet has none
+    std::error_code error;  // ignored: a directory that is not there has no attempts
     for (const fs::directory_entry& entry : fs::directory_iterator(directory, error))
         if (is_numbered(entry.path().filename(), "attempt_") &&
             is_type(entry, fs::file_type::directory))
@@ -134,7 +134,7 @@ void RankFiles::choose_files() {
     }
 }
 
-/// Those of this attempt, all empty.
+/// Makes the files of this attempt, all empty.
 Result<void> RankFiles::make_files() {
     if (const auto made = make_directory(directory_); !made) return made;
     std::string made_folder;
@@ -162,7 +162,7 @@ std::string RankFiles::path(std::size_t file) const {
     return directory_ + "/" + name_(file, attempt_);
 }
 
-/// Errors are in errno.
+/// \return false on failure, with errno set
 bool RankFiles::open(std::size_t file, int flags) {
     if (files_[file].fd) return true;
     if (open_files_.size() == open_max_) close_oldest();
@@ -178,7 +178,7 @@ bool RankFiles::open(std::size_t file, int flags) {
     return true;
 }
 
-/// False: none is open.
+/// \return false if none is open
 bool RankFiles::close_oldest() {
     if (open_files_.empty()) return false;
     files_[open_files_.front()].fd.reset();
@@ -237,7 +237,8 @@ void RankFiles::run() {
     taken_({});
 }
 
-/// The pieces of a buffer lie in it one after the other, and between them what begins an attempt.
+/// Writes the pieces of a buffer, which lie in it one after the other; between them may be a
+/// kNextAttempt.
 void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
     const char* at = buffer.data.get();
     segments_.clear();
@@ -253,7 +254,7 @@ void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
     write_segments();
 }
 
-/// Each file gets its own in one go.
+/// Writes the segments of each file in one go.
 void RankFiles::write_segments() {
     std::ranges::sort(segments_, [](const Segment& a, const Segment& b) {
         if (a.file != b.file) return a.file < b.file;

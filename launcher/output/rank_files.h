@@ -20,10 +20,10 @@ namespace dtrun::output {
 /// "rank.07": zero padded to the width of the highest rank.
 std::string rank_directory(int rank, int world_size);
 
-/// The file of a stream (stream_index()) below the directory, in its attempt-th start; empty: it
-/// has none. Where both streams of a rank have the same, it gets both in the order of their
-/// arrival. Called on any thread. Which streams have a file, and which share it, is the same in all
-/// attempts.
+/// Names the file of a stream (stream_index()) below the directory, in its attempt-th start; empty:
+/// it has none. If both streams of a rank have the same name, that file gets both in the order of
+/// their arrival. Called on any thread. Which streams have a file, and which share it, is the same
+/// in all attempts.
 using RankFileName = std::function<std::string(std::size_t stream, int attempt)>;
 
 /// rank.N/stdout and rank.N/stderr; of a restart, the same below attempt_N.
@@ -37,7 +37,7 @@ Result<void> remove_attempts(const std::string& directory);
 /// Makes a directory and those above it. Errc: not_found, denied, internal; names the path
 Result<void> make_directory(const std::string& path);
 
-/// Of an errno with which a file or directory cannot be made: not_found, denied or internal.
+/// Translates the errno of a failure to make a file or directory: not_found, denied or internal.
 Errc code_of_file_error(int error);
 
 /// The ranks' bytes as they came, in a file for each stream, written on a thread of their own so

@@ -17,12 +17,12 @@ namespace dtrun::output {
 /// Thread: the executor's, which must not run any more when the pump is destroyed.
 class StdinPump {
 public:
-    /// \param hosts  who gets it
+    /// \param hosts  those that get the input
     /// \param send   called with each piece for every host; an empty one is the end of input
     StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
               std::function<void(std::uint32_t host, std::string_view bytes)> send);
 
-    /// Ranks run, or run again: they get what those before them have not got, and its end.
+    /// Ranks run, or run again: they get the input that earlier ranks have not got, and its end.
     void start();
     void pause();  ///< there are no ranks until start()
     void credit(std::uint32_t host, std::uint64_t bytes);
@@ -48,7 +48,7 @@ private:
     asio::any_io_executor executor_;
     std::vector<Receiver> receivers_;
     std::function<void(std::uint32_t, std::string_view)> send_;
-    Fd input_;  ///< of our own: whoever shares standard input keeps its flags
+    Fd input_;  ///< a description of our own, to leave the flags of the shared one alone
     std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
     bool waiting_ = false;
     bool paused_ = true;

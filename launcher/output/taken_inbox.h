@@ -23,7 +23,7 @@ public:
     /// \param wake  called by add(), at most once between two take()
     explicit TakenInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-    /// News even if there is nothing in it: a sink may have room again, or be idle, or have failed.
+    /// Wakes the owner even if `taken` is empty: a sink may have room, be idle, or have failed.
     void add(Sink sink, std::span<const Taken> taken) {
         {
             const std::lock_guard lock(mutex_);

@@ -83,15 +83,16 @@ bool matches(std::string_view name, std::string_view pattern) {
     return name == pattern;
 }
 
-/// Name and value of "NAME=value"; nothing for what execve() takes and nobody can look up.
+/// Name and value of "NAME=value"; nothing for a string without a name, which execve() accepts.
 std::optional<std::pair<std::string_view, std::string_view>> split_variable(std::string_view text) {
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos || equals == 0) return {};
     return std::pair(text.substr(0, equals), text.substr(equals + 1));
 }
 
-/// Where ranks of another dtrun around us share memory (worker/mpi/mpi_service.cpp): a directory that
-/// goes with that job, and is on its own hosts only. Another value of such a name is the user's.
+/// Whether a variable names the directory in which ranks of a dtrun job around us share memory
+/// (worker/mpi/mpi_service.cpp): it goes with that job, and is on that job's hosts only. Another
+/// value of such a name is the user's.
 bool is_outer_memory(std::string_view name, std::string_view value) {
     return matches(name, "*_backing_directory") && matches(value, "/dev/shm/dtrun-*");
 }
@@ -139,7 +140,7 @@ Result<VariableMap> asked_variables(EnvironmentView caller, const Options& optio
     return variables;
 }
 
-/// Of the batch script's environment: what tells srun which job and which cluster it is.
+/// Whether a variable of the batch script tells srun which job and which cluster it is in.
 bool names_the_job(std::string_view name) {
     constexpr std::string_view kNames[] = {
         "SLURM_CONF",     "SLURM_CONF_SERVER", "SLURM_JOB_ID",
@@ -149,7 +150,7 @@ bool names_the_job(std::string_view name) {
            name.starts_with("SLURM_JOB_ID_HET_GROUP_");
 }
 
-/// What a log-in would give, and what srun itself may need to run.
+/// Whether a log-in would set the variable, or srun itself may need it to run.
 bool belongs_to_login(std::string_view name) {
     constexpr std::string_view kNames[] = {"HOME", "USER", "LOGNAME",         "SHELL",
                                            "PATH", "LANG", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",

@@ -61,8 +61,8 @@ Result<void> check_settable(std::string_view name);
 /// Value of a variable; the first wins if there are several, as for getenv().
 std::optional<std::string_view> find_variable(EnvironmentView environment, std::string_view name);
 
-/// What `srun` finds in its environment, and with it the agents: a log-in's, and what names the job
-/// and the cluster. The batch script's wishes for its own steps (SLURM_NTASKS, …) are not for ours.
+/// The environment of `srun`, and so of the agents: a log-in's variables, and those that name the
+/// job and the cluster. The batch script's own step options (SLURM_NTASKS, …) are left out.
 std::vector<std::string> srun_environment(EnvironmentView caller);
 
 }  // namespace dtrun::plan

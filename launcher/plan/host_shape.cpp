@@ -73,7 +73,7 @@ private:
         if (known != nullptr && known->gpus > 0) return known->gpus;
         return is_here(host) && !is_accelerators() ? here_.gpus : 0;
     }
-    /// Then size_this_machine() has counted.
+    /// Whether size_this_machine() has counted this machine's accelerators.
     bool is_accelerators() const { return shape_.count == HostShape::Count::accelerator; }
     int cpus(const Host& host) const {
         const Allocation::Node* const known = node(host);
@@ -130,8 +130,8 @@ bool means_this_machine(const std::string& name) {
            });
 }
 
-/// The same command on every node, each of which would be content with itself: they would all run
-/// the job, and none would know of the others.
+/// Whether the user seems to run this command on every node: each node would run a whole job by
+/// itself, without the others.
 bool is_one_of_several(const HostShape& shape, const Shapeable& given) {
     const bool is_here = !given.named && given.allocation == nullptr;
     const bool asks_for_more = !shape.hosts_flag.empty() && shape.hosts_max > 1;

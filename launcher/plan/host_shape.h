@@ -28,17 +28,17 @@ struct HostShape {
     int hosts_max = kHostsMax;  ///< of more, the first ones are taken
     std::string hosts_flag;     ///< "--nnodes 4"
 
-    /// What says that the user runs this command on every node by hand: "--node-rank 1". Empty:
-    /// nothing.
+    /// The flags, such as "--node-rank 1", by which the user seems to run this command on every
+    /// node by hand. Empty: none.
     std::string by_hand;
-    bool not_first = false;   ///< it says that this is not the first of them
-    std::string meets_at;     ///< the host at which it says that they meet; empty: none
+    bool not_first = false;   ///< `by_hand` says that this is not the first node
+    std::string meets_at;     ///< the host at which nodes meet by `by_hand`; empty: none
     std::string one_command;  ///< what to write instead
 
     /// Slots are devices, as --num_gpus means them: not those of CUDA_VISIBLE_DEVICES.
     bool devices_chosen = false;
 
-    // Of this machine, where no hosts are named and no batch system has any.
+    // For this machine, if no hosts are named and no batch system has any.
     std::vector<int> devices_here;  ///< its slots; empty: counted
     std::string note_here;          ///< for the user; empty: none
 
@@ -71,7 +71,7 @@ struct Shaped {
     std::vector<std::string> notes;  ///< for the user, one line each
 };
 
-/// This machine with the slots that a filter may choose from, where nobody has named it.
+/// Gives this machine, if no hosts are named, the slots that a filter may choose from.
 void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& here);
 
 /// Takes hosts_max of the hosts and gives each its ranks. Where all hosts of a list have one slot

@@ -59,7 +59,7 @@ Offer this_machine(const Options& options) {
 
 Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
     if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
-    // In a rank the allocation is the whole job's around us.
+    // Inside a rank the allocation belongs to the job around us.
     const bool in_rank = find_variable(caller, "DTRUN_RANK").has_value();
     if (options.join || options.transport == TransportChoice::local || in_rank)
         return this_machine(options);
@@ -74,8 +74,8 @@ Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
     return offer;
 }
 
-/// What fits on a host of an allocation is not oversubscribed; its slots are what the scheduler
-/// itself would start there.
+/// Filters the hosts. On a host of an allocation the user may choose from all slots that fit there;
+/// without such a choice it has as many as the scheduler itself would start.
 Result<HostList> filter_offer(const Options& options, const Offer& offer) {
     HostList hosts = offer.hosts;
     for (Host& host : hosts)
@@ -100,7 +100,7 @@ Result<Placement> place_shape(const Options& options, Offer& offer, HostList hos
         for (const std::string& note : shaped->notes) log::warn("{}", note);
     const HostShape& shape = options.shape;
     if (!shape.count_flag.empty()) offer.sources.world_size = shape.count_flag;
-    // Each host has its ranks as slots_max, so all of them are as many as it says.
+    // Each host's slots_max is its number of ranks, so placement fills each host exactly.
     return place_ranks(shaped->hosts, {shaped->world_size, options.map_by, true});
 }
 
@@ -181,7 +181,7 @@ Result<void> check_ranks(const Options& options, int world_size) {
     return check("--stdin", options.stdin_target.rank);
 }
 
-/// An address at which each host finds only itself.
+/// Warns of a loopback MASTER_ADDR, at which each host finds only itself.
 void warn_of_loopback(const Placement& placement, const std::vector<Options::Variable>& asked) {
     const auto master = std::ranges::find(asked, "MASTER_ADDR", &Options::Variable::first);
     if (placement.hosts.size() < 2 || master == asked.end()) return;
@@ -193,7 +193,7 @@ void warn_of_loopback(const Placement& placement, const std::vector<Options::Var
         master->second, placement.hosts[1].name, placement.hosts[0].name);
 }
 
-/// What a front end has to say, and words that turn out to be without effect.
+/// Shows the notes of a front end, and warns of flags that turn out to have no effect.
 void tell(const Options& options, const Placement& placement,
           const std::vector<Options::Variable>& asked) {
     for (const std::string& note : options.notes) log::warn("{}", note);
@@ -228,8 +228,8 @@ Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm)
     return {};
 }
 
-/// Where ranks get their slots as devices and the user chose these, a list of devices that is only
-/// inherited would name others.
+/// Drops an inherited list of devices where ranks get their slots as devices and the user chose
+/// these: it would name others.
 void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const JobSpec& spec) {
     constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
     const bool chosen = !options.hosts.empty() || !options.hostfile.empty() ||
@@ -242,8 +242,8 @@ void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const
     std::erase_if(plan.remote, is_it);
 }
 
-/// Before all that PYTHONPATH has, where any rank is on another machine, as DeepSpeed has it; a
-/// value of the user's own for this job stays as it is.
+/// Puts the working directory first in PYTHONPATH if any rank is on another machine, as DeepSpeed
+/// does; a value that the user has given for this job stays.
 void add_to_pythonpath(JobSpec& spec) {
     constexpr std::string_view kName = "PYTHONPATH";
     const auto is_local = [](const JobHost& host) { return host.transport == Transport::local; };

@@ -117,7 +117,7 @@ struct Options {
     bool mpirun = false;                         ///< --mpi mpirun: the site's own starts the ranks
     std::vector<std::string> mpi_args;      ///< --mpi-args, as a shell splits them; mpirun only
     std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own; likewise
-    /// As DeepSpeed has it with several hosts: the working directory before all in PYTHONPATH.
+    /// With several hosts the working directory comes first in PYTHONPATH, as with DeepSpeed.
     bool directory_in_pythonpath = false;
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
     std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
@@ -172,8 +172,8 @@ struct Options {
 
     std::vector<std::string> notes;  ///< for the user once it is known where ranks run, each a line
 
-    /// Where @record of torch in our caller looks for what has ended the first rank that failed, as
-    /// torchrun leaves it: the caller's TORCHELASTIC_ERROR_FILE. Empty: nowhere.
+    /// The file that gets the error of the first rank that failed, as torchrun leaves it for
+    /// torch's @record in its caller: the caller's TORCHELASTIC_ERROR_FILE. Empty: none.
     std::string error_file;
 
     std::string pid_file;  ///< --save_pid: holds dtrun's process id as long as the job runs

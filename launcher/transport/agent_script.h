@@ -10,10 +10,10 @@ namespace dtrun::transport {
 // XDG_CACHE_HOME or PATH in a place that others use, too: so owners and modes are looked at first.
 
 /// Defines `d`, the cache directory, and
-///     bad FILE       prints what of the file, its directory and that one's others could change: it
-///                    belongs to neither us nor root, or others may write to it. What is sticky is
-///                    none of theirs, and the group may write to the outermost, as with umask 002.
-///     is FILE ID     whether FILE is the agent of this build, and only ours or root's
+///     bad FILE       prints which of the file, its directory and the parent of that others could
+///                    change: it belongs to neither us nor root, or others may write to it. Sticky
+///                    ones may be writable, and the parent for its group, as with umask 002.
+///     is FILE ID     whether FILE is the agent of this build, and nothing of it is bad
 ///     has ID         sets `a` to this build's agent in the cache, if it is whole, or on PATH; else to
 ///                    nothing, and fails
 inline constexpr std::string_view kFindAgent =
@@ -28,9 +28,9 @@ inline constexpr std::string_view kFindAgent =
     "a=$(command -v dtrun-agent) && is \"$a\" \"$1\" && return; a=; return 1; }; ";
 
 /// Defines `put WORDS`, which runs WORDS, reads the agent of `n` bytes, build `id` and SHA-256 `h` from
-/// standard input, and sets `a` to where it is. It is given its name when all of it is on the disk, and
-/// what the cache has not used for a month goes. `f TEXT` is called with what went wrong; it is to
-/// remove `t`, and not to return.
+/// standard input, and sets `a` to its path. The agent gets its name when all of it is on the disk,
+/// and files in the cache that were not used for a month are removed. `f TEXT` is called with what
+/// went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
     "put() { umask 077; a=$d/agent-$id; t=$d/.new.$(uname -n).$$; "
     "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "

@@ -23,7 +23,7 @@ asio::awaitable<Result<tcp::socket>> connect_any(std::vector<asio::ip::address> 
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const asio::ip::address& address = addresses[i];
         tcp::socket socket(executor);
-        // One that swallows packets leaves time for the others.
+        // An address that swallows packets must leave time for the others.
         const auto share = (deadline - Clock::now()) / static_cast<long>(addresses.size() - i);
         DeadlineGuard guard(socket, after(share));
         const tcp::endpoint endpoint(address, port);

@@ -14,10 +14,10 @@
 
 namespace dtrun::transport {
 
-/// Threads for name look-ups, which the system has no other way to wait for, and the like.
+/// Threads for calls that block, such as name look-ups, or that take long.
 using Pool = asio::thread_pool;
 
-/// Has a thread of the pool do `work`. What is late has nothing left to say, so the pool may wait for it.
+/// Runs `work` on a thread of the pool. A result after the deadline is dropped.
 /// \param work  () -> Value; copyable
 /// Errc: timed_out, cancelled
 template <class Work>

@@ -29,7 +29,7 @@ std::string lower(std::string_view text) {
     return result;
 }
 
-/// The next word of a line, which it is taken from.
+/// Takes the next word from a line.
 std::string_view take_word(std::string_view& line) {
     line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
     const std::size_t end = std::min(line.size(), line.find_first_of(" \t"));
@@ -70,7 +70,7 @@ bool matches(std::string_view pattern, std::string_view name) {
     return p == pattern.size();
 }
 
-/// Whether any of them does, and none that begins with '!'.
+/// Whether any of the patterns matches, and none that begins with '!'.
 bool matches_any(std::string_view patterns, std::string_view name) {
     bool found = false;
     for (const std::string_view pattern : split(patterns, ',')) {

@@ -24,7 +24,7 @@ struct HostKey {
 /// What known_hosts says of one host.
 struct KnownHost {
     std::vector<HostKey> keys;     ///< it has one of these
-    std::vector<HostKey> revoked;  ///< @revoked: nobody is to be believed because of these
+    std::vector<HostKey> revoked;  ///< @revoked: a host that shows one of these is refused
     bool has_authority = false;  ///< @cert-authority: it may show a key that such a one has signed
 };
 
@@ -38,7 +38,7 @@ std::string known_hosts_name(std::string_view host, unsigned int port);
 /// job: a file may have tens of thousands, and the hashed ones (HashKnownHosts) must be tried one by one.
 class KnownHosts {
 public:
-    /// What makes no sense is skipped, as ssh does.
+    /// Adds the lines of a file. Malformed ones are skipped, as ssh does.
     void add(std::string_view text);
     /// \param name  of known_hosts_name()
     KnownHost find(std::string_view name) const;

@@ -11,7 +11,7 @@ namespace dtrun::transport {
 /// A program on this machine.
 class Process : public Channel {
 public:
-    virtual void close_input() = 0;  ///< it reads the end; idempotent
+    virtual void close_input() = 0;  ///< the program reads end of file; idempotent
     virtual void signal(int signal) = 0;
     /// take_errors(), but what is not yet a whole line stays.
     virtual std::string take_error_lines() = 0;

@@ -18,7 +18,7 @@ namespace dtrun::transport {
 namespace {
 
 constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
-// Shorter than any firewall's memory of connections where nothing moves, as a lifeline's.
+// Shorter than the time after which any firewall forgets an idle connection, such as a lifeline.
 constexpr int kKeepAliveSeconds = 30;
 
 void set_int(ssh_session session, ssh_options_e option, int value) {
@@ -79,11 +79,11 @@ public:
         }
     }
 
-    /// Waits until libssh could get on: bytes have arrived, or can leave that could not before.
+    /// Waits until libssh can go on: the socket is readable, or writable if bytes wait to leave.
     asio::awaitable<Result<void>> wait(Deadline deadline) {
         if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
         if (Clock::now() >= deadline) co_return fail(Errc::timed_out, "no answer");
-        // Half of a login's time would be our delayed ACKs meeting the server's Nagle algorithm.
+        // Our delayed ACKs and the server's Nagle algorithm would double the time of a login.
         const int on = 1;
         ::setsockopt(socket_fd_, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
         const bool blocked = (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0;
@@ -160,7 +160,7 @@ public:
             const int flushed = ssh_blocking_flush(session_->get(), 0);
             if (flushed == SSH_ERROR) co_return fail(Errc::closed, "{}", session_->error());
             if (n > 0 && flushed == SSH_OK) continue;
-            // A close that came while bytes were unread is not told; an empty write notices it.
+            // libssh does not report a close while bytes were unread; an empty write notices it.
             if (ssh_channel_write(channel_, bytes.data(), 0) < 0)
                 co_return fail(Errc::closed, "{}", session_->error());
             // No window, or the socket is full: both end with an event on the socket.
@@ -248,7 +248,8 @@ struct Known {
     Fd excerpt;  ///< for libssh
 };
 
-/// For libssh, which would read whole files twice for each host: to want a key of a type that is known.
+/// A known_hosts file of one host's keys, by which libssh asks for a key of a known type. It would
+/// read whole files twice for each host.
 Fd write_excerpt(const Known& known) {
     if (known.says.keys.empty()) return {};
     Fd file(::memfd_create("known_hosts", MFD_CLOEXEC));
@@ -334,8 +335,8 @@ Result<void> check_host_key(SshSession& session, const Known& known, KnownHostsF
     return {};
 }
 
-/// The first key the user has, used without asking the server whether it would take it: a round trip
-/// less, and what nearly everybody needs.
+/// Tries the user's first key without asking the server whether it would take it: that saves a
+/// round trip, and is enough for nearly everybody.
 asio::awaitable<Result<int>> try_first_key(SshSession& session, Deadline deadline) {
     const std::string file = get_option(session.get(), SSH_OPTIONS_IDENTITY);
     if (file.empty() || ::access(file.c_str(), R_OK) != 0) co_return SSH_AUTH_DENIED;
@@ -385,7 +386,7 @@ asio::awaitable<Result<ssh_channel>> start_command(SshSession& session, std::str
     co_return fail(Errc::denied, "the server does not run commands: {}", session.error());
 }
 
-/// A time-out in the words of what was being done.
+/// Has the error of a timeout name the phase.
 std::unexpected<Error> in_phase(Error error, const char* phase) {
     if (error.code == Errc::timed_out) return fail(error, "{}", phase);
     return std::unexpected(std::move(error));

@@ -31,8 +31,7 @@ asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files, 
                                             Deadline deadline,
                                             std::function<void(const char*)> phase);
 
-/// What libssh would do for `host`, or would leave to OpenSSH: true when ~/.ssh/config names a
-/// ProxyJump or ProxyCommand for it.
+/// Whether ~/.ssh/config names a ProxyJump or ProxyCommand for `host`, which needs OpenSSH's ssh.
 bool ssh_config_needs_openssh(const Host& host);
 
 }  // namespace dtrun::transport

@@ -131,7 +131,7 @@ TEST_CASE("an agent that others could have changed is not executed", "[agent]") 
         fs::permissions(place, before);
         CHECK_THAT(host.start(), !Contains("wanted"));
     }
-    // A group of one's own, and /tmp.
+    // The modes of a directory with a group of the user's own, and of /tmp.
     for (const mode_t mode : {0775, 01777}) {
         REQUIRE(::chmod(host.cache().parent_path().c_str(), mode) == 0);
         CHECK_THAT(host.start(), !Contains("wanted"));
@@ -150,7 +150,7 @@ TEST_CASE("nothing is stored in a directory that somebody else has made", "[agen
     for (const fs::path& place : {theirs, theirs.parent_path()})
         REQUIRE(::chown(place.c_str(), kNobody, kNobody) == 0);
     CHECK_THAT(host.start(), Contains("belongs to somebody else") && !Contains("stolen"));
-    // Their directory above ours lets them put another one there.
+    // Others who own the directory above ours can put another one in its place.
     REQUIRE(::chown(theirs.parent_path().c_str(), 0, 0) == 0);
     REQUIRE(::chown(theirs.parent_path().parent_path().c_str(), kNobody, kNobody) == 0);
     const std::string said = host.start();

@@ -57,7 +57,7 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
                           made = std::make_shared<Start>(std::move(start))](auto) {
         if (!alive.lock() || vanished_) return;
         started(std::move(*made));
-        // A signal that came before decides.
+        // A stop_all() before this has already decided how the rank ends.
         if (ranks_.contains(pid) && ranks_[pid].sent_signal == 0)
             end_after(pid, life, code, signal);
     });

@@ -17,8 +17,8 @@ namespace dtrun::simulation {
 /// What a rank of a simulation does.
 struct RankScript {
     std::chrono::milliseconds life{50};     ///< until it ends by itself
-    int code = 0;                           ///< with which it ends then
-    int signal = 0;                         ///< or by which
+    int code = 0;                           ///< its exit status then
+    int signal = 0;                         ///< that ends it instead; 0: none
     bool ignores_signals = false;           ///< only KILL ends it sooner
     std::chrono::milliseconds reaction{5};  ///< from a signal to its end
     std::size_t output_bytes = 40;          ///< that it writes at once, in lines

@@ -40,7 +40,7 @@ struct Script {
     std::vector<int> ranks_on_host{2, 2};
     /// By rank; those that are not named do RankScript{}.
     std::map<std::uint32_t, RankScript> ranks{};
-    /// The same by generation and rank, which comes first.
+    /// By generation and rank; these take precedence over `ranks`.
     std::map<std::pair<std::uint64_t, std::uint32_t>, RankScript> attempts{};
     std::map<std::uint32_t, HostScript> hosts{};
     std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
@@ -63,8 +63,8 @@ struct Ending {
 };
 
 /// Runs a real Head and a real Agent for each host in this process, over socket pairs, in virtual time.
-/// What is delivered when, within a few milliseconds, is drawn from the seed: the same seed gives the
-/// same run.
+/// Delivery times, within a few milliseconds, are drawn from the seed: the same seed gives the same
+/// run.
 /// \throws std::runtime_error when the job hangs
 Ending simulate(const Script& script, std::uint32_t seed);
 
