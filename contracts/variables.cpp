@@ -112,7 +112,7 @@ void add_torch(Making& make) {
                 {"TORCHELASTIC_RUN_ID", facts.run_id.empty() ? facts.job : facts.run_id},
                 {"TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False"}});
     if (!facts.error_file.empty()) make.fixed({{"TORCHELASTIC_ERROR_FILE", facts.error_file}});
-    // Else they ask what the host's own name means, which on many hosts is 127.0.1.1.
+    // Without these, libraries resolve the host's own name, which on many hosts is 127.0.1.1.
     if (!facts.interface.empty())
         make.fallback(
             {{"GLOO_SOCKET_IFNAME", facts.interface}, {"TP_SOCKET_IFNAME", facts.interface}});
@@ -218,12 +218,12 @@ Variables pmi_names(const Making& make) {
 }
 
 void add_openmpi_names(Making& make) {
-    if (make.has("mpi") && make.facts.mpi.open_mpi) return;  // they come with it
+    if (make.has("mpi") && make.facts.mpi.open_mpi) return;  // add_mpi() sets them
     make.fixed(openmpi_names(make));
 }
 
 void add_pmi_names(Making& make) {
-    if (make.has("mpi") && make.facts.mpi.pmi_fd >= 0) return;  // they come with it
+    if (make.has("mpi") && make.facts.mpi.pmi_fd >= 0) return;  // add_mpi() sets them
     make.fixed(pmi_names(make));
 }
 
@@ -241,7 +241,8 @@ void add_mpi(Making& make) {
                        {"OMPI_MCA_osc_sm_backing_directory", mpi.memory_directory},
                        {"OMPI_MCA_osc_rdma_backing_directory", mpi.memory_directory}});
     if (mpi.oversubscribed) make.fallback({{"OMPI_MCA_mpi_yield_when_idle", "1"}});
-    // Of an interface with the same address on several hosts, as docker0, it would hang.
+    // Open MPI must not use interfaces with the same address on several hosts, such as docker0: it
+    // would hang.
     if (make.assign.node_count > 1 && !make.facts.interface.empty() &&
         !make.user.contains("OMPI_MCA_btl_tcp_if_exclude"))
         make.fallback({{"OMPI_MCA_btl_tcp_if_include", make.facts.interface}});

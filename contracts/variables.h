@@ -51,10 +51,10 @@ struct ContractVariables {
     Variables defaults;
 };
 
-/// Who serves torch's store to the ranks of a job. Not the agents, whatever `facts.torch_store` says:
-/// where nobody asked for torch's contract; where the user has set MASTER_ADDR or MASTER_PORT, as
-/// rank 0 then listens there itself; and with one rank, which may be the parent of workers that meet
-/// elsewhere, and that torch would make clients of a store that is not there.
+/// Who serves torch's store to the ranks of a job. Not the agents but rank 0, whatever
+/// `facts.torch_store` says, where nobody asked for torch's contract; where the user has set
+/// MASTER_ADDR or MASTER_PORT, as rank 0 then listens there; and with one rank, perhaps the parent
+/// of workers that meet elsewhere, which torch would make clients of a store that is not there.
 TorchStore torch_store_for(const Assign& assign, const ContractFacts& facts,
                            const Environment& user);
 

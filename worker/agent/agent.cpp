@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kAbortGrace{300};
 /// processes that the rank starts.
 constexpr std::uint64_t kDescriptorsOfRank = 16;
 constexpr std::uint64_t kDescriptors = 600;  // all others
-/// Nobody is left who could ask for more time: less than the promise of 5 s.
+/// Longest grace without a head, which alone could ask for more: less than the promised 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
 }  // namespace
@@ -74,8 +74,8 @@ asio::awaitable<int> Agent::run() {
     co_return joined ? 0 : 1;
 }
 
-/// Closing while bytes of the head's are unread would take back what it has not read yet: wait until
-/// it closes.
+/// Flushes, then waits until the head closes: our close with bytes of the head unread would make
+/// TCP discard what the head has not read yet.
 asio::awaitable<void> Agent::say_goodbye() {
     if (ending_.leaving) co_return;
     co_await link_->flush();
@@ -245,7 +245,8 @@ void Agent::beat() {
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
 
-/// New ranks take all processors at once, for long after they have been started.
+/// Sends a heartbeat, which says "busy" also while ranks start: new ranks take all processors, and
+/// go on to do so for long.
 void Agent::say_alive() {
     ports_->say_alive(start_ || load_.is_high(Clock::now()));
 }
@@ -262,7 +263,7 @@ void Agent::rank_exited(const Exited& ended) {
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
     streams_->rank_ended(exited.rank);
-    // What it has said of MPI before may lie unread at this moment.
+    // What the rank last told its MPI server may still be unread at this moment.
     ++ending_.unreported;
     asio::post(io_, [this, exited]() mutable {
         for (const auto& service : services_) service->describe(exited);
@@ -289,14 +290,14 @@ void Agent::report(const Exited& exited) {
     finish_if_done();
 }
 
-/// Who waits for it at a fence does so in vain.
+/// Reports a rank's end to the head, and fails the fences at which others wait for it in vain.
 void Agent::tell_end(const Exited& exited, std::string_view how) {
     link_->send(encode(exited));
     ports_->relay().fail_fences(
         fmt::format("rank {} on {} {}", exited.rank, bootstrap_.host_name, how));
 }
 
-/// At once: what is written to standard error is shown with the host's end.
+/// Sends a frame, which the head shows at once; standard error is shown only with the host's end.
 void Agent::tell_user(const std::string& text) {
     MpiNews news;
     news.generation = assign_.generation;
@@ -304,7 +305,7 @@ void Agent::tell_user(const std::string& text) {
     link_->send(encode(news));
 }
 
-/// It may say more, but not for long.
+/// Kills a rank that has called MPI_Abort; before that it may print for a moment.
 asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, std::uint32_t rank) {
     Timer timer(io_, kAbortGrace);
     const auto [error] = co_await timer.async_wait(use_tuple);
@@ -372,8 +373,8 @@ Result<void> Agent::handle(const FrameView& frame) {
     }
 }
 
-/// Ctrl-Z stops the head after the ranks: it is silent until somebody lets it go on, and its end is told
-/// by its machine.
+/// Ctrl-Z stops the head after the ranks. A stopped head is silent but not lost: should it end, its
+/// kernel closes the connection.
 void Agent::head_signalled(int signal) {
     if (signal != SIGTSTP && signal != SIGCONT) return;
     ending_.head_stopped = signal == SIGTSTP;
@@ -399,8 +400,8 @@ Result<void> Agent::on_assign(std::string_view payload) {
     return {};
 }
 
-/// For ranks to talk to each other. Where we came over loopback, to a head on this machine, the others
-/// of the job did not: the way to rank 0's host is theirs.
+/// Chooses the interface over which ranks talk to each other: on several hosts the one towards rank
+/// 0's host. The way to the head may be loopback here, which the other hosts cannot use.
 void Agent::choose_interface(const Assign& assign) {
     facts_.interface = preflight_.interface.empty() ? interface_ : preflight_.interface;
     if (!preflight_.interface.empty() || assign.node_count < 2) return;
@@ -413,7 +414,7 @@ void Agent::choose_interface(const Assign& assign) {
     if (found != interfaces.end() && !found->loopback) facts_.interface = found->interface;
 }
 
-/// What comes from the head for the ranks meanwhile waits for them.
+/// Starts the ranks once every service is ready; the head's frames for them are deferred meanwhile.
 asio::awaitable<void> Agent::start_when_ready() {
     const std::uint64_t generation = assign_.generation;
     for (const auto& service : services_) co_await service->ready();
@@ -422,9 +423,9 @@ asio::awaitable<void> Agent::start_when_ready() {
     if (!done) leave(done.error().message);
 }
 
-/// What ranks find is settled before the first of them runs, and may change it. Between two forks
-/// everybody else has a turn: on a busy machine many of them take longer than the head waits for a
-/// heartbeat.
+/// Makes all offers before the first rank runs, as running ranks may change what offers depend on.
+/// The event loop runs between two forks: on a busy machine many forks take longer than the head
+/// waits for a heartbeat.
 asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
     raise_descriptor_limit(kDescriptors + assign_.ranks.size() * kDescriptorsOfRank);
     std::vector<ranks::RankOffer> offers;  // with what ranks inherit
@@ -467,7 +468,7 @@ ranks::RankCommand Agent::command_for(const RankSlot& slot, const ranks::RankOff
         .directory = preflight_.directory,
         .wants_input = wants_input(slot.rank),
         .inherited = offer.mpi.pmi_fd,
-        .own_session = offer.mpi.mpich,  // it spins
+        .own_session = offer.mpi.mpich,  // MPICH waits by spinning
         .descriptor_limit = descriptor_limit_,
     };
     command.env.reserve(env.size());
@@ -534,7 +535,7 @@ Result<void> Agent::on_pause(std::string_view payload) {
     return {};
 }
 
-/// Once everything was sent that the ranks have printed: the next ones have other numbers.
+/// Reports the pause once all output of the ranks was sent: the next ranks have other numbers.
 void Agent::say_paused() {
     if (!ending_.pausing || ending_.unreported > 0 || !streams_->all_ended()) return;
     const Paused paused{*std::exchange(ending_.pausing, std::nullopt)};
@@ -554,8 +555,8 @@ Result<void> Agent::on_stop(std::string_view payload) {
     return {};
 }
 
-/// Another host was faster to tell of a signal that may be on its way to the ranks here too: they are
-/// not to get it twice.
+/// Waits a moment before ending the job: another host was faster to report a scheduler's signal,
+/// which may be on its way to the ranks here and must not reach them twice.
 asio::awaitable<void> Agent::stop_after(Stop stop) {
     Timer timer(io_, AgentSignals::kSpread);
     const auto [error] = co_await timer.async_wait(use_tuple);
@@ -570,7 +571,7 @@ Result<void> Agent::on_probe(std::string_view payload) {
     return {};
 }
 
-/// Only the last one: what is found out too late is not asked for any more.
+/// Answers only the latest probe: the head does not ask for older ones any more.
 asio::awaitable<void> Agent::answer_probe(Probe probe, unsigned number) {
     const Reached reached = co_await try_addresses(std::move(probe));
     if (number == probes_) link_->send(encode(reached));
@@ -608,8 +609,8 @@ void Agent::end_services(std::function<void()> gone) {
         });
 }
 
-/// With no process left every pipe has its end, and the pump sees it once the head has room. Hosts
-/// behind this one need it until they are done.
+/// Finishes once no process is left: every pipe then has its end, which the pump sees when the head
+/// grants credit. Agents behind this one need it until they are done.
 void Agent::finish_if_done() {
     if (ending_.done || !ending_.strays || ending_.unreported > 0 ||
         (!ending_.leaving && (!streams_->all_ended() || ports_->has_agents())))

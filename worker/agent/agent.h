@@ -47,7 +47,7 @@ struct AgentParts {
                                                      std::function<void(std::string)> stays)>
         make_runner;
     std::function<Services(const ServiceParts&)> make_services;
-    MachineLoad::Source load;  ///< how much the machine has to do
+    MachineLoad::Source load;  ///< whether the machine is overloaded
     /// Called when the agent has connected: signals can be taken from then on.
     std::function<void()> connected;
 };
@@ -68,7 +68,7 @@ public:
     /// From bootstrap to the end. \return the process's exit status
     asio::awaitable<int> run();
 
-    /// The agent itself has got a signal, or its guard has, which passes it on.
+    /// Passes on a signal that the agent itself has got, or that its guard has got and passed on.
     void got_signal(int signal, bool guard_lives) { signals_.agent_got(signal, guard_lives); }
     void guard_got(int signal) { signals_.guard_got(signal); }
 

@@ -53,8 +53,8 @@ asio::awaitable<void> AgentSignals::pass_on(int signal) {
     if (!error && !is_recent(signal)) parts_.to_ranks(signal);
 }
 
-/// A scheduler that wants the end means the job's, which is for the head, with the grace that the user
-/// asked for.
+/// Handles a signal that a scheduler has sent. One that ends a process means the whole job: the
+/// head is told, and ends the ranks with the grace that the user asked for.
 void AgentSignals::scheduler_sent(int signal) {
     if (asks_ranks(signal)) return;
     if (everybody_got(signal)) parts_.ranks_had(signal);

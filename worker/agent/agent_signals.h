@@ -34,7 +34,8 @@ public:
     void agent_got(int signal, bool guard_lives);
     void guard_got(int signal);
 
-    /// Whether a rank that has ended by this signal may owe it to the scheduler, which is known later.
+    /// Whether the signal that ended a rank may have come from the scheduler; is_recent() knows
+    /// kSpread later.
     bool is_unclear(int signal) const;
     /// Whether the scheduler has sent it to this agent, a moment ago.
     bool is_recent(int signal) const;

@@ -113,7 +113,7 @@ asio::awaitable<void> Ports::accept_ranks() {
     }
 }
 
-/// Every user of this machine can come to the socket for ranks: not all are told of.
+/// Logs some of the refusals: every user of this machine can connect to the socket for ranks.
 void Ports::turned_away(const std::string& text) {
     if (const auto times = turned_away_.count())
         log::warn("{}{}", text, *times > 1 ? fmt::format(" ({} times)", *times) : "");
@@ -148,8 +148,9 @@ asio::awaitable<void> Ports::run_port(PortId id) {
     if (rank != kNoRank && why.code == Errc::closed) watches_.spawn(watch_finalized(rank, pid));
 }
 
-/// A rank that has finalized its worker and lives on comes to no fence any more: those who wait for it
-/// are to know. One whose process ends may have another, and if it has none its end is told of.
+/// Fails the fences of others when a rank has finalized its worker and lives on, as it will come to
+/// none. If its process ends, nothing is done here: another process may take the rank's place, and
+/// otherwise the rank's end is reported.
 asio::awaitable<void> Ports::watch_finalized(std::uint32_t rank, pid_t pid) {
     const Fd process = open_process(pid);
     if (!process) co_return;
@@ -265,7 +266,7 @@ void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
         found->second->link.send(type, payload);
 }
 
-/// Not from within the relay, which must be done with what it does.
+/// Delivers from the event loop: the relay must first finish the call that it is in.
 void Ports::to_own_port(PortId port, FrameType type, std::string_view payload) {
     if (type != FrameType::reply && type != FrameType::fenced) return;
     asio::post(executor_, [this, port, type, bytes = Bytes(payload)] {

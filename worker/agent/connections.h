@@ -35,8 +35,8 @@ public:
     /// Waits for ranks on a Unix socket.
     /// \return the value of DTRUN_SOCKET. Errc: internal
     Result<std::string> open_for_ranks();
-    /// A connection of the agent's own. \return what to send its frames with
-    /// \param kind  rank: as of a helper of one, for the store only; subtree: also for fences
+    /// Opens a connection for the agent itself. \return the function that sends frames over it
+    /// \param kind  rank: for the store only, like a helper of a rank; subtree: also for fences
     /// \param take  takes what comes back: replies, and the ends of fences
     std::function<void(FrameType, std::string_view)> open_for_agent(
         PortKind kind, std::function<Result<void>(const FrameView&)> take);

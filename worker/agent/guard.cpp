@@ -25,7 +25,7 @@ void pass_on(int signal) {
         if (kGuardSignals[i] == signal) ::kill(static_cast<pid_t>(agent_pid), passed_on(i));
 }
 
-/// The agent alone holds the lifeline: with ours open, nobody would see it end.
+/// Only the agent may hold the lifeline: nobody would see it end while the guard had it open, too.
 void close_standard_streams() {
     const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2; ++fd) ::dup2(null, fd);

@@ -13,8 +13,9 @@
 namespace dtrun::agent {
 namespace {
 
-/// The head knows how long it waits for others first: for a relay's slow log-in, for the last node of a
-/// thousand. This limit is for an agent that is cut off from the head, so that nobody tells it of the end.
+/// Limit for an agent that is cut off from the head, so that nobody tells it of the end. Otherwise
+/// the head decides how long agents wait for others: for a relay's slow log-in, for the last node
+/// of a thousand.
 constexpr std::chrono::minutes kBootstrapLimit{15};
 
 }  // namespace

@@ -25,8 +25,8 @@ std::string directory_problem(const std::string& directory) {
     return {};
 }
 
-/// Of the scheduler's own step, in which the agent is the task and the rank is not; what it says of this
-/// host and its devices is the rank's too.
+/// Whether a variable describes the scheduler's own step, in which the agent is the task and the
+/// rank is not. Variables about this host and its devices hold for the rank, too.
 bool is_step_variable(std::string_view name) {
     for (const std::string_view here :
          {"SLURM_TOPOLOGY_ADDR", "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS",

@@ -15,7 +15,7 @@ asio::awaitable<void> try_one(tcp::endpoint endpoint, Deadline deadline,
     tcp::socket socket(co_await asio::this_coro::executor);
     DeadlineGuard guard(socket, deadline);
     const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
-    // Who keeps a port for a rank lets go at once of whoever comes, by a reset that may be first.
+    // An agent that holds a port for a rank resets each connection, perhaps before ours is made.
     if (!error || error == asio::error::connection_reset) co_return failure.reset();
     const bool late = error == asio::error::operation_aborted;
     failure = late ? "no answer" : error.message();

@@ -14,8 +14,8 @@ namespace {
 constexpr int kTries = 64;
 constexpr std::uint32_t kFirst = 20'000, kCount = 12'000;
 
-/// Of both kinds of addresses, where there are both.
-/// \param again  it was ours before: what is left of its connections is no hindrance
+/// Binds a TCP socket to all IPv6 and IPv4 addresses, or to IPv4 alone where there is no IPv6.
+/// \param again  the port was ours before: what is left of its connections is no hindrance
 Fd bind_any(std::uint16_t port, bool again = false) {
     Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int no = 0, reuse = again;
@@ -61,7 +61,7 @@ public:
     }
 
 private:
-    /// By a reset, so that nothing of it lingers at the port that a rank is going to have.
+    /// Resets one connection, so that nothing of it lingers at the port that a rank will have.
     bool let_go_of_one() {
         const Fd one(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
         const linger reset{1, 0};

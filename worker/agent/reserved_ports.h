@@ -22,11 +22,11 @@ public:
     ~ReservedPorts();
 
     std::uint16_t first() const { return first_; }  ///< 0: none
-    /// Lets others connect to the first, for them to see that they can, and closes what connects: nobody
-    /// else would find room in the backlog. Until take_first() or release(); once.
+    /// Listens on the first port, so that others can see that it is reachable, and closes what
+    /// connects, so that the backlog has room. Ends with take_first() or release(). Call it once.
     void listen_on_first(asio::any_io_executor executor);
-    /// The first's socket, for who serves there himself; bound anew if it was released, and empty if
-    /// somebody else has it then.
+    /// The first port's socket, for a server of ours; bound anew if it was released, and empty if
+    /// another process has the port by then.
     Fd take_first();
     void release();  ///< for the ranks; the numbers stay
 

@@ -21,7 +21,8 @@ constexpr std::int64_t kStepTimeoutMs = 300'000;
 /// What Enter grants a job's ranks to come together, and a little more to hear of it.
 constexpr std::int64_t kDaemonTimeoutMs = 610'000;
 
-/// Not a std::string: a thread that ends must not run our destructors, nor can this one fail.
+/// A plain array, no std::string: a thread that ends then runs no destructor of ours, and storing a
+/// text cannot fail.
 thread_local char error_text[1'024];
 
 Environment read_environment() {
@@ -70,7 +71,8 @@ Client& client_of(dtrun_worker* worker) {
     if (worker->origin != nullptr) return client_of(worker->origin);
     Client* client = worker->client.load();
     if (client->pid() == ::getpid()) return *client;
-    // Forked. The parent's client stays as it is: its threads, and what they held, are not here.
+    // In a forked child the parent's client is left as it is: the threads that may hold its locks
+    // do not exist here.
     auto helper =
         std::make_unique<Client>(client->inherited(), client->credentials(), Client::Role::helper);
     if (worker->client.compare_exchange_strong(client, helper.get())) return *helper.release();

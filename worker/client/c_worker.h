@@ -25,7 +25,7 @@ Client& client_of(dtrun_worker* worker);
 /// \return `code`
 int keep_error(int code, std::string_view text) noexcept;
 
-/// A call that may wait, by a program whose language may have a lock: gives it up for the while.
+/// Gives up a language's interpreter lock while a call of the program waits.
 class Unlocked {
 public:
     explicit Unlocked(const dtrun_options& options);

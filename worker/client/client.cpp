@@ -168,7 +168,7 @@ Outcome<void> Client::ensure_started(const Patience& patience) {
         if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
     }
     if (started_) return {};
-    // Threads that have waited for one that has found nobody do not look again, one by one.
+    // Threads that waited while another one found nobody do not search again, one by one.
     if (start_failure_ && start_failed_ >= asked) return std::unexpected(*start_failure_);
     auto done = start(patience);
     started_ = done.has_value();
@@ -211,7 +211,8 @@ void Client::send_leave(std::string_view failure) {
     if ((is_member() || in_step()) &&
         !socket_.send(encode(Leave{failure.empty(), std::string(failure)})))
         return;
-    // Closed with bytes unread, TCP would take back what the daemon has not read yet.
+    // If we closed a connection with unread bytes, TCP would discard what the other side has not
+    // read yet.
     Lock lock(mutex_);
     if (reading_) return;
     reading_ = true;
@@ -219,8 +220,8 @@ void Client::send_leave(std::string_view failure) {
     socket_.finish(now() + kLeaveTime);
 }
 
-/// Waits until `waiter` is done. Whoever finds that nobody reads does so, for all; when it leaves,
-/// it wakes another one to take over.
+/// Waits until `waiter` is done. A waiting thread that finds no other one reading reads for all;
+/// when it leaves, it wakes another one to take over.
 /// Failures: the waiter's, timed_out, cancelled, and why the connection is closed
 Outcome<void> Client::wait(Lock& lock, Waiter& waiter, const Patience& patience) {
     waiters_.push_back(&waiter);
@@ -292,7 +293,8 @@ bool Client::read_once(Lock& lock, Moment until) {
     return got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
 }
 
-/// The connection is broken. A daemon's is made anew, by our thread.
+/// Handles a broken connection: our thread reconnects to a daemon, any other connection is closed
+/// for good.
 void Client::lose(std::string text) {
     if (!connected_) return;
     set_connected(false);
@@ -303,7 +305,7 @@ void Client::lose(std::string text) {
         tick_.notify_one();
 }
 
-/// For good: everybody who waits, and who comes later, is told why.
+/// Closes the client for good: calls that wait and all later ones fail with `why`.
 void Client::close(Failure why) {
     if (closed_) return;
     closed_ = std::move(why);
@@ -313,8 +315,9 @@ void Client::close(Failure why) {
     show_events();
 }
 
-/// To be called with send_mutex_ only. Without a connection nothing is lost: what waits for an
-/// answer is sent when there is one again, and who receives finds out that it has broken.
+/// Requires send_mutex_ and no other lock. Without a connection nothing is lost: requests that wait
+/// for an answer are sent again after reconnecting, and the thread that receives notices a broken
+/// connection.
 void Client::send_if_connected(const Bytes& frame) {
     {
         const Lock lock(mutex_);

@@ -30,13 +30,13 @@ namespace dtrun::embedded {
 /// A process's connection to whoever serves its job: an agent, a daemon, rank 0 of a Slurm step, or
 /// nobody.
 ///
-/// Thread: any number may be in its functions. There is no thread that reads: one of those that
-/// wait reads for all of them, and hands what comes to whom it is for. Only a daemon's client has a
-/// thread, which sends heartbeats and makes lost connections anew; what was under way is then sent
-/// again, and those who wait notice nothing.
-/// Lifetime: nobody is in its functions when it is destroyed, which leave() sees to.
-/// Not for a forked child: its locks may
-/// be held by threads that the child does not have. The child makes a Client for itself.
+/// Thread: any number of threads may be in its functions. No thread is there to read: one of those
+/// that wait reads for all, and hands each frame to the thread it is for. Only with a daemon there
+/// is a thread of our own, which sends heartbeats and reconnects; requests under way are then sent
+/// again, and their callers notice nothing.
+/// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
+/// A forked child must not use it, as threads that the child does not have may hold its locks. The
+/// child makes a Client for itself.
 class Client {
 public:
     enum class Role {
@@ -91,8 +91,8 @@ public:
     Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
 
-    /// Where is_served().
-    /// \param bytes  nothing for a barrier
+    /// Requires is_served().
+    /// \param bytes  std::nullopt for a barrier
     /// \return what ranks brought, by rank; those that brought nothing are missing
     Outcome<std::vector<FenceEntry>> fence(std::string_view name,
                                            std::optional<std::string_view> bytes,
@@ -221,7 +221,7 @@ private:
     std::thread thread_;
     std::condition_variable tick_;
     bool stopping_ = false;
-    bool ending_ = false;                                        ///< the daemon has ended the job
+    bool ending_ = false;                                        ///< the job or our membership ends
     Moment heard_{};                                             ///< last sign of life
     std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
     bool answered_ = false;  ///< the daemon has said something over this connection

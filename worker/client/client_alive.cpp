@@ -41,14 +41,15 @@ void Client::beat(Lock& lock) {
     Heartbeat heartbeat;
     if (progress_) heartbeat = {1, *progress_, progress_->step};
     lock.unlock();
-    // Who sends is alive; and a send that blocks must not keep us from noticing silence.
+    // A sending thread shows that we live; and a blocked send must not hide silence from us.
     if (std::unique_lock sending(send_mutex_, std::try_to_lock); sending && socket_.can_send())
         send_if_connected(encode(heartbeat));
     lock.lock();
     if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
 }
 
-/// Until it has succeeded, or the connection is closed for good.
+/// Reconnects, and sends again what is under way; closes the client for good if it stays cut off
+/// too long.
 void Client::reconnect(Lock& lock) {
     const Patience patience{
         lost_since_ + std::chrono::milliseconds(surroundings_.daemon->timeout_ms), [this] {

@@ -111,13 +111,13 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
     return std::unexpected(answered.error());
 }
 
-/// Of a new request; mutex_ is held.
+/// Makes the header of a new request; mutex_ is held.
 RequestHeader Client::header_for(std::uint64_t id, Op op) const {
     const std::uint64_t lowest = calls_.empty() ? id : calls_.front()->id;
     return {client_id_, id, static_cast<std::uint32_t>(id - lowest), op};
 }
 
-/// Nobody waits for that request any more.
+/// Tells the other side that nobody waits for that request any more.
 void Client::send_cancel(std::uint64_t id) {
     const StoreRequest cancel{.op = Op::cancel, .number = id};
     Bytes frame;

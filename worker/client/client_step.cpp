@@ -14,9 +14,10 @@ constexpr std::chrono::seconds kHelperSearchTime{5};
 
 }  // namespace
 
-/// Rank 0 serves the step, the others look for it. Where nobody has given the ranks a way to
-/// recognise each other, a rank keeps that in unmet_: it may want to know its place and nothing
-/// else. A way that is there and fails is an error: the other ranks may be waiting.
+/// Connects to the step's server, which rank 0 starts and the others search for. If the ranks have
+/// no way to recognise each other, the reason is kept in unmet_ and is not an error yet: this rank
+/// may only want to know its place. A way that exists and fails is an error: the other ranks may be
+/// waiting.
 Outcome<FrameSocket> Client::meet(const Patience& patience) {
     SlurmStep step = *surroundings_.step;
     if (step.node.empty()) step.node = surroundings_.place.host_name;

@@ -68,7 +68,7 @@ public:
     /// been received. Failures: closed, timed_out, cancelled
     Outcome<std::string> read_exactly(std::size_t size, const Patience& patience);
 
-    /// Wakes who receives: it finds the end.
+    /// Ends the connection, and wakes the thread that receives: it finds the end.
     void shut_down();
     /// Says that no more will come, and waits until the other side has read all and closed.
     void finish(Moment deadline);

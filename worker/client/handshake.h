@@ -23,8 +23,9 @@ Outcome<void> check_preamble(const std::optional<Preamble>& theirs);
 /// Failures: closed, timed_out, cancelled, refused (no dtrun, another secret, job or version)
 Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, Patience patience);
 
-/// The server's side, of bytes alone: what it says to a client's record, and the proof that the client
-/// must show to get the server's; others get as many zeros. A client of another job cannot know it.
+/// The server's half of the authentication: its answer to a client's record, and the proof that the
+/// client must show to get the server's proof; a client that fails gets zeros instead. Only clients
+/// of this job can know the proof.
 struct Challenge {
     ServerRecord record{};
     Proofs proofs;

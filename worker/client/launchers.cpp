@@ -238,7 +238,8 @@ bool differs_from_slurm(const Reader& in, std::string_view rank, std::string_vie
            in.text(size) != in.text(step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
 }
 
-/// mpirun, mpiexec and torchrun put a task of their own on each node.
+/// Finds the launcher that has started us within a Slurm step: mpirun, mpiexec and torchrun put a
+/// task of their own on each node.
 Launcher launcher_in_step(const Reader& in) {
     if (differs_from_slurm(in, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
         return Launcher::open_mpi;

@@ -46,7 +46,7 @@ public:
 
     /// Rank 0, once: makes the secret. \return the greeting. Failures: closed (munged)
     Outcome<std::string> make_greeting();
-    /// Of a greeting. \return bytes of the credential that follow. Failures: refused
+    /// Reads a greeting. \return how many bytes of credential follow. Failures: refused
     static Outcome<std::size_t> credential_bytes(std::string_view greeting);
     /// The others: learns the secret. Failures: refused (not of our user), closed (munged)
     Outcome<void> take_credential(const std::string& credential);

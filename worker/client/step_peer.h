@@ -35,7 +35,7 @@ public:
     bool writing = false;    ///< we are told when it can be sent more
     bool reading = true;     ///< we are told when it has said more
     bool held_back = false;  ///< it has said more than we have dealt with
-    /// It is full, and yet heard: perhaps it reads nothing because it first has to be read.
+    /// It is read although it is full: it may read nothing because it waits for us to read first.
     bool heard_though_full = false;
 
     int fd() const { return socket_.get(); }
@@ -55,7 +55,7 @@ public:
     /// Sends what can be sent at once. \return whether the connection lives
     bool flush();
     bool has_unsent() const { return !unsent_.empty(); }
-    /// It has enough to read before we hear what else it wants.
+    /// It has so much to read that we do not handle its next requests.
     bool is_full() const { return unsent_bytes_ > kFullBytes; }
     /// It reads nothing, and what it did not ask for piles up.
     bool is_stuck() const { return unasked_bytes_ > kUnaskedBytesMax; }

@@ -16,8 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kPauseMin{50};
 constexpr std::chrono::milliseconds kPauseMax{1'000};
 constexpr std::chrono::seconds kConnectTime{3};
-/// For a greeting, which rank 0 sends at once: a stranger that is silent must not hold us up for
-/// long, but a rank 0 that has much to do must have its time, sooner or later.
+/// First timeout for a greeting, which rank 0 sends at once; it doubles with each round. A silent
+/// stranger must not hold us up for long, but a busy rank 0 must get its time sooner or later.
 constexpr std::chrono::milliseconds kGreetingTimeMin{250};
 constexpr int kRoundsAlone = 4;  // at the first node only: 750 ms of pauses
 constexpr std::size_t kOthersMax = 16;
@@ -75,7 +75,7 @@ Outcome<FrameSocket> knock(const std::vector<TcpAddress>& host, const StepAddres
     return socket;
 }
 
-/// Whether a problem is worth to be told rather than another one: that nobody listens is no news.
+/// How much a problem is worth telling rather than another one: that nobody listens is no news.
 int weight(const Failure& problem) {
     if (problem.code == DTRUN_REFUSED) return 2;
     return problem.code == DTRUN_TIMED_OUT ? 1 : 0;

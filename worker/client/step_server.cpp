@@ -26,19 +26,19 @@ constexpr std::size_t kScratchBytes = 256u << 10;
 constexpr std::uint64_t kDescriptorsOfOthers = 128;     // helpers, strangers, and the program's own
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when out of descriptors
 constexpr std::chrono::seconds kFullTime{1};
-/// For the last words to those who do not read them.
+/// How long the end waits for peers that do not read their last frames.
 constexpr std::chrono::seconds kEndTime{1};
 
-// What epoll calls things; peers have their port's number.
+// epoll user data of descriptors other than peers; a peer has its port's number.
 constexpr std::uint64_t kWake = UINT64_MAX;
 constexpr std::uint64_t kListener = UINT64_MAX - 1;
 
-/// IPv6 and IPv4, or IPv4 alone where there is no IPv6.
 template <class Address>
 bool bind_to(int socket, const Address& address) {
     return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
+/// Listens for IPv6 and IPv4, or for IPv4 alone where there is no IPv6.
 PrivateFd listen_at(std::uint16_t port) {
     const auto open = [](int family) {
         return PrivateFd(
@@ -265,7 +265,7 @@ void StepServer::take_orders() {
     if (why && !ending_) end_now(*why);
 }
 
-/// Tells everybody, and goes on only until they have closed, for a moment at most.
+/// Tells all peers that the job is over, and goes on until they have closed, for kEndTime at most.
 void StepServer::end_now(const std::string& why) {
     ending_ = now() + kEndTime;
     listener_.reset();
@@ -316,7 +316,7 @@ void StepServer::accept_all() {
     if (listener_) set_accepting(false);
 }
 
-/// Not at the cost of who has just come: ours need milliseconds to prove themselves.
+/// Cuts off the oldest stranger, not the newest: our ranks prove themselves within milliseconds.
 void StepServer::lose_oldest_stranger() {
     while (!strangers_due_.empty()) {
         const auto peer = peers_.find(strangers_due_.front().second);
@@ -351,7 +351,7 @@ bool StepServer::flush(StepPeer& peer) {
             peer.fd(), peer.id,
             (reads ? std::uint32_t{EPOLLIN} : 0u) | (peer.writing ? std::uint32_t{EPOLLOUT} : 0u));
     }
-    // It closes when it has read our last words; we must not be first, or it might not get them.
+    // The peer closes once it has read our last frame, which it might not get if we closed first.
     if (ending_ && !peer.has_unsent()) ::shutdown(peer.fd(), SHUT_WR);
     return true;
 }
@@ -370,8 +370,9 @@ void StepServer::flush_all() {
     last_fenced_.reset();
 }
 
-/// Who is full and has read nothing for a while may be waiting for us to read: all its threads send
-/// and none receives. A rank that is stopped says nothing, so hearing it costs nothing.
+/// Reads again from a peer that is full and has read nothing for a while: it may be waiting for us
+/// to read, as all its threads send and none receives. A stopped rank sends nothing, so this costs
+/// nothing then.
 void StepServer::hear_the_full() {
     while (!full_due_.empty() && full_due_.front().due <= now()) {
         const Full was = full_due_.front();

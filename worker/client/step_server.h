@@ -23,9 +23,9 @@
 
 namespace dtrun::embedded {
 
-/// The store and the fences of a Slurm step, served by a thread of rank 0's process: to its ranks
-/// what an agent is, over TCP. When all of them have said hello, all are welcome; one that goes
-/// before ends the step for everybody, one that goes later ends its fences.
+/// The store and the fences of a Slurm step, served over TCP by a thread of rank 0's process; to
+/// the ranks it is what an agent is. Ranks are welcomed once all of them have said hello. One that
+/// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
 /// Thread: its own one has everything but what is behind mutex_; functions may be called by any.
 /// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
@@ -54,7 +54,7 @@ public:
     Outcome<void> wait_for_others(const Patience& patience);
 
 private:
-    /// Who has more unsent than we hold, so that we do not hear what else it wants.
+    /// A peer with so much unsent that we have stopped reading from it.
     struct Full {
         Moment due;  ///< then it is looked at
         PortId port = 0;

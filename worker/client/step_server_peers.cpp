@@ -81,7 +81,7 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
             false);
     } else {
         const std::lock_guard lock(mutex_);
-        // Another program of the same step, for whose rank 0 it must wait.
+        // It belongs to another program of the same step, and must wait for its own rank 0.
         if (!missing_.contains(hello->rank))
             return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
     }
@@ -135,7 +135,7 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
     return {};
 }
 
-/// Its connection has ended, or is to.
+/// Removes a peer whose connection has ended or is to end.
 void StepServer::lose(PortId port) {
     const auto node = peers_.extract(port);
     const StepPeer& peer = *node.mapped();

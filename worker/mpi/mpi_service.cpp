@@ -152,7 +152,8 @@ void MpiService::describe(Exited& exited) const {
 void MpiService::add_waits(std::vector<RankWait>& waits) const {
     std::vector<RankWait> own = pmix_.waits();
     std::ranges::move(pmi_.waits(), std::back_inserter(own));
-    // Once they have met, how long they wait for each other is their own affair.
+    // Only until the ranks have first met is a wait part of the start; later waits are the
+    // program's own.
     for (RankWait& wait : own) wait.starting = wait.starting && !network_.met();
     std::ranges::move(own, std::back_inserter(waits));
 }

@@ -42,7 +42,7 @@ public:
     virtual stores::JobStore& store() = 0;
 };
 
-/// Who wants to know what ranks do with MPI. Calls must not come back into the caller.
+/// Is told what ranks do with MPI. Its functions must not call back into the caller.
 ///
 /// Thread: one.
 class MpiObserver {

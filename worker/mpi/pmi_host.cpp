@@ -121,7 +121,7 @@ void PmiHost::barrier_passed(const std::vector<std::string>& parts) {
     for (const std::string& part : parts)
         if (const auto merged = table_.merge(part); !merged)
             return observer_.mpi_refused(kNoRank, "PMI: " + merged.error().message);
-    // Who is let go may come to the next one at once.
+    // A member that is let go may enter the next barrier at once.
     for (PmiMember* member : std::exchange(barrier_.in, {})) member->barrier_passed();
 }
 

@@ -64,7 +64,8 @@ public:
     void join(PmiMember& member);
     void leave(PmiMember& member);
 
-    /// All ranks of this host first, then one fence of all hosts. Once for each barrier.
+    /// Enters a barrier (or a ring), once for each: one fence of all hosts follows when all ranks
+    /// of this host are in.
     void enter_barrier(PmiMember& member);
     void enter_ring(PmiMember& member, std::string left, std::string right);
 

@@ -83,7 +83,7 @@ void PmiSession::run() {
     running_ = false;
 }
 
-/// After an answer that others gave.
+/// Goes on after an answer that came from other ranks or the store.
 void PmiSession::resume() {
     if (running_) return;
     run();
@@ -113,8 +113,8 @@ void PmiSession::begin(const PmiCommand& command) {
     if (!std::exchange(initialized_, true)) host_.observer().mpi_initialized(rank_);
 }
 
-/// With the error of another version, which ends MPI_Init; without any, the rank would be left to run
-/// alone, or to wait.
+/// Refuses a client with the error of another version, which ends MPI_Init; without an error the
+/// rank would run alone, or wait. \return whether it was refused
 bool PmiSession::refuse(const PmiCommand& command) {
     const std::string_view version = command.value("pmi_version");
     const MpiMode mode = host_.mode();
@@ -147,7 +147,7 @@ void PmiSession::aborted(std::int32_t code) {
     host_.observer().mpi_aborted(rank_, code);
 }
 
-/// Something of a published name. \param value  of set
+/// Asks the job's store about a published name. \param value  the value to set
 void PmiSession::ask(Op op, std::string_view name, std::optional<std::string_view> value,
                      Done done) {
     if (std::max(name.size(), value.value_or("").size()) > kNameBytesMax)

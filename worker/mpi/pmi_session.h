@@ -54,7 +54,7 @@ public:
         const char* what = nullptr;
         Deadline since{};
     };
-    /// For other ranks.
+    /// What the client waits for, if it waits for other ranks.
     std::optional<Waiting> waiting() const;
 
 private:

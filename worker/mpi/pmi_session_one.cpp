@@ -43,7 +43,8 @@ const PmiSession::Request PmiSession::kRequestsOne[] = {
     {"spawn", &PmiSession::spawn},
 };
 
-/// Nobody knows which reply a client wants to what is not known; any but that one is an error to it.
+/// An unknown request gets a reply named "error": the expected name is not known, and clients take
+/// any other name for an error.
 void PmiSession::execute_one(const PmiCommand& command) {
     const auto known = std::ranges::find(kRequestsOne, command.name, &Request::name);
     if (known == std::end(kRequestsOne))
@@ -126,14 +127,15 @@ void PmiSession::finalize(const PmiCommand&) {
     finalized();
 }
 
-/// MPICH now waits to be killed: after an answer, or the end of the connection, MPI_Abort returns.
+/// Gives no answer: MPICH now waits to be killed, and MPI_Abort would return after an answer or the
+/// end of the connection.
 void PmiSession::abort(const PmiCommand& command) {
     const auto code = to_int(command.value("exitcode"), std::numeric_limits<std::int32_t>::min(),
                              std::numeric_limits<std::int32_t>::max());
     aborted(static_cast<std::int32_t>(code.value_or(1)));
 }
 
-/// Some look at "info", some at "rc".
+/// Replies with both "info" and "rc", as clients differ in which they look at.
 void PmiSession::name_done(const char* result, bool done, const char* why) {
     if (done)
         reply(result, {{"info", "ok"}, {"rc", "0"}, {"msg", "success"}});

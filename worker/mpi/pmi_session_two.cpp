@@ -141,7 +141,7 @@ void PmiSession::info_getnodeattr(const PmiCommand& command) {
 }
 
 void PmiSession::info_putnodeattr(const PmiCommand& command) {
-    // Its own threads may wait for it too; they are answered first.
+    // Other threads of this client may wait for the attribute, too; they are answered first.
     const auto done = host_.put_attribute(command.value("key"), command.value("value"));
     if (!done) return answer_error(command, done.error().message);
     answer(command, {{"rc", "0"}});

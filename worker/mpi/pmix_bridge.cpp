@@ -127,7 +127,8 @@ std::uint64_t lookup_time(std::span<const Info> infos) {
     return seconds == 0 ? forever : std::min(seconds * 1000, forever);
 }
 
-/// The library counts the ranks that are here; when one of them has gone it says so at the end.
+/// Whether a rank of this host has ended instead of entering the fence: libpmix, which counts the
+/// ranks that are here, then says so with the fence.
 bool somebody_gone(std::span<const Info> infos) {
     const Info* const status = find(infos, "pmix.loc.col.st");
     return status != nullptr && status->value.type == kStatus &&
@@ -280,13 +281,14 @@ Result<void> PmixBridge::flush() {
     std::uint64_t count = 0;
     const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
     static_cast<void>(ignored);  // nothing there: somebody has flushed all
-    // With the lock: what comes meanwhile comes behind it.
+    // Writes with the lock held, so that messages sent meanwhile come behind these.
     const std::scoped_lock lock(mutex_);
     const std::string bytes = std::exchange(outgoing_, {});
     return write_all(socket_, bytes);
 }
 
-/// At once if possible: what a rank does after this, ending for one, is not known before this is.
+/// Sends at once if possible: the agent must hear of this before it notices what the rank does
+/// next, such as to end.
 void PmixBridge::send(const Bytes& frame) {
     const std::scoped_lock lock(mutex_);
     ssize_t sent = 0;
@@ -364,7 +366,7 @@ void PmixBridge::answer(const PmixFound& found) {
         items[i].key.copy(data[i].key, sizeof data[i].key - 1);
         data[i].value = value_of(items[i]);
     }
-    // Packed within the call.
+    // libpmix packs the data within this call.
     (*done)(found.status, data.data(), data.size(), pending.context);
 }
 

@@ -100,7 +100,7 @@ PmixInfos job_infos(const PmixJob& job, const std::vector<Ranks>& nodes,
     return infos;
 }
 
-/// With no callback, libpmix' functions wait.
+/// The result of a function of libpmix, called without a callback: it has waited.
 Result<void> done(const PmixLibrary& library, pmix::Status status, const char* function) {
     if (status == pmix::kSuccess || status == pmix::kOperationSucceeded) return {};
     return fail(Errc::internal, "{} of libpmix {} ({}): {} ({})", function, library.version,

@@ -100,7 +100,8 @@ private:
     std::array<char, 64 << 10> bytes_{};
 };
 
-/// Before libpmix makes threads: they inherit it. Whom the agent ends it ends by SIGKILL.
+/// Blocks signals before libpmix makes threads, which inherit the mask. The agent ends this process
+/// by SIGKILL.
 void block_signals() {
     sigset_t all;
     sigfillset(&all);

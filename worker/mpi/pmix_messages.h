@@ -56,7 +56,7 @@ struct PmixJob {
     static constexpr PmixKind kKind = PmixKind::job;
 };
 
-/// To finalized, aborted, fence, modex, publish and unpublish.
+/// The answer to finalized, aborted, fence, modex, publish and unpublish.
 struct PmixAnswer {
     std::uint64_t id = 0;
     std::int32_t status = 0;  ///< pmix::Status
@@ -85,7 +85,7 @@ struct PmixItem {
     }
 };
 
-/// To lookup.
+/// The answer to lookup.
 struct PmixFound {
     std::uint64_t id = 0;
     std::int32_t status = 0;
@@ -165,7 +165,7 @@ struct PmixFinalized {
     static constexpr PmixKind kKind = PmixKind::finalized;
 };
 
-/// As PmixFinalized.
+/// A rank has called PMIx_Abort, and waits like one that sends PmixFinalized.
 struct PmixAborted {
     std::uint64_t id = 0;
     std::uint32_t rank = 0;
@@ -208,7 +208,7 @@ struct PmixModex {
     static constexpr PmixKind kKind = PmixKind::modex;
 };
 
-/// To want.
+/// The answer to want.
 struct PmixData {
     std::uint64_t id = 0;
     std::int32_t status = 0;
@@ -284,7 +284,7 @@ struct PmixPart {
     static constexpr PmixKind kKind = PmixKind::part;
 };
 
-/// All parts, back from there.
+/// All parts of such a fence, sent back from that host.
 struct PmixWhole {
     PmixMeeting meeting{};
     std::vector<std::uint32_t> ranks;

@@ -105,8 +105,8 @@ void execute(const void* context, char* const* argv, char* const* env) {
 }
 
 std::string ended_how(const Fd& pidfd) {
-    // Its end of the socket closes a moment before it has ended. Nobody reaps it before we return to
-    // the loop, or somebody has.
+    // The process's end of the socket closes a moment before the process has ended. Nobody reaps it
+    // before we return to the loop, or it was reaped before.
     constexpr int moment_ms = 100;
     pollfd wait{pidfd.get(), POLLIN, 0};
     siginfo_t info{};

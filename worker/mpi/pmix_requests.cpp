@@ -107,7 +107,8 @@ void PmixRequests::on(PmixFence& message) {
         return message.ranks.empty() || std::ranges::binary_search(message.ranks, rank);
     });
     if (!message.ranks.empty()) return meetings_.come(std::move(message));
-    // The other hosts wait until the head knows of the rank's end, too.
+    // This host does not enter the fence: the other hosts, too, wait until the head knows of the
+    // rank's end.
     if (message.lost) return fence_ended(message.id, true, {});
     network_.fence(fence_name(message.meeting), std::move(message.bytes),
                    [this, alive = std::weak_ptr(alive_), id = message.id](auto fenced) {

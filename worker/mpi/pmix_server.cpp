@@ -27,7 +27,7 @@ bool serves(MpiMode mode) {
 
 }  // namespace
 
-/// A rank's, and ours to libpmix.
+/// A rank's connection to us, and ours to libpmix for it.
 struct PmixServer::Connection {
     Connection(PmixServer& owner, tcp::socket rank_socket)
         : server(owner), rank(std::move(rank_socket)), libpmix(owner.executor_) {
@@ -212,8 +212,9 @@ asio::awaitable<void> PmixServer::pass_on(std::shared_ptr<Connection> connection
     to.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
-/// For libpmix a program that a rank starts is the same client again, whose data then take the place
-/// of the rank's own: the rank crashes. While a rank uses PMIx nobody else can be that rank.
+/// Turns away a second program of a rank while the first one uses PMIx. libpmix would take the two
+/// for the same client and replace the data of the first, which then crashes. \return whether it
+/// was one
 bool PmixServer::is_second(Connection& newcomer) {
     newcomer.client = environment_.client_in(newcomer.peek());
     if (!newcomer.client) return false;
@@ -233,9 +234,9 @@ bool PmixServer::is_second(Connection& newcomer) {
     return true;
 }
 
-/// libpmix takes the end of any connection for the loss of that rank to all fences that have begun,
-/// also when it ended well and the fence is already of the next program that the ranks run. So it
-/// does not learn of the ends of those that ended well, until there are too many.
+/// Handles the end of a rank's connection. libpmix takes it for the loss of that rank to all fences
+/// that have begun, also if the rank has finalized and a fence is of the next program that ranks
+/// run. So ends of finalized ranks' connections are kept from it, until there are too many.
 void PmixServer::rank_hung_up(const std::shared_ptr<Connection>& connection) {
     boost::system::error_code ignored;
     if (finalized_ == 0) {

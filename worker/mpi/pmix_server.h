@@ -62,9 +62,10 @@ public:
     /// \param mode       pmi1, pmi2: whoever asks is refused, with what to do instead
     void begin(const MpiWorld& world, std::string directory, MpiMode mode);
 
-    /// Until the ranks of a large job can be told of shared memory, where what they learn of each
-    /// other is once for the host: thousands of ranks start faster that way. At once where that does
-    /// not pay, or prepare() was not called. After begin(), before variables().
+    /// Waits until the ranks of a large job can be told of shared memory: what they learn of each
+    /// other is then stored once for the host, and thousands of ranks start faster. Returns at once
+    /// where that does not pay, or prepare() was not called. Call it after begin(), before
+    /// variables().
     asio::awaitable<void> ready();
 
     /// What a rank of this host needs in its environment. After begin().

@@ -23,8 +23,8 @@ std::vector<pid_t> processes_of_job(const std::string& job);
 /// \return who it was
 std::vector<pid_t> kill_descendants(pid_t except = 0);
 
-/// The same until none is left, reaping what is ours to reap, or until the time is over: a process in
-/// uninterruptible sleep cannot be helped. Blocks.
+/// Repeats kill_descendants() and reaps children until no child is left, or the time is over: a
+/// process in uninterruptible sleep cannot be ended. Blocks.
 /// \return how many processes were killed
 int end_descendants(std::chrono::milliseconds limit);
 

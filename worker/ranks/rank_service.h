@@ -33,18 +33,20 @@ public:
     /// Before the host joins. \param facts  what ranks are told; the service adds what it knows
     /// Errc: internal
     virtual Result<void> open(contracts::ContractFacts&) { return {}; }
-    /// \param program  that the ranks will execute; stays as long as the call. An error is the host's problem, for the user.
+    /// Gets ready for a program; an error is the host's problem, for the user.
+    /// \param program  what ranks will execute; valid during the call
     virtual asio::awaitable<Result<void>> prepare(const std::string& program);
 
     /// Before the ranks of a generation start. Errc: invalid_input, internal
     virtual Result<void> begin(const Assign&) { return {}; }
-    /// Until the ranks can be offered what is best for them; often at once. After begin().
+    /// Returns when ranks can be offered what is best for them, often at once. Called after
+    /// begin().
     virtual asio::awaitable<void> ready();
     /// Adds what a rank is to have at its start. Errc: internal
     virtual Result<void> offer(std::uint32_t, RankOffer&) { return {}; }
     /// A rank has ended: what it has left is taken.
     virtual void ended(Exited&) {}
-    /// The same a moment later, when what the rank had said before was read.
+    /// Called a moment after ended(), when what the rank had said before was read.
     virtual void describe(Exited&) const {}
     /// Adds who waits for what, and for how long.
     virtual void add_waits(std::vector<RankWait>&) const {}

@@ -194,7 +194,8 @@ void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
     reap();
 }
 
-/// Who ends the job or starts it again would wait without knowing for whom.
+/// Reports ranks that are still there some time after SIGKILL: whoever ends or restarts the job
+/// would wait without knowing for whom.
 void Supervisor::killed_in_vain() {
     grace_timer_.expires_after(kKillWorthTelling);
     grace_timer_.async_wait([this](boost::system::error_code error) {
@@ -209,8 +210,8 @@ void Supervisor::killed_in_vain() {
     });
 }
 
-/// The ranks are gone: what they left behind is asked to end as well, and waited for; or killed, and
-/// given up after a while.
+/// Called when the ranks are gone: asks what they left behind to end as well, and waits for it; or
+/// kills it, and gives up after a while.
 void Supervisor::strays_or_done(bool childless) {
     Stopping& stopping = *stopping_;
     const std::vector<pid_t> left =

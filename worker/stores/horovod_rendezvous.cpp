@@ -41,7 +41,7 @@ std::string_view text_of(const StoreReply& reply) {
     return results.bytes();
 }
 
-/// For what went wrong in the job's store.
+/// The answer for a request that the job's store has not carried out.
 HttpAnswer failed(const StoreReply& reply) {
     switch (reply.status) {
         case Status::stale:
@@ -158,7 +158,7 @@ void HorovodRendezvous::get_bytes(Asker asker, const Name& name) {
     });
 }
 
-/// However many ask, the job's store is asked once.
+/// Gets a value of the round; the job's store is asked once, however many ask here.
 void HorovodRendezvous::get_in_round(Asker asker, const Name& name, Scope& scope, Deadline now) {
     Known& known = scope.values[name.key];
     if (known.value) return answer(asker, {200, known.value});
@@ -172,7 +172,7 @@ void HorovodRendezvous::get_in_round(Asker asker, const Name& name, Scope& scope
     StoreRequest request;
     request.op = Op::get;
     request.keys = {key};
-    // Nobody is to wait for rank_<i>: without it the asker's Gloo goes on with a guess.
+    // A GET of rank_<i> does not wait: without that key the asker's Gloo goes on with a guess.
     request.timeout_ms = name.key.starts_with(kRankPrefix) ? 0 : kHoldMs;
     const auto ticket = ask_store(
         request, [this, name, round](const StoreReply& reply) { got(name, round, reply); });
@@ -276,7 +276,7 @@ void HorovodRendezvous::erase(Asker asker, const Name& name) {
            });
 }
 
-/// With the last one of this host nobody here needs the round's values any more.
+/// Notes a rank's DELETE. After the last one of this host the round's values are dropped.
 void HorovodRendezvous::finish(Scope& scope, Member& member) {
     member.settled = true;
     member.finished = true;
@@ -291,7 +291,7 @@ void HorovodRendezvous::drop(Scope& scope) {
     for (auto& [key, known] : std::exchange(scope.values, {})) give_up(known);
 }
 
-/// Of a key that is not there any more: nobody waits for it.
+/// Answers everybody who waits for a key that is dropped.
 void HorovodRendezvous::give_up(Known& known) {
     if (std::exchange(known.asked, false)) store_.forget(known.ticket);
     for (const Asker asker : std::exchange(known.askers, {})) {
@@ -316,7 +316,7 @@ void HorovodRendezvous::arrive(Asker asker, std::uint32_t rank, std::uint64_t ro
     if (first && gate_.arrived.size() == ranks_.size()) all_here(round);
 }
 
-/// One request for the whole host, and one that waits.
+/// All ranks of this host have arrived: counts them with one request, and waits with another.
 void HorovodRendezvous::all_here(std::uint64_t round) {
     const std::string arrived = arrived_key(round);
     StoreRequest add;
@@ -337,7 +337,8 @@ void HorovodRendezvous::all_here(std::uint64_t round) {
     ask_store(wait, [this, round](const StoreReply& reply) { opened(round, reply); });
 }
 
-/// This host completed the job's ranks. All of them were through the gate of the round before.
+/// Opens the gate after this host's count completed the job's ranks. All of them have passed the
+/// gate of the round before, so its keys can go.
 void HorovodRendezvous::all_everywhere(std::uint64_t round) {
     const auto ignored = [](const StoreReply&) {};
     change(Op::set, open_key(round), {}, [this, round](const StoreReply& reply) {

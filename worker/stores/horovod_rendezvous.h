@@ -93,8 +93,8 @@ private:
         std::map<std::string, Member, std::less<>> members;  ///< by <r>
         std::map<std::string, Known, std::less<>> values;
     };
-    /// In front of the first PUT of a round of `global`: Gloo's clock starts behind it, so it opens
-    /// when every rank of the job is there.
+    /// Holds ranks before their first PUT of a round of `global`, until every rank of the job is
+    /// there: Gloo's clock starts after this PUT.
     struct Gate {
         std::uint64_t round = 0;          ///< for which ranks gather here
         std::uint64_t open_round = 0;     ///< up to which it is open

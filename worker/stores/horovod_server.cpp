@@ -117,8 +117,8 @@ asio::awaitable<bool> HorovodServer::read_request(Connection& connection) {
     }
 }
 
-/// Until there is an answer, or the client has gone: who closes its half of the connection does not
-/// wait for one either.
+/// Waits until there is an answer, or the client has gone; a client that closes its half of the
+/// connection does not wait for an answer either.
 asio::awaitable<void> HorovodServer::hold(Connection& connection) {
     while (!connection.answer) {
         const auto buffer = asio::buffer(connection.bytes);

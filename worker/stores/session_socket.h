@@ -43,8 +43,8 @@ public:
     /// Reads for the session until the connection is closed, by whomever. After it there is no session.
     asio::awaitable<void> run();
 
-    /// Sends what there is, as far as the kernel takes it; the rest is for a coroutine. To be called
-    /// when something may have come of what others did.
+    /// Sends the output as far as the kernel takes it; a coroutine sends the rest. To be called
+    /// when something else than this socket may have caused output.
     void flush();
 
     /// run() ends soon. Leaves the session, as this may be within a call of it.

@@ -155,7 +155,8 @@ void TcpStoreServer::admit(tcp::socket socket) {
     if (user != PeerUser::gone) turn_away(describe(user), "only the job's own may connect");
 }
 
-/// Who speaks this protocol cannot be asked who he is; his host can. What he says is read after that.
+/// Asks the agent of a connection's host whose it is, as this protocol does not tell. Nothing is
+/// read from the connection before the answer.
 void TcpStoreServer::ask_whose(tcp::socket socket, std::string address) {
     if (!peers_.contains(address) || !ask_user_)
         return turn_away(address, "only the job's hosts may connect");

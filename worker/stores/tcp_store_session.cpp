@@ -67,7 +67,7 @@ void TcpStoreSession::received(std::size_t bytes) {
     run();
 }
 
-/// Also while a request is not answered: who hangs up does not wait any more.
+/// True also while a request is unanswered: we must see a client hang up, as it waits no more.
 bool TcpStoreSession::wants_input() const {
     if (failure_ || !writable_ || out_.size() >= kOutBytesMax) return false;
     if (stage_ == Stage::none) return !told_too_much_;
@@ -106,8 +106,8 @@ void TcpStoreSession::fail_with(Errc code, std::string why) {
     failure_ = Error{code, std::move(why)};
 }
 
-/// Not from within itself: an answer that comes while the store is asked changes the state, and the
-/// loop goes on from there.
+/// Takes steps while there are any. A call from within a step returns at once: an answer that comes
+/// while the store is asked changes the state, and the outer loop goes on from there.
 void TcpStoreSession::run() {
     if (std::exchange(running_, true)) return;
     while (!failure_ && step()) {
@@ -311,8 +311,8 @@ void TcpStoreSession::execute_barrier() {
     consume();
 }
 
-/// A blocking pop is a WAIT and then this. Between the two another client may have taken the item:
-/// this one then waits for the next, as its caller wanted to.
+/// Carries out a pop. A blocking pop is a WAIT and then this; another client may have taken the
+/// item in between: this one then waits for the next, as its caller wanted to.
 void TcpStoreSession::execute_pop(bool waited_for_it) {
     start(TorchOp::pop);
     part_ = waited_for_it;
@@ -330,7 +330,7 @@ bool TcpStoreSession::during_wait() {
         put(kWaitCanceled);
         return true;
     }
-    // Before there was CANCEL_WAIT, a client that had waited long enough just went on.
+    // Clients older than CANCEL_WAIT end a wait by just sending another request.
     if (dialect != TorchDialect::legacy && dialect != TorchDialect::legacy_a) return false;
     give_up_waiting();
     return true;
@@ -563,7 +563,8 @@ void TcpStoreSession::take_page(const StoreReply& reply) {
     finish();
 }
 
-/// Who comes last lets the others go, who wait for a key of which torch's clients know nothing.
+/// Enters a barrier: the last client lets the others go, who wait for a key that torch's clients do
+/// not know.
 void TcpStoreSession::ask_barrier() {
     if (part_ == 0) {
         new_request(Op::add);
@@ -622,7 +623,7 @@ void TcpStoreSession::add_watch() {
     consume();
 }
 
-/// The first time the answer comes at once: no key has that revision.
+/// Watches a key. The first request is answered at once, as no key has the revision that it names.
 void TcpStoreSession::ask_watch(std::uint64_t serial) {
     Watch& watch = watches_.at(serial);
     new_request(Op::watch);

@@ -99,8 +99,8 @@ Result<bool> TcpStoreParser::begin(std::string_view bytes) {
     return true;
 }
 
-/// A legacy SET's first bytes are 0 and a length below 2^32, of which VALIDATE's number would make
-/// a gigabyte.
+/// Finds the dialect by the first bytes. A legacy SET begins with 0 and a length below 2^32;
+/// VALIDATE's number, read as such a length, would be a gigabyte.
 Result<bool> TcpStoreParser::detect(std::string_view bytes) {
     if (bytes.empty()) return false;
     const auto is = [bytes](std::string_view wanted) {
