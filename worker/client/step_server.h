@@ -63,7 +63,6 @@ private:
     using Peers = std::unordered_map<PortId, std::unique_ptr<StepPeer>>;
 
     explicit StepServer(const SlurmStep& step);
-    Outcome<void> listen(const StepKey::Ports& ports);
     Outcome<void> add_own_end();
 
     void run();
