@@ -418,8 +418,8 @@ void Hub::begin(std::uint64_t generation, std::uint32_t ranks) {
 
 void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     make_store();
-    // Disconnected clients have no answers left to ask for. Clients that are gone stay, to
-    // recognise late copies of their requests.
+    // Disconnected clients are forgotten, as their answers were of the old generation. Clients that
+    // are gone stay, so that late copies of their requests are recognised.
     std::erase_if(clients_, [](const auto& client) {
         return client.second.away_until && !client.second.gone;
     });

@@ -39,8 +39,8 @@ struct NodePlace {
 };
 
 /// One block of the list that maps ranks to hosts: the next `ranks` ranks are on host `first_node`,
-/// as many on the host after it, and so on for `nodes` hosts. After the last block the first is
-/// repeated until every rank has its host. PMI uses the same form.
+/// as many on the host after it, and so on for `nodes` hosts. After the last block the list
+/// starts over until every rank has its host. PMI uses the same form.
 struct RankBlock {
     std::uint32_t first_node = 0;  ///< node_rank
     std::uint32_t nodes = 0;
