@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kOutputBytesMax = 16u << 20;
 
-/// In a process group of its own, whose number is its own.
+/// Starts the program in a process group of its own, whose id is the returned pid.
 Result<pid_t> start(const std::vector<std::string>& words, int output, Captured captured,
                     const sigset_t& signal_mask) {
     std::vector<std::string> environment;
@@ -40,7 +40,8 @@ Result<pid_t> start(const std::vector<std::string>& words, int output, Captured 
     return pid;
 }
 
-/// Waits for bytes or the end of them, or for the end of a process. Errc: timed_out, cancelled (a signal came)
+/// Waits until `fd` is readable: bytes, end of file, or for a pidfd the process's end.
+/// Errc: timed_out, cancelled (a signal came)
 Result<void> wait_for(int fd, const EndingSignals& signals, Deadline deadline) {
     for (;;) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -78,7 +79,7 @@ Result<void> wait_for_end(pid_t pid, const EndingSignals& signals, Deadline dead
         if (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) < 0 ||
             ended.si_pid == pid)
             return {};
-        // Linux before 5.3 has no such descriptor.
+        // Linux before 5.3 has no pidfd: waitid() is asked every 5 ms instead.
         const Deadline next = process ? deadline : std::min(deadline, after(5ms));
         const auto done = wait_for(process.get(), signals, next);
         if (!done && (done.error().code != Errc::timed_out || next == deadline)) return done;
@@ -100,7 +101,7 @@ Result<CommandOutput> command_output(const std::vector<std::string>& words, Capt
     if (text)
         if (auto ended = wait_for_end(*pid, signals, deadline); !ended)
             text = std::unexpected(ended.error());
-    ::kill(-*pid, SIGKILL);  // before it is reaped: the number is still its own
+    ::kill(-*pid, SIGKILL);  // before it is reaped, so its id cannot belong to another group
     int status = 0;
     while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
     }

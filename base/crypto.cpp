@@ -53,7 +53,7 @@ bool equal_constant_time(std::span<const std::uint8_t> a, std::span<const std::u
     if (a.size() != b.size()) return false;
     unsigned difference = 0;
     for (std::size_t i = 0; i < a.size(); ++i) difference |= unsigned{a[i]} ^ b[i];
-    volatile unsigned result = difference;  // so that no compiler leaves the loop early
+    volatile unsigned result = difference;  // volatile: the compiler must not leave the loop early
     return result == 0;
 }
 

@@ -6,23 +6,24 @@
 
 namespace dtrun {
 
-/// Holds back the signals that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT, unless they are
-/// ignored) as long as it lives, so that what this process has started ends before it does. They
-/// come when it is destroyed.
+/// While alive, blocks the signals that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT,
+/// unless ignored), so that its children can be ended before it. Pending signals are delivered when
+/// this object is destroyed.
 class EndingSignals {
 public:
     enum class Children : bool { ignored, watched };
-    /// \param children  watched: SIGCHLD is held back and shows in fd(), too
+    /// \param children  watched: SIGCHLD is blocked too, and makes fd() readable
     explicit EndingSignals(Children children);
     ~EndingSignals();
     EndingSignals(const EndingSignals&) = delete;
     EndingSignals& operator=(const EndingSignals&) = delete;
 
-    int fd() const { return come_.get(); }              ///< readable when one has come; a signalfd
-    const sigset_t& before() const { return before_; }  ///< what was blocked before
-    int received() const { return received_; }          ///< the first that take() has read; 0: none
-    /// Reads one. \param forward  gets it if it was not the terminal's, which tells everybody itself
-    /// \return false: no signal is waiting
+    int fd() const { return come_.get(); }  ///< signalfd: readable while a signal is pending
+    const sigset_t& before() const { return before_; }  ///< signal mask before construction
+    int received() const { return received_; }          ///< first signal take() has read; 0: none
+    /// Reads one pending signal.
+    /// \param forward  process that gets it too, unless the terminal sent it, to the whole group
+    /// \return false: no signal is pending
     bool take(pid_t forward);
 
 private:

@@ -45,7 +45,7 @@ Result<void> write_all(int fd, std::string_view bytes) {
         if (n >= 0) {
             bytes.remove_prefix(static_cast<std::size_t>(n));
         } else if (errno == EAGAIN) {
-            pollfd wait{fd, POLLOUT, 0};  // somebody else made our descriptor non-blocking
+            pollfd wait{fd, POLLOUT, 0};  // another process has made this descriptor non-blocking
             ::poll(&wait, 1, -1);
         } else if (errno != EINTR) {
             const Errc code = errno == EPIPE ? Errc::closed : Errc::internal;

@@ -39,8 +39,8 @@ struct Pipe {
     Fd write;
 };
 
-/// Keeps a descriptor from programs that we start. Asio's sockets need it: ranks must not hold our
-/// connections open.
+/// Makes a descriptor close-on-exec. Asio's sockets need it: ranks must not hold our connections
+/// open.
 void close_on_exec(int fd);
 
 /// Both ends close-on-exec and blocking. Errc: internal (out of descriptors)
@@ -48,7 +48,7 @@ Result<Pipe> make_pipe();
 
 /// How many descriptors this process may have open: the soft limit.
 std::uint64_t descriptor_limit();
-/// Raises that limit to `wanted`, or as far as the hard one lets. Programs that we start inherit it.
+/// Raises the soft limit to `wanted`, at most to the hard limit. Programs that we start inherit it.
 void raise_descriptor_limit(std::uint64_t wanted);
 
 /// Writes everything to a blocking descriptor. Errc: closed (EPIPE), internal
@@ -58,13 +58,13 @@ Result<void> write_all(int fd, std::string_view bytes);
 /// internal. The message starts with the path.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 64u << 20);
 
-/// The user at the other end of a Unix socket if that is neither we nor root, so that nothing is to be
-/// told to him or believed; -1 if the kernel does not say who it is.
+/// The user id of a Unix socket's peer if it is neither ours nor root's: such a peer must not be
+/// trusted. -1 if the kernel does not tell the peer's user.
 std::optional<uid_t> foreign_user(int socket);
 
-/// read_file() of a secret: it must belong to us or to root, and be closed to everybody else. What
-/// systemd has put into `credentials` for a service is root's, and has mode 0440 because an access control
-/// list lets the service's user read it: that is private, too.
+/// read_file() for a secret: the file must belong to us or to root, and nobody else may read it. A
+/// file in `credentials` counts as private too: systemd puts it there for a service as root's, with
+/// mode 0440 because an access control list lets the service's user read it.
 /// \param credentials  $CREDENTIALS_DIRECTORY, or empty
 /// Errc: as read_file(); denied also for a file that others own or can read
 Result<std::string> read_private_file(const std::string& path, std::size_t bytes_max,

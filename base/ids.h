@@ -12,8 +12,8 @@ namespace dtrun {
 /// Names a job for as long as it lives; random, not secret.
 using JobId = std::array<std::uint8_t, 16>;
 
-/// What proves membership of a job: 32 random bytes, wiped when the owner goes away. Travels on an
-/// agent's standard input only: never in argv, an environment, a file or a log.
+/// The key that proves membership of a job: 32 random bytes, wiped by the destructor. It travels on
+/// an agent's standard input only: never in argv, an environment, a file or a log.
 class Secret {
 public:
     static constexpr std::size_t kBytes = 32;

@@ -11,8 +11,8 @@ namespace dtrun {
 /// `text` as a JSON string, in quotes; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(std::string_view text);
 
-/// Writes one JSON object in one line: `JsonWriter().add("bytes", 4).text()`. For text out; what is read
-/// or kept as a document is Boost.JSON's.
+/// Writes one JSON object in one line: `JsonWriter().add("bytes", 4).text()`. It only writes text;
+/// Boost.JSON is used where a document is read or kept.
 class JsonWriter {
 public:
     /// \param digits  significant digits of floating-point numbers
@@ -34,7 +34,7 @@ public:
     /// An object of strings.
     JsonWriter& add(std::string_view key,
                     const std::vector<std::pair<std::string, std::string>>& object);
-    /// \param json  a value, as it is to be written
+    /// \param json  a JSON value, written as it is
     JsonWriter& raw(std::string_view key, std::string_view json);
 
     std::string text() const { return "{" + members_ + "}"; }

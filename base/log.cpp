@@ -19,13 +19,13 @@ std::string& speaker() {
     return name;
 }
 
-/// A reader that is busy gets so long, once; then lines are dropped until it reads again.
+/// How long a line waits for a busy reader; then lines are dropped until the reader reads again.
 constexpr int kReaderWaitMs = 50;
 
-/// Writes to standard error and never waits for a reader that has stopped: whoever logs may be the only
-/// thread of a process that others rely on. O_NONBLOCK would do that too, but to everybody who shares
-/// the terminal or pipe with us. Where poll() finds room there is some for at least kPieceBytes, unless
-/// another process fills it in the moment between.
+/// Writes to standard error and never blocks on a reader that has stopped: the logging thread may
+/// be the only one of a process that others rely on. O_NONBLOCK would affect every process that
+/// shares the terminal or pipe with us. When poll() reports room there is room for at least
+/// kPieceBytes, unless another process fills it in between.
 class StandardError {
 public:
     void write(std::string_view line) {
@@ -46,7 +46,7 @@ private:
         do {
             ready = ::poll(&state, 1, wait_ms);
         } while (ready < 0 && errno == EINTR);
-        return ready != 0;  // an error is for write() to find
+        return ready != 0;  // errors also count as ready: write() reports them
     }
 
     /// \return false when the reader stopped before the end of it
@@ -56,7 +56,7 @@ private:
             const auto piece = text.substr(0, kPieceBytes);
             const ssize_t n = ::write(STDERR_FILENO, piece.data(), piece.size());
             if (n < 0 && errno == EINTR) continue;
-            if (n < 0) return errno != EAGAIN;  // else nowhere is left to complain
+            if (n < 0) return errno != EAGAIN;  // other errors give the line up
             text.remove_prefix(static_cast<std::size_t>(n));
         }
         return true;
@@ -65,7 +65,7 @@ private:
     std::uint64_t dropped_ = 0;
 };
 
-/// Standard error by default, or whoever owns the terminal at the moment.
+/// Writes lines to standard error, or to the function that set_sink() has set.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
 public:
     void redirect(void (*sink)(void*, std::string_view), void* context) {

@@ -9,9 +9,9 @@ namespace dtrun::log {
 /// quiet: errors only; normal: warnings too; verbose: what dtrun does; debug: every event.
 enum class Level { quiet, normal, verbose, debug };
 
-/// Where lines go and how many. Lines are "<name>: <text>" on standard error until then. They wait for
-/// a reader of it for a moment only: those that nobody reads are dropped, and counted.
-/// \param name  who speaks, e.g. "dtrun" or "dtrun-agent s3"
+/// Sets the name and level of log lines, "<name>: <text>" on standard error. A line waits at most a
+/// moment for the reader of standard error; then it is dropped, and counted.
+/// \param name  the program's name in lines, e.g. "dtrun" or "dtrun-agent s3"
 void init(std::string_view name, Level level);
 
 /// Sends lines to `sink(context, line)` instead of standard error; nullptr restores it.

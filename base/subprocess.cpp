@@ -14,14 +14,14 @@
 namespace dtrun {
 namespace {
 
-/// What the child needs, made before the fork: after it, only async-signal-safe calls. (execvpe() is one
-/// in glibc, which neither allocates nor locks there.)
+/// Data that the child needs, prepared before the fork: after it only async-signal-safe calls are
+/// allowed. (glibc's execvpe() is one: it neither allocates nor locks.)
 struct Child {
     const ProcessPlan& plan;
     pid_t parent;
-    int status;                ///< where a failure is written; closed by exec
-    int first_free;            ///< no number from here on is given to the program
-    std::vector<int> sources;  ///< of plan.descriptors
+    int status;                ///< pipe to which a failure is written; closed by exec
+    int first_free;            ///< the program gets no descriptor number from here on
+    std::vector<int> sources;  ///< our numbers of plan.descriptors
     std::vector<char*> argv, env;
     rlimit descriptors;
 };
@@ -50,7 +50,7 @@ bool is_given(const ProcessPlan& plan, int number) {
     });
 }
 
-/// Moves what stands at a number that something else is to have.
+/// Moves `fd` to a free number if the program is to get another descriptor at its number.
 void clear_number(const Child& child, int& fd) {
     if (is_given(child.plan, fd)) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, child.first_free);
 }
@@ -64,7 +64,7 @@ void set_descriptors(Child& child) {
         if (source >= 0 && source != plan.descriptors[i].number) clear_number(child, source);
         if (source < 0) child_fails(child, ExecFailure::Step::redirect);
     }
-    // Whatever else there is, also what was accepted a moment ago and has no such mark yet.
+    // This covers every other descriptor, also an accepted one that is not yet close-on-exec.
     if (plan.close_others) ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     for (std::size_t i = 0; i < child.sources.size(); ++i) {
         const int source = child.sources[i], number = plan.descriptors[i].number;
@@ -79,7 +79,7 @@ void set_descriptors(Child& child) {
     if (plan.group == ProcessPlan::Group::own_group) ::setpgid(0, 0);
     if (plan.death_signal != 0) {
         ::prctl(PR_SET_PDEATHSIG, plan.death_signal);
-        if (::getppid() != child.parent) ::_exit(125);  // it has died before the line above
+        if (::getppid() != child.parent) ::_exit(125);  // the parent died before the line above
     }
     set_signals(plan);
     set_descriptors(child);
@@ -104,7 +104,7 @@ Child prepare(const ProcessPlan& plan, int status) {
     return child;
 }
 
-/// What the child is sent before it has made signals its own must not run our handlers there.
+/// Blocks all signals while alive: our handlers must not run in the child before it has reset them.
 class AllSignalsBlocked {
 public:
     AllSignalsBlocked() {
@@ -147,7 +147,7 @@ Result<ForkedProcess> fork_process(const ProcessPlan& plan) {
         if (pid == 0) run_child(child);
     }
     if (pid < 0) return fail(Errc::internal, "fork: {}", std::strerror(error));
-    // As the child does: whoever is first, the group exists when we go on.
+    // Parent and child both do this: whichever is first, the group exists when we go on.
     if (plan.group == ProcessPlan::Group::own_group) ::setpgid(pid, pid);
     return ForkedProcess{pid, std::move(status->read)};
 }
@@ -171,7 +171,7 @@ Result<pid_t> spawn_process(const ProcessPlan& plan) {
     int error = 0;
     {
         const AllSignalsBlocked blocked;
-        pid = ::vfork();  // we go on when the child has executed something or has ended
+        pid = ::vfork();  // returns when the child has called exec or exited
         error = errno;
         if (pid == 0) run_child(child);
     }

@@ -14,10 +14,10 @@
 
 namespace dtrun {
 
-/// A program to start and what it inherits. What it refers to outlives the call.
+/// A program to start and what it inherits. Referenced objects must outlive the call.
 struct ProcessPlan {
-    /// What is executed. Without a slash it is looked for along our own PATH; a script without "#!" is the
-    /// shell's, as execvp() has it.
+    /// The program's file. Without a slash it is searched in our own PATH; the shell runs a script
+    /// without "#!", as with execvp().
     const std::string& path;
     std::span<const std::string> argv;  ///< argv[0] first
     std::span<const std::string> env;   ///< "NAME=value", all of it
@@ -25,27 +25,28 @@ struct ProcessPlan {
     static constexpr int kNull = -1;  ///< instead of a descriptor: /dev/null
     struct Given {
         int ours;
-        int number;  ///< what it is in the program; may be the same
+        int number;  ///< descriptor number in the program; may equal ours
     };
-    /// Every descriptor that it gets, with close_others; else those that are at other numbers there.
+    /// Descriptors that the program gets: with close_others no others, else besides the inherited
+    /// ones.
     std::vector<Given> descriptors{};
-    /// Whether the program is kept from descriptors of ours that are not marked close-on-exec.
+    /// Whether descriptors of ours that are not close-on-exec are closed in the program, too.
     bool close_others = false;
     const char* directory = nullptr;  ///< null: ours
 
     enum class Group : std::uint8_t { ours, own_group, own_session };
     Group group = Group::ours;
-    /// Signals that we ignore stay ignored, as `nohup` wants it; SIGPIPE does not. Without this, all
-    /// signals have their defaults.
+    /// true: signals that we ignore stay ignored, as `nohup` wants it, except SIGPIPE. false: all
+    /// signals have their default actions.
     bool keep_ignored_signals = false;
     const sigset_t* blocked_signals = nullptr;  ///< null: none are blocked
-    /// The signal it gets when the thread that starts it ends; 0: none.
+    /// The signal that the program gets when the thread that started it ends; 0: none.
     int death_signal = 0;
-    /// The soft limit of descriptors that it gets, at most ours; 0: ours.
+    /// The program's soft limit of descriptors, at most ours; 0: ours.
     std::uint64_t descriptor_limit = 0;
 
-    /// What the child does, if it is not simply to execute `path`. Only async-signal-safe calls are
-    /// allowed there. If it returns, errno says why nothing was executed.
+    /// Function that the child calls instead of executing `path`. It may make only
+    /// async-signal-safe calls. If it returns, errno says why nothing was executed.
     using Execute = void (*)(const void* context, char* const* argv, char* const* env);
     Execute execute = nullptr;
     const void* execute_context = nullptr;
@@ -64,7 +65,7 @@ struct ExecFailure {
 
 struct ForkedProcess {
     pid_t pid = 0;
-    Fd exec_status;  ///< for exec_result(); non-blocking; readable once that is known
+    Fd exec_status;  ///< for exec_result(); non-blocking; readable once the result is known
 };
 
 /// Forks, and returns before the program is executed, which may take as long as a file system likes.
@@ -74,8 +75,8 @@ Result<ForkedProcess> fork_process(const ProcessPlan& plan);
 /// Whether the program was executed; nothing while that is not known yet.
 std::optional<std::expected<void, ExecFailure>> exec_result(int exec_status);
 
-/// Starts a program and returns once it is executed, without a copy of our memory: also for a process
-/// with many threads or much memory. What could not be executed is reaped.
+/// Starts a program with vfork() and returns once exec has succeeded or failed; it copies no page
+/// tables, so it suits large processes. A child that could not exec is reaped.
 /// Errc: not_found, denied, internal; the message starts with `path`
 Result<pid_t> spawn_process(const ProcessPlan& plan);
 

@@ -5,7 +5,7 @@
 namespace dtrun {
 
 std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& names) {
-    const std::size_t near = wrong.size() / 3;  // edits in a word that was meant to be another
+    const std::size_t near = wrong.size() / 3;  // most edits of a misspelled name
     std::size_t best = near + 1;
     std::string_view found;
     for (const std::string& name : names) {

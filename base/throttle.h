@@ -9,12 +9,13 @@
 
 namespace dtrun {
 
-/// Keeps what strangers can make happen as often as they like from filling the log.
+/// Limits how often an event is logged that strangers can cause as often as they like.
 class Throttle {
 public:
     explicit Throttle(std::chrono::milliseconds pause = std::chrono::seconds(5)) : pause_(pause) {}
 
-    /// It has happened once more. \return how often since it was last told, if it is to be told now
+    /// Counts an event.
+    /// \return the number of events since the last log line, if one is to be logged now
     std::optional<std::size_t> count(Deadline now = Clock::now()) {
         ++times_;
         if (told_ && now < *told_ + pause_) return std::nullopt;

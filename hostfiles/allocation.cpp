@@ -67,8 +67,8 @@ Result<Allocation> finished(Allocation allocation, const Place& place) {
     return allocation;
 }
 
-// A Flux instance that was started inside another scheduler's job inherits that job's variables,
-// but for Slurm's, which it removes: so it is looked for before all others but Slurm.
+// A Flux instance inside another scheduler's job inherits that job's variables, except Slurm's,
+// which it removes. Flux is therefore tried right after Slurm, before all others.
 Result<std::optional<Allocation>> find_allocation(const AllocationInput& input) {
     for (const auto find :
          {find_slurm, find_flux, find_pbs, find_lsf, find_sge, find_oar, find_cobalt}) {

@@ -18,40 +18,41 @@ const char* scheduler_name(Scheduler scheduler);
 
 /// What a batch system has given to the job in which this process runs.
 struct Allocation {
-    /// What it tells of a host besides slots; 0 where it tells nothing.
+    /// What the batch system tells of a host besides slots; 0: not told.
     struct Node {
         int cpus = 0;
         int gpus = 0;
-        int het_group = 0;  ///< component of a heterogeneous Slurm job; the first one's, where
+        int het_group = 0;  ///< component of a heterogeneous Slurm job; the first one if
                             ///< several share the host
     };
 
     Scheduler scheduler{};
-    std::string job;  ///< its id there
+    std::string job;  ///< the scheduler's job id
     HostList hosts;   ///< in the scheduler's order; slots: ranks that its own launcher would
                       ///< start there; slots_max: how many fit, where that is more
     std::vector<Node> nodes;  ///< [hosts.size()]
     int world_size = 0;       ///< ranks that its own launcher would start, 1..kRanksMax
     int cpus_per_rank = 0;    ///< 0: not said
-    /// Of the scheduler's parallel step that we are in: this process is one of several that it
-    /// started, and not the first. One of them launches the ranks.
+    /// Whether the scheduler's parallel step has started several processes and this is not the
+    /// first of them, which alone launches the ranks.
     bool is_bystander = false;
 
-    // Where each number came from, for a person: "SLURM_JOB_NODELIST=n[1-4]".
+    // Where each value came from, for messages: "SLURM_JOB_NODELIST=n[1-4]".
     std::string hosts_source;
     std::string slots_source;
     std::string world_size_source;
 };
 
-/// What find_allocation() may ask for.
+/// Access to the environment, files and programs for find_allocation().
 struct AllocationInput {
     /// Value of an environment variable, valid as long as the input.
     std::function<std::optional<std::string_view>(std::string_view name)> variable;
     /// Text of a file that a variable names. Errc: not_found, denied
     std::function<Result<std::string>(const std::string& path)> file;
-    /// Standard output of a program, with its arguments, that must exit 0: Flux tells a job nothing but
-    /// FLUX_URI (`flux hostlist local`), and Slurm not where the GPUs of `--gpus=3` are (`scontrol
-    /// show job -d`). Empty: Flux is not looked for, and those GPUs are not known.
+    /// Runs a program, which must exit 0, and returns its standard output. It is needed because
+    /// Flux sets only FLUX_URI (`flux hostlist local`), and Slurm does not tell where the GPUs of
+    /// `--gpus=3` are (`scontrol show job -d`). Empty: Flux is not looked for, and those GPUs are
+    /// not known.
     std::function<Result<std::string>(const std::vector<std::string>& words)> command;
 };
 

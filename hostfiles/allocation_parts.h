@@ -12,7 +12,7 @@
 
 namespace dtrun {
 
-/// An environment variable that is set, and not to nothing.
+/// An environment variable with a non-empty value.
 struct Setting {
     std::string name;
     std::string_view text;
@@ -32,7 +32,7 @@ Result<long long> number_of(const Setting& setting, long long min, long long max
 /// first hosts. Errc: invalid_input (more than kSlotsMax on a host)
 Result<void> spread_evenly(HostList& hosts, int ranks, const Place& place);
 
-/// How the readers below end: fills nodes and world_size (all slots) where the reader has not.
+/// Completes a reader's allocation: fills nodes, and world_size with all slots, where it has not.
 Result<Allocation> finished(Allocation allocation, const Place& place);
 
 // Each reads one scheduler's job, or finds nothing. Errc: as find_allocation()

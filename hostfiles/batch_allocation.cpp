@@ -56,7 +56,7 @@ Result<HostList> parse_node_file(std::string_view text, std::string_view name, L
 }
 
 /// The allocation that a file describes.
-/// \param job  its id, if a variable gives one
+/// \param job  variable with the job's id, if there is one
 FoundAllocation read_node_file(const AllocationInput& input, Scheduler scheduler,
                                const std::optional<Setting>& job, const Setting& file, Line form) {
     const std::string path(file.text);
@@ -74,7 +74,7 @@ FoundAllocation read_node_file(const AllocationInput& input, Scheduler scheduler
     return finished(std::move(allocation), Place{name});
 }
 
-/// "h1 4 h2 2".
+/// Reads a list of hosts and slots, "h1 4 h2 2".
 FoundAllocation read_mcpu_hosts(const Setting& job, const Setting& list) {
     const auto words = words_of(list.text);
     HostMerger hosts(words.size() / 2);

@@ -60,7 +60,7 @@ private:
     Place place_;
     std::unordered_map<std::string_view, std::size_t> index_;
     std::vector<Choice> choices_;
-    std::size_t mentions_ = 0;  ///< of hosts and slots, to bound time and memory
+    std::size_t mentions_ = 0;  ///< hosts and slots named so far, to bound time and memory
 };
 
 Result<std::vector<Choice>> FilterParser::parse(std::string_view text) {

@@ -11,7 +11,7 @@ std::string shown(int value) {
     return fmt::format("{}", value);
 }
 
-// What contradicts, or nothing; a setting that was not given takes the other's.
+// Describes a contradiction, or returns ""; a setting that was not given takes the other's value.
 template <class T>
 std::string merge_setting(std::string_view key, T& first, const T& again) {
     if (again == T{} || first == again) return {};

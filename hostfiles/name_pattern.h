@@ -35,7 +35,7 @@ private:
     struct Range {
         long long low = 0;
         long long high = 0;
-        std::size_t width = 0;  ///< of the low bound as written; shorter numbers get zeros
+        std::size_t width = 0;  ///< digits of the low bound; shorter numbers get zeros
     };
     struct Segment {
         std::string_view literal;   ///< stands before the ranges

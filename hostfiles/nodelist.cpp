@@ -8,7 +8,7 @@ namespace dtrun {
 
 namespace {
 
-constexpr long long kRangeHostsMax = 65'536;  // of scontrol
+constexpr long long kRangeHostsMax = 65'536;  // scontrol's limit for one range
 
 /// A name that ends in a number.
 struct Numbered {
@@ -28,7 +28,7 @@ Numbered take_apart(std::string_view name) {
     return {name.substr(0, begin), digits, *number};
 }
 
-/// Collects neighbours that differ only in the number at their end.
+/// Collects neighbouring names that differ only in the number at their end, as one list item.
 class Bracket {
 public:
     /// False if the name does not go with the ones before; write() those first.
@@ -83,10 +83,10 @@ private:
 
     std::string_view prefix_;
     bool numbered_ = false;
-    std::string ranges_;      ///< those that have ended
-    std::string_view first_;  ///< of the range that goes on; empty: there is none
+    std::string ranges_;      ///< finished ranges, separated by commas
+    std::string_view first_;  ///< first number of the open range; empty: there is none
     Numbered last_;
-    long long count_ = 0;  ///< names in the range that goes on
+    long long count_ = 0;  ///< names in the open range
 };
 
 }  // namespace

@@ -137,7 +137,7 @@ void number_locally(Placement& placement) {
 }
 
 void number_across(Placement& placement) {
-    // Host by host, whatever the order of ranks: cross_rank counts hosts in their order.
+    // Ranks are visited host by host, since cross_rank counts hosts in their order.
     std::vector<std::size_t> by_host(placement.ranks.size());
     std::iota(by_host.begin(), by_host.end(), 0);
     std::stable_sort(by_host.begin(), by_host.end(), [&](std::size_t a, std::size_t b) {

@@ -36,8 +36,9 @@ struct Placement {
 struct PlacementRequest {
     std::optional<int> world_size;  ///< 1..kRanksMax; nothing: all slots
     MapBy map_by = MapBy::slot;
-    /// More ranks than slots: each host gets its slots' worth again, round after round, at most
-    /// slots_max; map_by then numbers the ranks (slot: those of a host stay together).
+    /// Allows more ranks than slots: in every round each host gets as many again as it has slots,
+    /// at most slots_max in all; map_by then numbers the ranks (slot: a host's ranks stay
+    /// together).
     bool oversubscribe = false;
 };
 

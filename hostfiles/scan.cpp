@@ -25,7 +25,7 @@ std::vector<Piece> split_outside_brackets(std::string_view text, std::string_vie
     bool inside = false;
     const auto add = [&](std::size_t end) {
         const std::string_view piece = trim(text.substr(begin, end - begin));
-        // An empty piece is placed where something should have stood.
+        // An empty piece's offset is where its text is missing.
         const std::size_t offset = piece.empty() ? begin : piece.data() - text.data();
         pieces.push_back({piece, offset});
     };

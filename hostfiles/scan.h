@@ -52,7 +52,7 @@ Result<int> parse_slots(std::string_view text, const Place& place, std::string_v
 /// \param name_of  from an element of `candidates` to its name
 template <class Candidates, class NameOf>
 std::string did_you_mean(std::string_view word, const Candidates& candidates, NameOf name_of) {
-    const std::size_t near = word.size() / 3 + 1;  // edits in a word that was meant to be another
+    const std::size_t near = word.size() / 3 + 1;  // most edits of a misspelled word
     std::size_t best = near + 1;
     std::string_view found;
     for (const auto& candidate : candidates) {

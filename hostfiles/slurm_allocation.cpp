@@ -17,7 +17,7 @@ constexpr int kCpusMax = 1'000'000;
 
 using Counts = std::vector<int>;
 
-/// "4(x2)" of a list of counts: how many, and for how many nodes.
+/// One item of a list of counts, "4(x2)": the count, and for how many nodes it holds.
 struct RepeatedCount {
     int count = 0;
     std::size_t nodes = 1;
@@ -92,7 +92,7 @@ struct Component {
 /// Reads one component. Inside a step the step's variables come first.
 class ComponentReader {
 public:
-    /// \param suffix  of all variables: "", or "_HET_GROUP_1"
+    /// \param suffix  suffix of all variables' names: "", or "_HET_GROUP_1"
     ComponentReader(const AllocationInput& input, std::string suffix, bool in_step)
         : input_(input), suffix_(std::move(suffix)), in_step_(in_step) {}
 
@@ -167,7 +167,8 @@ Result<void> ComponentReader::read_hosts() {
     return {};
 }
 
-/// What it tells is of the job's nodes, so inside a step on fewer of them it is looked up by name.
+/// SLURM_JOB_CPUS_PER_NODE lists the whole job's nodes; a step may have fewer, so CPUs are looked
+/// up by node name.
 Result<void> ComponentReader::read_cpus() {
     const auto setting = find({"SLURM_JOB_CPUS_PER_NODE"});
     const auto list = find({"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
@@ -201,14 +202,15 @@ Result<void> ComponentReader::read_given_size(const Setting& size) {
         set_slots(*slots, setting->shown());
         return {};
     }
-    // Of all distributions only `-m arbitrary` has no counts: a file tells them.
+    // Only the distribution `-m arbitrary` sets no counts: they are in a file.
     if (const auto file = find({"SLURM_HOSTFILE"})) return read_host_file(*file);
     const auto spread = spread_evenly(component_.hosts, component_.world_size, size.place());
     component_.slots_source = size.shown() + ", spread over the nodes";
     return spread;
 }
 
-/// One name for each rank, "name*4" for four, separated by commas, blanks or line ends.
+/// Reads a file with one host name for each rank, "name*4" for four, separated by commas, blanks or
+/// line ends.
 Result<void> ComponentReader::read_host_file(const Setting& file) {
     const std::string path(file.text);
     const auto text = input_.file(path);
@@ -239,13 +241,13 @@ Result<void> ComponentReader::read_host_file(const Setting& file) {
     HostList counted = hosts.take();
     if (counted.empty()) return fail_at(Place{name}, "no hosts in the file; name them with -H");
     component_.hosts = std::move(counted);
-    component_.nodes.assign(component_.hosts.size(), {});  // CPUs are told in another order
+    component_.nodes.assign(component_.hosts.size(), {});  // CPU counts have another order
     component_.hosts_source = file.shown();
     component_.slots_source = file.shown();
     return {};
 }
 
-/// As many ranks as srun starts when nobody has said how many, but one for each GPU.
+/// Sets as many ranks as srun starts by default, but one for each GPU where GPUs are known.
 Result<void> ComponentReader::read_implied_size() {
     int each = 1;
     std::string source = "one rank on each node, as srun has it";
@@ -275,7 +277,7 @@ Result<void> ComponentReader::read_implied_size() {
     return {};
 }
 
-/// How many ranks fit: what Slurm has counted for each node, else its CPUs.
+/// Sets slots_max to how many ranks fit: Slurm's tasks per node, else the node's CPUs.
 Result<void> ComponentReader::read_room() {
     Counts room;
     if (const auto setting = tasks_per_node()) {
@@ -314,9 +316,9 @@ Result<void> ComponentReader::read_gpus() {
     return {};
 }
 
-/// A job that has asked for GPUs in all (`--gpus=3`) is told only those of the batch script's node:
-/// "Nodes=n[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)" in what scontrol says. If it says
-/// nothing, srun decides.
+/// Asks scontrol for each node's GPUs: with a total (`--gpus=3`) Slurm's variables tell only those
+/// of the batch script's node. scontrol prints "Nodes=n[1-2] CPU_IDs=0-1 Mem=0
+/// GRES=gpu:a100:2(IDX:0-1)". If it prints nothing, GPUs stay unknown.
 void ComponentReader::ask_for_gpus() {
     const auto job = find({"SLURM_JOB_ID", "SLURM_JOBID"});
     if (!job) return;
@@ -357,7 +359,8 @@ public:
         allocation_.job = id;
     }
 
-    /// Hosts that were there before get the slots, CPUs and GPUs of both components.
+    /// Adds a component. A host of several components gets the slots and CPUs of all of them, but
+    /// only the GPUs of the first.
     Result<void> add(Component component, int group);
 
     Result<Allocation> finish(const Place& place) {
@@ -392,7 +395,7 @@ Result<void> SlurmJob::add(Component component, int group) {
             first.slots_max =
                 first.slots_max.value_or(first.slots) + host.slots_max.value_or(host.slots);
         first.slots += host.slots;
-        first_node.cpus += node.cpus;  // but a step is of one component, and has its GPUs
+        first_node.cpus += node.cpus;  // GPUs stay those of the first component
         if (std::max(first.slots, first.slots_max.value_or(0)) > kSlotsMax)
             return fail(Errc::invalid_input, "{}: the slots of host {} add up to more than {}",
                         component.slots_source, quoted(first.name), kSlotsMax);
@@ -413,13 +416,14 @@ Result<void> SlurmJob::add(Component component, int group) {
     return {};
 }
 
-/// Of the parallel step we are in, or nothing outside one.
+/// The parallel step in which this process runs, if any.
 struct Step {
     bool parallel = false;
     bool bystander = false;
 };
 
-// The batch script's own shell has SLURM_PROCID and its like too; only the step's number tells.
+// SLURM_PROCID and the like are set in the batch script's shell, too: only the step's number tells
+// a parallel step from it.
 Result<Step> read_step(const AllocationInput& input) {
     const auto id = find_setting(input, {"SLURM_STEP_ID", "SLURM_STEPID"});
     if (!id) return Step{};
@@ -473,7 +477,7 @@ FoundAllocation find_slurm(const AllocationInput& input) {
     const auto groups = het_size(input);
     if (!groups) return std::unexpected(groups.error());
     SlurmJob job(id->text);
-    const bool is_het = *groups > 1 && !step->parallel;  // a step's variables are of all components
+    const bool is_het = *groups > 1 && !step->parallel;  // a step's variables hold all components
     for (int group = 0; group < (is_het ? *groups : 1); ++group) {
         std::string suffix = is_het ? fmt::format("_HET_GROUP_{}", group) : "";
         auto component = ComponentReader(input, std::move(suffix), step->parallel).read();

@@ -27,11 +27,11 @@ constexpr std::array<NamedHostFormat, 9> kFormats = {{
 
 /// What a format can say of a host besides its name.
 struct Room {
-    bool names_only = false;  ///< whatever else is known is left out on purpose
+    bool names_only = false;  ///< everything but the name is left out on purpose
     bool user = false;
-    bool reach = false;     ///< port, key and address
-    bool slot_ids = false;  ///< or tells no slots at all
-    bool ipv6 = false;      ///< as a name
+    bool reach = false;     ///< port, key and address of a connection
+    bool slot_ids = false;  ///< chosen slots, or the format has no slots at all
+    bool ipv6 = false;      ///< an IPv6 address as name
 };
 
 Room room_of(HostFormat format) {

@@ -18,7 +18,7 @@ namespace dtrun {
 
 namespace {
 
-constexpr std::size_t kDepthMax = 4;          // the deepest: top, hosts, host, settings
+constexpr std::size_t kDepthMax = 4;          // levels: top, hosts, host, settings
 constexpr std::size_t kNodesMax = 8'000'000;  // bounds memory, with room for kHostsMax hosts
 constexpr std::size_t kPathBytesMax = 1024;
 
@@ -85,7 +85,7 @@ private:
         node.column = one_based(mark.column);
         return open_.back()->children.emplace_back(std::move(node));
     }
-    // The parent's children do not grow while one of them is open, so the pointers stay good.
+    // Pointers in open_ stay valid: a parent gets no more children while one of them is open.
     void open(const YAML::Mark& mark, Node::Kind kind) {
         if (open_.size() > kDepthMax)
             throw Refusal{mark, "nested too deeply; a host has only plain settings"};
@@ -111,7 +111,7 @@ std::unexpected<Error> explain(const YAML::Exception& error, std::string_view te
                                std::string_view name) {
     const auto lines = split(text, '\n');
     Place place{name, one_based(error.mark.line), one_based(error.mark.column)};
-    // For what is missing at the end of the text it gives the last line, but no column.
+    // If something is missing at the end of the text, yaml-cpp gives the last line, but no column.
     if (place.line == lines.size() && place.column == 1 && error.msg.starts_with("end of "))
         place.column = lines.back().size() + 1;
     const std::string_view line = lines[std::min(place.line, lines.size()) - 1];
@@ -161,14 +161,15 @@ struct Settings {
 
 using Keys = std::span<const std::string_view>;
 constexpr std::array<std::string_view, 2> kTopKeys = {"hosts", "defaults"};
-// From the front: those of defaults; then those of a host that stands as a key; then all.
+// Prefixes of this list are allowed: 6 keys in defaults, 7 for a host named by a map key, all for
+// others.
 constexpr std::array<std::string_view, 8> kKeys = {"slots", "max_slots",     "max-slots", "user",
                                                    "port",  "identity_file", "address",   "host"};
 constexpr Keys kHostKeys = kKeys;
 constexpr Keys kNamedHostKeys = kHostKeys.first(7);
 constexpr Keys kDefaultsKeys = kHostKeys.first(6);
 
-/// From a document to hosts.
+/// Converts a document to hosts.
 class YamlReader {
 public:
     explicit YamlReader(std::string_view name) : name_(name) {}

@@ -11,7 +11,7 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::milliseconds kHeadStart{100};  // of each address over the next
+constexpr std::chrono::milliseconds kHeadStart{100};  // between the starts of two addresses
 constexpr std::chrono::milliseconds kPauseMin{50};
 constexpr std::chrono::milliseconds kPauseMax{500};
 
@@ -47,14 +47,16 @@ asio::awaitable<Result<std::optional<Sealing>>> try_address(tcp::socket& socket,
     co_return co_await authenticate_to_server(socket, credentials, deadline);
 }
 
-/// From half of `pause` to all of it: many who were sent away together do not come back together.
+/// A random time from half of `pause` to all of it, so that many refused clients do not retry at
+/// once.
 std::chrono::milliseconds jittered(std::chrono::milliseconds pause) {
     std::array<std::uint8_t, 1> random{};
     random_bytes(random);
     return pause / 2 + pause * random[0] / 512;
 }
 
-/// Who listens there and yet closes has too many strangers at the moment: it is asked again.
+/// Tries one address. A server that closes the connection has too many unauthenticated ones at the
+/// moment: it is tried again.
 asio::awaitable<void> run_attempt(Race& race, std::string address, std::uint16_t port,
                                   Credentials credentials, Deadline start, Deadline deadline) {
     const auto executor = co_await asio::this_coro::executor;

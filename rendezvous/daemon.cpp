@@ -15,10 +15,10 @@
 namespace dtrun {
 namespace {
 
-/// For members to come back to a daemon that was started again.
+/// How long a restarted daemon waits for its members to reconnect.
 constexpr std::chrono::seconds kReturnLimit{15};
 constexpr std::chrono::seconds kGoodbyeLimit{2};
-constexpr std::chrono::seconds kRefusalLimit{1};  // for it to be read
+constexpr std::chrono::seconds kRefusalLimit{1};  // for the peer to read it
 
 }  // namespace
 
@@ -108,7 +108,8 @@ asio::awaitable<void> Daemon::run_port(PortId id) {
     if (!stopping_) changed(job);
 }
 
-/// Closed with bytes of it unread, TCP would take the refusal back.
+/// Sends a refusal and reads on until the peer closes: closing a socket with unread bytes would
+/// send a reset, which may discard the refusal.
 asio::awaitable<void> Daemon::refuse(Port& port, std::string why) {
     port.link.send(encode(Refuse{std::move(why), false}));
     co_await port.link.finish(after(kRefusalLimit));
@@ -143,7 +144,7 @@ Result<void> Daemon::first_frame(PortId id, Port& port, const FrameView& frame) 
     return job.enter(id, *enter, port.peer, port.local, Clock::now());
 }
 
-/// A member that Ctrl-Z stops says so, and when it goes on.
+/// A member reports that Ctrl-Z is about to stop it (SIGTSTP), and that it runs again (SIGCONT).
 Result<void> Daemon::on_signal(Port& port, std::string_view payload) {
     const auto signal = decode<SignalRanks>(payload);
     if (!signal || (signal->signal != SIGTSTP && signal->signal != SIGCONT))
@@ -167,8 +168,8 @@ ServedJob::Options Daemon::job_options(const std::string& name) {
     return options;
 }
 
-/// A job that is over gives its name free; whoever still looks into its store finds the next one's
-/// when it has connected again.
+/// Frees the name of a job that is over. Clients of its store are disconnected; when they connect
+/// again they get the store of the next job of that name.
 void Daemon::retire(const JobId& id) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end() || !job->second->is_over()) return;
@@ -192,7 +193,8 @@ ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
     return *job;
 }
 
-/// After anything that a job was told: what follows from it waits for everything else that has come.
+/// To be called after every event of a job: settle() runs once for all events that have arrived by
+/// then.
 void Daemon::changed(const JobId& id) {
     if (touched_.empty() || touched_.back() != id) touched_.push_back(id);
     if (stopping_ || std::exchange(settle_soon_, true)) return;
@@ -216,14 +218,14 @@ void Daemon::settle() {
     arm_timer();
 }
 
-/// What was decided goes to disk, and then what tells of it to whom it is for.
+/// Hands recorded changes to the disk's thread and sends held frames whose changes are on disk.
 void Daemon::flush() {
     if (!db_) return;
     db_->submit();
     release();
 }
 
-/// Sends what waited for the disk.
+/// Sends held frames whose changes are on disk.
 void Daemon::release() {
     for (auto at = holding_.begin(); at != holding_.end();) {
         Port& port = *ports_.at(*at);
@@ -243,7 +245,7 @@ void Daemon::release() {
 
 void Daemon::hold(PortId id, Held frame) {
     Port& port = *ports_.at(id);
-    frame.number = db_->submitted() + 1;  // what is being recorded just now
+    frame.number = db_->submitted() + 1;  // the batch that is being recorded
     port.held_bytes += frame.bytes();
     port.held.push_back(std::move(frame));
     holding_.insert(id);
@@ -264,7 +266,7 @@ void Daemon::share_with_port(PortId id, FrameType type, std::string_view payload
     port->second->link.send_soon(type, payload, rest);
 }
 
-void Daemon::to_root(FrameType, std::string_view) {}  // it is here
+void Daemon::to_root(FrameType, std::string_view) {}  // the daemon is the root
 
 void Daemon::arm_timer() {
     Deadline next = Deadline::max();
@@ -330,7 +332,8 @@ asio::awaitable<void> Daemon::flush_port(std::shared_ptr<Port> port) {
     co_await port->link.flush();
 }
 
-/// It reads to the end of what there was to tell it, and may connect again.
+/// Sends the port what is held and queued for it, then the end of the stream; the peer may
+/// reconnect.
 asio::awaitable<void> Daemon::let_go(std::shared_ptr<Port> port) {
     co_await flush_port(port);
     port->link.shut_down_sending();
@@ -355,7 +358,7 @@ asio::awaitable<void> Daemon::stop() {
         });
         co_await flushes.join();
     }
-    stopping_ = true;  // what follows is not what happened to the jobs
+    stopping_ = true;  // connections that end from here on are no events of their jobs
     for (const auto& [id, port] : ports_) {
         port->link.shut_down_sending();
         port->link.close();
@@ -366,8 +369,8 @@ asio::awaitable<void> Daemon::stop() {
     released_.cancel();
     co_await heart_.join();
     co_await server_->join();
-    co_await tasks_.join();  // connections end because they were closed
-    db_.reset();             // from here on nobody is told that the disk has something
+    co_await tasks_.join();  // run_port() ends, since its link was closed
+    db_.reset();             // no more on_durable calls from here on
 }
 
 }  // namespace dtrun

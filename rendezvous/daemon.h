@@ -27,9 +27,9 @@ struct DaemonOptions {
 
 /// The rendezvous server for many jobs, alone: `dtrun serve`.
 ///
-/// With a state directory, frames wait until what they tell of is on disk: one commit for everything
-/// that came in one turn of the loop, or while the disk was busy. Heartbeats wait for nothing. Who has
-/// much to read, or to be kept, is not heard meanwhile.
+/// With a state directory, frames are held until the changes they report are on disk: one commit
+/// for everything that arrived in one turn of the loop, or while the disk was busy. Heartbeats are
+/// not held. A peer is not read while many bytes are held for it, or while the disk is behind.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
 class Daemon final : private Outbox {
@@ -38,27 +38,28 @@ public:
 
     /// Opens the state and goes on with its jobs. Errc: those of StateDb::open()
     Result<void> restore();
-    /// As Server's.
+    /// As Server::listen() and Server::adopt().
     Result<std::uint16_t> listen(const std::vector<std::string>& addresses, std::uint16_t port);
     Result<std::uint16_t> adopt(int fd);
 
-    /// Tells everybody, and ends; jobs that are kept on disk go on later.
+    /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
     asio::awaitable<void> stop();
 
 private:
-    /// A frame that is sent when what was recorded up to `number` is on disk.
+    /// A frame to be sent once all batches up to `number` are on disk.
     struct Held {
         std::uint64_t number = 0;
         FrameType type{};
         Bytes payload;
-        SharedBytes rest;  ///< after the payload; may be none
+        SharedBytes rest;  ///< sent after the payload; may be null
 
         std::size_t bytes() const { return payload.size() + (rest ? rest->size() : 0); }
     };
     struct Port final : Backpressure {
         Port(Connection connection, const JobId& job_, Daemon& daemon_)
             : daemon(daemon_), link(std::move(connection)), job(job_) {}
-        /// What frames of this port lead to besides what its link has to send.
+        /// Whether too many bytes are held for this port or wait for the disk (its link has its own
+        /// queue).
         bool is_full() const override;
         asio::awaitable<void> room() override;
 
@@ -67,7 +68,7 @@ private:
         Link link;
         JobId job;
         bool entered = false;
-        bool is_stopped = false;  ///< by its user, as it has said: its silence means nothing
+        bool is_stopped = false;  ///< its user has stopped it (Ctrl-Z): silence is no loss
         std::deque<Held> held;
         std::size_t held_bytes = 0;
     };
@@ -105,15 +106,15 @@ private:
     std::map<JobId, std::unique_ptr<ServedJob>> jobs_;
     std::map<PortId, std::shared_ptr<Port>> ports_;  ///< shared with flush_port()
     PortId last_port_ = 0;
-    std::set<PortId> holding_;  ///< ports with frames that are held
+    std::set<PortId> holding_;  ///< ports with held frames
     bool settle_soon_ = false;
-    std::vector<JobId> touched_;  ///< that settle() will look at
+    std::vector<JobId> touched_;  ///< jobs with events, for settle()
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     Pulse pulse_;
-    Timer timer_;  ///< of the jobs' deadlines
+    Timer timer_;  ///< expires at the jobs' next deadline
     Timer settle_timer_;
-    Timer released_;  ///< cancelled when frames were let go
+    Timer released_;  ///< cancelled to wake coroutines when held frames were sent
     TaskGroup heart_;
     TaskGroup tasks_;  ///< one for each connection
 };

@@ -9,15 +9,15 @@
 
 namespace dtrun {
 
-/// A connection, by whoever owns it: of a rank, an agent, a member.
+/// Names a connection of a rank, an agent or a member; its owner assigns the numbers.
 using PortId = std::uint32_t;
 
-/// Where frames leave an Exchange. Calls must not come back into the Exchange.
+/// Sends an Exchange's frames. Implementations must not call the Exchange.
 class Outbox {
 public:
     virtual ~Outbox() = default;
     virtual void to_port(PortId port, FrameType type, std::string_view payload) = 0;
-    /// The same for a payload that ends with bytes which go to others as well, and are large.
+    /// As to_port(), for a payload that ends with many bytes which other ports get as well.
     virtual void share_with_port(PortId port, FrameType type, std::string_view payload,
                                  const SharedBytes& rest) {
         to_port(port, type, std::string(payload) + *rest);
@@ -26,7 +26,7 @@ public:
     virtual void to_root(FrameType type, std::string_view payload) = 0;
 };
 
-/// What stands behind a port.
+/// What is connected to a port.
 enum class PortKind : std::uint8_t {
     rank,    ///< one rank, or a helper of one
     subtree  ///< an agent, a relay or a member
@@ -39,14 +39,14 @@ public:
     virtual ~Exchange() = default;
 
     virtual void add_port(PortId port, PortKind kind, std::uint32_t rank) = 0;
-    /// The connection has ended: nobody behind it waits any more.
+    /// The connection has ended: requests and fences from behind it wait no longer.
     virtual void remove_port(PortId port) = 0;
     /// A frame of one of the kinds for which is_exchanged() holds.
     /// Errc: invalid_input (the port is to be closed)
     virtual Result<void> from_port(PortId port, const FrameView& frame, Deadline now) = 0;
 
-    /// A generation begins: the one before is over, for its fences and its store.
-    /// \param ranks  below this node
+    /// Begins a generation: fences and store of the one before are over.
+    /// \param ranks  how many ranks are below this node
     virtual void begin(std::uint64_t generation, std::uint32_t ranks) = 0;
     /// Ends every fence of the current generation, now and to come, because a rank has ended.
     virtual void fail_fences(std::string why) = 0;

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-// What ranks, those who serve them and the root of the tree say to each other, besides requests of the
-// store (rendezvous/request.h).
+// Messages between ranks, their agents and the root of the tree, besides requests of the store
+// (rendezvous/request.h).
 
 namespace dtrun {
 
 struct Refuse {
     std::string reason;
-    bool later = false;  ///< the same may be tried again in a while
+    bool later = false;  ///< the sender may try the same again after a while
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -25,7 +25,7 @@ struct Refuse {
 struct Hello {
     std::uint16_t protocol = kProtocolVersion;
     std::uint32_t rank = kNoRank;  ///< kNoRank: a helper of some rank, which only uses the store
-    std::uint64_t generation = 0;  ///< that it was started in; 0: the current one
+    std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
     std::int64_t pid = 0;
 
     template <class Self, class F>
@@ -35,7 +35,7 @@ struct Hello {
     }
 };
 
-/// What a rank is told of itself.
+/// The answer to hello: the job and what the rank needs to know of its place.
 struct Welcome {
     std::string job;  ///< hexadecimal id
     std::uint64_t generation = 0;
@@ -58,7 +58,7 @@ struct Welcome {
     }
 };
 
-/// The connection of a store's client has ended: what it waits for is forgotten.
+/// A store's client has ended its connection: its pending requests are dropped.
 struct Gone {
     std::uint64_t client = 0;
 
@@ -79,16 +79,16 @@ struct FenceEntry {
     }
 };
 
-/// Arrivals at one fence: of one rank, or summed over everybody below a relay.
+/// Arrivals at one fence: one rank's, or the sum of all below a relay.
 struct Fence {
     std::uint64_t generation = 0;
     std::string name;         ///< at most kNameBytesMax
     std::uint64_t round = 0;  ///< how often every rank has been at a fence of this name before
-    std::uint32_t ranks = 1;  ///< that have arrived
-    std::vector<FenceEntry> entries;  ///< of those that brought bytes; a rank's own is the only one
+    std::uint32_t ranks = 1;  ///< how many have arrived
+    std::vector<FenceEntry> entries;  ///< at most one for each rank, if it brought bytes
 
     static constexpr std::size_t kNameBytesMax = 1'024;
-    /// Of all ranks' entries together, as MessagePack.
+    /// Limit of all ranks' entries together, as MessagePack.
     static constexpr std::size_t kBytesMax = 12u << 20;
 
     template <class Self, class F>
@@ -98,7 +98,8 @@ struct Fence {
     }
 };
 
-/// A rank's deadline has passed. It still waits for `fenced`, which says what holds for all.
+/// A rank's deadline at a fence has passed. The rank then waits for `fenced`, the outcome for all
+/// ranks.
 struct Unfence {
     std::uint64_t generation = 0;
     std::string name;
@@ -117,7 +118,7 @@ struct Fenced {
     std::string name;
     std::uint64_t round = 0;
     bool complete = false;
-    std::string why;                  ///< it failed
+    std::string why;                  ///< why it failed; empty if complete
     std::vector<FenceEntry> entries;  ///< by rank
 
     template <class Self, class F>
@@ -127,17 +128,17 @@ struct Fenced {
     }
 };
 
-/// A rank that another launcher has numbered has come to a fence of its kind, or gives it up; `fenced`
-/// of generation 0 says how it has ended.
+/// A rank of another launcher's run arrives at a fence of that run, or gives it up. The answer is a
+/// `fenced` of generation 0.
 struct GroupFence {
-    std::uint64_t client = 0;  ///< as in requests: who it is after a reconnect
+    std::uint64_t client = 0;  ///< random id as in requests, the same after a reconnect
     std::string group;         ///< what the launcher calls the run; may be empty
     std::string name;          ///< at most Fence::kNameBytesMax
-    std::uint64_t round = 0;   ///< how often it has been at a fence of this name before
+    std::uint64_t round = 0;   ///< how often the rank has been at a fence of this name before
     std::uint32_t rank = 0;
-    std::uint32_t ranks = 0;          ///< of the group
-    std::vector<FenceEntry> entries;  ///< what it brings; one, or none
-    std::string why;                  ///< not empty: it has waited long enough, and the fence fails
+    std::uint32_t ranks = 0;          ///< size of the group
+    std::vector<FenceEntry> entries;  ///< the rank's bytes; at most one entry
+    std::string why;                  ///< not empty: the rank gives up, and the fence fails
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -148,7 +149,7 @@ struct GroupFence {
 
 struct RankProgress {
     std::uint32_t rank = kNoRank;
-    std::uint64_t step = 0;  ///< whatever the program counts; grows
+    std::uint64_t step = 0;  ///< counter of the program; grows
 
     bool operator==(const RankProgress&) const = default;
     template <class Self, class F>
@@ -164,7 +165,7 @@ struct Event {
         shutdown = 2,    ///< the job is being ended: SIGTERM comes now, SIGKILL after `grace_ms`
     };
     Kind kind = Kind::membership;
-    std::uint64_t generation = 0;  ///< that is coming, or that ends
+    std::uint64_t generation = 0;  ///< the coming generation, or the one that ends
     std::uint32_t grace_ms = 0;
     std::string why;
 
@@ -177,14 +178,14 @@ struct Event {
 
 /// Sent every kHeartbeatInterval (rendezvous/heartbeat.h), whatever else is sent; any frame is a sign of life.
 struct Heartbeat {
-    std::uint32_t reporting = 0;  ///< ranks below that count steps
-    RankProgress slowest;         ///< of these
+    std::uint32_t reporting = 0;  ///< how many ranks below the sender count steps
+    RankProgress slowest;         ///< the slowest of these ranks
     std::uint64_t fastest_step = 0;
-    /// The sender may not get a processor for seconds: its silence means little while its machine
-    /// answers. From agents.
+    /// From agents: the sender may not get a processor for seconds, so silence is no loss while its
+    /// machine acknowledges packets.
     bool busy = false;
-    /// From a daemon: after so much silence it takes a member or client for lost, and wants to be
-    /// taken for lost itself. 0: nothing is said, and kHeartbeatTimeout holds.
+    /// From a daemon: the silence after which it counts a peer as lost, and peers are to count it
+    /// as lost. 0: kHeartbeatTimeout.
     std::uint32_t timeout_ms = 0;
 
     template <class Self, class F>

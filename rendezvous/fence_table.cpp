@@ -6,9 +6,10 @@
 namespace dtrun {
 namespace {
 
-/// A rank that comes to a failed fence later than this many other failures waits for its deadline.
+/// How many failed fences are remembered. A rank that arrives at a forgotten one waits for its
+/// deadline.
 constexpr std::size_t kFailuresMax = 4'096;
-/// What open fences may hold; ranks that come to more at once make a mistake.
+/// Limits of open fences; a program that exceeds them has a bug.
 constexpr std::size_t kOpenMax = 65'536;
 constexpr std::size_t kOpenBytesMax = 1u << 30;
 

@@ -13,7 +13,7 @@
 
 namespace dtrun {
 
-/// About how much entries take in a frame.
+/// Approximate size of entries in a frame, in bytes.
 std::size_t entry_bytes(const std::vector<FenceEntry>& entries);
 inline constexpr const char* kTooManyBytes = "the ranks brought too many bytes; use the store";
 
@@ -21,41 +21,42 @@ inline constexpr const char* kTooManyBytes = "the ranks brought too many bytes; 
 /// Pure.
 class FenceTable {
 public:
-    /// Forgets the generation before.
-    /// \param ranks  below this node; a fence that all of them have reached is complete here
+    /// Begins a generation and forgets the one before.
+    /// \param ranks  how many ranks are below this node; a fence is complete here when all have
+    ///               arrived
     void begin(std::uint64_t generation, std::uint32_t ranks);
     std::uint64_t generation() const { return generation_; }
 
     struct Outcome {
         enum class Kind {
-            pending,   ///< others are missing
-            complete,  ///< `sum` is everybody below
+            pending,   ///< other ranks are missing
+            complete,  ///< all ranks below have arrived; `sum` is their sum
             failed,    ///< the fence had failed before: `fenced` says why
             twice,     ///< the port has arrived before, or for more ranks than there are: a mistake
-            too_much,  ///< open fences hold too much: `fenced` fails this one, which is to be ended
+            too_much,  ///< limit of open fences: the caller ends this one with `fenced`
         };
         Kind kind = Kind::pending;
         Fence sum;
         Fenced fenced;
     };
-    /// \param fence  its generation is this table's
+    /// \param fence  must be of this table's generation
     Outcome arrive(PortId port, Fence fence);
-    /// The port's arrivals did not happen, at fences that are not complete here.
+    /// Takes back the port's arrivals at fences that are not complete here.
     void retract(PortId port);
 
-    /// How a fence ended; arrivals that come later are told the same if it failed. Without a name:
-    /// every fence, open or to come, has failed.
-    /// \return what ranks at the fences that were open are to be told
+    /// Ends a fence; if it failed, later arrivals at it fail too. `fenced` without a name fails
+    /// every fence of the generation, open or to come.
+    /// \return the outcomes of the fences that were open, for the ranks at them
     std::vector<Fenced> end(const Fenced& fenced);
 
     using Key = std::pair<std::string, std::uint64_t>;  ///< name and round
-    /// The failure that the last end() has made it forget, for there were too many.
+    /// The oldest failure if the last end() has dropped it because there were too many.
     std::optional<Key> take_forgotten() { return std::exchange(forgotten_, std::nullopt); }
 
 private:
     struct Open {
         std::map<PortId, Fence> parts;
-        std::size_t bytes = 0;  ///< of the parts
+        std::size_t bytes = 0;  ///< size of the parts
         std::uint32_t ranks = 0;
         bool passed = false;  ///< complete here; the parts are gone
     };

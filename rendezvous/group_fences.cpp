@@ -7,12 +7,13 @@
 namespace dtrun {
 namespace {
 
-/// A rank is at one fence for each of its threads, so that nobody asks for older ends than these.
+/// How many ended fences are kept. A thread is at one fence at a time, so nobody asks for older
+/// ones.
 constexpr std::size_t kEndedMax = 4'096;
 constexpr std::size_t kEndedBytesMax = 64u << 20;
-constexpr std::size_t kEndedKept = 16;  // whatever their bytes
+constexpr std::size_t kEndedKept = 16;  // at least, whatever their size
 constexpr std::size_t kOpenMax = 65'536;
-constexpr std::size_t kTextBytesMax = 4'096;  // of the group's name, and of why
+constexpr std::size_t kTextBytesMax = 4'096;  // limit of the group's name and of `why`
 
 Fenced fenced_of(const GroupFences::Key& key) {
     return {0, std::get<1>(key), std::get<2>(key), false, {}, {}};
@@ -53,7 +54,8 @@ Result<void> GroupFences::from_port(PortId port, const GroupFence& fence) {
     return {};
 }
 
-/// Whether the fence has ended for this client before.
+/// Answers with a fence's known outcome: to a client that was at it, and to a late one if it failed
+/// and one that was there is still connected. \return whether it has answered
 bool GroupFences::told_again(const Key& key, PortId port, const GroupFence& fence) {
     const auto found = ended_.find(key);
     if (found == ended_.end()) return false;
@@ -67,7 +69,7 @@ bool GroupFences::told_again(const Key& key, PortId port, const GroupFence& fenc
     return was_there || is_late;
 }
 
-/// A process that comes as a rank that is there takes its place: the other one is of a run that has died.
+/// An arrival replaces another client's as the same rank: that one belongs to a run that has died.
 void GroupFences::supersede(const Key& key, Open& open, const GroupFence& fence) {
     std::erase_if(open.parts, [&](const auto& other) {
         const auto& [client, part] = other;
@@ -79,7 +81,7 @@ void GroupFences::supersede(const Key& key, Open& open, const GroupFence& fence)
     });
 }
 
-/// \param why  it has failed; empty: all have come
+/// \param why  why the fence failed; empty: all ranks have arrived
 void GroupFences::end(const Key& key, Open open, std::string why) {
     End end;
     end.fenced = fenced_of(key);

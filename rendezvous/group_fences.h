@@ -12,20 +12,21 @@
 
 namespace dtrun {
 
-/// Fences of ranks that another launcher has numbered, and that say themselves how many they are.
+/// Fences of ranks that another launcher has numbered; each rank tells the size of its group.
 ///
-/// Runs of such a program cannot be told apart by a name. So a rank counts only while its connection
-/// lasts, and how a fence has ended holds for those who were at it, and if it has failed for who comes
-/// late as long as one of them is there: a later run finds nothing of an earlier one. Pure.
+/// Runs of such a program cannot be told apart by a name. A rank's arrival therefore counts only
+/// while its connection lasts, and an outcome is repeated only to clients that were at the fence,
+/// or, if it failed, to late ones while one of these is connected: a later run sees nothing of an
+/// earlier one. Pure.
 class GroupFences {
 public:
     using Key = std::tuple<std::string, std::string, std::uint64_t>;  ///< group, name, round
-    /// How a fence has ended, and for whom.
+    /// How a fence has ended, and the clients that were at it.
     struct End {
         Fenced fenced;
         std::set<std::uint64_t> clients;
     };
-    /// What is to be told, and kept for whoever comes back.
+    /// Sends outcomes to ports, and records them for clients that reconnect.
     class Events {
     public:
         virtual ~Events() = default;
@@ -38,10 +39,10 @@ public:
 
     /// Errc: invalid_input (the port is to be closed)
     Result<void> from_port(PortId port, const GroupFence& fence);
-    /// Whoever has come over this connection has not come; it may come again over another.
+    /// Takes back arrivals over this connection; the client may arrive again over another.
     void remove_port(PortId port);
 
-    /// What was kept; in the order in which it was told.
+    /// Restores a recorded outcome; to be called in the order of group_ended().
     void restore(const Key& key, End end) { remember(key, std::move(end)); }
 
 private:
@@ -56,7 +57,7 @@ private:
     };
     struct Ended {
         End end;
-        std::uint64_t number = 0;  ///< of ends
+        std::uint64_t number = 0;  ///< counts all ends, for order_
     };
 
     bool told_again(const Key& key, PortId port, const GroupFence& fence);
@@ -66,12 +67,12 @@ private:
 
     Events& events_;
     std::map<Key, Open> open_;
-    std::map<Key, Ended> ended_;  ///< the last of each key; only so many
+    std::map<Key, Ended> ended_;  ///< the last end of each key, at most kEndedMax
     std::map<std::uint64_t, Key> order_;
     std::uint64_t ends_ = 0;
     std::size_t ended_bytes_ = 0;
-    std::map<std::uint64_t, PortId> present_;  ///< clients, and where they came from last
-    std::map<PortId, std::uint64_t> clients_;  ///< by port
+    std::map<std::uint64_t, PortId> present_;  ///< last port of each connected client
+    std::map<PortId, std::uint64_t> clients_;  ///< client of each port
 };
 
 }  // namespace dtrun

@@ -8,7 +8,7 @@
 namespace dtrun {
 namespace {
 
-/// The nonce of a side that wants encryption is its half of a key exchange.
+/// A random nonce; with encryption it is the side's public key of the key exchange.
 Nonce make_nonce(const std::optional<KeyExchange>& exchange) {
     return exchange ? exchange->public_key() : random_nonce();
 }
@@ -119,7 +119,7 @@ asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, 
     const Sha256 refusal{};
     const bool wrong_version = hello->version != kProtocolVersion;
     if (wrong_version || hello->flags != flags) {
-        // Before version 3 the client waited for this, too, before it looked at the version.
+        // Clients before version 3 read this record, too, before they check the version.
         done = co_await write_record(socket, refusal, deadline);
         if (wrong_version)
             co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version,
@@ -130,7 +130,7 @@ asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, 
     Sha256 shown;
     done = co_await read_record(socket, shown, deadline);
     if (!done) co_return std::unexpected(done.error());
-    // A job that does not exist gets a random secret, so that it cannot be told from a wrong one.
+    // An unknown job gets a random secret: clients cannot tell it from a wrong secret.
     const auto known = secret_of(hello->job);
     const Secret secret = known ? *known : Secret::random();
     const Proofs proofs = make_proofs(secret, theirs, ours);

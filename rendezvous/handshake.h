@@ -13,7 +13,7 @@ namespace dtrun {
 
 // The authentication of handshake_records.h over Asio, and the keys of an encrypted connection.
 
-/// What a client has to show.
+/// A client's proof of membership.
 struct Credentials {
     JobId job{};
     Secret secret;
@@ -21,8 +21,8 @@ struct Credentials {
 };
 
 /// Client side; the keys if the connection is encrypted from here on.
-/// Errc: denied (the server does not know the secret, speaks another version, or does not want the
-/// same encryption; nobody has proved that it is the server who says so), closed, timed_out
+/// Errc: denied (wrong secret, other version, or other choice of encryption; the server's refusal
+/// itself is not authenticated), closed, timed_out
 asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::socket& socket,
                                                                        Credentials credentials,
                                                                        Deadline deadline);

@@ -33,7 +33,7 @@ using Nonce = std::array<std::uint8_t, 32>;
 
 inline constexpr std::uint16_t kFlagEncrypt = 1;
 
-/// What a record begins with.
+/// The beginning of a hello record.
 struct Preamble {
     static constexpr std::size_t kBytes = 8;
     std::uint16_t version = kProtocolVersion;
@@ -73,7 +73,7 @@ std::optional<ServerHello> decode_server_hello(
 
 Nonce random_nonce();
 
-/// What each side shows; to be compared with equal_constant_time().
+/// The proofs of both sides; to be compared with equal_constant_time().
 struct Proofs {
     Sha256 client{};
     Sha256 server{};

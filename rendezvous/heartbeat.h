@@ -4,10 +4,10 @@
 
 namespace dtrun {
 
-/// Both ends of a connection between hosts send a heartbeat so often.
+/// Interval at which both ends of a connection between hosts send heartbeats.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{500};
 
-/// A peer that has been silent for so long is lost, unless --heartbeat-timeout says otherwise.
+/// Silence after which a peer is lost; --heartbeat-timeout changes it.
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{3'000};
 
 }  // namespace dtrun

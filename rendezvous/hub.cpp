@@ -7,19 +7,19 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kAnswersMax = 64;    // of one client, kept
-constexpr std::size_t kAnswerBytes = 128;  // about what one costs besides its bytes
+constexpr std::size_t kAnswersMax = 64;    // kept for each client
+constexpr std::size_t kAnswerBytes = 128;  // approximate overhead of one
 constexpr std::chrono::seconds kReturnLimit{60};
-/// A connection that was given up for another is noticed to be dead by then.
+/// By then a connection that its client has replaced is noticed to be dead: no late requests come.
 constexpr std::chrono::seconds kLateCopies{30};
-/// Results that are worth being kept once for all who get them.
+/// Results of at least this size are shared by all ports that get them.
 constexpr std::size_t kSharedBytesMin = 16u << 10;
 constexpr std::size_t kReasonBytesMax = 4'096;
-/// Ends of fences that are kept. A rank that is at a fence comes to no other of the same thread, so
-/// that nobody needs one that is older than so many.
+/// How many completed fences are kept. A thread is at one fence at a time, so nobody asks for older
+/// ones.
 constexpr std::size_t kCompletedMax = 65'536;
 constexpr std::size_t kCompletedBytesMax = 64u << 20;
-constexpr std::size_t kCompletedKept = 16;  // whatever their bytes
+constexpr std::size_t kCompletedKept = 16;  // at least, whatever their size
 
 StoreReply text_reply(Status status, std::string_view text) {
     StoreReply reply{status, {}};
@@ -154,7 +154,7 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
         const Bytes frame = encode_reply({header.client, header.id, Status::refused}, {});
         const StoreReply full = text_reply(Status::refused, "the daemon's disk is full");
         send_results(port, payload_of(frame),
-                     full.results);  // which is not kept, for the same reason
+                     full.results);  // not kept: the disk is full
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
         answer(port, header, *reply);
     } else {
@@ -163,8 +163,8 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
     return {};
 }
 
-/// Whether this request has come before: then it is answered as it was, is still to be answered, or is
-/// a late copy whose answer the client has.
+/// Whether this request is a repetition. Its kept answer is sent again, if there is one; else it
+/// still waits in the store, or is a late copy whose answer the client has.
 bool Hub::has_asked(PortId port, const RequestHeader& header) {
     Client& client = clients_[header.client];
     if (client.gone || (options_.reconnects && client.port > port)) return true;
@@ -178,14 +178,14 @@ bool Hub::has_asked(PortId port, const RequestHeader& header) {
     }
     const auto known = client.answers.find(header.id);
     if (known == client.answers.end()) return client.waiting.contains(header.id);
-    // From here on it is the newest of those that may have to be said again.
+    // The repeated answer counts as the newest, so it is dropped last.
     std::erase(client.answered, header.id);
     client.answered.push_back(header.id);
     send_kept(port, known->second);
     return true;
 }
 
-/// Over this connection it asks from now on, and is answered.
+/// Records the connection over which a client asks, and is answered, from now on.
 void Hub::move_to(PortId port, std::uint64_t id, Client& client) {
     if (client.port) {
         client.moved = true;
@@ -257,7 +257,8 @@ void Hub::send_kept(PortId port, const SharedBytes& payload) {
         outbox_.share_with_port(port, FrameType::reply, "", payload);
 }
 
-/// Many may have asked for the same value: it is kept once for all who have not got it yet.
+/// Sends results. Many clients may ask for the same large value: one copy is shared by all ports to
+/// which it is still being sent.
 void Hub::send_results(PortId port, std::string_view reply_header, const Bytes& results) {
     if (results.size() < kSharedBytesMin)
         return outbox_.to_port(port, FrameType::reply, Bytes(reply_header) + results);
@@ -389,7 +390,7 @@ void Hub::end_fence(const Fenced& fenced) {
     }
 }
 
-/// Who comes back to this round is told again.
+/// Keeps a completed round, for ranks that repeat their arrival after a reconnect.
 void Hub::remember_completed(const Fenced& fenced) {
     Completed& last = completed_[fenced.name];
     completed_bytes_ -= entry_bytes(last.fenced.entries);
@@ -417,7 +418,8 @@ void Hub::begin(std::uint64_t generation, std::uint32_t ranks) {
 
 void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     make_store();
-    // Those who are away have nothing to come back for; late copies of the others' may still come.
+    // Disconnected clients are forgotten, as their answers were of the old generation. Clients that
+    // are gone stay, so that late copies of their requests are recognised.
     std::erase_if(clients_, [](const auto& client) {
         return client.second.away_until && !client.second.gone;
     });

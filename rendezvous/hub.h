@@ -20,19 +20,19 @@
 
 namespace dtrun {
 
-/// What a Hub must remember to go on after its process was killed. Calls come in order, each before
-/// anybody is told of what it records.
+/// Records what a Hub needs to go on after its process was killed. Each call precedes the frames
+/// that tell of the change.
 class HubJournal : public StoreJournal {
 public:
     /// The answer of a request that changed something.
     virtual void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) = 0;
-    /// This answer, or with answers_forgotten() all up to and including `id`, will not be asked for.
+    /// This answer, or with answers_forgotten() all up to and including `id`, is no longer needed.
     virtual void answer_forgotten(std::uint64_t client, std::uint64_t id) = 0;
     virtual void answers_forgotten(std::uint64_t client, std::uint64_t id) = 0;
-    /// The last round of a fence of this name has been completed.
+    /// A fence has been completed; only the last completed round of a name is kept.
     virtual void fence_completed(const Fenced& fenced) = 0;
     virtual void completion_forgotten(std::string_view name) = 0;
-    /// A fence has failed; without a name: all of the generation have.
+    /// A fence has failed; without a name: all fences of the generation.
     virtual void fence_failed(const Fenced& fenced) = 0;
     virtual void failure_forgotten(std::string_view name, std::uint64_t round) = 0;
     virtual void group_ended(const GroupFences::Key& key, const GroupFences::End& end) = 0;
@@ -42,8 +42,8 @@ public:
 };
 
 struct HubOptions {
-    /// Connections may break and be made anew: answers and the ends of fences are kept so that what is
-    /// sent again is not done again.
+    /// Whether clients may reconnect: answers and outcomes of fences are kept then, so that
+    /// repeated requests are not executed twice.
     bool reconnects = false;
     Store::Limits limits;
     /// Answers `status`; nullptr: refused.
@@ -52,22 +52,22 @@ struct HubOptions {
     std::function<bool(std::size_t bytes)> fits;
 };
 
-/// The Exchange at the root: the job's store, and where fences are complete.
+/// The Exchange at the root: it holds the job's store and completes fences.
 ///
-/// An operation that was answered has been done, once. Where connections may be made anew, a client
-/// may ask again: its answers are kept until `behind` passes them, or it has had 64 newer ones, of
-/// which it never has more under way. They are dropped when the client says that it has gone, or when
-/// its connection has been broken for so long that it will not come back. What arrives over a
-/// connection that the client has given up for another is nobody's question any more.
+/// An answered operation has been executed exactly once. With `reconnects` a client may repeat a
+/// request: its answers are kept until `behind` passes them, or there are 64 newer ones, which is
+/// how many requests a client may have pending. They are dropped when the client says that it is
+/// gone, or has been disconnected for the return limit. Requests that arrive over a connection
+/// which the client has replaced are ignored.
 class Hub final : public Exchange, private GroupFences::Events {
 public:
     /// \param journal  nullptr: nothing is kept
     Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
 
     void add_port(PortId port, PortKind kind, std::uint32_t rank) override;
-    /// How long after its end clients of this port may ask again over another; 60 s if not told.
+    /// Sets how long after this port's end its clients may reconnect over another; default 60 s.
     void set_return_limit(PortId port, std::chrono::milliseconds limit);
-    /// Where connections are made anew, the time is needed as well.
+    /// With `reconnects`, remove_port(port, now) must be used instead.
     void remove_port(PortId port) override { remove_port(port, Deadline{}); }
     void remove_port(PortId port, Deadline now);
     Result<void> from_port(PortId port, const FrameView& frame, Deadline now) override;
@@ -78,16 +78,16 @@ public:
     /// called at next_deadline().
     void expire(Deadline now);
     Deadline next_deadline() const;
-    /// Whoever waits is told that there is nothing to wait for.
+    /// Answers all waiting requests of the store with `stale`.
     void end_waits();
 
     std::uint64_t generation() const { return fences_.generation(); }
     const Store& store() const { return *store_; }
-    /// Of answers that are kept; they count as the store's.
+    /// Size of kept answers; it counts against the store's limit.
     std::size_t answer_bytes() const { return answer_bytes_; }
     Heartbeat progress() const;
 
-    // What a journal had kept, before the first port is added; in the order in which it was told.
+    // Restore a journal's records, in the order of its calls, before the first port is added.
     void restore_generation(std::uint64_t generation, std::uint32_t ranks);
     Store& restore_store() { return *store_; }
     void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
@@ -103,10 +103,10 @@ private:
         std::unordered_set<std::uint64_t> clients;
     };
     struct Client {
-        std::optional<PortId> port;  ///< the last over which it has asked
-        bool moved = false;          ///< it has asked over another before
-        bool gone = false;           ///< it said so; only late copies of its requests can come
-        std::optional<Deadline> away_until;            ///< then it is forgotten
+        std::optional<PortId> port;  ///< the last over which it has sent a request
+        bool moved = false;          ///< it has used another port before
+        bool gone = false;  ///< it has sent `gone`; only late copies of requests can arrive
+        std::optional<Deadline> away_until;            ///< when it is forgotten
         std::map<std::uint64_t, Op> waiting;           ///< by id
         std::map<std::uint64_t, SharedBytes> answers;  ///< by id; payloads of replies
         std::deque<std::uint64_t> answered;            ///< ids of `answers`, oldest answer first
@@ -114,7 +114,7 @@ private:
     using Clients = std::unordered_map<std::uint64_t, Client>;
     struct Completed {
         Fenced fenced;
-        std::uint64_t number = 0;  ///< of completions
+        std::uint64_t number = 0;  ///< counts completions, for completed_order_
     };
 
     void make_store();
@@ -149,10 +149,11 @@ private:
     Clients clients_;
     std::set<std::pair<Deadline, std::uint64_t>> away_;  ///< clients by away_until
     std::size_t answer_bytes_ = 0;
-    std::weak_ptr<const Bytes> last_results_;  ///< large ones, while somebody is still to get them
+    std::weak_ptr<const Bytes> last_results_;  ///< large ones that are still being sent
     FenceTable fences_;
-    bool fences_failed_ = false;  ///< all of this generation
-    /// By name, the last round; without entries unless connections may be made anew. As many as fit.
+    bool fences_failed_ = false;  ///< all fences of this generation have failed
+    /// Last completed round of each name, without entries unless `reconnects`; limited in number
+    /// and size.
     std::map<std::string, Completed> completed_;
     std::map<std::uint64_t, std::string> completed_order_;  ///< names by number, oldest first
     std::size_t completed_bytes_ = 0;

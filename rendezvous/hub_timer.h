@@ -5,7 +5,7 @@
 
 namespace dtrun {
 
-/// Answers a hub's requests when their time has passed.
+/// Calls a hub's expire() at its next deadline.
 ///
 /// Thread: the executor's, which must not run any more when the timer is destroyed. Lifetime: the hub
 /// outlives it.
@@ -13,7 +13,7 @@ class HubTimer {
 public:
     HubTimer(asio::any_io_executor executor, Hub& hub) : timer_(executor), hub_(hub) {}
 
-    /// To be called after whatever may have made somebody wait.
+    /// To be called after every event that may have made a request wait.
     void look() {
         const Deadline next = hub_.next_deadline();
         if (next == Deadline::max() || (armed_ && timer_.expiry() <= next)) return;

@@ -9,7 +9,8 @@
 namespace dtrun {
 namespace {
 
-// 32 hexadecimal digits are 128 bits. Random ones are of 14 kinds on average, and of 8 or more always.
+// 32 hexadecimal digits are 128 bits. Random ones have 14 different digits on average, and at least
+// 8.
 constexpr std::size_t kTextBytesMin = 32;
 constexpr std::size_t kKindsMin = 8;
 

@@ -14,19 +14,20 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kBufferBytesMin = 4u << 10;
-constexpr std::size_t kBufferBytesUsual = 512u << 10;  // grown to only by links that carry volume
+constexpr std::size_t kBufferBytesUsual = 512u << 10;  // reached only by links with much traffic
 constexpr std::size_t kBatchBytes = 64u << 10;
 constexpr std::chrono::milliseconds kJustHeard{1'000};
-/// An answer to the last heartbeat before the peer was cut off comes this much later at most.
+/// A peer that was cut off has sent its last TCP ACK at most this long after we last heard it.
 constexpr std::chrono::milliseconds kLastAnswer{800};
-/// So old is the last answer of a machine that is there, if it is busy.
+/// A live but busy peer's kernel has acknowledged our last heartbeat within this time.
 constexpr std::chrono::milliseconds kAnswersWithin{1'500};
-/// A full peer that takes nothing for so long is heard all the same.
+/// A peer whose link is full and that takes no bytes for this long is read nevertheless.
 constexpr std::chrono::seconds kStalled{1};
-constexpr int kUserTimeoutMs = 6'000;  // for a peer's machine to take what it is sent
+constexpr int kUserTimeoutMs = 6'000;  // for the peer's kernel to acknowledge sent bytes
 constexpr int kTcpRtoMaxMs = 44;       // TCP_RTO_MAX_MS of Linux 6.15, which headers may lack
 
-/// Whether a frame is one of as many as its receiver wants: it has asked for it, or been asked.
+/// Whether a frame does not count against kUnaskedBytesMax: requests and fences, their answers, and
+/// output, which its receiver has granted.
 bool is_asked_for(FrameType type) {
     switch (type) {
         case FrameType::request:
@@ -46,8 +47,8 @@ StreamSocket prepared(tcp::socket socket) {
         ::setsockopt(fd, level, option, &value, sizeof value);
     };
     set(IPPROTO_TCP, TCP_NODELAY, 1);
-    // The kernel gives up a peer that is gone without a word in about six seconds; heartbeats are
-    // faster, but not everybody who holds a connection has them.
+    // The kernel gives up a vanished peer in about six seconds; heartbeats are faster, but not
+    // every holder of a connection sends them.
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
     set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
@@ -85,7 +86,7 @@ void Link::make_room() {
               buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());
     used_ -= parsed_;
     parsed_ = 0;
-    // A large frame has passed, and what came after it was small.
+    // Shrinks the buffer once no large frame has arrived lately.
     if (used_ == 0 && buffer_.size() > kBufferBytesUsual && !std::exchange(large_came_, false)) {
         buffer_.resize(kBufferBytesUsual);
         buffer_.shrink_to_fit();
@@ -127,7 +128,7 @@ asio::awaitable<Result<void>> Link::receive() {
     co_return Result<void>{};
 }
 
-/// Decrypts the first `bytes` of sealed_ behind what is in buffer_.
+/// Decrypts the first `bytes` bytes of sealed_ and appends them to buffer_.
 Result<void> Link::opened(std::size_t bytes) {
     std::string_view sealed(sealed_.data(), bytes);
     const std::size_t size = buffer_.size();
@@ -165,9 +166,9 @@ asio::awaitable<Result<void>> Link::serve(std::function<Result<void>(const Frame
     }
 }
 
-/// Whoever takes nothing for a while although its link is full may be waiting for us to read: all its
-/// threads send and none receives. It is heard then, up to a limit; one that is stopped says nothing,
-/// so that hearing it costs nothing.
+/// Waits until a peer may be read again. A peer that takes nothing for kStalled although its link
+/// is full may itself wait for us to read, since all its threads send and none receives: it is read
+/// then, up to a limit. Reading a stopped peer costs nothing, as it sends nothing.
 asio::awaitable<void> Link::wait_for_room(Backpressure* towards) {
     hold_ = Hold::elsewhere;
     while (socket_.is_open() && towards != nullptr && towards->is_full()) co_await towards->room();
@@ -179,7 +180,7 @@ asio::awaitable<void> Link::wait_for_room(Backpressure* towards) {
         heard_though_full_ = taken_bytes_ == taken_before && queued_bytes_ <= kUnaskedBytesMax;
     }
     hold_ = Hold::none;
-    last_heard_ = Clock::now();  // what it has said meanwhile is still to be read
+    last_heard_ = Clock::now();  // frames sent meanwhile are still unread
 }
 
 asio::awaitable<void> Link::room() {
@@ -193,7 +194,7 @@ Deadline Link::last_heard() const {
         case Hold::here:
             return std::max(last_heard_, last_taken_);
         case Hold::elsewhere:
-            return Clock::now();  // it is not for us to say that it is silent
+            return Clock::now();  // we do not read it, so we cannot tell that it is silent
     }
     return last_heard_;
 }
@@ -205,7 +206,7 @@ void Link::enqueue(Item item) {
     queued(bytes, asked);
 }
 
-/// So much more is in the queue.
+/// Counts bytes added to the queue; cuts off a peer that leaves too many unread.
 void Link::queued(std::size_t bytes, bool asked) {
     queued_bytes_ += bytes;
     if (!asked) unasked_bytes_ += bytes;
@@ -216,7 +217,7 @@ void Link::queued(std::size_t bytes, bool asked) {
     socket_.shutdown(StreamSocket::shutdown_both, ignored);
 }
 
-/// The socket has taken so much of an item.
+/// Counts bytes that the socket has taken of an item.
 void Link::taken(const Item& item, std::size_t bytes) {
     queued_bytes_ -= bytes;
     if (!item.asked) unasked_bytes_ -= bytes;
@@ -260,7 +261,7 @@ void Link::send(FrameType type, std::string_view payload) {
     rest.offset = sent;
     rest.asked = is_asked_for(type);
     enqueue(std::move(rest));
-    wake_writer();  // it finds out what is wrong, if it is more than a full socket
+    wake_writer();  // finds the error, if the socket is not just full
 }
 
 void Link::send_soon(FrameType type, std::string_view payload) {
@@ -308,8 +309,8 @@ void Link::send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::functi
     wake_writer();
 }
 
-/// Encrypts what is about to be sent: not sooner, since shared bytes are many connections' until then.
-/// What is in a pipe has to pass through us.
+/// Encrypts an item right before it is sent, so that its shared bytes stay shared as long as
+/// possible. Bytes in a pipe must be read for this.
 void Link::seal(Item& item) {
     const std::size_t before = item.unsent_bytes();
     Bytes plain = std::move(item.bytes);
@@ -353,7 +354,8 @@ Link::Progress Link::write_queue() {
     return progress;
 }
 
-/// The peer takes no more. What it has sent before is still to be read: receive() finds the end.
+/// Drops the queue after a failed write. The peer's bytes can still be read; receive() reports the
+/// end.
 void Link::drop_queue() {
     broken_ = true;
     queue_.clear();
@@ -401,14 +403,14 @@ bool Link::loses_packets() {
     tcp_info info{};
     socklen_t size = sizeof info;
     if (::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
-        return false;  // closed, or no TCP
+        return false;  // closed, or a Unix socket
     if (Clock::now() - last_heard_ < kJustHeard) repeated_ = info.tcpi_total_retrans;
     const Deadline answered = Clock::now() - std::chrono::milliseconds(info.tcpi_last_ack_recv);
     return info.tcpi_total_retrans > repeated_ && answered > last_heard_ + kLastAnswer;
 }
 
 void Link::set_peer_stopped(bool stopped) {
-    const int timeout_ms = stopped ? 0 : kUserTimeoutMs;  // 0: as many repetitions as TCP likes
+    const int timeout_ms = stopped ? 0 : kUserTimeoutMs;  // 0: TCP's own limit of retransmissions
     ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
                  sizeof timeout_ms);
 }
@@ -424,7 +426,7 @@ bool Link::machine_answers() {
 asio::awaitable<void> Link::run_writer() {
     while (socket_.is_open()) {
         const Progress progress = write_queue();
-        woken_ = false;  // what woke us while we wrote was written
+        woken_ = false;  // wake-ups during write_queue() are done
         if (progress == Progress::broken) co_return;
         if (progress == Progress::blocked) {
             co_await socket_.async_wait(StreamSocket::wait_write, use_tuple);
@@ -457,7 +459,7 @@ asio::awaitable<void> Link::finish(Deadline deadline) {
 void Link::close() noexcept {
     boost::system::error_code ignored;
     socket_.close(ignored);
-    queue_.clear();  // so that it is not full for ever
+    queue_.clear();  // a closed link is not full
     queued_bytes_ = unasked_bytes_ = 0;
     wake_writer_.cancel();
     wake_flush_.cancel();

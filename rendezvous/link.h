@@ -23,12 +23,12 @@ struct Connection {
 /// A connection that carries frames.
 ///
 /// Sending never waits: bytes go out at once where the socket takes them and are queued otherwise.
-/// When it fails, what is queued is dropped, silently: receive() tells that the peer has gone, after
+/// When a write fails the queue is dropped silently; receive() reports the peer's end, after
 /// everything that the peer had sent.
 ///
-/// Flow control: a link with more than kFullBytes unsent is full. serve() does not hear a peer whose
-/// link is full, for what it says next is likely to be answered. Only a peer that lets
-/// kUnaskedBytesMax wait of what it never asked for is cut off.
+/// Flow control: a link with more than kFullBytes unsent is full. serve() does not read a peer
+/// whose link is full, since its next frames are likely to need answers. A peer is cut off only if
+/// more than kUnaskedBytesMax of frames that it did not ask for wait for it.
 ///
 /// Thread: the socket's. Lifetime: run_writer() must have ended before the link is destroyed.
 class Link final : public Backpressure {
@@ -44,20 +44,21 @@ public:
     /// The next frame that has arrived, if any; valid until receive(). Errc: invalid_input
     Result<std::optional<FrameView>> next();
 
-    /// Gives every frame that arrives to `handle`, until the end, unless this link is full.
-    /// \param towards  where `handle` sends what frames lead to besides the answer, if that can be
-    ///                 full as well; outlives the call
+    /// Passes every arriving frame to `handle` until the connection ends; pauses while this link is
+    /// full.
+    /// \param towards  another destination to which `handle` forwards, whose being full pauses
+    ///                 reading, too; may be null; outlives the call
     /// \return why it ended: what `handle` returned, or closed, cancelled (by close()), invalid_input
     asio::awaitable<Result<void>> serve(std::function<Result<void>(const FrameView&)> handle,
                                         Backpressure* towards = nullptr);
 
     void send(Bytes frame);
-    /// The same for a frame that is not put together yet; cheapest when the socket takes it at once.
+    /// Sends a frame from its parts; cheapest when the socket takes it at once.
     void send(FrameType type, std::string_view payload);
-    /// As send(), together with everything else that is sent before the loop comes round again.
+    /// As send(), but batches all frames of one turn of the loop.
     void send_soon(FrameType type, std::string_view payload);
-    /// As send_soon(), for a payload that ends with bytes which go to others as well: they are kept
-    /// once.
+    /// As send_soon(), for a payload that ends with bytes which other links send as well: they are
+    /// not copied.
     void send_soon(FrameType type, std::string_view payload, SharedBytes rest);
     /// Sends `header` and then `bytes` bytes straight from a pipe to the socket.
     /// \param pipe  must hold that many bytes, and nobody may read it until `sent` is called
@@ -71,36 +72,37 @@ public:
     /// Waits until everything queued was handed to the kernel, or the link is closed.
     asio::awaitable<void> flush();
 
-    /// Sends the end, and lets the peer read to it: waits until it closes, and drops what it still says.
+    /// Sends the queue and the end of the stream, then discards input until the peer closes.
     asio::awaitable<void> finish(Deadline deadline);
     void close() noexcept;  ///< idempotent; receive() and run_writer() then end
-    /// The peer reads to the end of what was sent, and then sees that there is no more.
+    /// Shuts down sending: the peer reads end of file after everything that was sent.
     void shut_down_sending() noexcept;
     bool is_open() const { return socket_.is_open(); }
-    /// When the peer last gave a sign of life: bytes that arrived or, while it is not heard because it
-    /// has to read first, that it took.
+    /// When the peer last gave a sign of life: it sent bytes or, while its link is full and it is
+    /// not read, its socket took some.
     Deadline last_heard() const;
-    /// Whether the peer's machine answers ours, and packets between us go missing, since we last
-    /// heard of it. Exact only if asked about every half second.
+    /// Whether, since last_heard(), the peer's kernel has sent ACKs and TCP has retransmitted
+    /// packets. Exact only if asked about every half second.
     bool loses_packets();
-    /// The peer is about to be stopped for as long as somebody likes, or runs again: full buffers are no
-    /// reason to end the connection meanwhile. That its machine is gone may take minutes to be noticed.
+    /// Tells that the peer is about to be stopped by its user, or runs again. While it is stopped
+    /// full buffers do not end the connection, and loss of its machine may take minutes to be
+    /// noticed.
     void set_peer_stopped(bool stopped);
-    /// Whether the peer may not get a processor for seconds, as it has said.
+    /// Records whether the peer has said that it may not get a processor for seconds.
     void set_peer_busy(bool busy) { peer_busy_ = busy; }
     bool peer_is_busy() const { return peer_busy_; }
-    /// Whether the peer's machine still says that it got what we send; false if that is not TCP.
-    /// To be asked only where something is sent every half second.
+    /// Whether the peer's kernel still acknowledges what we send; false without TCP. Meaningful
+    /// only where something is sent every half second.
     bool machine_answers();
 
 private:
-    /// `bytes`, then `rest`, then what is in the pipe.
+    /// One entry of the send queue: `bytes`, then `rest`, then `pipe_bytes` bytes from the pipe.
     struct Item {
         Bytes bytes{};
         SharedBytes rest{};
-        std::size_t offset = 0;  ///< in `bytes` and `rest`
-        bool asked = false;      ///< for: as much as the peer wants
-        bool sealed = false;     ///< `bytes` are encrypted, and all there is
+        std::size_t offset = 0;  ///< bytes of `bytes` and `rest` already sent
+        bool asked = false;      ///< not counted in unasked_bytes_
+        bool sealed = false;     ///< `bytes` are encrypted and hold everything
         int pipe = -1;
         std::size_t pipe_bytes = 0;
         std::function<void()> sent{};
@@ -114,7 +116,7 @@ private:
     enum class Hold {
         none,
         here,      ///< this link is full
-        elsewhere  ///< where its frames lead to is
+        elsewhere  ///< the destination of its frames is full
     };
 
     Link(StreamSocket socket, std::optional<Sealing> sealing);
@@ -133,30 +135,30 @@ private:
 
     StreamSocket socket_;
     std::optional<Sealing> sealing_;
-    Bytes buffer_;             ///< frames; its size is what may be filled
-    std::size_t used_ = 0;     ///< bytes of buffer_ that were received
-    std::size_t parsed_ = 0;   ///< of those, returned by next()
-    bool large_came_ = false;  ///< a frame that buffer_ has grown for, not long ago
-    Bytes sealed_;             ///< encrypted bytes of which the end of a record is missing
+    Bytes buffer_;             ///< received frames; its size is the room
+    std::size_t used_ = 0;     ///< received bytes of buffer_
+    std::size_t parsed_ = 0;   ///< bytes of them that next() has returned
+    bool large_came_ = false;  ///< a frame has come lately that needed a larger buffer_
+    Bytes sealed_;             ///< encrypted bytes of an incomplete record
     std::deque<Item> queue_;
     std::size_t queued_bytes_ = 0;
     bool peer_busy_ = false;
-    std::size_t unasked_bytes_ = 0;  ///< of these, that the peer has not asked for
-    std::uint64_t taken_bytes_ = 0;  ///< by the peer, ever
+    std::size_t unasked_bytes_ = 0;  ///< part of them that the peer has not asked for
+    std::uint64_t taken_bytes_ = 0;  ///< bytes that the socket has ever taken
     Deadline last_taken_{};
-    Hold hold_ = Hold::none;  ///< why the peer is not heard just now
-    /// It is full, and yet heard: perhaps it reads nothing because it first has to be read.
+    Hold hold_ = Hold::none;  ///< why the peer is not read at present
+    /// The link is full and the peer is read nevertheless: it may wait for us to read first.
     bool heard_though_full_ = false;
     bool writing_ = false;  ///< write_queue() is on the stack
     bool woken_ = false;    ///< the writer will look at the queue
     bool broken_ = false;   ///< a write has failed: nothing more can be sent
-    bool cut_off_ = false;  ///< because the peer did not read
+    bool cut_off_ = false;  ///< the peer left too many bytes unread
     Deadline last_heard_ = Clock::now();
-    std::uint32_t repeated_ = 0;  ///< packets that TCP had to send again until last_heard_, about
+    std::uint32_t repeated_ = 0;  ///< TCP's retransmissions until about last_heard_
     Timer wake_writer_;
     Timer wake_flush_;
     Timer wake_room_;  ///< cancelled when the link is not full any more
-    Timer stalled_;    ///< the same, for serve(), which does not wait for ever
+    Timer stalled_;    ///< as wake_room_, for wait_for_room(); also a timeout
 };
 
 }  // namespace dtrun

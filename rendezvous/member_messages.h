@@ -6,27 +6,28 @@
 #include <string>
 #include <vector>
 
-// How a member takes part in a job of a daemon.
+// Messages between a daemon and its jobs' members.
 
 namespace dtrun {
 
-/// Slots that want to take part in a daemon's job; also the first frame after a lost connection.
+/// A member offers slots for a daemon's job; the first frame of every connection, also after a
+/// reconnect.
 struct Enter {
-    std::uint64_t member = 0;      ///< random, never 0; who it is after a reconnect
-    std::uint64_t generation = 0;  ///< whose ranks it runs; 0: none
-    std::uint64_t paused = 0;      ///< that it has accepted, and waits for
+    std::uint64_t member = 0;      ///< random, never 0; the same after a reconnect
+    std::uint64_t generation = 0;  ///< generation whose ranks it runs; 0: none
+    std::uint64_t paused = 0;      ///< proposed generation that it has accepted; 0: none
     std::string job_name;
-    std::string name;             ///< of the host
-    std::uint32_t slots = 0;      ///< ranks that it can run; 0: only looks into the store
-    std::uint32_t ranks_min = 0;  ///< of the job; 0: as many as `slots` of the first member
-    std::uint32_t ranks_max = 0;  ///< of the job; 0: as ranks_min
+    std::string name;                         ///< of the host
+    std::uint32_t slots = 0;                  ///< ranks that it can run; 0: it only uses the store
+    std::uint32_t ranks_min = 0;              ///< of the job; 0: `slots` of the first member
+    std::uint32_t ranks_max = 0;              ///< of the job; 0: as ranks_min
     std::uint32_t join_timeout_ms = 600'000;  ///< for ranks_min ranks to come together
     std::uint32_t last_call_ms = 2'000;       ///< for more of them, once there are ranks_min
     std::string address;                      ///< as Join's
     std::uint16_t free_port = 0;              ///< for MASTER_PORT, should it get rank 0
     std::vector<std::string> addresses;       ///< as Join's
-    /// For so long it tries to come back when its connection has broken; what it was answered last is
-    /// kept until then. At most kReturnMsMax.
+    /// How long it tries to reconnect after its connection broke; its answers are kept that long.
+    /// At most kReturnMsMax.
     std::uint32_t return_ms = 60'000;
 
     static constexpr std::uint32_t kReturnMsMax = 86'400'000;
@@ -43,7 +44,7 @@ struct Enter {
 };
 
 struct Propose {
-    std::uint64_t generation = 0;  ///< that is coming
+    std::uint64_t generation = 0;  ///< the coming generation
     std::string why;
 
     template <class Self, class F>
@@ -62,7 +63,7 @@ struct Accept {
 };
 
 struct Leave {
-    bool finished = false;  ///< every rank of it ended with 0: the job is done, not smaller
+    bool finished = false;  ///< all its ranks exited with 0: the job is ending, not shrinking
     std::string why;
 
     template <class Self, class F>

@@ -31,7 +31,8 @@ std::uint32_t Membership::slots() const {
         [](std::uint32_t sum, const auto& seat) { return sum + seat.second.member.slots; });
 }
 
-/// Those with ranks first, as they are; then newcomers and spares.
+/// Members in the order in which they get ranks: those with ranks in rank order, then newcomers and
+/// spares.
 std::vector<MemberId> Membership::in_order() const {
     std::vector<MemberId> order;
     for (const auto& [id, seat] : seats_) order.push_back(id);
@@ -53,7 +54,7 @@ void Membership::enter(MemberId id, Member member, Deadline now) {
     if (!seats_.emplace(id, std::move(seat)).second) return;
     if (phase_ == Phase::gathering) return look(now);
     if (phase_ != Phase::running || world_size_ >= options_.ranks_max) return;
-    // Others may be coming: one interruption for all of them.
+    // More members may enter within last_call: one new generation takes in all of them.
     if (!last_call_until_) last_call_until_ = now + options_.last_call;
 }
 
@@ -101,8 +102,8 @@ void Membership::leave(MemberId id, bool finished, const std::string& why, Deadl
         if (seat.accepted == proposed_) return ended_ranks(seat);
 }
 
-/// A member has ended its ranks for a generation that was withdrawn, because another had finished its
-/// part of this one.
+/// Ends the job because a member has ended its ranks for a proposed generation that was withdrawn
+/// when another member finished.
 void Membership::ended_ranks(const Seat& seat) {
     if (seat.ranks.empty()) return;
     end(false, fmt::format("{} had ended its ranks for another generation when others finished",
@@ -176,7 +177,7 @@ bool Membership::all_accepted() const {
     });
 }
 
-/// No rank runs: another generation may begin, at once if there are enough.
+/// No rank runs: begins the next generation, at once if there are enough slots.
 void Membership::gather(Deadline now) {
     phase_ = Phase::gathering;
     join_until_.reset();
@@ -242,7 +243,7 @@ void Membership::seat_ranks(const std::vector<MemberId>& order) {
         }
         return;
     }
-    std::vector<std::uint32_t> cross_sizes;  // [local_rank] hosts that have it
+    std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
     for (const MemberId id : order) {
         Seat& seat = seats_.at(id);
         seat.ranks.clear();
@@ -266,7 +267,7 @@ Assign Membership::assignment(MemberId id) const {
     return assign;
 }
 
-/// Whoever may connect to rank 0's host.
+/// Addresses of all members, which may connect to rank 0's host.
 std::vector<std::string> Membership::peer_addresses() const {
     std::vector<std::string> addresses;
     for (const auto& [id, seat] : seats_) {
@@ -293,7 +294,7 @@ void Membership::describe_generation() {
         common_.node_names.push_back(seat.member.name);
         for (const RankSlot& slot : seat.ranks) node_of_rank.at(slot.rank) = seat.node_rank;
         if (options_.describe_nodes) {
-            // The first free port is MASTER_PORT.
+            // free_port itself is for MASTER_PORT.
             const auto port = static_cast<std::uint16_t>(seat.member.free_port + 1);
             common_.nodes.push_back(
                 {master_address(seat.member), port, static_cast<std::uint32_t>(seat.ranks.size())});
@@ -305,8 +306,8 @@ void Membership::describe_generation() {
     common_.rank_map = rank_map(node_of_rank);
 }
 
-/// Rank 0's host, by an address that its peers can use: the one its connection came from; if that
-/// never left the machine, the server's address that a host elsewhere has reached.
+/// An address of rank 0's host that its peers can reach: its connection's peer address, or, if that
+/// is loopback, the server's address that a member on another host has reached.
 std::string Membership::master_address(const Member& first) const {
     if (!is_loopback(first.peer_address)) return first.peer_address;
     for (const auto& [id, seat] : seats_)
@@ -333,7 +334,7 @@ void Membership::restore(Phase phase, std::uint64_t generation, std::map<MemberI
     }
     describe_generation();
     if (phase_ == Phase::gathering) look(now);
-    // Newcomers are let in after those that do not return are gone.
+    // Newcomers wait until members that do not return are lost.
     if (phase_ == Phase::running && world_size_ < options_.ranks_max && has_spares())
         last_call_until_ = now + limit;
 }

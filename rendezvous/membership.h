@@ -18,30 +18,30 @@ namespace dtrun {
 /// Names a member for as long as it takes part, over reconnects; never 0.
 using MemberId = std::uint64_t;
 
-/// Slots on one host that take part in a job together.
+/// The slots of one host that take part in a job as a unit.
 struct Member {
-    std::string name;  ///< of the host, for people
+    std::string name;  ///< host name, for messages
     std::uint32_t slots = 0;
-    std::string peer_address;     ///< its end of the connection, as the server sees it; numeric
-    std::string server_address;   ///< the server's end
-    std::uint16_t free_port = 0;  ///< for MASTER_PORT, should it get rank 0; others follow it
-    std::vector<std::string> addresses{};  ///< all that it has; numeric
+    std::string peer_address;              ///< its address as the server sees it; numeric
+    std::string server_address;            ///< the server's end of the connection; numeric
+    std::uint16_t free_port = 0;           ///< MASTER_PORT if it gets rank 0; the next are free too
+    std::vector<std::string> addresses{};  ///< all its addresses; numeric
 };
 
 struct MembershipOptions {
     std::uint32_t ranks_min = 1;  ///< at least 1
     std::uint32_t ranks_max = 1;  ///< at least ranks_min; the same: a static job
     std::chrono::milliseconds join_timeout{600'000};  ///< for ranks_min ranks to come together
-    std::chrono::milliseconds last_call{2'000};       ///< for more, once there are ranks_min
+    std::chrono::milliseconds last_call{2'000};       ///< for more ranks, once there are ranks_min
     std::chrono::milliseconds return_limit{
-        kHeartbeatTimeout};       ///< for a member whose connection broke
-    bool describe_nodes = false;  ///< assignments say where all hosts with ranks are
+        kHeartbeatTimeout};       ///< for a member to come back after its connection broke
+    bool describe_nodes = false;  ///< assignments list all hosts with ranks
     /// Fixed ranks, by member in order of their ids; empty: as many as slots, one member after the
     /// other.
     std::vector<std::vector<RankSlot>> plan;
 };
 
-/// Who belongs to a job, and which generation it is: a pure state machine, events in, orders out. No
+/// The members and the generation of a job: a pure state machine that turns events into orders. No
 /// sockets, no clock.
 ///
 /// Survivors of a generation keep their order in the next. A job that is static ends when a member
@@ -50,60 +50,60 @@ class Membership {
 public:
     explicit Membership(MembershipOptions options);
 
-    // What happened.
+    // Events.
     void enter(MemberId id, Member member, Deadline now);
-    /// The connection of a member was made anew; what it may have missed is ordered again.
-    /// \param generation  whose ranks it runs
-    /// \param accepted    proposal that it has accepted
+    /// A member has reconnected; orders that it may have missed are given again.
+    /// \param generation  generation whose ranks it runs
+    /// \param accepted    proposed generation that it has accepted
     void come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted);
     void accept(MemberId id, std::uint64_t generation, Deadline now);
     void leave(MemberId id, bool finished, const std::string& why, Deadline now);
     void lost(MemberId id, const std::string& why, Deadline now);
-    /// A rank has failed, and all are to start again: the members end their ranks first.
+    /// A rank has failed, and all ranks are to be restarted: proposes a new generation.
     void restart(const std::string& why, Deadline now);
     void away(MemberId id, Deadline now);  ///< its connection broke: it may come back
     void tick(Deadline now);               ///< at next_deadline(), or any time
 
-    // What to do.
+    // Orders.
     struct Ended {
         bool finished = false;
         std::string why;
     };
-    struct Orders {  ///< to be carried out in this order
+    struct Orders {  ///< carry out fences_failed, then begun, before the others
         std::vector<std::pair<MemberId, Assign>> assignments;
         std::vector<std::pair<MemberId, Propose>> proposals;
-        std::optional<std::uint32_t> begun;        ///< a generation, with so many ranks
-        std::optional<std::string> fences_failed;  ///< of the generation: a rank of it has ended
-        std::optional<Ended> ended;                ///< the job
+        std::optional<std::uint32_t> begun;        ///< a generation has begun, with this many ranks
+        std::optional<std::string> fences_failed;  ///< why: a rank of the generation has ended
+        std::optional<Ended> ended;                ///< the job has ended
     };
     Orders take_orders() { return std::exchange(orders_, {}); }
     Deadline next_deadline() const;
 
-    // What is.
+    // State.
     enum class Phase : std::uint8_t {
-        gathering,  ///< no generation: members are missing
-        running,    ///< a generation
-        proposing,  ///< members are ending its ranks
+        gathering,  ///< no ranks run: too few members
+        running,    ///< a generation's ranks run
+        proposing,  ///< members are ending the generation's ranks
         finishing,  ///< some members have finished: no generation will follow
         ended,
     };
     Phase phase() const { return phase_; }
     std::uint64_t generation() const { return generation_; }  ///< 0 until the first one begins
-    std::uint32_t world_size() const { return world_size_; }  ///< of the generation
+    std::uint32_t world_size() const { return world_size_; }  ///< ranks of the generation
     bool has(MemberId id) const { return seats_.contains(id); }
     const MembershipOptions& options() const { return options_; }
 
     struct Seat {
         Member member;
-        std::uint64_t order = 0;      ///< of arrival; survivors are in front of newcomers by it
-        std::vector<RankSlot> ranks;  ///< of the current generation; empty: a spare
-        std::uint32_t node_rank = 0;  ///< among the members with ranks
-        std::uint64_t accepted = 0;   ///< proposal
+        std::uint64_t order = 0;      ///< number of arrival; newcomers get ranks by it
+        std::vector<RankSlot> ranks;  ///< its ranks in the current generation; empty: a spare
+        std::uint32_t node_rank = 0;  ///< index among the members with ranks
+        std::uint64_t accepted = 0;   ///< proposed generation that it has accepted
         std::optional<Deadline> away_until;
     };
     const std::map<MemberId, Seat>& seats() const { return seats_; }
 
-    /// Goes on where a state was kept: everybody is away, for `limit`.
+    /// Restores a recorded state: all members are away, and have `limit` to return.
     void restore(Phase phase, std::uint64_t generation, std::map<MemberId, Seat> seats,
                  Deadline now, std::chrono::milliseconds limit);
 
@@ -132,8 +132,8 @@ private:
     std::uint32_t world_size_ = 0;
     std::uint64_t arrivals_ = 0;
     std::uint64_t proposed_ = 0;
-    std::string failure_;  ///< because of which a generation is proposed; empty: there is none
-    Assign common_;        ///< what all members are told of the generation
+    std::string failure_;  ///< failure that led to the proposal; empty: none
+    Assign common_;        ///< the part of assignments that is the same for all members
     std::optional<Deadline> join_until_;
     std::optional<Deadline> last_call_until_;
     Orders orders_;

@@ -16,7 +16,7 @@ template <class M>
 Bytes encode(const M& message) {
     using Traits = MessageTraits<M>;
     Bytes frame(FrameHeader::kBytes, '\0');
-    // A buffer that grows would leave what it held on the heap.
+    // A growing buffer would leave copies of the secret on the heap.
     if constexpr (Traits::kSecrecy == Secrecy::secret)
         frame.reserve(frame.size() + packed_bytes_max(message));
     PackWriter writer(frame);

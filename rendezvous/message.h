@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kNoRank = 0xffff'ffff;
 
 enum class Secrecy : std::uint8_t {
     open,
-    secret,  ///< holds a secret: whoever has encoded it wipes the frame
+    secret,  ///< holds a secret: the caller of encode() wipes the frame
 };
 
 /// Which frame carries a message; only for the structs that messages.def lists.

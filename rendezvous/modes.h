@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Choices that a user makes and that an agent is told.
+// The user's choices, which agents are told.
 
 namespace dtrun {
 
@@ -16,7 +16,7 @@ enum class TorchStore : std::uint8_t {
     proxy,  ///< every agent on loopback, for the job's own store
 };
 
-/// By what MPI libraries find their ranks' places.
+/// The protocol by which MPI libraries learn their ranks' places.
 enum class MpiMode : std::uint8_t {
     automatic,  ///< pmix and pmi, whichever a rank asks for
     pmix,       ///< Open MPI and others over PMIx

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-// The bytes of ranks' standard streams, and how many of them may be under way.
+// Messages with the bytes of ranks' standard streams, and credit for them.
 
 namespace dtrun {
 
@@ -53,11 +53,11 @@ struct InputCredit {
     }
 };
 
-/// What stands before the raw bytes in the payload of an `output` frame; big-endian, not
+/// Header of the raw bytes in the payload of an `output` frame; big-endian, not
 /// MessagePack, because the bytes behind it go from pipe to socket without passing through us.
 struct OutputHeader {
     static constexpr std::size_t kBytes = 16;
-    /// Of the bytes behind it, so that other frames never wait long behind one of these.
+    /// Limit of the bytes after it, so that other frames never wait long for one of these.
     static constexpr std::uint32_t kDataBytesMax = 256u << 10;
 
     std::uint32_t rank = 0;

@@ -9,7 +9,7 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::milliseconds kLate{250};  // more than a busy machine makes of it
+constexpr std::chrono::milliseconds kLate{250};  // timers on a busy machine are less late
 
 }  // namespace
 

@@ -21,7 +21,7 @@ std::vector<RankBlock> rank_map(std::span<const std::uint32_t> node_of_rank) {
         begin = end;
     }
     if (std::ranges::adjacent_find(map, std::not_equal_to<>()) == map.end() && !map.empty())
-        map.resize(1);  // it begins again
+        map.resize(1);  // all blocks are the same: readers repeat the first
     return map;
 }
 

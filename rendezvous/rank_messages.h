@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-// The ranks of one host: where they belong, their start, how they get on and how they end.
+// Messages about the ranks of one host: their places, start, progress and end.
 
 namespace dtrun {
 
@@ -29,7 +29,7 @@ struct RankSlot {
 /// One host that has ranks, for contracts that name all of them.
 struct NodePlace {
     std::string address;     ///< numeric
-    std::uint16_t port = 0;  ///< the first of its free ones, of which it has one for each rank
+    std::uint16_t port = 0;  ///< first of its free ports, one for each rank
     std::uint32_t ranks = 0;
 
     template <class Self, class F>
@@ -38,13 +38,13 @@ struct NodePlace {
     }
 };
 
-/// A part of where all ranks are, in order: the next `ranks` on host `first_node`, as many on the one
-/// after it, and so on for `nodes` hosts. After the last part the first begins again, until every rank
-/// has its host. This is also how PMI writes it.
+/// One block of the list that maps ranks to hosts: the next `ranks` ranks are on host `first_node`,
+/// as many on the host after it, and so on for `nodes` hosts. After the last block the list
+/// starts over until every rank has its host. PMI uses the same form.
 struct RankBlock {
     std::uint32_t first_node = 0;  ///< node_rank
     std::uint32_t nodes = 0;
-    std::uint32_t ranks = 0;  ///< on each
+    std::uint32_t ranks = 0;  ///< on each host
 
     bool operator==(const RankBlock&) const = default;
     template <class Self, class F>
@@ -61,12 +61,12 @@ struct Assign {
     std::uint32_t node_count = 0;
     std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
     std::uint16_t master_port = 0;
-    std::vector<RankSlot> ranks;          ///< of this host, in order of local_rank
-    std::uint32_t ranks_below = 0;        ///< of this host and of all behind it
-    std::vector<std::string> peers;       ///< to rank 0's host: addresses of the job's hosts
+    std::vector<RankSlot> ranks;          ///< this host's, in order of local_rank
+    std::uint32_t ranks_below = 0;        ///< number of ranks of this host and of all behind it
+    std::vector<std::string> peers;       ///< only for rank 0's host: addresses of the job's hosts
     std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
     std::vector<std::string> node_names;  ///< by node_rank
-    std::vector<RankBlock> rank_map;      ///< where all ranks are
+    std::vector<RankBlock> rank_map;      ///< the hosts of all ranks
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -112,13 +112,13 @@ struct Exited {
     std::uint32_t rank = 0;
     std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
     std::int32_t code = 0;         ///< exit status, when `signal` is 0; or what MPI_Abort was told
-    std::int32_t signal = 0;       ///< that ended it
+    std::int32_t signal = 0;       ///< the signal that ended it; 0: none
     std::int32_t sent_signal = 0;  ///< the last signal that dtrun sent to end it; 0: none
     bool out_of_memory = false;    ///< the kernel's OOM killer was at work
     bool core_dumped = false;
     std::int64_t ran_ns = 0;  ///< from its start to its end
     std::string error;        ///< why it could not be started
-    std::string traceback;    ///< that it has left in TORCHELASTIC_ERROR_FILE, at most 1 MiB
+    std::string traceback;    ///< text of TORCHELASTIC_ERROR_FILE, at most 1 MiB
     MpiUse mpi = MpiUse::none;
 
     template <class Self, class F>
@@ -144,7 +144,7 @@ struct Stop {
     std::int32_t signal = 15;
     std::uint32_t grace_ms = 0;
     std::string why;            ///< from a daemon: what ended the job
-    bool by_scheduler = false;  ///< which may just be sending `signal` to every process itself
+    bool by_scheduler = false;  ///< a scheduler ends the job, and may signal every process itself
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -164,7 +164,7 @@ struct Done {
 
 /// Ends the ranks, but not the agent: another generation follows.
 struct Pause {
-    std::uint64_t generation = 0;  ///< that is coming
+    std::uint64_t generation = 0;  ///< the coming generation
     std::int32_t signal = 15;
     std::uint32_t grace_ms = 0;
     std::string why;
@@ -185,14 +185,14 @@ struct Paused {
     }
 };
 
-/// One of those who wait in a store that an agent serves.
+/// A client that waits in a store which an agent serves.
 struct RankWait {
-    std::uint32_t rank = kNoRank;  ///< where it is known
-    std::int64_t pid = 0;          ///< on the host of that address, where it is known
+    std::uint32_t rank = kNoRank;  ///< kNoRank: not known
+    std::int64_t pid = 0;          ///< on the host of `address`; 0: not known
     std::string address;           ///< numeric; empty: the agent's own host
-    std::string what;              ///< for a person
-    bool starting = false;         ///< it belongs to the start of a framework, where all ranks meet
-    bool hopeless = false;         ///< `what` is of a rank that the job does not have
+    std::string what;              ///< what it waits for, for messages
+    bool starting = false;         ///< it waits in a framework's start, where all ranks meet
+    bool hopeless = false;         ///< it waits for a rank that the job does not have
     std::uint32_t waited_ms = 0;
 
     bool operator==(const RankWait&) const = default;
@@ -203,7 +203,7 @@ struct RankWait {
     }
 };
 
-/// Everybody who waits; what the last one said does not count any more.
+/// All clients that wait; replaces the last such message.
 struct Waits {
     std::uint64_t generation = 0;
     std::vector<RankWait> waits;
@@ -214,13 +214,13 @@ struct Waits {
     }
 };
 
-/// Ranks of a host and MPI.
+/// News of one host's ranks and MPI.
 struct MpiNews {
     std::uint64_t generation = 0;
     std::uint32_t rank = kNoRank;  ///< the first on this host that has called MPI_Init
-    std::string problem;           ///< it cannot have MPI, and why; empty: it can
-    std::string note;              ///< for the user; it goes on
-    bool aborted = false;          ///< it has called MPI_Abort, and is still there
+    std::string problem;           ///< why it cannot use MPI; empty: it can
+    std::string note;              ///< warning for the user; the rank goes on
+    bool aborted = false;          ///< it has called MPI_Abort, and still runs
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

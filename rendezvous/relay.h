@@ -11,8 +11,8 @@
 
 namespace dtrun {
 
-/// An Exchange below the root: requests go up as they are and replies find their way back; fences
-/// and progress are summed.
+/// An Exchange below the root: it passes requests to the root and replies back to their clients,
+/// and sums fences and progress.
 class Relay final : public Exchange {
 public:
     explicit Relay(Outbox& outbox) : outbox_(outbox) {}
@@ -24,13 +24,13 @@ public:
     void fail_fences(std::string why) override;
 
     std::uint64_t generation() const { return fences_.generation(); }
-    /// To the ranks at this node.
+    /// Sends an event to the ranks at this node.
     void announce(const Event& event);
     /// A frame from above, of a kind for which is_exchanged() holds. Errc: invalid_input
     Result<void> from_root(const FrameView& frame);
-    /// What to send with the next heartbeat.
+    /// Summed progress for the next heartbeat to the root.
     Heartbeat summary() const;
-    /// The connection to the root was made anew: sends again what has had no answer.
+    /// To be called after a reconnect to the root: sends unanswered requests and fences again.
     void resend();
     /// Keeps requests and fences until they are answered, for resend().
     void set_resendable() { resendable_ = true; }
@@ -54,17 +54,17 @@ private:
     std::map<PortId, Port> ports_;
     std::unordered_map<std::uint64_t, PortId> client_ports_;
     FenceTable fences_;
-    bool fences_failed_ = false;  ///< in this generation, and the root knows
+    bool fences_failed_ = false;  ///< fences of this generation have failed, and the root was told
     bool resendable_ = false;
     struct Unanswered {
         std::uint64_t number = 0;  ///< in order of arrival
         Bytes payload;
     };
     std::map<RequestKey, Unanswered> unanswered_;
-    std::uint64_t requests_ = 0;                             ///< that have arrived
+    std::uint64_t requests_ = 0;                             ///< how many have arrived
     using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
     std::map<FenceKey, Fence> unanswered_fences_;
-    std::map<FenceKey, Unfence> unfences_;  ///< that of all fences stays for the generation
+    std::map<FenceKey, Unfence> unfences_;  ///< one for all fences stays for the generation
 };
 
 }  // namespace dtrun

@@ -6,7 +6,7 @@
 
 namespace dtrun {
 
-/// What a `relayed` frame carries: a frame from or for a host that is not connected to the head itself.
+/// Content of a `relayed` frame: a frame from or for a host that has no connection to the head.
 struct RelayedView {
     std::uint32_t host = 0;
     FrameView frame;

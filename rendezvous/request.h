@@ -8,7 +8,7 @@
 
 namespace dtrun {
 
-/// What can be asked of a job's store; values are part of the wire protocol. docs/PROTOCOL.md lists
+/// Operations of a job's store; values are part of the wire protocol. docs/PROTOCOL.md lists
 /// arguments and results.
 enum class Op : std::uint8_t {
     set = 1,
@@ -65,21 +65,22 @@ enum class Status : std::uint8_t {
 };
 
 inline constexpr std::size_t kKeyBytesMax = 64u << 10;
-/// Room is left in a frame for what stands around the value.
+/// Limit of a value's size: a frame must also hold its headers and other arguments.
 inline constexpr std::size_t kValueBytesMax = FrameHeader::kPayloadBytesMax - (256u << 10);
-/// For a timeout: no limit.
+/// A timeout in milliseconds that means no limit.
 inline constexpr std::uint64_t kForeverMs = 0xffff'ffff;
 
-/// What stands before the arguments in a `request` frame; fixed, so that relays pass it on unread.
+/// Header of the arguments in a `request` frame; of fixed size, so that relays need not parse
+/// arguments.
 struct RequestHeader {
     static constexpr std::size_t kBytes = 24;
-    std::uint64_t client = 0;  ///< random, never 0; who asks, the same over reconnects
+    std::uint64_t client = 0;  ///< random id of the client, never 0; the same after a reconnect
     std::uint64_t id = 0;      ///< from 1 up
     std::uint32_t behind = 0;  ///< `id` less the lowest id that is still without an answer
     Op op{};
 };
 
-/// What stands before the results in a `reply` frame.
+/// Header of the results in a `reply` frame.
 struct ReplyHeader {
     static constexpr std::size_t kBytes = 24;
     std::uint64_t client = 0;

@@ -22,7 +22,7 @@ class KeyExchange {
 public:
     KeyExchange();  ///< a fresh pair
     Key public_key() const;
-    /// Errc: denied (the other side's key is none)
+    /// Errc: denied (the other side's key is invalid)
     Result<Key> shared_secret(const Key& others) const;
 
 private:
@@ -37,7 +37,7 @@ Key derive_key(std::span<const std::uint8_t> secret, std::span<const std::uint8_
                std::string_view info);
 
 /// One direction of an encrypted connection: AES-256-GCM records as docs/PROTOCOL.md has them. The
-/// number of a record is its nonce, so one that is lost, repeated, moved or changed is noticed.
+/// number of a record is its nonce, so a record that is lost, repeated, moved or changed fails.
 class Seal {
 public:
     static constexpr std::size_t kPlainBytesMax = 16'384;
@@ -49,7 +49,7 @@ public:
     void seal(std::string_view plain, Bytes& out);
 
     /// Takes whole records off the begin of `sealed` and appends what was in them to `plain`.
-    /// Errc: invalid_input (it was not made with this key, or not in this order)
+    /// Errc: invalid_input (a record was sealed with another key or in another order)
     Result<void> open(std::string_view& sealed, Bytes& plain);
 
 private:

@@ -11,11 +11,12 @@
 namespace dtrun {
 namespace {
 
-constexpr std::uint32_t kSlotsMax = 65'536;  // of one member
+constexpr std::uint32_t kSlotsMax = 65'536;  // most slots of one member
 constexpr std::uint32_t kGraceMs = 5'000;
-constexpr std::size_t kAddressesMax = 1'024;  // of one member
-constexpr std::size_t kTextBytesMax = 4'096;  // of names and reasons, which go to others
-/// A connection's end may be known here sooner than where it comes from.
+constexpr std::size_t kAddressesMax = 1'024;  // most addresses of one member
+constexpr std::size_t kTextBytesMax = 4'096;  // limit of names and reasons, sent to other members
+/// Added to a client's return limit, since the daemon may notice a connection's end before the
+/// client.
 constexpr std::chrono::seconds kReturnMargin{10};
 
 const char* phase_name(Membership::Phase phase) {
@@ -62,7 +63,7 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     hub_.restore_generation(record.generation, world_size);
     db.restore(record.id, hub_, now);
     if (record.phase == Membership::Phase::finishing) hub_.fail_fences("a rank has finished");
-    // Microseconds since 1970 are more than a store makes changes.
+    // Microseconds since 1970 exceed every revision given before, as a store changes less often.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
     hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
@@ -100,7 +101,7 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
     }
     const MembershipOptions& options = membership_->options();
     if (membership_->has(enter.member)) {
-        // The same member again: whatever it had before is dead.
+        // The member has reconnected: its old connection is dead.
         if (const auto old = member_ports_.find(enter.member); old != member_ports_.end()) {
             hub_.remove_port(old->second, now);
             ports_.erase(old->second);
@@ -187,7 +188,7 @@ Deadline ServedJob::next_deadline() const {
     return membership_ ? std::min(store, membership_->next_deadline()) : store;
 }
 
-/// Does what the membership has decided.
+/// Carries out the membership's orders.
 void ServedJob::carry_out() {
     if (!membership_) return;
     const Membership::Orders orders = membership_->take_orders();
@@ -242,7 +243,7 @@ void ServedJob::save() {
 bool ServedJob::idle() const {
     if (!ports_.empty()) return false;
     if (membership_) return ended_.has_value() || membership_->seats().empty();
-    // A client whose connection broke may ask for its answer again.
+    // Kept answers are needed: a client whose connection broke may repeat its request.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
 }
 

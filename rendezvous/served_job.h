@@ -16,21 +16,21 @@
 
 namespace dtrun {
 
-/// One job of a daemon: its members and its hub. Pure but for the journal: frames in, frames out, time
-/// comes in.
+/// One job of a daemon: its members and its hub. Pure except for the journal: it turns frames and
+/// time into frames.
 ///
-/// What it sends is to be held until the journal was committed.
+/// The frames it sends must be held until the journal's records are on disk.
 class ServedJob final {
 public:
     struct Options {
         std::string name;
         std::chrono::milliseconds return_limit{kHeartbeatTimeout};  ///< for a connection that broke
         std::function<std::string()> status;                        ///< answers `status`
-        std::function<bool(std::size_t)> fits;  ///< whether so many bytes can be kept
+        std::function<bool(std::size_t)> fits;  ///< whether the journal has room for so many bytes
     };
     /// \param db  nullptr: nothing is kept
     ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db);
-    /// Goes on from what was kept; members have `limit` to come back.
+    /// Restores a recorded job; members have `limit` to reconnect.
     ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db, Deadline now,
               std::chrono::milliseconds limit);
 
@@ -41,21 +41,22 @@ public:
                        Deadline now);
     /// Any other frame. Errc: invalid_input (the port is to be closed)
     Result<void> frame(PortId port, const FrameView& frame, Deadline now);
-    void closed(PortId port, Deadline now);                          ///< may come back
-    void silent(PortId port, const std::string& why, Deadline now);  ///< lost
+    void closed(PortId port, Deadline now);                          ///< the peer may reconnect
+    void silent(PortId port, const std::string& why, Deadline now);  ///< the peer is lost
     void tick(Deadline now);
     Deadline next_deadline() const;
     /// Ends the job for all, because the daemon ends.
     void end(const std::string& why);
 
-    /// Nobody is connected and nothing is kept for anybody.
+    /// Whether there are no connections and nothing is kept for later ones.
     bool idle() const;
-    /// It had members, and they have gone: its name is free, though others may still look into its
+    /// Whether it had members and all have gone: its name is free, though clients may still use its
     /// store.
     bool is_over() const;
-    /// Another job takes its name: whoever looks into its store is told that it is stale.
+    /// Another job takes this one's name: requests that wait in the store are answered with
+    /// `stale`.
     void retire();
-    /// Records what has changed of the members; before anything is let go that was sent.
+    /// Records changes of the members; to be called before held frames are sent.
     void save();
     const std::string& name() const { return options_.name; }
     boost::json::object describe() const;

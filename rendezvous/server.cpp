@@ -13,9 +13,10 @@ namespace dtrun {
 namespace {
 
 constexpr std::chrono::seconds kLogPause{1};
-constexpr std::size_t kDenialsLogged = 20;  // in each pause
+constexpr std::size_t kDenialsLogged = 20;  // in each kLogPause
 
-/// Who comes from one machine: over IPv6 it may have a whole network of addresses.
+/// What connections of one machine have in common: its IPv4 address, or its IPv6 /64 network, all
+/// of whose addresses it may use.
 std::string origin(const asio::ip::address& address) {
     if (!address.is_v6() || address.to_v6().is_v4_mapped()) return numeric(address);
     auto bytes = address.to_v6().to_bytes();
@@ -27,7 +28,7 @@ std::size_t quarter(std::size_t all) {
     return std::max<std::size_t>(all / 4, 1);
 }
 
-/// Strangers must not take the descriptors that others of this process need.
+/// Limits unauthenticated connections, which must not use up this process's descriptors.
 std::size_t room_for_strangers(std::size_t wanted) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
@@ -126,7 +127,8 @@ void Server::meet(tcp::socket socket) {
     tasks_.spawn(greet(shared, stranger));
 }
 
-/// Never at the cost of who has just come: nobody could come at all while a crowd stands at the door.
+/// Closes the oldest unauthenticated connection if there are too many. It must not be the newest,
+/// else nobody could connect while many unauthenticated connections are open.
 void Server::make_room(const std::string& from) {
     const std::size_t room = room_for_strangers(options_.strangers_max);
     const auto those = strangers_from_.find(from);
@@ -139,13 +141,13 @@ void Server::make_room(const std::string& from) {
     if (const auto times = crowd_.count())
         log::warn("{} connections are not authenticated yet{}{}: closed {} of the oldest", crowd,
                   too_many_of_those ? ", all from " : "", too_many_of_those ? from : "", *times);
-    // What has just proved itself is not hurt by this.
+    // cancel() does no harm to a connection that has authenticated itself a moment ago.
     boost::system::error_code ignored;
     oldest->second.socket->cancel(ignored);
     forget(oldest->first);
 }
 
-/// \return whether it had its place until now
+/// \return whether it was still among the unauthenticated connections
 bool Server::forget(std::uint64_t stranger) {
     const auto node = strangers_.extract(stranger);
     if (node.empty()) return false;

@@ -20,14 +20,15 @@ namespace dtrun {
 
 struct ServerOptions {
     std::chrono::milliseconds authentication_timeout{5'000};
-    /// Connections not yet authenticated, at most a quarter of them from one address, and no more than
-    /// a quarter of our descriptors. For one more, the oldest is closed: ours need milliseconds.
+    /// Most unauthenticated connections, also limited to a quarter of our descriptors; one address
+    /// may have a quarter of them. A further one closes the oldest: legitimate ones need
+    /// milliseconds.
     std::size_t strangers_max = 4'096;
     bool encrypt = false;  ///< clients must want the same
 };
 
-/// The TCP rendezvous server: accepts connections, lets only those in that prove to know a job's
-/// secret, and hands these to their owner.
+/// The TCP rendezvous server: accepts connections and passes those to its owner that prove to know
+/// a job's secret.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
 class Server {
@@ -48,11 +49,11 @@ public:
     asio::awaitable<void> join();
 
 private:
-    /// A connection that has proved nothing yet.
+    /// A connection that is not authenticated yet.
     struct Stranger {
         std::shared_ptr<tcp::socket> socket;
         std::string
-            from;  ///< its address, or of IPv6 the network, of which one machine may have all
+            from;  ///< its IPv4 address or IPv6 /64 network, all of which one machine may use
     };
 
     void serve(std::unique_ptr<tcp::acceptor> acceptor);
@@ -72,7 +73,7 @@ private:
     std::map<std::string, std::size_t> strangers_from_;
     std::uint64_t last_stranger_ = 0;
     Throttle crowd_;
-    std::size_t denied_ = 0;  ///< since denials_since_
+    std::size_t denied_ = 0;  ///< refused connections since denials_since_
     Deadline denials_since_{};
     TaskGroup tasks_;
 };

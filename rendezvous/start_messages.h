@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-// How an agent is started and finds the others: what it is told on its standard input, and what it
+// Messages of an agent's start: what the head sends on its standard input, and what the agent
 // answers before any rank runs.
 
 namespace dtrun {
@@ -20,39 +20,40 @@ struct Bootstrap {
     std::string secret;                  ///< 32 bytes
     std::uint32_t host = 0;              ///< this host's index in the job
     std::string host_name;               ///< what the user calls this host
-    std::vector<std::string> addresses;  ///< numeric; the head's, best guess first
+    std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
     std::uint32_t connect_timeout_ms = 10'000;
     std::uint32_t grace_ms = 5'000;                        ///< from TERM to KILL
     std::vector<std::string> argv;                         ///< the program and its arguments
-    std::vector<std::pair<std::string, std::string>> env;  ///< over the host's own environment
+    std::vector<std::pair<std::string, std::string>> env;  ///< overrides the host's environment
     std::string directory;                ///< working directory of the ranks; empty: home
     bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
-    std::vector<std::string> interfaces;  ///< --network-interfaces; empty: found out
-    std::uint32_t reserve_ports = 0;      ///< free ports in a row to find for the ranks
-    bool reserve_everywhere = false;      ///< with `nodes`: not only on the first
-    std::uint32_t output_window_bytes = 1u << 20;  ///< output that may be under way, uncredited
+    std::vector<std::string> interfaces;  ///< --network-interfaces; empty: chosen by the agent
+    std::uint32_t reserve_ports = 0;      ///< how many consecutive free ports to find for the ranks
+    bool reserve_everywhere = false;      ///< with `nodes`: on all hosts, not only on the first
+    std::uint32_t output_window_bytes = 1u << 20;  ///< most output sent and not yet credited
     InputTarget input = InputTarget::none;
     std::uint32_t input_rank = 0;  ///< for InputTarget::one
     std::uint8_t log_level = 1;    ///< log::Level
-    bool encrypt = false;          ///< every connection of the job between hosts
+    bool encrypt = false;          ///< all the job's connections between hosts are encrypted
     bool relay = false;            ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = kHeartbeatTimeout.count();  ///< silence that means loss
-    std::uint32_t cpus_per_rank = 0;     ///< that a scheduler gave; 0: not known
+    std::uint32_t cpus_per_rank = 0;     ///< as given by a scheduler; 0: not known
     std::vector<std::string> contracts;  ///< names; contracts/variables.h knows them
     std::string nodelist;                ///< the hosts with ranks, in Slurm's notation
-    std::string tasks_per_node;          ///< and their ranks, as 4(x2),3
+    std::string tasks_per_node;          ///< ranks of these hosts, in the form 4(x2),3
     TorchStore torch_store = TorchStore::agent;
     MpiMode mpi = MpiMode::automatic;
-    std::string mpi_job;  ///< names the job to MPI; the same on all hosts, and not to be guessed
+    std::string mpi_job;  ///< MPI's name of the job: the same on all hosts, unguessable
     std::uint32_t max_restarts = 0;
     std::string role = "default";  ///< torchrun's --role
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
     bool rank_macros = false;      ///< ${rank}, ${local_rank} and so on in argv are replaced
-    /// Of agents that a scheduler starts, which all get the same bootstrap: names of the job's hosts
-    /// by index. The agent finds itself, and with it `host`, `host_name`, `reserve_ports` and `relay`.
+    /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
+    /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
+    /// and `relay`.
     std::vector<std::string> nodes;
-    std::uint32_t tree_threshold = 0;  ///< with `nodes`: with more hosts, `relays` follows
+    std::uint32_t tree_threshold = 0;  ///< with `nodes`: if there are more hosts, `relays` follows
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -76,7 +77,7 @@ struct Bootstrap {
     }
 };
 
-/// Where one relay waits for the agents behind it.
+/// Address at which one relay listens for the agents behind it.
 struct RelayAddress {
     std::uint32_t host = 0;
     std::string address;  ///< numeric
@@ -88,8 +89,8 @@ struct RelayAddress {
     }
 };
 
-/// Head -> agents that a scheduler started, on their standard input, when the relays have joined. Who
-/// misses its relay in it connects to the head.
+/// Head -> agents that a scheduler started, on their standard input, when the relays have joined.
+/// An agent whose relay is not listed connects to the head.
 struct Relays {
     std::vector<RelayAddress> relays;
 
@@ -116,9 +117,9 @@ struct Join {
     std::string address;                 ///< numeric address by which this host reached the head
     std::string interface;               ///< network interface that holds `address`
     std::vector<std::string> addresses;  ///< of all its interfaces, `address` first; numeric
-    std::uint16_t free_port = 0;         ///< the first of those reserved, when asked for
-    std::uint16_t relay_port = 0;        ///< where it waits for the agents behind it
-    std::string directory;               ///< where the ranks will run
+    std::uint16_t free_port = 0;   ///< the first of the reserved ports, if some were requested
+    std::uint16_t relay_port = 0;  ///< port at which it listens for the agents behind it
+    std::string directory;         ///< where the ranks will run
     HostProblem problem = HostProblem::none;
     std::string problem_text;
 
@@ -131,7 +132,7 @@ struct Join {
     }
 };
 
-/// Addresses at which rank 0's host waits, for the others to try before any rank starts.
+/// Addresses at which rank 0's host listens; other hosts try them before any rank starts.
 struct Probe {
     std::vector<std::string> addresses;  ///< numeric
     std::uint16_t port = 0;
@@ -144,8 +145,8 @@ struct Probe {
 };
 
 struct Reached {
-    std::vector<std::string> addresses;  ///< of the probe's, those that answered
-    std::string why;                     ///< the others did not
+    std::vector<std::string> addresses;  ///< those of the probe that answered
+    std::string why;                     ///< why the others did not answer
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

@@ -21,9 +21,9 @@ namespace dtrun {
 namespace {
 
 constexpr int kSchemaVersion = 2;
-/// What is written passes through the log, and then into the file itself.
+/// Every byte is written twice: to the log, and from there to the file itself.
 constexpr std::size_t kCopies = 2;
-/// Kept free for what must not fail: membership, and what makes the store smaller.
+/// Kept free for writes that must not fail: membership, and operations that make the store smaller.
 constexpr std::size_t kReserveBytes = 2u << 20;
 constexpr std::size_t kUnwrittenBytesMax = 64u << 20;
 constexpr std::chrono::milliseconds kDiskFullPause{500};
@@ -39,7 +39,7 @@ CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
 CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
 CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
 )";
-/// Of version 2.
+/// Tables that version 2 has added.
 constexpr const char* kEndsOfFences = R"(
 CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
 CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
@@ -73,7 +73,7 @@ std::string text(sqlite3_stmt* row, int column) {
     const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, column));
     return bytes != nullptr ? std::string(static_cast<const char*>(bytes), size) : std::string();
 }
-/// The name of a directory that was made is in the one above it.
+/// Syncs the parent of a new directory, which holds its name.
 void sync_parent(const std::string& directory) {
     const std::size_t slash = directory.find_last_of('/');
     const std::string parent = slash == std::string::npos ? "." : directory.substr(0, slash + 1);
@@ -257,11 +257,12 @@ std::uint64_t StateDb::submit() {
     ++submitted_;
     const std::lock_guard lock(mutex_);
     if (batch_.statements.empty() && queue_.empty() && durable_ == submitted_ - 1) {
-        durable_ = submitted_;  // there is nothing to be written
+        durable_ = submitted_;  // there is nothing to write
         return submitted_;
     }
     if (queue_.empty()) queue_.emplace_back();
-    // What waits for the disk is written together anyway: turns without a change must not pile up.
+    // All waiting batches are merged, as they are written together anyway; else turns without a
+    // change would pile up.
     Batch& waiting = queue_.back();
     waiting.number = submitted_;
     waiting.bytes += batch_.bytes;
@@ -271,7 +272,7 @@ std::uint64_t StateDb::submit() {
     if (thread_.joinable()) return submitted_;
     sigset_t all, before;
     ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the loop
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals must reach the loop's thread
     thread_ = std::thread(&StateDb::write_batches, this);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return submitted_;
@@ -288,7 +289,7 @@ void StateDb::commit() {
     changed_.wait(lock, [&] { return durable_ >= number; });
 }
 
-/// The thread: writes whatever has come meanwhile as one transaction.
+/// The writer thread: writes all batches submitted meanwhile as one transaction.
 void StateDb::write_batches() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -298,7 +299,7 @@ void StateDb::write_batches() {
         lock.unlock();
         const bool written = write(batches);
         lock.lock();
-        if (!written) return;  // the disk is full, and we are to end
+        if (!written) return;  // the disk is full, and StateDb is being destroyed
         for (const Batch& batch : batches) unwritten_bytes_ -= batch.bytes;
         durable_ = batches.back().number;
         changed_.notify_all();
@@ -306,7 +307,7 @@ void StateDb::write_batches() {
     }
 }
 
-/// \return false if the disk is full, and it is to end
+/// \return false if the disk is full and StateDb is being destroyed
 bool StateDb::write(const std::deque<Batch>& batches) {
     while (!try_write(batches)) {
         if (!disk_full_.exchange(true))
@@ -318,7 +319,7 @@ bool StateDb::write(const std::deque<Batch>& batches) {
     return true;
 }
 
-/// \return whether it is on disk; if not, nothing of it is, because the disk is full
+/// \return whether the batches are on disk; false: the disk is full, and nothing was written
 bool StateDb::try_write(const std::deque<Batch>& batches) {
     const auto done = [this](const Statement& statement) {
         const int result = step(statement);
@@ -453,7 +454,7 @@ std::vector<JobRecord> StateDb::jobs() {
                 }
             },
             to_value(record.id));
-        // What they are like is known, what is on disk is not compared with: all are written again.
+        // Creates empty rows to compare with, so that the next save_job() writes all members again.
         for (const auto& [member, seat] : record.seats) member_rows_[record.id][member];
     }
     return records;

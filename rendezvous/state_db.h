@@ -22,26 +22,26 @@ struct sqlite3_stmt;
 
 namespace dtrun {
 
-/// What a daemon must know of a job to go on with it.
+/// What a restarted daemon must know of a job to continue it.
 struct JobRecord {
     JobId id{};
     std::string name;
-    MembershipOptions options;  ///< less the plan
-    bool has_members = false;   ///< else only a store
+    MembershipOptions options;  ///< without the plan
+    bool has_members = false;   ///< false: it is only a store
     Membership::Phase phase{};
     std::uint64_t generation = 0;
     std::map<MemberId, Membership::Seat> seats;
 };
 
-/// A daemon's state on disk, in SQLite's write-ahead log: what is not committed has not happened, and a
-/// torn end is dropped.
+/// A daemon's state on disk, in SQLite's write-ahead log: uncommitted changes are lost in a crash,
+/// and a torn end is dropped.
 ///
-/// Changes are recorded, and a thread writes them: a disk that is slow for seconds stops nobody but
-/// those who wait for it. What one turn of the loop has recorded becomes durable as a whole; so does
-/// everything that has been submitted while the disk was busy. While a disk is full what was recorded
-/// waits; any other failure ends the process: nothing could be promised any more.
+/// The loop records changes, and a thread writes them: a slow disk delays only frames that depend
+/// on it. The changes of one submit() become durable as a whole, as do all submitted while the disk
+/// was busy. While the disk is full recorded changes wait; any other failure ends the process,
+/// since no change could be kept any more.
 ///
-/// Thread: one, besides its own. Lifetime: who is told by `on_durable` outlives it.
+/// Thread: one, besides its own. Lifetime: objects that `on_durable` uses outlive it.
 class StateDb {
 public:
     /// Opens or makes DIR/state.db; only one process can have it.
@@ -51,29 +51,29 @@ public:
     StateDb(const StateDb&) = delete;
     StateDb& operator=(const StateDb&) = delete;
 
-    // What is on disk; while nothing is being written.
+    // Reading what is on disk; allowed only while nothing is being written.
     std::vector<JobRecord> jobs();
     /// Gives a hub back its store, answers and fences.
     void restore(const JobId& job, Hub& hub, Deadline now);
 
-    // Recording.
-    void save_job(const JobRecord& record);  ///< of members, only those that have changed
+    // Recording changes.
+    void save_job(const JobRecord& record);  ///< writes only members that have changed
     void drop_job(const JobId& job);
-    /// Where the hub of a job keeps what it must.
+    /// The journal for a job's hub.
     std::unique_ptr<HubJournal> journal(const JobId& job);
 
-    /// Hands what was recorded to the thread. \return its number, which counts from 1
+    /// Hands the recorded changes to the thread, as a batch. \return the batch's number, from 1
     std::uint64_t submit();
     std::uint64_t submitted() const { return submitted_; }
-    /// Everything up to this number is on disk.
+    /// Number of the last batch that is on disk.
     std::uint64_t durable() const { return durable_; }
     /// \param on_durable  called by the thread whenever durable() has grown
     void notify(std::function<void()> on_durable);
     void commit();  ///< submits, and waits until it is durable
 
-    /// Whether the disk has room for so many bytes more, with all that they take on their way.
+    /// Whether the disk has room for so many more bytes, including copies and unwritten changes.
     bool fits(std::size_t bytes) const;
-    /// So much is not written yet that no more should come.
+    /// Whether so many bytes are unwritten that no more should be recorded.
     bool is_behind() const;
 
 private:
@@ -104,22 +104,22 @@ private:
     bool try_write(const std::deque<Batch>& batches);
     [[noreturn]] void die(const char* what);
 
-    // Of whoever writes or reads: the thread, once it runs.
+    // Used by the recording thread until the writer thread starts, then only by that one.
     sqlite3* db_;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
 
-    // Of the recording thread.
+    // Changed only by the recording thread.
     std::string directory_;
     Batch batch_;
     std::uint64_t submitted_ = 0;
-    /// Rows of members as they are recorded, to see what has changed.
+    /// Last recorded row of each member, to find changes.
     std::map<JobId, std::map<MemberId, std::string>> member_rows_;
 
     std::atomic<std::uint64_t> durable_{0};
     std::atomic<std::size_t> unwritten_bytes_{0};
-    std::atomic<std::uint64_t> free_bytes_{0};  ///< within the file
+    std::atomic<std::uint64_t> free_bytes_{0};  ///< free bytes inside the file
     std::atomic<bool> disk_full_{false};
-    std::mutex mutex_;  ///< of what follows
+    std::mutex mutex_;  ///< guards the members below
     std::condition_variable changed_;
     std::deque<Batch> queue_;
     std::function<void()> on_durable_;

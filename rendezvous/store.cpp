@@ -9,8 +9,8 @@
 namespace dtrun {
 namespace {
 
-constexpr std::size_t kEntryBytes = 160;  // about what a key costs besides its bytes
-constexpr std::size_t kItemBytes = 48;    // the same of an item of a queue
+constexpr std::size_t kEntryBytes = 160;  // approximate overhead of a key
+constexpr std::size_t kItemBytes = 48;    // approximate overhead of a queue's item
 constexpr std::uint64_t kListMax = 100'000;
 
 Bytes no_results() {
@@ -258,7 +258,8 @@ std::string Store::pop_item(Entries::iterator entry) {
     return value;
 }
 
-/// \param[in,out] at  the key from which to look, then the one that is missing
+/// Tries to answer a request that may wait.
+/// \param[in,out] at  index of the key to check first; on return that of a missing key
 template <class Keys>
 std::optional<StoreReply> Store::try_waiting(Op op, const Keys& keys, std::size_t& at,
                                              std::uint64_t revision) {
@@ -279,7 +280,7 @@ std::optional<StoreReply> Store::try_waiting(Op op, const Keys& keys, std::size_
         });
     }
     at = missing(at);
-    if (at == keys.size()) at = missing(0);  // one may have been erased meanwhile
+    if (at == keys.size()) at = missing(0);  // an earlier key may have been erased meanwhile
     if (at < keys.size()) return std::nullopt;
     if (op == Op::wait) return reply(Status::ok);
     if (op == Op::pop) {
@@ -324,7 +325,7 @@ std::optional<StoreReply> Store::wait_for(Token token, const StoreRequest& reque
     return std::nullopt;
 }
 
-/// Looks again at whoever waits for `key`, oldest first.
+/// Retries the requests that wait for `key`, oldest first.
 void Store::changed(std::string_view key) {
     if (waiters_.empty()) return;
     const auto found = waiting_for_.find(std::string(key));
@@ -333,7 +334,7 @@ void Store::changed(std::string_view key) {
     waiting_for_.erase(found);
     for (const Token& token : tokens) {
         const auto at = waiters_.find(token);
-        if (at == waiters_.end()) continue;  // answered by a change that this one made
+        if (at == waiters_.end()) continue;  // a nested changed() has answered it
         Waiter& waiter = at->second;
         if (const auto done = try_waiting(waiter.op, waiter.keys, waiter.at, waiter.revision)) {
             deadlines_.erase({waiter.deadline, token});

@@ -17,7 +17,7 @@
 
 namespace dtrun {
 
-/// Is told of every change of a store, in order, before anybody is answered because of it.
+/// Records every change of a store, in order, each before a reply that depends on it.
 class StoreJournal {
 public:
     virtual ~StoreJournal() = default;
@@ -34,10 +34,10 @@ struct StoreReply {
     Bytes results;  ///< a MessagePack array
 };
 
-/// Keys and values of one generation of a job, and who waits for them. A pure state machine: no
-/// sockets, no clock; time comes in.
+/// Keys and values of one generation of a job, and the requests that wait for them. A pure state
+/// machine: no sockets, no clock; time comes in.
 ///
-/// What is asked is done in the order of the calls, so all operations are linearizable.
+/// Requests are executed in the order of the calls, so all operations are linearizable.
 class Store {
 public:
     /// Names a waiting request: client and request id.
@@ -45,7 +45,7 @@ public:
     using Answer = std::function<void(Token, const StoreReply&)>;
 
     struct Limits {
-        std::size_t bytes_max = 1u << 30;  ///< of keys and values, with what it takes to keep them
+        std::size_t bytes_max = 1u << 30;    ///< of keys and values, with overhead
         std::size_t waiters_max = 1u << 20;  ///< requests that wait
     };
 
@@ -53,28 +53,28 @@ public:
     /// \param journal  nullptr: none
     Store(Answer answer, StoreJournal* journal, Limits limits);
 
-    /// Does `request`, or lets it wait.
+    /// Executes `request`, or lets it wait.
     /// \return the reply, or nothing if it waits
     std::optional<StoreReply> ask(Token token, const StoreRequest& request, Deadline now);
 
     bool cancel(Token token);  ///< answers a waiting request with `cancelled`
-    void forget(Token token);  ///< without an answer
+    void forget(Token token);  ///< drops a waiting request without an answer
     void expire(Deadline now);
     Deadline next_deadline() const;
-    /// Answers everybody who waits, e.g. because the generation is over.
+    /// Answers all waiting requests, e.g. because the generation is over.
     void answer_all(const StoreReply& reply);
 
     std::size_t bytes() const { return bytes_; }
-    /// So much is kept besides, and counts against bytes_max as well.
+    /// Sets how many bytes others keep that count against bytes_max, too.
     void count_besides(std::size_t bytes) { besides_ = bytes; }
     std::size_t size() const { return entries_.size(); }
     std::size_t waiting() const { return waiters_.size(); }
 
-    // What a journal had kept.
+    // Restore a journal's records.
     void restore_value(std::string key, std::string value, std::uint64_t revision);
     void restore_item(std::string key, std::uint64_t item, std::string value,
                       std::uint64_t revision);
-    /// Revisions to come are larger: erased keys may have had some that were not kept.
+    /// Makes future revisions larger than this one: revisions of erased keys were not recorded.
     void restore_revision(std::uint64_t revision) { revision_ = std::max(revision_, revision); }
 
 private:

@@ -18,7 +18,7 @@ enum class Argument : std::uint8_t {
     timeout,
 };
 
-/// The arguments of an operation behind the generation, in their order on the wire.
+/// The arguments of an operation after the generation, in their order on the wire.
 /// \return nothing for an unknown operation
 std::optional<std::span<const Argument>> arguments_of(Op op) {
     using enum Argument;

@@ -11,15 +11,15 @@
 
 namespace dtrun {
 
-/// One operation of the store with its arguments; views into bytes of others. Only the fields that the
-/// operation has, by the table in docs/PROTOCOL.md, mean anything.
+/// One operation of the store with its arguments, which are views into other buffers. Only fields
+/// that the table in docs/PROTOCOL.md lists for the operation are used.
 struct StoreRequest {
     Op op{};
     std::vector<std::string_view> keys{};
     std::vector<std::string_view> values{};  ///< as many as keys for multi_set, else at most one
-    std::optional<std::string_view> expected{};  ///< compare_set; none: "missing"
+    std::optional<std::string_view> expected{};  ///< of compare_set; none: the key must be missing
     std::int64_t delta = 0;                      ///< add
-    std::uint64_t number = 0;  ///< limit of list, revision of watch, request's id of cancel
+    std::uint64_t number = 0;  ///< list: limit; watch: revision; cancel: id of the request
     std::uint64_t timeout_ms = 0;
     std::string_view after{};  ///< list
 

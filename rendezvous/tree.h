@@ -6,8 +6,8 @@
 
 namespace dtrun {
 
-/// Who connects to whom: up to a threshold every host to the head; above it the first ones do, as many
-/// as each of them then relays for, so that nobody has more than about sqrt(hosts) connections.
+/// The tree of connections: up to a threshold every host connects to the head. Above it the first
+/// sqrt(hosts) hosts do, and relay for the others, so that no node has more than about sqrt(hosts).
 class Tree {
 public:
     Tree(std::uint32_t hosts, std::uint32_t threshold) : hosts_(hosts) {

@@ -10,10 +10,10 @@
 
 namespace dtrun {
 
-/// What keeps connections from being accepted; told now and then.
+/// Logs errors of accept(), throttled.
 class AcceptTrouble {
 public:
-    /// \param what  is accepted, e.g. "torch's store"
+    /// \param what  name of the listening service, e.g. "torch's store"
     explicit AcceptTrouble(std::string what) : what_(std::move(what)) {}
     void tell(const boost::system::error_code& error);
 
@@ -22,9 +22,9 @@ private:
     Throttle throttle_;
 };
 
-/// The next connection, closed in programs that we start; nothing once `acceptor` is closed. One that
-/// cannot be taken, for want of descriptors or memory, stays in the backlog: it is tried again when
-/// something may have been closed.
+/// Accepts the next connection, close-on-exec; nothing once `acceptor` is closed. A connection that
+/// cannot be accepted for lack of descriptors or memory stays in the backlog, and is retried after
+/// a pause.
 template <class Acceptor>
 asio::awaitable<std::optional<typename Acceptor::protocol_type::socket>> accept_next(
     Acceptor& acceptor, AcceptTrouble& trouble) {

@@ -19,7 +19,8 @@ public:
         timer_.async_wait([state = state_](boost::system::error_code error) {
             if (error || state->object == nullptr) return;
             state->expired = true;
-            // Sockets that were closed meanwhile say so; timers have nothing to say.
+            // cancel() of a socket that was closed meanwhile returns an error; a timer's returns
+            // none.
             [[maybe_unused]] boost::system::error_code closed;
             if constexpr (requires { state->object->cancel(closed); })
                 state->object->cancel(closed);

@@ -27,8 +27,8 @@ void TaskGroup::spawn(asio::awaitable<void> task) {
 }
 
 void TaskGroup::finished(std::list<Task>::iterator task, std::exception_ptr error) {
-    // A cancellation that was emitted a moment ago is still on its way through the executor's queue,
-    // and looks into the task: destroy that behind it.
+    // A cancellation emitted a moment ago may still be queued in the executor, and refers to the
+    // task: the task is destroyed by a handler queued behind it.
     const auto ended = std::make_shared<std::list<Task>>();
     ended->splice(ended->begin(), tasks_, task);
     asio::post(executor_, [ended] {});

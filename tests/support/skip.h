@@ -9,14 +9,15 @@
 
 namespace dtrun {
 
-/// Whether CI runs this (CI is set to anything but "", "0" or "false"), where nothing may be missing.
+/// Whether this runs in CI (CI is set, but not to "", "0" or "false"), where no dependency may be
+/// missing.
 inline bool in_ci() {
     const char* const set = std::getenv("CI");
     const std::string_view value = set != nullptr ? set : "";
     return !value.empty() && value != "0" && value != "false";
 }
 
-/// For a test case that lacks something and is to return: says so, or fails it in CI.
+/// Reports that a test case lacks a dependency, or fails it in CI; the case then returns.
 inline void skip_case(const std::string& why) {
     if (in_ci())
         FAIL("CI allows no skipping: " << why);
@@ -24,7 +25,7 @@ inline void skip_case(const std::string& why) {
         WARN("SKIPPED: " << why);
 }
 
-/// Ends a test program that lacks something, with the status that CTest knows as skipped; in CI it throws,
+/// Ends a test program that lacks a dependency, with CTest's status for skipped; in CI it throws,
 /// which fails the test.
 [[noreturn]] inline void skip_program(const std::string& why) {
     constexpr int kSkipped = 77;

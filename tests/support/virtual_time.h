@@ -6,7 +6,7 @@
 
 namespace dtrun {
 
-/// While alive, dtrun's Clock stands still but for what run() moves it. One at a time.
+/// While alive, only run() moves dtrun's Clock. There may be one at a time.
 class VirtualTime {
 public:
     VirtualTime() { Clock::simulated = &now_; }
@@ -17,7 +17,7 @@ public:
     Deadline now() const { return now_; }
 
     /// Runs handlers until `done()`. When none is ready the time moves to the next timer at once.
-    /// \throws std::runtime_error when nothing will ever happen again, or at `limit`
+    /// \throws std::runtime_error when no timer is left, or at `limit`
     template <class Done>
     void run(asio::io_context& io, Done done, Deadline limit) {
         while (!done()) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kScript = DTRUN_SOURCE_DIR "/tests/cluster/cluster";
-constexpr int kNoCluster = 77;  // of the script, and for CTest
+constexpr int kNoCluster = 77;  // exit status of the script, and for CTest: skipped
 
 struct Outcome {
     int exit_code = -1;

@@ -22,8 +22,8 @@ namespace dtrun::cluster {
 /// The dtrun under test is that of the build in DTRUN_UNDER_TEST, or of the tests' own build.
 class Cluster {
 public:
-    /// The one of this test program, reset, with at least `hosts` hosts (names may hold more).
-    /// It is brought up by the first test that asks and taken down at exit, also after SIGKILL.
+    /// The test program's only cluster, reset, with at least `hosts` hosts (names may hold more).
+    /// The first call brings it up; it is taken down at exit, also after SIGKILL.
     static Cluster& shared(int hosts);
 
     explicit Cluster(int hosts);
@@ -46,33 +46,35 @@ public:
     Running start(std::string_view host, std::vector<std::string> argv,
                   const RunOptions& options = {});
     static std::string program();  ///< path of the dtrun under test, in a build's bin/
-    /// Whether it was built with ASan or TSan, which take memory and time: limits must be wider then.
+    /// Whether that dtrun was built with ASan or TSan, which need memory and time: limits must be
+    /// wider.
     static bool sanitized();
-    /// The same, on head.
+    /// Runs, or starts, dtrun on head.
     Finished dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
     Running start_dtrun(std::vector<std::string> arguments, const RunOptions& options = {});
 
-    /// All but the init, the listening sshd, Slurm's daemons (see Slurm) and zombies. None on a
-    /// crashed host.
+    /// The host's processes except its init, listening sshd, Slurm's daemons (see Slurm) and
+    /// zombies. None on a crashed host.
     std::vector<Process> processes(std::string_view host) const;
     void kill(pid_t pid_outside, int signal);
     using Predicate = std::function<bool(const Process&)>;
-    /// Whether no process of the host fits any more before the time is over; no predicate: all fit.
+    /// Waits until no process of the host fits. No predicate: every process fits. \return false:
+    /// timeout
     bool wait_gone(std::string_view host, const Predicate& fits = {},
                    milliseconds timeout = milliseconds(10'000)) const;
-    /// The same for head and all other hosts together.
+    /// wait_gone() for head and all other hosts together.
     bool wait_all_gone(const Predicate& fits = {},
                        milliseconds timeout = milliseconds(10'000)) const;
-    /// "s1 1234 sleep 60\n..." of all hosts, for messages of failed checks.
+    /// All hosts' processes, "s1 1234 sleep 60\n...", for messages of failed checks.
     std::string leftovers() const;
 
-    enum class Cut { carrier, silent };  ///< the host sees its cable pulled, or nothing at all
+    enum class Cut { carrier, silent };  ///< the host sees its link go down, or notices nothing
     void kill_link(std::string_view host, Cut cut = Cut::carrier);
     void heal_link(std::string_view host);
-    void sshd_stop(std::string_view host);  ///< sessions go on
+    void sshd_stop(std::string_view host);  ///< existing sessions go on
     void sshd_start(std::string_view host);
-    void crash(std::string_view host);  ///< not a packet leaves it, then all its processes are gone
-    void boot(std::string_view host);   ///< with a new home and /tmp, and the same host key
+    void crash(std::string_view host);  ///< cuts its network, then kills all its processes
+    void boot(std::string_view host);   ///< a crashed host: new home and /tmp, the same host key
     void freeze(std::string_view host);
     void thaw(std::string_view host);
     void bind(std::string_view host, const std::filesystem::path& source,

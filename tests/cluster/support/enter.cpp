@@ -31,7 +31,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
     return list;
 }
 
-/// Everything that the two children need, made before the fork: they may not allocate.
+/// Everything that the two child processes need, made before the fork: they must not allocate.
 struct Prepared {
     const Command& command;
     Streams streams;
@@ -78,8 +78,8 @@ void default_signals() {
     give_up(prepared.argv[0], 127);
 }
 
-/// A pid namespace holds only the children of who entered it, so somebody has to enter and fork;
-/// CLONE_PARENT makes that child ours.
+/// Runs in an intermediate child. setns() puts only later children into a pid namespace, so this
+/// one enters and forks; CLONE_PARENT makes its child ours.
 [[noreturn]] void enter_and_fork(Prepared& prepared) {
     int answer = -1;
     const bool joined = !prepared.cgroup || write(prepared.cgroup.get(), "0", 1) == 1;

@@ -6,7 +6,7 @@
 
 namespace dtrun::cluster {
 
-/// Where a host's processes live.
+/// The namespaces and cgroup of a host's processes.
 struct Place {
     pid_t init = 0;      ///< its process 1, as seen from outside
     std::string cgroup;  ///< directory; empty if there are no cgroups here
@@ -26,7 +26,7 @@ struct Command {
     bool terminal = false;  ///< `in` is a terminal; make it the controlling one
 };
 
-/// What becomes descriptors 0, 1 and 2. Borrowed.
+/// Descriptors that become 0, 1 and 2 of a command; not owned.
 struct Streams {
     int in = -1;
     int out = -1;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What slurm.py starts; its slurmstepds, which hold jobs, are not among them.
+/// Names of the daemons that slurm.py starts; slurmstepd, which holds a job, is not one of them.
 constexpr std::array<std::string_view, 4> kDaemons{"munged", "slurmctld", "slurmscriptd", "slurmd"};
 
 /// The rest of a line of /proc/PID/status that starts with `key`.
@@ -30,7 +30,7 @@ std::string pid_namespace(pid_t pid) {
     return fs::read_symlink(fmt::format("/proc/{}/ns/pid", pid), gone);
 }
 
-/// Nothing for a process that ended meanwhile, and for a zombie.
+/// Describes a process; nothing if it has ended meanwhile or is a zombie.
 std::optional<Process> describe(pid_t pid) {
     const auto status = read_file(fmt::format("/proc/{}/status", pid));
     const auto cmdline = read_file(fmt::format("/proc/{}/cmdline", pid));

@@ -8,8 +8,8 @@
 namespace dtrun::cluster {
 
 struct Process {
-    pid_t pid_outside = 0;  ///< what kill() takes
-    pid_t pid_inside = 0;   ///< what the host's own processes know
+    pid_t pid_outside = 0;  ///< pid for kill() in this process
+    pid_t pid_inside = 0;   ///< pid inside the host
     std::string name;       ///< at most 15 bytes, as in /proc/PID/comm
     std::string cmdline;    ///< words separated by blanks
 };

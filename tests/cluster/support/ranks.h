@@ -26,24 +26,24 @@ std::string file_text(const std::filesystem::path& path);
 std::vector<std::string> lines_of(std::string_view text);
 std::vector<std::string> sorted_lines(std::string_view text);
 
-/// What each rank printed, of lines that begin with "[3]<stdout>:" or "[3]<stderr>:".
+/// Output of each rank, from lines that begin with "[3]<stdout>:" or "[3]<stderr>:".
 std::map<int, std::string> by_rank(std::string_view text);
 
-/// What dtrun said, without its news of hosts that take their time to get ready.
+/// dtrun's messages without those about hosts that are slow to get ready.
 std::string without_news(std::string_view text);
 
 std::size_t count_of(std::string_view text, std::string_view needle);
 
-/// Whether `condition` comes true in time; it is looked at every few ms.
+/// Checks `condition` every few ms. \return whether it came true within `timeout`
 bool wait_until(const std::function<bool()>& condition, milliseconds timeout);
 
-/// Whether `text` comes `times` times on standard output in time.
+/// Whether `text` appears `times` times on standard output within the timeout.
 bool wait_for_count(Running& job, std::string_view text, std::size_t times,
                     milliseconds timeout = milliseconds(20'000));
 
 bool is_guard(const Process& process);
 bool is_agent(const Process& process);
-/// An sshd that serves a connection.
+/// Whether the process is an sshd that serves a connection.
 bool is_session(const Process& process);
 
 /// The first process of the host that fits. \throws std::runtime_error  there is none
@@ -55,7 +55,7 @@ long memory_kib(pid_t pid_outside);
 /// 'R', 'S', 'T', …; 0 when the process is gone.
 char state_of(pid_t pid_outside);
 
-/// Puts a copy of head's /root/.ssh over it, until Cluster::reset(). \return where to change it
+/// Mounts a copy of head's /root/.ssh over it, until Cluster::reset(). \return the copy's path
 std::filesystem::path private_ssh_directory(Cluster& cluster, const std::string& name);
 
 }  // namespace dtrun::cluster

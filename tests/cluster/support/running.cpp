@@ -138,7 +138,7 @@ Finished Running::wait(milliseconds timeout) {
 }
 
 void Running::pump() {
-    block_signals();  // SIGPIPE above all
+    block_signals();  // above all SIGPIPE
     while (pump_once()) {
     }
     const std::lock_guard lock(mutex_);
@@ -147,7 +147,8 @@ void Running::pump() {
     changed_.notify_all();
 }
 
-/// Waits for something to happen and reacts to it. \return false when all is over
+/// Waits for an event of the command and handles it. \return false when the command and its output
+/// have ended
 bool Running::pump_once() {
     std::array<pollfd, 5> fds{};
     int patience = -1;
@@ -184,7 +185,7 @@ void Running::drain(Fd& fd, std::string& into) {
     if (got > 0) {
         into.append(buffer.data(), static_cast<std::size_t>(got));
     } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-        fd.reset();  // a terminal that nobody holds any more says EIO
+        fd.reset();  // a terminal whose last slave was closed returns EIO
     }
 }
 
@@ -193,7 +194,7 @@ void Running::feed() {
         const ssize_t put = write(in_.get(), unwritten_.data(), unwritten_.size());
         if (put < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (put < 0) {
-            in_.reset();  // nobody reads it
+            in_.reset();  // no process reads it any more
             unwritten_.clear();
             return;
         }

@@ -21,24 +21,25 @@ struct RunOptions {
     std::map<std::string, std::string> env{};  ///< added to PATH, HOME, USER, LANG and the like
     std::string cwd{};                         ///< default: Cluster::scratch()
     std::string stdin_text{};
-    milliseconds timeout{60'000};  ///< run() only: then it is killed
+    milliseconds timeout{60'000};  ///< for run() only: the command is killed then
     std::string user = "root";     ///< or "dtuser"
     bool terminal = false;         ///< standard streams are a terminal; all it shows is in `out`
     int columns = 80;
     int rows = 24;
 };
 
-/// What became of a command.
+/// Result of a command.
 struct Finished {
     int exit_code = -1;        ///< 128+n after signal n
-    bool timed_out = false;    ///< it was killed for that
+    bool timed_out = false;    ///< it was killed after its timeout
     bool output_open = false;  ///< another process still held its output 1 s after it had ended
     std::string out;
     std::string err;
     milliseconds wall{};  ///< from start to exit
 };
 
-/// A command that was started on a host. A thread collects its output, so it never blocks on us.
+/// A command that was started on a host. A thread collects its output, so the command never blocks
+/// on a full pipe.
 ///
 /// Thread: any one. Lifetime: the destructor kills the command (not its descendants, see
 /// Cluster::reset).
@@ -51,16 +52,16 @@ public:
 
     pid_t pid() const { return pid_; }  ///< as seen from outside the host
     void write_stdin(std::string_view text);
-    void close_stdin();  ///< after what was written; types ^D on a terminal
+    void close_stdin();  ///< closes it after all written text; types ^D on a terminal
     void signal(int number);
     bool finished() const;
     std::string out_so_far() const;
     std::string err_so_far() const;
 
-    /// Whether `text` appears in out or err before the time is over or the command ends.
+    /// Waits until `text` appears in out or err. \return false: the command has ended, or a timeout
     bool wait_for_output(std::string_view text, milliseconds timeout = milliseconds(10'000));
 
-    /// Kills it if it is still there after `timeout`. May be called again: the answer is the same.
+    /// Waits for the command to end, and kills it after `timeout`. Later calls return the same.
     Finished wait(milliseconds timeout = milliseconds(60'000));
 
 private:
@@ -78,11 +79,11 @@ private:
     const Clock::time_point started_ = Clock::now();
     pid_t pid_ = 0;
     Fd process_;  // pidfd
-    Fd wake_;     // eventfd: there is something to write, or to stop
+    Fd wake_;     // eventfd: input to write or to close
     Fd in_, out_, err_;
-    Fd child_ends_[3];  // until the command has them
+    Fd child_ends_[3];  // until the command has inherited them
 
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
     Finished result_;
     std::string unwritten_;

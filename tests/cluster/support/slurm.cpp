@@ -12,7 +12,7 @@ namespace dtrun::cluster {
 namespace {
 
 constexpr const char* kScript = DTRUN_SOURCE_DIR "/tests/cluster/support/slurm.py";
-constexpr int kNoSlurm = 77;  // of the script
+constexpr int kNoSlurm = 77;  // exit status of the script
 
 /// The value of "Key=value" in what scontrol shows; of the first one, if there are more.
 std::string field(std::string_view text, std::string_view key) {
@@ -56,7 +56,7 @@ std::string Slurm::script(std::vector<std::string> words) const {
     return done.out;
 }
 
-/// What a command says that must not fail.
+/// Standard output of a command, which must exit 0.
 std::string Slurm::ask(std::vector<std::string> argv) const {
     const std::string name = argv.at(0);
     const Finished done = cluster_.run("head", std::move(argv));

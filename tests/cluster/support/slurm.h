@@ -15,15 +15,15 @@ namespace dtrun::cluster {
 ///     s2  8 processors  4 GPUs        s4  8 processors  2 GPUs
 ///
 /// Its commands need nothing special: cluster.run("head", {"srun", "-N4", "hostname"}), as root or
-/// as dtuser. A reset of the cluster ends what its jobs run and leaves its daemons alone, which
-/// count as no processes of the hosts.
+/// as dtuser. Cluster::reset() ends the jobs' processes but not Slurm's daemons, which do
+/// not count as processes of the hosts.
 ///
 /// Thread: any one. Lifetime: `cluster` outlives it; the daemons live as long as the hosts. Errors
 /// are std::runtime_error. Where Slurm is not installed the test program is skipped, see skip().
 class Slurm {
 public:
-    /// Starts the daemons that are not running, cancels all jobs, takes drained and dead nodes
-    /// back and waits until all are idle. To be made anew by each test, after Cluster::shared(4).
+    /// Starts daemons that are not running, cancels all jobs, resumes drained and dead nodes and
+    /// waits until all are idle. Each test makes one, after Cluster::shared(4).
     explicit Slurm(Cluster& cluster);
 
     /// Submits a batch script, "#!/bin/sh\n...", from head. It runs in Cluster::scratch() if
@@ -36,30 +36,30 @@ public:
 
     struct JobEnd {
         std::string state;
-        int exit_code = 0;  ///< of the batch script
-        int signal = 0;     ///< that ended the batch script
+        int exit_code = 0;  ///< exit status of the batch script
+        int signal = 0;     ///< signal that ended the batch script; 0: none
         std::string out, err;
     };
-    /// Of a job that sbatch() has started, when all its nodes are done with it.
-    /// \throws std::runtime_error  that takes longer than `timeout`
+    /// Waits until a job of sbatch() has ended on all its nodes.
+    /// \throws std::runtime_error  it takes longer than `timeout`
     JobEnd wait_end(int job, milliseconds timeout = milliseconds(60'000)) const;
     void wait_running(int job, milliseconds timeout = milliseconds(10'000)) const;
-    /// Lets the job's time limit be over now: it can start no more steps, and slurmctld, which
-    /// looks every 30 s, ends it.
+    /// Makes the job exceed its time limit now: it can start no more steps, and slurmctld, which
+    /// checks every 30 s, ends it.
     void expire(int job);
-    std::string out(int job) const;  ///< so far
+    std::string out(int job) const;  ///< output so far
     std::string err(int job) const;
 
     void drain(std::string_view node);
     void resume(std::string_view node);
-    /// As sinfo says: "idle", "mixed", "allocated", "draining", "drained", "down", with a "*" behind
-    /// it while the node does not answer. One that is cut off is "down*" 16 to 20 s later, and its
-    /// jobs end 7 s after that.
+    /// The node's state in sinfo: "idle", "mixed", "allocated", "draining", "drained", "down", with
+    /// a "*" behind it while the node does not answer. One that is cut off is "down*" 16 to 20 s
+    /// later, and its jobs end 7 s after that.
     std::string node_state(std::string_view node) const;
     bool wait_node_state(std::string_view node, std::string_view state,
                          milliseconds timeout = milliseconds(30'000)) const;
 
-    /// slurmctld on head, slurmd elsewhere; jobs go on without it.
+    /// Stops slurmctld on head, slurmd elsewhere; jobs go on without it.
     void stop_daemon(std::string_view host);
     void start_daemon(std::string_view host);
     std::string logs() const;  ///< the ends of all daemons' logs, for messages
