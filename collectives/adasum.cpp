@@ -11,12 +11,12 @@
 namespace dtrun::collectives {
 namespace {
 
-/// Of two gradients: a.b, a.a and b.b.
+/// Dot products of two gradients: a.b, a.a and b.b.
 using Dots = std::array<double, 3>;
 
 template <class T>
 Dots dots_of(const T* a, const T* b, std::size_t count) {
-    // Four sums of each, since one addition has to wait for another.
+    // Four partial sums of each, since an addition into one sum waits for the one before.
     constexpr std::size_t kLanes = 4;
     std::array<Dots, kLanes> sums{};
     for (std::size_t i = 0; i < count; ++i) {
@@ -99,8 +99,8 @@ private:
         return {};
     }
 
-    /// Each half of a pair of groups has its gradient spread over its ranks; afterwards the pair
-    /// has the combined one spread over twice as many.
+    /// Combines pairs of groups of ranks: before, each group has its gradient spread over its
+    /// ranks; afterwards the combined gradient is spread over the ranks of both.
     Result<void> halve() {
         Range mine{0, count_};
         for (std::uint32_t distance = 1; distance < paired_; distance *= 2) {
@@ -138,7 +138,7 @@ private:
         return {};
     }
 
-    /// halve() backwards: parts become wholes.
+    /// Reverses halve(): ranks exchange parts until each has the whole.
     Result<void> gather() {
         for (std::uint32_t distance = paired_ / 2; distance > 0; distance /= 2) {
             const Range whole = wholes_.back();

@@ -7,12 +7,12 @@
 
 namespace dtrun::collectives {
 
-/// The plug-in for a backend: from DTRUN_BACKEND_DIR, else dtrun/backends beside this library. Once
-/// loaded it stays, since the libraries behind have threads.
+/// Loads a backend's plug-in from DTRUN_BACKEND_DIR, else from dtrun/backends beside this library.
+/// It is never unloaded, since the library behind it has threads.
 /// Errc: not_found (the message says where it was looked for, and why it was not taken)
 Result<const BackendPlugin*> load_backend(const std::string& name);
 
-/// Whether it can be had in this process.
+/// Whether a backend is available in this process.
 Availability probe_backend(const std::string& name);
 
 }  // namespace dtrun::collectives

@@ -26,7 +26,8 @@ namespace {
 /// How many forks there are between this process and the one that loaded the library.
 std::atomic<unsigned> forks = 0;
 
-/// Of something that has threads and connections, which a forked child has not.
+/// Distinguishes the process that made an object from a forked child, which has neither its threads
+/// nor its connections.
 class Owner {
 public:
     Owner() : forks_(forks) {
@@ -133,7 +134,7 @@ Result<void> check_apart(const void* in, const void* out, std::size_t count) {
     return dtrun::fail(Errc::invalid_input, "in and out are one array: give two");
 }
 
-/// Clocks overflow beyond a year.
+/// Limits timeouts to a year, since the largest ones would overflow a clock.
 std::chrono::milliseconds span_of(std::int64_t ms) {
     constexpr std::int64_t kYearMs = 365LL * 24 * 3'600'000;
     return std::chrono::milliseconds(ms < 0 ? kYearMs : std::min(ms, kYearMs));
@@ -184,7 +185,7 @@ Reduce reduce_of(int reduce) {
     return static_cast<Reduce>(reduce);
 }
 
-/// An operation, in its turn.
+/// Runs an operation once all earlier ones are done.
 /// \param body  Result<void>(Communicator&)
 template <class Body>
 int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
@@ -197,7 +198,7 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
     });
 }
 
-/// The same behind the caller's back.
+/// Starts an asynchronous operation.
 template <class Body>
 int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked,
           Body body) noexcept {
@@ -271,7 +272,7 @@ int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm) {
 }
 
 void dtrun_comm_free(dtrun_comm* comm) {
-    // Its threads have stayed in the parent: nobody could wait for them here.
+    // A forked child does not have its threads, so the destructor would wait for ever.
     if (is_forked(comm)) static_cast<void>(comm->communicator.release());
     delete comm;
 }

@@ -22,7 +22,7 @@ std::string who(std::span<const Member> members, std::size_t rank) {
     return fmt::format("rank {} on {}", rank, members[rank].host);
 }
 
-/// Why a backend cannot be had by all; empty if it can.
+/// The reason why not all ranks have a backend; empty if they have.
 std::string missing(std::span<const Member> members, const std::string& backend) {
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
         const auto& offers = members[rank].backends;
@@ -92,7 +92,7 @@ Result<Member> decode_member(std::string_view bytes) {
 
 std::vector<std::string> backend_order(bool device, bool lasting) {
     std::vector<std::string> order;
-    std::vector<std::string> last;  // those that a change of the membership would end
+    std::vector<std::string> last;  // backends that do not survive a change of the membership
     for (const BackendRow& row : kBackends) {
         if (row.chosen != BackendRow::Chosen::automatic || row.on_device() != device) continue;
         const bool is_fixed = row.membership == BackendRow::Membership::fixed;

@@ -16,7 +16,7 @@ struct Member {
     std::string address;  ///< of the host, as others reach it; "" if unknown
     std::string wish;     ///< a backend, or "auto"
     bool device = false;  ///< its arrays are in memory of the GPU
-    /// Names and what was found of them: of the wish alone, or of all for "auto".
+    /// Backends with their availability here: the wished one alone, or all for "auto".
     std::vector<std::pair<std::string, Availability>> backends;
 };
 

@@ -13,7 +13,8 @@
 namespace dtrun::collectives {
 namespace {
 
-/// Arrays are put together up to this size; larger ones lose nothing by going alone.
+/// Arrays below kAloneBytesMin are fused up to kFusedBytesMax; larger ones lose nothing by going
+/// alone.
 constexpr std::size_t kFusedBytesMax = 32u << 20;
 constexpr std::size_t kAloneBytesMin = 4u << 20;
 
@@ -51,8 +52,9 @@ int count_made(dtrun_worker* worker, std::int64_t change, std::int64_t* number) 
     return dtrun_add(worker, {key.data(), key.size()}, change, number);
 }
 
-/// What the keys of this rank's next communicator begin with. Ranks make theirs in the same order, so
-/// a number of its own is the same on all of them. A store may outlive a job or a membership.
+/// The prefix of the store keys of this rank's next communicator. Ranks make communicators in the
+/// same order, so each rank's own count is the same on all. Job and generation are in the prefix
+/// because a store may outlive both.
 Result<std::string> next_prefix(dtrun_worker* worker) {
     std::int64_t number = 0;
     const int code = count_made(worker, 1, &number);
@@ -70,7 +72,8 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
     const int code = dtrun_fence(worker, {name.data(), name.size()}, {bytes.data(), bytes.size()},
                                  timeout.count(), &list);
     if (code == DTRUN_FORKED) {
-        // The next communicator of the rank itself is to have the number of the others'.
+        // Undoes the forked child's count, so that the parent's next number agrees with other
+        // ranks'.
         auto error = worker_error(code);
         std::int64_t number = 0;
         count_made(worker, -1, &number);
@@ -216,7 +219,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, s
     wishes[rank_] = {colour, key};
     const std::string prefix = fmt::format("{}/split/{}", prefix_, splits_++);
     Result<std::unique_ptr<Communicator>> part;
-    // Ranks wait for each other when they connect, too, and the watch has to look after that.
+    // Connecting waits for other ranks, too, so it also runs under the watch.
     const auto done = perform({.operation = "split"}, [&](std::uint64_t) -> Result<void> {
         auto exchanged = group_->allgather_on_host(&wishes[rank_], wishes.data(), sizeof(Wish));
         if (!exchanged || colour < 0) return exchanged;
@@ -345,7 +348,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
     });
 }
 
-/// How many of the first arrays go as one.
+/// How many of the first arrays are fused into one operation.
 std::size_t Communicator::fused(std::span<const Array> arrays, DType type, Reduce reduce) const {
     if (reduce == Reduce::adasum) return 1;  // which looks at each by itself
     const auto small = [type](const Array& array) {

@@ -25,8 +25,8 @@ struct CommunicatorOptions {
     std::vector<std::string> interfaces;             ///< or an address of this host
 };
 
-/// What dtrun_comm is: a group of ranks over one backend, and what no backend has: a watch over
-/// them, one order for what goes on behind the caller's back, fusion, compression, Adasum.
+/// The implementation of dtrun_comm: a group of ranks over one backend, with what backends lack: a
+/// watchdog, a queue of asynchronous operations, fusion, compression, Adasum.
 ///
 /// Thread: operations are called by one thread at a time, which work() sees to; abort() by any.
 class Communicator {
@@ -46,7 +46,7 @@ public:
     const std::string& why() const { return choice_.why; }
     const std::string& facts() const { return facts_; }
 
-    /// The order of everything that is called.
+    /// The queue that orders all operations.
     WorkQueue& work() { return work_; }
 
     Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
@@ -94,7 +94,7 @@ private:
     static Result<std::unique_ptr<Communicator>> connect(
         SharedWorker worker, Plan plan, std::shared_ptr<const std::atomic<bool>> given_up);
     Result<void> join(const GroupSpec& spec);
-    /// A communicator of these ranks of this one, of which it is one.
+    /// Makes a communicator of `chosen` ranks of this one, this rank among them.
     Result<std::unique_ptr<Communicator>> connect_part(std::span<const std::uint32_t> chosen,
                                                        std::string prefix);
 

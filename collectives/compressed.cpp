@@ -31,7 +31,7 @@ std::uint64_t seed_of(std::uint64_t call, std::uint64_t rank, std::uint64_t posi
     return x ^ x >> 33;
 }
 
-/// How values are cut: into a piece for each rank and the pieces into chunks, at blocks.
+/// Cuts values into a piece for each rank and pieces into chunks, at block boundaries.
 class Cut {
 public:
     struct Range {
@@ -54,7 +54,7 @@ public:
     std::size_t chunks() const { return chunks_; }
     std::size_t chunk_values_max() const { return chunk_; }
 
-    /// Of the piece of `owner`; empty behind its end.
+    /// A chunk of the owner's piece; empty beyond its end.
     Range chunk(std::uint32_t owner, std::size_t number) const {
         const std::size_t begin = std::min(piece(owner) + number * chunk_, piece(owner + 1));
         const std::size_t end = std::min(begin + chunk_, piece(owner + 1));
@@ -92,7 +92,7 @@ public:
           message_bytes_(
               round_up(encoded_bytes(compression.format, cut_.chunk_values_max()), kAlignment)),
           messages_(messages) {
-        // In each slot: to and from every owner, to all others, and from every owner once more.
+        // Each slot has three boxes for each rank, and one for this rank's own sum.
         const std::size_t needed = kSlots * (3 * std::size_t{size} + 1) * message_bytes_;
         if (messages_.size() < needed) messages_.resize(needed);
     }
@@ -100,7 +100,7 @@ public:
     Result<void> run();
 
 private:
-    /// What lies in a slot, for each peer.
+    /// The encoded messages of a slot, one of each kind per peer.
     enum class Box { to_owner = 0, from_peer = 1, sum_of_peer = 2 };
     using Slots = std::array<std::unique_ptr<Pending>, kSlots>;
 
@@ -141,7 +141,7 @@ private:
     alignas(kAlignment) std::array<float, kStrip> errors_;
     std::size_t strips_done_ = 0;
     Slots to_owners_;    ///< messages with ranks' values
-    Slots from_owners_;  ///< and with sums
+    Slots from_owners_;  ///< messages with sums
 };
 
 template <class F>
@@ -159,7 +159,7 @@ void Exchange::poll() {
             if (pending) pending->poll();
 }
 
-/// Encodes values and keeps what that loses, if errors are kept for them.
+/// Encodes values and stores the rounding errors if the caller keeps them.
 void Exchange::encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
                             float error_factor) {
     const std::uint64_t seed = seed_of(call_, rank_, at);
@@ -178,7 +178,7 @@ void Exchange::encode_values(Cut::Range range, std::byte* to) {
     });
 }
 
-/// sums_ = what all ranks have at [at, at + n), in their order.
+/// Sets sums_ to the sum or mean of all ranks' values at [at, at + n), added in the order of ranks.
 void Exchange::add_up(std::size_t at, std::size_t n, std::size_t encoded_at, std::size_t chunk) {
     for (std::uint32_t peer = 0; peer < size_; ++peer) {
         if (peer == rank_) {
@@ -203,7 +203,7 @@ void Exchange::encode_sum(Cut::Range range, std::size_t chunk) {
     strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
         const std::size_t at = range.at + offset;
         add_up(at, n, encoded_at, chunk);
-        // An error of the mean is that of one rank's values times the number of ranks.
+        // This error is added to one rank's values, which the mean divides by the number of ranks.
         encode_strip(at, n, sums_.data(), to + encoded_at,
                      average_ ? static_cast<float>(size_) : 1.0F);
     });
@@ -221,13 +221,13 @@ void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
     });
 }
 
-/// This rank's values of a chunk of every piece, on their way to the owners.
+/// Sends this rank's values of a chunk of every piece to the owners.
 Result<void> Exchange::send_values(std::size_t chunk) {
     std::vector<Send> sends;
     std::vector<Receive> receives;
     const std::size_t mine = encoded_bytes(format_, cut_.chunk(rank_, chunk).count);
     for (std::uint32_t step = 1; step < size_; ++step) {
-        // Each begins with another one, so that no link is waited for by all.
+        // Each rank begins with another peer, so that not all wait for one link.
         const std::uint32_t to = (rank_ + step) % size_;
         const std::uint32_t from = (rank_ + size_ - step) % size_;
         const Cut::Range range = cut_.chunk(to, chunk);
@@ -243,7 +243,7 @@ Result<void> Exchange::send_values(std::size_t chunk) {
     return {};
 }
 
-/// Once everybody's values of a chunk of this rank's piece are here.
+/// Waits for all ranks' values of a chunk of this rank's piece, then sends their encoded sum.
 Result<void> Exchange::send_sum(std::size_t chunk) {
     std::unique_ptr<Pending>& values = to_owners_[chunk % kSlots];
     if (auto arrived = values->wait(); !arrived) return arrived;

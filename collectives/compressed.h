@@ -21,12 +21,11 @@ namespace dtrun::collectives {
 /// are, where a ring would round them at every hop; and a rank sends 2 (n - 1) / n times the values,
 /// as in a ring.
 ///
-/// All ranks get the same bits: the owner, too, takes what it has sent, not the sum that it knows.
-/// Its own values, though, enter the sum as they are, since nobody else computes it: one error
-/// less, and in `error` of its piece there is room for the error of the sum. Whatever the owner
-/// adds to its own values next time is added to the sum, so error feedback covers both roundings
-/// with one buffer. With average, what the owner keeps is the error of the mean times the number
-/// of ranks.
+/// All ranks get the same bits: the owner, too, decodes what it has sent instead of taking its
+/// exact sum. Its own values enter the sum unrounded, since no other rank computes that sum; so
+/// `error` of its own piece is free to hold the error of the sum. Whatever the owner adds to its
+/// own values next time is added to the sum, so error feedback covers both roundings with one
+/// buffer. With average, what the owner keeps is the error of the mean times the number of ranks.
 ///
 /// Pieces are cut into chunks that follow one another through encoding, the wire, adding, the wire
 /// and decoding, so that the links are busy in both directions from the first chunk to the last.
@@ -36,23 +35,22 @@ class CompressedAllreduce {
 public:
     /// How pieces are cut into chunks.
     struct Chunks {
-        /// What a rank sends of one chunk to all others together: little against what the wire
-        /// carries in a call, much against the cost of a message.
+        /// Bytes of one chunk that a rank sends to all others together: few compared with a whole
+        /// call, many compared with the fixed cost of a message.
         std::size_t step_bytes = 512 << 10;
-        std::size_t message_bytes_min = 16 << 10;  ///< of that, to each other rank
+        std::size_t message_bytes_min = 16 << 10;  ///< least part of that for each other rank
     };
 
     CompressedAllreduce() = default;
     explicit CompressedAllreduce(const Chunks& chunks) : chunks_(chunks) {}
 
     /// \param reduce  sum or average, which is divided before it is encoded
-    /// \param call    the same on all ranks, another for each call: stochastic rounding starts
-    ///                from it
+    /// \param call    seed of stochastic rounding: the same on all ranks, another for each call
     /// Errc: invalid_input (reduce); and those of Group
     Result<void> run(Group& group, std::uint32_t rank, std::uint32_t size, const float* in,
                      float* out, std::size_t count, Reduce reduce, const Compression& compression,
                      std::uint64_t call);
-    /// \param segments     as many values on all ranks, in all; compression.error is not looked at
+    /// \param segments     have the same total of values on all ranks; compression.error is ignored
     Result<void> run(Group& group, std::uint32_t rank, std::uint32_t size,
                      std::span<const Segment> segments, Reduce reduce,
                      const Compression& compression, std::uint64_t call);

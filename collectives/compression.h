@@ -10,8 +10,8 @@ namespace dtrun::collectives {
 struct Compression {
     Format format = Format::e4m3;
     Rounding rounding = Rounding::nearest;
-    /// As many as there are values, or nullptr: what was lost in the last call is added to this
-    /// rank's values, and what is lost in this call is left here. Zeros at first.
+    /// Buffer for error feedback, one float per value, or nullptr: the last call's rounding errors
+    /// are added to this rank's values, and this call's are stored here. Zeros at first.
     float* error = nullptr;
 };
 

@@ -16,8 +16,7 @@ class NcclLibrary;
 /// are not compiled for GPUs. Copies share the library.
 class Device {
 public:
-    /// Makes a GPU the current one of this thread: of those that this process sees, the one of its
-    /// place on the host.
+    /// Selects the GPU for this thread: of those that this process sees, the one of its local rank.
     /// \param local_rank  of this process on its host
     /// Errc: not_found (no GPU, or no runtime library), internal
     static Result<Device> open(std::uint32_t local_rank);

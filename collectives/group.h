@@ -23,7 +23,7 @@ struct GroupSpec {
     KeyStore* store = nullptr;  ///< outlives the group
     /// Begins every key that the group uses. Never the same for two groups of a job.
     std::string prefix;
-    /// Until all have come, and for a connection that is made later.
+    /// Timeout for all ranks to come, and for a connection that is made later.
     std::chrono::milliseconds timeout{300'000};
     /// Network interfaces that may be used, in order of preference, or an address of this host;
     /// empty: the backend's own choice.
@@ -78,9 +78,9 @@ struct GroupFacts {
 /// part of `in`, of gather `in` the root's part of `out`. Otherwise they do not overlap.
 ///
 /// Errors of all: closed (a peer is gone; `lost` tells which if that is known), cancelled (by
-/// abort()), timed_out, internal. After an error the group is of no use but to be destroyed.
+/// abort()), timed_out, internal. After an error only destruction is allowed.
 ///
-/// Thread: one at a time, and abort() any.
+/// Thread: one at a time; abort() from any thread.
 class Group {
 public:
     virtual ~Group() = default;
@@ -92,7 +92,7 @@ public:
     /// \param reduce  not adasum, which is made of messages
     virtual Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
                                    Reduce reduce) = 0;
-    /// \param out  of the root; nullptr elsewhere
+    /// \param out  result, on the root; nullptr elsewhere
     virtual Result<void> reduce(const void* in, void* out, std::size_t count, DType type,
                                 Reduce reduce, std::uint32_t root) = 0;
     /// \param in     size() * count elements
@@ -120,7 +120,7 @@ public:
                 return ok;
         return {};
     }
-    /// What CompressedAllreduce does for the host's memory, of groups on_device().
+    /// The counterpart of CompressedAllreduce for groups on_device(), on GPU memory.
     /// \param call  see CompressedAllreduce::run()
     /// Errc: invalid_input (reduce; no codecs for this device)
     virtual Result<void> allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
@@ -129,23 +129,24 @@ public:
         static_cast<void>(compression), static_cast<void>(call);
         return fail(Errc::invalid_input, "compression is for host memory: use mpi or gloo");
     }
-    /// An allgather of the host's memory, for the little that the communicator itself has to say.
+    /// An allgather in host memory, for the communicator's own small messages.
     virtual Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) {
         return allgather(in, out, bytes);
     }
 
-    /// Messages between pairs of ranks, which are not mixed up with those of other calls. Not to
-    /// this rank itself. Data are not touched until wait() has returned.
+    /// Starts messages between pairs of ranks, which are not mixed up with other calls' messages.
+    /// None may go to this rank itself. The caller leaves the data alone until wait() has returned.
     virtual Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                                    std::span<const Receive> receives) = 0;
 
-    /// Ends what other threads have under way, here and, by and by, at the other members.
+    /// Interrupts operations of other threads, here and, by and by, at the other members.
     virtual void abort() noexcept = 0;
     /// The member whose connection broke first here, after an error.
     virtual std::optional<std::uint32_t> lost() const { return std::nullopt; }
 
-    /// What all ranks are about to do together, as a number: a backend that can keeps calls with
-    /// different numbers apart, so that ranks that disagree wait instead of harming each other.
+    /// Announces the next call, by a number that is the same on all ranks. A backend that can keeps
+    /// calls with different numbers apart, so that ranks that disagree wait instead of corrupting
+    /// data.
     virtual void expect(std::uint64_t call) { static_cast<void>(call); }
 };
 

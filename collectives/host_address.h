@@ -9,8 +9,8 @@ namespace dtrun::collectives {
 /// users set, else what the launcher has told frameworks. Empty: nothing is said.
 std::vector<std::string> interfaces_from_environment();
 
-/// An address of this host for other hosts: of the first of `interfaces`, else from which it
-/// reaches where the launcher's ranks meet; "" if neither is known.
+/// The address at which other hosts reach this one: that of the first of `interfaces` that has one,
+/// else the source address of the route to MASTER_ADDR; "" if neither is known.
 std::string own_address(const std::vector<std::string>& interfaces);
 
 /// "a,b" -> a, b; blanks and empty names are dropped.

@@ -12,17 +12,16 @@
 
 namespace dtrun::collectives {
 
-/// Where ranks meet before they have a communicator: what of a job's store is needed for that.
-/// Thread-safe.
+/// The part of a job's store that ranks need to meet before they have a communicator. Thread-safe.
 class KeyStore {
 public:
     using Pair = std::pair<std::string, std::string>;
 
     virtual ~KeyStore() = default;
 
-    /// All at once, in one round trip. Errc: closed, cancelled
+    /// Sets all pairs in one round trip. Errc: closed, cancelled
     virtual Result<void> set(std::span<const Pair> pairs) = 0;
-    /// All values in the order of the keys, once all exist; one round trip.
+    /// Waits until all keys exist and returns their values in order; one round trip.
     /// Errc: timed_out, closed, cancelled (the job or its generation is over)
     virtual Result<std::vector<std::string>> get(std::span<const std::string> keys,
                                                  std::chrono::milliseconds timeout) = 0;

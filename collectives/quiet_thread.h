@@ -6,7 +6,7 @@
 
 namespace dtrun::collectives {
 
-/// A thread that is made while one of these lives takes no signals.
+/// Blocks all signals in this thread while it lives; threads made meanwhile inherit the mask.
 class NoSignals {
 public:
     NoSignals() {
@@ -22,7 +22,7 @@ private:
     sigset_t before_;
 };
 
-/// A thread that none of the program's signals ends up in.
+/// Starts a thread in which all signals are blocked.
 template <class Body>
 std::thread quiet_thread(Body body) {
     const NoSignals inherited;

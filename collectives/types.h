@@ -6,7 +6,7 @@
 
 namespace dtrun::collectives {
 
-/// Of elements; values are those of dtrun_dtype in <dtrun_collectives.h>.
+/// The type of elements; values are those of dtrun_dtype in <dtrun_collectives.h>.
 enum class DType : std::uint8_t {
     f32 = 0,
     f64 = 1,

@@ -17,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLook{500};
 constexpr milliseconds kStalled{1'000};
-/// Whoever fails leaves a note within this time; it is a round trip to the store, on a busy host.
+/// A failing rank leaves its note within this time, which allows for a store round trip on a busy
+/// host.
 constexpr milliseconds kNoteWithin{1'500};
 constexpr milliseconds kAskAgain{100};
 constexpr std::uint32_t kAskedMax = 64;
@@ -46,8 +47,8 @@ std::uint64_t hash_of(const Call& call, std::uint64_t number) {
     return hash;
 }
 
-/// Notes are lines "number text", of what a rank has called last, and "lost RANK" ("?": it does not
-/// know), "why TEXT" or "disagree TEXT", of why it failed.
+/// A rank lists its recent calls as lines "NUMBER TEXT". Its note on a failure is "lost RANK" ("?":
+/// unknown), "why TEXT" or "disagree TEXT".
 std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(note.data(), note.data() + note.size(), number);
@@ -135,7 +136,7 @@ void Watch::withdraw(const Call& call) {
         --number_;
         if (!told) return;
     }
-    // Others would take it for the operation that gets its number next.
+    // Other ranks would take the withdrawn call for the next one, which gets the same number.
     tell(at_key(), recent());
 }
 
@@ -169,7 +170,7 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
         told_ = number;
     }
     if (!tell(at_key(), ours)) return;
-    // All around the ring are compared with somebody, if ranks disagree at all.
+    // Each rank compares itself with its neighbour and with rank 0, which finds any disagreement.
     for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
         if (other != options_.rank && disagrees(other, ours)) return;
 }
@@ -193,7 +194,7 @@ std::string Watch::recent() {
     return lines;
 }
 
-/// Whether the store answers, and nobody has given up; if somebody has, so do we.
+/// Whether the store answers and no rank has given up; if one has, this rank gives up, too.
 bool Watch::goes_on() {
     const auto failed = options_.store->find(options_.prefix + "/failed");
     if (!failed) {
@@ -209,7 +210,7 @@ bool Watch::goes_on() {
     return false;
 }
 
-/// Two ranks that are in the same message of theirs have to mean the same bytes.
+/// Checks that the sender and the receiver of a message give the same size.
 void Watch::compare_messages(const Call& call) {
     const std::size_t element = bytes_of(call.type);
     std::string ours;
@@ -246,8 +247,8 @@ bool Watch::differs(const Message& message, std::string_view their_way, std::siz
     return true;
 }
 
-/// Compares what this and another rank have called last, as far as both still know it: who may
-/// leave an operation before the others have come is further on.
+/// Compares the recent calls that this and another rank both still list; a rank that may leave an
+/// operation before others have come is already further on.
 bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
     const auto at = options_.store->find(key("at", other));
     if (!at || !*at) return false;
@@ -267,7 +268,7 @@ bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
     return false;
 }
 
-/// Who has not come to an operation, as far as that is known.
+/// Text that names the ranks known not to have come to an operation; may be empty.
 std::string Watch::absent(std::uint64_t number) {
     std::string names;
     std::uint32_t count = 0;
@@ -299,11 +300,11 @@ void Watch::leave_note(const std::string& note) {
         if (std::exchange(noted_, true)) return;
     }
     if (options_.size == 1) return;
-    // The second tells everybody whom to ask.
+    // The second key tells all ranks whose note to read.
     const KeyStore::Pair pairs[] = {{key("failed", options_.rank), note},
                                     {options_.prefix + "/failed", std::to_string(options_.rank)}};
-    // Without a store the job is over, and everybody knows; one that does not answer is not told,
-    // for that has no end.
+    // find() tests the store first, since set() would never end on one that does not answer.
+    // Without a store the job is over, and all ranks know that.
     if (options_.store->find(pairs[0].first)) static_cast<void>(options_.store->set(pairs));
 }
 
@@ -328,7 +329,7 @@ Error Watch::explain(const Error& error, std::optional<std::uint32_t> lost) {
     return follow(*lost, error.message);
 }
 
-/// From a rank that somebody blames to the one that is at the bottom of it.
+/// Follows the blame from note to note, from `suspect` to the rank that caused the failure.
 Error Watch::follow(std::uint32_t suspect, const std::string& what) {
     std::set<std::uint32_t> seen{options_.rank};
     std::string text = what;
@@ -352,7 +353,8 @@ Error Watch::follow(std::uint32_t suspect, const std::string& what) {
     return survey(what);
 }
 
-/// Ranks that gave up at the same moment blame each other: somebody else was before them.
+/// Reads all ranks' notes if blame leads to no rank, e.g. because ranks that gave up at the same
+/// moment blame each other.
 Error Watch::survey(const std::string& what) {
     const std::uint32_t ranks = std::min(options_.size, kAskedMax);
     const auto until = Clock::now() + kNoteWithin;
@@ -373,7 +375,7 @@ Error Watch::survey(const std::string& what) {
         return {Errc::closed,
                 fmt::format("connections between ranks broke{}: {}",
                             ranks == options_.size ? ", and none of them is gone" : "", what)};
-    // Who computes has not noticed anything, and said nothing either.
+    // Silent ranks may also be computing, and not have noticed the failure.
     std::string names;
     std::uint32_t count = 0;
     for (const std::uint32_t rank : silent)
@@ -383,7 +385,7 @@ Error Watch::survey(const std::string& what) {
     return {Errc::closed, fmt::format("one of {} is gone: {}", names, what)};
 }
 
-/// What a rank says of why it gave up, unless it blames another one.
+/// The reason in a rank's note; nothing if the note blames another rank.
 std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) const {
     if (note.starts_with("disagree "))
         return Error{Errc::invalid_input, std::string(note.substr(9))};

@@ -14,12 +14,12 @@
 
 namespace dtrun::collectives {
 
-/// One way of a message between two ranks.
+/// One direction of a message exchange between two ranks.
 struct Message {
     static constexpr std::int64_t kNone = -1;
     std::int64_t peer = kNone;
     std::size_t count = 0;     ///< of elements
-    std::uint64_t number = 0;  ///< among those of the pair of ranks in this direction; of the watch
+    std::uint64_t number = 0;  ///< counts messages to this peer in this direction; set by Watch
 };
 
 /// An operation that all ranks of a group call.
@@ -31,7 +31,7 @@ struct Call {
     std::int64_t root = -1;   ///< -1: none
     int format = 0;           ///< of compression; 0: none
     std::uint64_t parts = 0;  ///< a digest of the counts, where there are several; 0: none
-    bool collective = true;   ///< false: messages between two ranks, which are
+    bool collective = true;   ///< false: the messages below, between two ranks
     Message sends{}, receives{};
 };
 
@@ -41,13 +41,13 @@ std::string describe(const Call& call);
 /// For Call::parts.
 std::uint64_t digest(std::span<const std::size_t> counts);
 
-/// Looks after a group's operations from a thread of its own, since whoever is in one cannot: when
-/// one takes longer than a second it compares notes with other ranks through the job's store, and
-/// ends it if they disagree about what is to be done or how long a message is, if one of them has
-/// failed, or if the membership is over. And it finds out which rank was lost, where a connection broke.
+/// A watchdog thread for a group's operations. When an operation takes longer than a second, the
+/// thread compares calls with other ranks through the job's store, and aborts the operation if
+/// ranks disagree about it or about a message's size, if a rank has failed, or if the membership is
+/// over. After a broken connection it finds out which rank was lost.
 ///
-/// Ranks fail one after the other, each because of the one before it: so each leaves a note in the
-/// store of whom it blames, and the rank that is blamed and has left none is the one that is gone.
+/// Failures spread from rank to rank. So each failing rank leaves a note in the store of whom it
+/// blames, and the rank that is blamed and has left no note is the one that is gone.
 ///
 /// begin() and end() cost no system call.
 class Watch {
@@ -71,14 +71,14 @@ public:
     /// \return a number that is the same on all ranks that do the same
     std::uint64_t begin(const Call& call);
     void end();
-    /// The operation was none: its arguments were refused here.
+    /// Undoes begin() for an operation whose arguments were refused here.
     void withdraw(const Call& call);
 
-    /// The operation has failed: what the user is told.
+    /// Turns a failed operation's error into the one that the user is told.
     Error explain(const Error& error, std::optional<std::uint32_t> lost);
-    /// Ends what is under way, as `why` says, and tells the others.
+    /// Aborts the operation under way for this reason, and tells the other ranks.
     void abort(const std::string& why);
-    /// Where this rank tells what it is at; nobody misses it afterwards.
+    /// Store key of this rank's recent calls; it may be erased when the group ends.
     std::string at_key() const { return key("at", options_.rank); }
     std::string message_key() const { return key("message", options_.rank); }
 
@@ -108,11 +108,11 @@ private:
 
     static constexpr std::uint64_t kRecent = 16;
 
-    std::mutex call_mutex_;  ///< of the next seven
+    std::mutex call_mutex_;  ///< guards the members down to since_
     Call call_;
     std::array<Call, kRecent> calls_;  ///< collective ones, by number modulo kRecent
     std::uint64_t number_ = 0;         ///< of collective operations
-    std::uint64_t told_ = 0;           ///< the last of them that the others may have read of
+    std::uint64_t told_ = 0;           ///< the last one that was written to the store
     struct Counts {
         std::uint64_t sent = 0;
         std::uint64_t received = 0;

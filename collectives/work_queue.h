@@ -9,21 +9,20 @@
 
 namespace dtrun::collectives {
 
-/// Does one thing after the other, in the order in which they were asked for: what goes on behind
-/// the caller's back in a thread of its own, the rest in the caller's. The thread is started by the
-/// first that goes on behind.
+/// Runs operations one after the other, in the order of the calls: asynchronous ones in a thread of
+/// its own, which the first of them starts, and synchronous ones in the caller's thread.
 class WorkQueue {
 public:
     using Work = std::function<void()>;
     class Turn;
 
     WorkQueue() = default;
-    ~WorkQueue();  ///< when all is done
+    ~WorkQueue();  ///< waits until all is done
     WorkQueue(const WorkQueue&) = delete;
     WorkQueue& operator=(const WorkQueue&) = delete;
 
     void start(Work work);
-    /// Returns when all that was asked for before is done. While the Turn lives nothing else is done.
+    /// Waits until all earlier operations are done. While the Turn lives, no other one runs.
     [[nodiscard]] Turn wait_for_turn();
 
 private:
@@ -42,7 +41,7 @@ private:
     std::thread thread_;
 };
 
-/// Lets the next one in, whatever happens.
+/// A caller's turn; its destructor lets the next operation run.
 class WorkQueue::Turn {
 public:
     explicit Turn(WorkQueue& queue) : queue_(queue) {}

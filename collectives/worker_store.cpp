@@ -115,7 +115,7 @@ Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> k
         timeout -= span;
         last = timeout.count() <= 0;
     }
-    // That is what the store says where there is no time to wait.
+    // The store answers DTRUN_NOT_FOUND if the timeout is 0.
     if (code == DTRUN_NOT_FOUND) return fail(Errc::timed_out, "{}", dtrun_error_text());
     if (code != DTRUN_OK) return worker_error(code);
     std::vector<std::string> values;

@@ -13,7 +13,7 @@ struct dtrun_worker;
 
 namespace dtrun::collectives {
 
-/// A membership for this library's own calls and threads: a handle of its own on a worker.
+/// This library's own handle on a worker, for its calls and threads.
 class SharedWorker {
 public:
     static Result<SharedWorker> of(dtrun_worker* worker);
@@ -27,7 +27,7 @@ private:
     dtrun_worker* worker_;
 };
 
-/// What the last failed call of libdtrun in this thread has to say, as a value.
+/// The error of this thread's last failed libdtrun call.
 std::unexpected<Error> worker_error(int code);
 
 /// The store of the job's present membership, through a worker that outlives this object. Once that
@@ -41,13 +41,13 @@ public:
                                          std::chrono::milliseconds timeout) override;
     Result<std::optional<std::string>> find(const std::string& key) override;
 
-    /// Once `*cancelled` is true, get() ends within a second, and find() fails. nullptr: they do not;
-    /// the default. Thread: while nobody is in either
+    /// Once `*cancelled` is true, get() ends within a second and find() fails; nullptr, the
+    /// default, disables that. Thread: only while neither function runs.
     void cancel_by(std::shared_ptr<const std::atomic<bool>> cancelled) {
         cancelled_ = std::move(cancelled);
     }
-    /// Erases what has been set through this object until joined(), which all others have read, and
-    /// what is own().
+    /// Erases the keys that were set through this object before joined(), which all other ranks
+    /// have read, and the keys of own().
     void erase_own();
     void own(std::vector<std::string> keys);
     void joined() { joined_ = true; }

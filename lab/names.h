@@ -53,7 +53,7 @@ struct Algorithm {
     std::string name;  ///< as it was given
     bool serial = false;
     std::optional<Format> format;
-    bool feedback = false;  ///< what compression has cost is made good in the next step
+    bool feedback = false;  ///< error feedback: a step's rounding errors are added in the next
     bool stochastic = false;
 };
 /// "serial", "parallel", or a compression: "fp16", "int8", "fp8-e4m3-unscaled", ... Formats with a

@@ -35,7 +35,7 @@ std::string json_of(const Record& record) {
     return object.text();
 }
 
-/// The line by which a rank tells the report of something.
+/// The line of output by which a rank sends a record to the report.
 template <class Record>
 std::string line_of(const Record& record) {
     JsonWriter object;

@@ -18,7 +18,7 @@
 
 namespace dtrun::lab {
 
-/// A number that nobody has told. JSON has null for it.
+/// An unknown number; null in JSON.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // Record::fields(record, visit) calls visit("name", record.name) for every member, which is a text,
@@ -52,7 +52,7 @@ struct GpuRecord {
     }
 };
 
-/// What a host is and has. Texts are empty where it has not got that, or does not tell.
+/// Facts of a host. Texts are empty where the host lacks something, or does not tell.
 struct HostRecord {
     static constexpr const char* kType = "host";
 
@@ -88,7 +88,7 @@ struct HostRecord {
     }
 };
 
-/// Where ranks were, which all that a run prints has.
+/// The backend and the places of ranks, which are part of all records of a run.
 struct ShapeRecord {
     std::string backend;
     int hosts = 1;
@@ -105,7 +105,7 @@ struct ShapeRecord {
     }
 };
 
-/// A communicator, and how it came to be the one it is.
+/// A communicator, and why its backend was chosen.
 struct CommRecord : ShapeRecord {
     static constexpr const char* kType = "comm";
 

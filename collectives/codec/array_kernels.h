@@ -1,18 +1,18 @@
 #pragma once
 
-// Arrays of any length, block by block. As block_kernels.h, which see, for scalar.cpp, avx2.cpp and
-// avx512.cpp only.
+// Codecs for arrays of any length, block by block. Only scalar.cpp, avx2.cpp and avx512.cpp may
+// include this; block_kernels.h says why.
 
 #include "collectives/codec/block_kernels.h"
 
 namespace dtrun::collectives {
 
-/// From this many bytes of f32 on, results go to memory past the caches, which they would only
-/// empty: memory then does not have to read what is overwritten.
+/// From this many bytes of f32 on, results are written past the caches (non-temporal stores).
+/// Otherwise they would evict everything else, and lines would be read before being overwritten.
 inline constexpr std::size_t kStreamBytes = std::size_t{8} << 20;
-inline constexpr std::size_t kStreamBlocks = 16;  ///< that are streamed at once, from a buffer
+inline constexpr std::size_t kStreamBlocks = 16;  ///< blocks that are streamed from one buffer
 
-/// From a buffer to any address, past the caches.
+/// Copies a buffer to any address, past the caches.
 template <class V>
 static inline void stream(unsigned char* to, const unsigned char* from, std::size_t bytes) {
     constexpr std::size_t line = 64;
@@ -44,9 +44,9 @@ public:
     }
 
 private:
-    // In both ways, a block's scale is found before the block in front of it is written: it takes
-    // long to come out of the last maximum and two divisions. And memory is asked for blocks some
-    // time before: while a block is computed, it would have nothing to do.
+    // Both functions compute a block's scale before they write the block in front of it, because
+    // the last maximum and two divisions have a long latency. Both prefetch blocks some time ahead,
+    // since memory would be idle while a block is computed.
 
     void in_caches() const {
         constexpr std::size_t ahead = 3;
@@ -58,7 +58,7 @@ private:
         }
     }
 
-    /// Goes through four pages at a time, since the processor fetches ahead in each page by itself.
+    /// Alternates between four pages, since the processor prefetches within each page by itself.
     void streamed() const {
         constexpr std::size_t ahead = 8;
         alignas(64) unsigned char buffer[kStreamBlocks * Codec::kBytes];
@@ -76,7 +76,7 @@ private:
         V::fence();
     }
 
-    /// Of the block that is the kth to be encoded.
+    /// Index of the block that is encoded as the kth.
     std::size_t place(std::size_t k) const {
         constexpr std::size_t pages = 4;
         constexpr std::size_t blocks = kStreamBlocks / pages;
@@ -113,7 +113,7 @@ private:
     const std::uint64_t mixed_seed_;
     const float* const values_;
     const std::size_t whole_;  ///< blocks
-    const std::size_t rest_;   ///< values behind them
+    const std::size_t rest_;   ///< values after the whole blocks
     unsigned char* const out_;
     float* const error_;
 };

@@ -1,8 +1,8 @@
 #pragma once
 
-// The codecs, for any number of lanes. Included by scalar.cpp, avx2.cpp and avx512.cpp only, each
-// of which is compiled for another processor: nothing here, and nothing that this includes, may be
-// an inline function that two of them share (see numbers.h), and most of the standard library is.
+// The codecs, for any number of lanes. Only scalar.cpp, avx2.cpp and avx512.cpp include this, each
+// compiled for another processor. So neither this file nor its includes may have inline functions
+// that two of them share (see numbers.h), as most of the standard library has.
 
 #include "collectives/codec/kernels.h"
 #include "collectives/codec/numbers.h"
@@ -11,18 +11,18 @@
 
 namespace dtrun::collectives {
 
-/// Where the values of a block are, and what becomes of them.
+/// Input and output of encoding one block.
 struct BlockTask {
     const float* values;
     unsigned char* out;
     float* error;  ///< may be null
     BlockKey key;
-    const float* ahead;  ///< of a block that will soon be needed
+    const float* ahead;  ///< values of a later block, to prefetch
 };
 
 struct BlockScale {
     float scale;
-    float inverse;  ///< with what values are multiplied
+    float inverse;  ///< factor for values before they are rounded
 };
 
 /// Blocks of kBlock values; the caller takes care of a shorter one at the end.
@@ -138,12 +138,12 @@ private:
         return V::max(bits & kInfinityBits, U{} + Small::kLeastNormalBits);
     }
 
-    /// A magnitude to nearest, in the lower 7 bits; above them is anything.
+    /// Rounds a magnitude to nearest. Its code is in the lower 7 bits; the others are undefined.
     template <class Small>
     static U nearest_fp8(U bits, U magnitude) {
-        // The processor rounds to nearest even when a number is added whose last place is that of
-        // the result. With an even number of last places more, that one leaves in the lower bits
-        // what else has to be added: the code of the least normal number is subtracted.
+        // Adding a power of two whose last place is that of the result makes the processor round to
+        // nearest even. `more` further last places, an even number so that ties stay the same,
+        // subtract the code of the least normal number modulo 128.
         constexpr std::uint32_t least_code = Small::kLeastNormalBits >> Small::kShift;
         constexpr std::uint32_t more = 128 - least_code % 128;
         static_assert(more % 2 == 0);
@@ -153,8 +153,8 @@ private:
         return sum - exponent + (exponent >> Small::kShift);
     }
 
-    /// A magnitude up or down at random. Beyond the largest the result is some number beyond its
-    /// code.
+    /// Rounds a magnitude up or down at random. Magnitudes beyond the largest get some code beyond
+    /// the largest's.
     template <class Small>
     static U stochastic(U magnitude, U random) {
         constexpr std::uint32_t mantissa_step = Small::kMantissa << 23;
@@ -174,7 +174,7 @@ private:
         const U top = bits >> 24;
         U code;
         if constexpr (kScaled && nearest) {
-            code = nearest_fp8<Small>(bits, magnitude);  // nothing is larger than the largest
+            code = nearest_fp8<Small>(bits, magnitude);  // scaling keeps values in range
         } else {
             const U finite = V::min(magnitude, U{} + Small::kLargestBits);
             code = nearest ? nearest_fp8<Small>(finite, finite) : stochastic<Small>(finite, random);
@@ -214,7 +214,7 @@ private:
         }
     }
 
-    /// With what codes are multiplied.
+    /// The factor for decoded codes.
     static float factor_of(const unsigned char* in) {
         float scale = 1.0f;
         if constexpr (kScaled) {

@@ -40,13 +40,13 @@ void decode(Format format, const std::byte* in, std::size_t count, float* values
 void decode_add(Format format, const std::byte* in, std::size_t count, float* sums);
 
 std::string_view name_of(Format format);  ///< "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", ...
-/// Of name_of()'s names. Errc: invalid_input
+/// Parses a name as name_of() returns it. Errc: invalid_input
 Result<Format> parse_format(std::string_view name);
 
-/// What the processor offers, chosen once: "avx512", "avx2" or "scalar". reduce_into() goes by the
-/// same choice.
+/// The instructions that codecs and reduce_into() use, the best of this processor: "avx512", "avx2"
+/// or "scalar".
 std::string_view codec_dispatch();
-/// For tests: another one than the best. Errc: not_found (this processor has not got it)
+/// Sets other instructions, for tests. Errc: not_found (this processor lacks them)
 Result<void> set_codec_dispatch(std::string_view name);
 
 }  // namespace dtrun::collectives

@@ -14,9 +14,9 @@ enum class Isa : std::uint8_t {
     avx512,  ///< F, BW, DQ and VL
 };
 
-/// The best that this processor and its operating system have, unless a test chose another one.
+/// The best instructions that processor and operating system have, unless a test set others.
 Isa isa();
-/// For tests. Errc: not_found (this processor has not got it)
+/// Sets the instructions, for tests. Errc: not_found (this processor lacks them)
 Result<void> set_isa(Isa isa);
 
 std::string_view name_of(Isa isa);  ///< "scalar", "avx2", "avx512"

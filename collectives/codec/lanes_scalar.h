@@ -4,8 +4,8 @@
 
 namespace dtrun::collectives {
 
-/// What block_kernels.h is made of, one value at a time: what the others are held against, and for
-/// processors without AVX2.
+/// Lane operations for block_kernels.h, one value at a time: the reference for the vector versions,
+/// and the version for processors without AVX2.
 struct ScalarLanes {
     static constexpr std::size_t kLanes = 1;
     using F = float;
@@ -17,7 +17,8 @@ struct ScalarLanes {
         return x;
     }
     static void store(float* p, F x) { __builtin_memcpy(p, &x, sizeof x); }
-    /// 64 bytes past the caches, if the processor can; `to` is aligned, fence() ends a series.
+    /// Writes 64 bytes, past the caches if the processor can; `to` is aligned, fence() ends a
+    /// series.
     static void stream_line(unsigned char* to, const unsigned char* from) {
         __builtin_memcpy(to, from, 64);
     }

@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kQuietNanBits = 0x7fc0'0000;
 inline constexpr std::uint32_t kLeastScaleBits = 0x0080'0000;
 inline constexpr unsigned kRandomBits = 16;  ///< for one value that is rounded at random
 
-/// A float of 16 or 8 bits, as far as rounding to it depends on it.
+/// Properties of a 16-bit or 8-bit float on which rounding depends.
 template <unsigned mantissa_bits, unsigned exponent_bias, std::uint32_t largest_bits>
 struct SmallFloat {
     static constexpr unsigned kMantissa = mantissa_bits;
@@ -50,7 +50,7 @@ DTRUN_NUMBER bool is_finite(float value) {
     return (bits_of(value) & kInfinityBits) != kInfinityBits;
 }
 
-/// Columns of formats.def. The largest magnitude of a block becomes the largest number.
+/// The largest number of a format, to which a block's largest magnitude is scaled (formats.def).
 DTRUN_NUMBER float largest_of(Format format) {
     switch (format) {
 #define DTRUN_FORMAT(format, c_name, value, name, bits, block, largest, ...) \
@@ -84,22 +84,22 @@ DTRUN_NUMBER unsigned value_bytes(Format format) {
     return 0;
 }
 
-/// Of a block whose largest magnitude has these bits.
+/// The scale of a block whose largest magnitude has these bits.
 DTRUN_NUMBER float scale_of(Format format, std::uint32_t largest_bits) {
     if (largest_bits > kInfinityBits) return float_of(kQuietNanBits);
     if (largest_bits == kInfinityBits || largest_bits == 0) return float_of(largest_bits);
     const float scale = float_of(largest_bits) / largest_of(format);
     if (bits_of(scale) < kLeastScaleBits) return float_of(kLeastScaleBits);
-    // Rounded up, the largest floats would be decoded as infinity.
+    // With a scale that was rounded up, the largest floats would be decoded as infinity.
     return is_finite(scale * largest_of(format)) ? scale : float_of(bits_of(scale) - 1);
 }
 
-/// With what values of a block are multiplied.
+/// The factor for a block's values before they are rounded.
 DTRUN_NUMBER float inverse_of(float scale) {
     return scale == 0.0f ? 0.0f : 1.0f / scale;
 }
 
-/// To nearest even.
+/// Rounds to nearest even.
 DTRUN_NUMBER std::uint16_t half_of(float value) {
     const std::uint32_t sign = bits_of(value) >> 16 & 0x8000;
     const std::uint32_t magnitude = bits_of(value) & kMagnitudeBits;
@@ -107,7 +107,7 @@ DTRUN_NUMBER std::uint16_t half_of(float value) {
         return static_cast<std::uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
     }
     if (magnitude >= 0x4780'0000) return static_cast<std::uint16_t>(sign | 0x7c00);
-    // Adding a power of two leaves what a half has room for, rounded.
+    // Adding a power of two rounds to the bits that a half has room for.
     std::uint32_t exponent = magnitude & kInfinityBits;
     if (exponent < Half::kLeastNormalBits) exponent = Half::kLeastNormalBits;
     const std::uint32_t magic = exponent + (Half::kShift << 23);
@@ -132,7 +132,7 @@ DTRUN_NUMBER float float_of_half(std::uint16_t half) {
     return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/// To nearest even.
+/// Rounds to nearest even.
 DTRUN_NUMBER std::uint16_t bf16_of(float value) {
     const std::uint32_t bits = bits_of(value);
     if ((bits & kMagnitudeBits) > kInfinityBits) {
@@ -141,7 +141,7 @@ DTRUN_NUMBER std::uint16_t bf16_of(float value) {
     return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/// As bf16_of(), for lanes of block_kernels.h.
+/// bf16_of() for lanes of block_kernels.h.
 /// \param up  what is added below the last place that is kept
 template <class V>
 static inline typename V::U bf16_codes(typename V::U bits, typename V::U up) {
@@ -157,7 +157,7 @@ DTRUN_NUMBER float float_of_bf16(std::uint16_t value) {
     return float_of(static_cast<std::uint32_t>(value) << 16);
 }
 
-/// The half that is 2^8 times smaller; that factor goes into the scale.
+/// The half whose value is 2^8 times smaller than the code's; the scale makes up for that.
 DTRUN_NUMBER std::uint16_t half_of_e4m3(std::uint8_t code) {
     const unsigned sign = static_cast<unsigned>(code & 0x80) << 8;
     const unsigned magnitude = code & 0x7f;

@@ -86,7 +86,7 @@ private:
         T value;
     };
 
-    // Of numbers, or of lanes of floats. Integers wrap around.
+    // Operations on numbers, or on lanes of floats. Integers wrap around.
     struct Sum {
         template <class T>
         static T of(T a, T b) {
@@ -205,12 +205,12 @@ private:
         __builtin_memcpy(data + i, tail, all - i);
     }
 
-    /// With a reciprocal: no processor divides 64-bit integers at memory speed.
+    /// Multiplies by a reciprocal, since no processor divides 64-bit integers at memory speed.
     static void divide_i64(unsigned char* data, std::size_t count, std::uint64_t divisor) {
         __extension__ using Wide = unsigned __int128;
         auto* const cells = reinterpret_cast<Cell<std::int64_t>*>(data);
-        // At most 2^64 / divisor and more than that less 1: quotients of magnitudes up to 2^63 are
-        // found exactly or 1 too small.
+        // The reciprocal is less than 2^64 / divisor, by 1 at most. So quotients of magnitudes up
+        // to 2^63 are found exactly or 1 too small.
         const std::uint64_t reciprocal = ~std::uint64_t{0} / divisor;
         for (std::size_t i = 0; i < count; i++) {
             const std::int64_t value = cells[i].value;

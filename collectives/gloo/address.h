@@ -10,15 +10,15 @@
 
 namespace dtrun::collectives::over_gloo {
 
-/// Where this rank is reached.
+/// The address at which other ranks reach this one.
 struct LocalAddress {
     std::string ip;
     std::string interface;  ///< "" if no interface has the address
 };
 
-/// Of spec.interfaces the first that has an address, else spec.address, else the first interface
-/// that is up and not the loopback. Names are never looked up: on many hosts the host's own name
-/// means 127.0.1.1.
+/// Chooses the address of the first of spec.interfaces that has one, else spec.address, else that
+/// of the first interface that is up and not the loopback. Names are never looked up: on many hosts
+/// the host's own name means 127.0.1.1.
 /// Errc: invalid_input, with the interfaces that there are
 Result<LocalAddress> choose_address(const GroupSpec& spec);
 
@@ -27,7 +27,7 @@ std::string text_of(const sockaddr_storage& address);
 /// Errc: invalid_input
 Result<sockaddr_storage> parse_address(std::string_view text);
 
-/// Which of two ends connects, when the other accepts; Gloo's own rule (tcp::Pair::connect).
+/// Whether `self` connects and `peer` accepts, by Gloo's own rule (tcp::Pair::connect).
 bool connects(const sockaddr_storage& self, const sockaddr_storage& peer);
 
 }  // namespace dtrun::collectives::over_gloo

@@ -12,10 +12,10 @@ namespace {
 
 /// Up to this size, whole arrays are sent back and forth in as few steps as possible.
 constexpr std::size_t kDoublingBytesMax = 32UL << 10;
-/// Rings are for parts from this size on; below it, their many steps take the time.
+/// Rings are used for parts from this size on; below it, their many steps dominate.
 constexpr std::size_t kRingPartBytesMin = 64UL << 10;
 
-/// An array in one chunk for each rank, and each chunk in some parts.
+/// Cuts an array into one chunk for each rank, and each chunk into parts.
 class Chunks {
 public:
     Chunks(std::size_t count, std::uint32_t ranks, Elements elements, std::size_t part_bytes)

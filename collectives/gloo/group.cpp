@@ -51,7 +51,7 @@ GlooGroup::GlooGroup(const GroupSpec& spec, LocalAddress address,
 GlooGroup::~GlooGroup() {
     if (!transport_) return;
     if (getpid() != pid_) {
-        // The device's thread has stayed in the parent: nobody could wait for it here.
+        // A forked child lacks the device's thread, so destructors would wait for ever.
         static_cast<void>(messages_.release());
         static_cast<void>(streams_.release());
         static_cast<void>(transport_.release());
@@ -66,7 +66,7 @@ Result<void> GlooGroup::open() {
     if (size_ == 1) return {};
     const auto peers = neighbours(rank_, size_);
     if (auto connected = streams_->connect(peers); !connected) return connected;
-    // Whoever has the smallest socket buffers decides for all.
+    // The smallest socket buffer of all ranks decides the segment size.
     std::int64_t room = std::numeric_limits<std::int64_t>::max();
     for (const std::uint32_t peer : peers) {
         streams_->socket(peer).make_send_room();
@@ -113,7 +113,7 @@ Error GlooGroup::failed(const Error& error) {
                        fmt::format("lost rank {}: {}", streams_->name_of(*lost_), error.message)};
     else
         error_ = error;
-    // The others wait for this rank, or for somebody who does.
+    // Other ranks wait for this one, directly or through others, until its connections end.
     streams_->shut();
     messages_->abort();
     messages_->close();
@@ -124,8 +124,8 @@ std::optional<std::uint32_t> GlooGroup::who_was_lost() {
     auto broken = streams_->broken();
     if (!broken) broken = messages_->broken();
     if (!broken) return std::nullopt;
-    // Whoever comes here ends its own connections afterwards, so the first one has seen the cause
-    // and the others may only see that one go.
+    // A rank closes its own connections after this. So the first rank here has seen the cause, and
+    // others may have seen only the first one close.
     const std::string key = spec_.prefix + "gloo/lost";
     const auto known = spec_.store->find(key);
     std::uint32_t first = rank_;

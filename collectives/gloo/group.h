@@ -67,13 +67,14 @@ public:
 
 private:
     /// Runs an operation: numbers it and turns its error into the group's.
-    /// \param what  differs for calls that must not meet
+    /// \param what  a number that differs for calls that must not be mixed up
     template <class Body>
     Result<void> run(std::uint64_t what, Body&& body);
     Error failed(const Error& error);
     std::optional<std::uint32_t> who_was_lost();
 
-    /// Of the present operation. \param part  0 or 1, where two of its flows overlap
+    /// The tag of the present operation's messages. \param part  0 or 1, where two of its flows
+    /// overlap
     std::uint32_t tag(std::size_t bytes, std::uint32_t part = 0) const;
     /// The rank at a distance in the ring, to either side.
     std::uint32_t at(std::int64_t distance) const;
@@ -91,12 +92,12 @@ private:
     Result<void> receive(std::uint32_t from, void* data, std::size_t bytes);
     Result<void> exchange(std::uint32_t to, const void* out, std::size_t out_bytes,
                           std::uint32_t from, void* in, std::size_t in_bytes);
-    /// To a peer that does receive_into().
+    /// Sends to a peer that calls receive_into().
     Result<void> send_to_combine(std::uint32_t to, const void* data, std::size_t bytes);
-    /// result = mine op what comes.
+    /// Sets result = mine op received data.
     Result<void> receive_into(std::uint32_t from, const void* mine, void* result, std::size_t count,
                               Elements elements);
-    /// Both at a time.
+    /// Does send_to_combine() and receive_into() at once.
     Result<void> exchange_into(std::uint32_t peer, const void* out, std::size_t out_count,
                                const void* mine, void* result, std::size_t count,
                                Elements elements);
@@ -137,7 +138,7 @@ private:
     std::unique_ptr<Mesh> streams_;
     std::unique_ptr<Messages> messages_;
     std::atomic<bool> aborted_ = false;
-    std::optional<Error> error_;  ///< the first, which is everybody's from then on
+    std::optional<Error> error_;  ///< the first one; later operations return it
     std::optional<std::uint32_t> lost_;
     std::uint64_t expected_ = 0;
     std::uint64_t sequence_ = 0;
@@ -147,7 +148,7 @@ private:
     std::vector<std::byte> segment_;                ///< what has come and is to be combined
 };
 
-/// What tells operations apart, to begin the numbers of calls with.
+/// Kinds of operations, with which the numbers of calls begin.
 enum class Operation : std::uint64_t {
     allreduce = 1,
     reduce,

@@ -55,7 +55,7 @@ Mesh::Mesh(Transport& transport, const GroupSpec& spec, Kind kind,
       ends_(spec.size) {}
 
 Mesh::~Mesh() {
-    // Each of them may use all ends until it is gone.
+    // A watch may use all ends until it is destroyed.
     for (End& end : ends_) end.watch.reset();
 }
 
@@ -87,7 +87,7 @@ void Mesh::refuse(const GroupSpec& spec, const std::string& why) {
     std::vector<KeyStore::Pair> pairs;
     for (const std::uint32_t peer : neighbours(spec.rank, spec.size))
         pairs.emplace_back(key(spec, Kind::streams, spec.rank, peer), kRefusal + why);
-    // If that fails too, they wait until their own time is over.
+    // If the store fails, too, peers wait until their own timeout.
     if (!pairs.empty()) static_cast<void>(spec.store->set(pairs));
 }
 
@@ -129,8 +129,8 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
     if (auto published = publish(missing); !published) return published;
     if (auto fetched = fetch(missing); !fetched) return fetched;
 
-    // Those who connect need only the other host's kernel for that; those who accept wait for the
-    // other rank. In this order no ring of ranks waits for each other.
+    // Connecting needs only the peer's kernel, while accepting waits for the peer itself. As ranks
+    // connect before they accept, no ring of them waits for each other.
     std::ranges::stable_partition(missing,
                                   [&](std::uint32_t peer) { return !ends_[peer].accepts; });
     for (const std::uint32_t peer : missing)
@@ -217,7 +217,7 @@ Result<void> Mesh::connect_one(std::uint32_t peer) {
 Result<void> Mesh::take_sockets(std::span<const std::uint32_t> peers) {
     std::vector<Socket::Ends> ends;
     for (const std::uint32_t peer : peers) {
-        // The end that accepts keeps its address; the other one has got a new one.
+        // An accepting end keeps the address that it published; a connecting end gets a new one.
         const End& end = ends_[peer];
         const auto remote = end.accepts ? std::nullopt : std::optional(end.peer);
         ends.push_back({own_address(*end.pair), remote});
@@ -251,14 +251,14 @@ void Mesh::watch(std::uint32_t peer) {
     const int fd = ends_[peer].socket.fd();
     const auto failed = [this, peer](int events) {
         if (!(events & EPOLLPRI)) return false;
-        // This rank may be waiting for one that does not know yet, so it ends its own calls, too.
+        // This rank may be waiting for a peer that has not noticed yet, so its own calls end, too.
         broke(peer);
         shut_connections();
         ended_(peer);
         return false;
     };
     const auto left = [this, peer, turns = 0](int) mutable {
-        // Gloo reads on in this very thread. Should it not, the end must come nevertheless.
+        // Gloo still reads unread bytes, in this thread; should it not, kTurnsMax ends the wait.
         constexpr int kTurnsMax = 100'000;
         if (ends_[peer].socket.unread() > 0 && ++turns < kTurnsMax) return true;
         ended_(peer);

@@ -25,16 +25,16 @@ namespace dtrun::collectives::over_gloo {
 std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size);
 /// Groups up to this size have connections between all ranks.
 inline constexpr std::uint32_t kMeshRanksMax = 8;
-/// What is not limited.
+/// The timeout of what is not limited.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
-/// One kind of connection between this rank and others, made when it is needed: O(n log n) in all,
-/// where Gloo itself makes n * n and has everybody fetch everybody's addresses.
+/// Connections of one kind between this rank and others, made on demand: O(n log n) in all, where
+/// Gloo itself makes n * n and lets every rank fetch all addresses.
 ///
 /// Both ends must ask for a connection, in calls that belong together. Each puts the address at
 /// which it listens for the other into the store; the pair of ranks is in the key.
 ///
-/// Thread: one at a time, but connect() to several peers in one for each; shut() any.
+/// Thread: one at a time, but one for each peer in connect(); shut() from any thread.
 class Mesh {
 public:
     enum class Kind {
@@ -51,12 +51,12 @@ public:
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
 
-    /// From now on peers may come as late as they like: operations have no time limit of their own.
+    /// Lets peers come as late as they like from now on: operations have no timeout of their own.
     void wait_forever();
     /// Lets the peers connect; does not wait for them.
     Result<void> publish(std::span<const std::uint32_t> peers);
-    /// Has connections to all of `peers`. Errc: timed_out (names who has not come), closed,
-    /// cancelled (by shut()), invalid_input (a peer told why it cannot come)
+    /// Connects to those of `peers` that are not connected. Errc: timed_out (names who has not
+    /// come), closed, cancelled (by shut()), invalid_input (a peer told why it cannot come)
     Result<void> connect(std::span<const std::uint32_t> peers);
     /// Tells the peers why this rank will not come.
     static void refuse(const GroupSpec& spec, const std::string& why);
@@ -67,16 +67,15 @@ public:
     const Socket& socket(std::uint32_t peer) const { return ends_[peer].socket; }
     ::gloo::transport::Context& context() const { return *context_; }
 
-    /// Ends all that is under way on connections or waits for one; none is made any more. The
-    /// peers' meshes of streams hear of it, even those that wait for somebody else.
+    /// Interrupts calls that use or await a connection, and prevents new connections. Peers' meshes
+    /// of streams notice that, even while they wait for another rank.
     void shut() noexcept;
-    /// Of shut(): the connections that there are, in the device's thread.
+    /// The part of shut() that ends existing connections; may run in the device's thread.
     void shut_connections() noexcept;
-    /// Of shut(): takes the connections from the device's thread, which leaves the buffers alone
-    /// from then on.
+    /// After shut(): closes the connections, so that the device's thread no longer touches buffers.
     void close() noexcept;
 
-    /// A connection has failed: the first one is remembered.
+    /// Tells that a connection has failed; broken() returns the first one.
     void broke(std::uint32_t peer);
     std::optional<std::uint32_t> broken() const;
     /// Whether this is the largest message to the peer so far.
@@ -89,9 +88,9 @@ private:
     struct End {
         ::gloo::transport::Pair* pair = nullptr;  ///< of context_
         Socket socket;                            ///< once it is connected
-        sockaddr_storage peer{};                  ///< where it listens
+        sockaddr_storage peer{};                  ///< where the peer listens
         bool accepts = false;                     ///< the peer connects
-        std::size_t largest = 0;                  ///< message to it
+        std::size_t largest = 0;                  ///< of a message to it, in bytes
         std::unique_ptr<Transport::Watch> watch{};
     };
 
@@ -111,7 +110,7 @@ private:
     Transport& transport_;
     std::function<void(std::uint32_t)> ended_;
     std::shared_ptr<::gloo::transport::Context> context_;
-    /// Against shut(). Never held while the device's thread is waited for, which may want it.
+    /// Guards against shut(). Never held while waiting for the device's thread, which may lock it.
     mutable std::mutex mutex_;
     std::optional<std::uint32_t> broken_;
     std::atomic<bool> shut_ = false;

@@ -74,9 +74,9 @@ Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
 
 Messages::Message Messages::make(std::uint32_t peer, bool sends, const void* data,
                                  std::size_t bytes, std::uint64_t call) {
-    // Messages of a pair of ranks are numbered in the order in which they are started; the lower
-    // bits tell those apart that are under way together. The size is in the upper ones, for Gloo
-    // ends the process that gets more than it has room for, and so is what they are for.
+    // A slot's lower bits number the messages of a pair of ranks in the order in which they are
+    // started. Its upper bits mix size and call, so that messages that differ do not match: Gloo
+    // ends a process that receives more than it has room for.
     Peer& with = peers_[peer];
     const std::uint64_t number = sends ? with.sent++ : with.received++;
     const std::uint64_t kind = (bytes ^ (bytes >> 31) ^ call) * 0x9e3779b97f4a7c15ULL;
@@ -155,7 +155,7 @@ void Messages::post(Message& message) {
     if (!refused) {
         try {
             NoPipeSignal guard;
-            guard.failed();  // of which Gloo would not tell
+            guard.failed();  // Gloo would not report it
             auto& pair = mesh_.pair(message.peer);
             if (message.sends)
                 pair.send(message.buffer.get(), message.slot, 0, message.buffer->size);
@@ -184,7 +184,7 @@ Result<void> Messages::wait(Message& message) {
     auto& buffer = *message.buffer;
     try {
         bool done = message.sends ? buffer.waitSend(kForever) : buffer.waitRecv(kForever);
-        // It was given up, and may be complete all the same. This throws if it is not.
+        // The wait was aborted, but the message may be complete; this throws if it is not.
         if (!done) done = message.sends ? buffer.waitSend(0ms) : buffer.waitRecv(0ms);
         if (done) return {};
     } catch (const std::exception& error) {
@@ -222,7 +222,7 @@ void Messages::abort_connected() noexcept {
         const std::lock_guard lock(mutex_);
         aborted_ = true;
         for (Message* message : posted_) give_up(*message);
-        for (Peer& peer : peers_)  // nobody may be left who would serve these
+        for (Peer& peer : peers_)  // no thread may be left to post these
             for (Message* message : std::exchange(peer.queue, {}))
                 message->refused = Error{Errc::cancelled, "aborted"};
     }

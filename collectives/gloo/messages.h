@@ -25,7 +25,7 @@ namespace dtrun::collectives::over_gloo {
 /// peer: the others' messages do not wait for it, nor does the caller, for the peer may have to
 /// hear from this rank before it comes.
 ///
-/// Thread: one at a time, and abort() any.
+/// Thread: one at a time; abort() from any thread.
 class Messages {
 public:
     Messages(Transport& transport, const GroupSpec& spec);
@@ -33,18 +33,18 @@ public:
     Messages(const Messages&) = delete;
     Messages& operator=(const Messages&) = delete;
 
-    /// Called with the error of a message, in the caller's thread; what is returned instead.
+    /// Turns a message's error into the one to return; called in the caller's thread.
     using Failed = std::function<Error(const Error&)>;
 
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives, std::uint64_t call,
                                            Failed failed);
 
-    /// Everybody who waits returns, and nothing can be sent any more.
+    /// Makes all waits return, and prevents new messages.
     void abort() noexcept;
-    /// The same in the device's thread.
+    /// The part of abort() that may run in the device's thread.
     void abort_connected() noexcept;
-    /// Of abort(), by the caller's thread: the buffers of messages may go away.
+    /// After abort(), in the caller's thread: closes connections, so that buffers may be freed.
     void close() noexcept;
     std::optional<std::uint32_t> broken() const { return mesh_.broken(); }
     std::size_t connections() const { return mesh_.connections(); }
@@ -58,17 +58,17 @@ private:
         bool sends = false;
         std::uint64_t slot = 0;
         std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
-        bool posted = false;             ///< Gloo has it
-        std::optional<Error> refused{};  ///< it never will
+        bool posted = false;             ///< handed to Gloo
+        std::optional<Error> refused{};  ///< why it never will be
     };
 
     struct Peer {
         bool connected = false;
-        bool gone = false;              ///< and sends nothing any more
+        bool gone = false;              ///< it has closed its end
         std::optional<Error> failed{};  ///< why it never will be connected
         std::uint64_t sent = 0;         ///< messages to it that were started
         std::uint64_t received = 0;     ///< and from it
-        std::vector<Message*> queue{};  ///< until it is connected
+        std::vector<Message*> queue{};  ///< messages that wait for the connection
         std::thread connecting{};
     };
 
@@ -89,7 +89,7 @@ private:
     std::set<Message*> posted_;
     bool aborted_ = false;
 
-    Mesh mesh_;  ///< last, for it ends the calls of lost()
+    Mesh mesh_;  ///< last: its destructor ends the calls of lost()
 };
 
 }  // namespace dtrun::collectives::over_gloo

@@ -66,7 +66,7 @@ Result<std::vector<Socket>> Socket::find(std::span<const Ends> wanted) {
         const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (own < 0) return fail(Errc::internal, "dup: {}", std::strerror(errno));
         sockets[static_cast<std::size_t>(found - wanted.begin())] = Socket(own);
-        // Gloo has set its timeout for connecting on these, too.
+        // Gloo has applied its connect timeout to this socket's reads and writes.
         const timeval forever{};
         setsockopt(own, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
         setsockopt(own, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof forever);
@@ -87,7 +87,7 @@ Socket::~Socket() {
 
 void Socket::shut() const noexcept {
     if (fd_ < 0) return;
-    // An urgent byte tells this end from that of somebody who has done all it had to do.
+    // An urgent byte tells the peer that this is no regular close.
     ::send(fd_, "", 1, MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(fd_, SHUT_RDWR);
 }

@@ -33,12 +33,12 @@ public:
     int fd() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
 
-    /// Ends both directions: whoever is blocked here or at the other end returns. The other end
-    /// has EPOLLPRI, which it has not if this is just closed.
+    /// Shuts both directions down: blocked calls at both ends return. The other end gets EPOLLPRI,
+    /// which it does not get from a mere close.
     void shut() const noexcept;
     /// Bytes that have come and have not been read.
     int unread() const;
-    /// Takes as much memory for what is to be sent as the system allows, within reason.
+    /// Enlarges the send buffer as far as the system allows, within reason.
     void make_send_room() const;
     std::size_t send_room() const;
     /// Waits until the connection is over, at either end.
@@ -59,7 +59,7 @@ public:
     NoPipeSignal(const NoPipeSignal&) = delete;
     NoPipeSignal& operator=(const NoPipeSignal&) = delete;
 
-    /// A write has failed: there may be a signal to take away.
+    /// Tells that a write has failed, so that a pending SIGPIPE is removed.
     void failed() { take_ = true; }
 
 private:

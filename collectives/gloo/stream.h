@@ -16,7 +16,7 @@ namespace dtrun::collectives::over_gloo {
 /// Data are moved in parts of this size at most: large enough to make system calls and waking up
 /// cheap, small enough to stay in a core's cache until they are added up.
 inline constexpr std::size_t kSegmentBytesMax = 256UL << 10;
-/// Of Linux's default settings.
+/// Segment size that Linux's default socket buffers have room for.
 inline constexpr std::size_t kSegmentBytesMin = 128UL << 10;
 
 /// The largest part for which a socket that is ready has room, so that sending one does not block.
@@ -27,7 +27,7 @@ constexpr std::size_t segment_bytes(std::size_t room) {
                       kSegmentBytesMax);
 }
 
-/// What an operation sends to a peer, whose Inlet has the same tag.
+/// The data that an operation sends to a peer, whose Inlet has the same tag.
 class Outlet {
 public:
     Outlet(Mesh& mesh, std::uint32_t peer, std::uint32_t tag, const void* data, std::size_t bytes);
@@ -70,17 +70,18 @@ struct FlowShape {
     std::size_t lag = kAny;   ///< part i may be received once i - lag have been sent
 };
 
-/// Whether one can go on, of two connections.
+/// Which of two connections can go on.
 struct Ready {
     bool send = false;
     bool receive = false;
 };
-/// Waits for either.
+/// Waits until one of two descriptors is ready.
 Ready wait_for(int send_fd, int receive_fd);
 
 /// Sends and receives parts, each as soon as it can be: neither direction waits for the other, so
 /// no ring of ranks blocks itself, however much each has to send. Where both can go on they take
-/// turns: on a slow link there is always something to receive, and nothing would be sent.
+/// turns; otherwise nothing would be sent on a slow link, where there is always something to
+/// receive.
 /// \param send, receive  Result<void>(std::size_t part)
 template <class Send, class Receive>
 Result<void> flow(const Outlet& out, const Inlet& in, FlowShape shape, Send&& send,

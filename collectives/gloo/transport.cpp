@@ -107,7 +107,7 @@ Transport::Watch::Watch(Transport& transport, int fd, int events, Event event)
 
 Transport::Watch::~Watch() {
     if (watched_) transport_.unwatch(fd_, *this);
-    // If that found it no longer watched, an event may be under way that has seen to it.
+    // If handleEvents() has unwatched it already, that call may still be running.
     const std::lock_guard lock(mutex_);
 }
 

@@ -15,7 +15,7 @@
 
 namespace dtrun::collectives::over_gloo {
 
-/// What Gloo says has gone wrong, without the place in its sources.
+/// Gloo's error message, without the place in its sources.
 std::string reason_of(const std::exception& error);
 
 /// Gloo's device on one address: a thread that makes connections and moves asynchronous messages.
@@ -32,16 +32,16 @@ public:
     /// \param timeout  for making a connection
     std::shared_ptr<::gloo::transport::Context> make_context(std::uint32_t rank, std::uint32_t size,
                                                              std::chrono::milliseconds timeout);
-    /// Of connections that are made from now on.
+    /// Sets the connect timeout of connections that are made from now on.
     static void set_timeout(::gloo::transport::Context& context, std::chrono::milliseconds timeout);
 
     /// Calls handler.handleEvents() in the device's thread for EPOLL... events of a descriptor.
     Result<void> watch(int fd, int events, Handler& handler);
-    /// No call is under way once this returns, unless the handler's own.
+    /// Once this returns no call of the handler is running, unless the handler called this.
     void unwatch(int fd, Handler& handler) noexcept;
 
-    /// Gloo's thread tells those who wait for it that it has turned once in 10 ms, and it must
-    /// turn for each connection that is made or closed. While one of these lives it turns often.
+    /// Making or closing a connection waits for the next turn of Gloo's event loop, which turns
+    /// once in 10 ms. While a Hurry lives the loop turns often.
     class Hurry {
     public:
         explicit Hurry(Transport& transport);

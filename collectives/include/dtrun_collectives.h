@@ -4,9 +4,9 @@
  * operations are called by all its ranks in the same order with the same arguments, the data aside.
  * Functions return DTRUN_OK or another dtrun_code; dtrun_comm_error_text() says what happened.
  *
- * Data are in host memory, or in memory of a GPU, as the options say: of the one that was current
- * when the communicator was made, or, where that was 0, as it is for a process that has not chosen,
- * of the one with the rank's local rank, which becomes current. `in` and `out` may be the same where a
+ * Data are in host memory or, if the options say so, in memory of one GPU: the one that was current
+ * when the communicator was made or, if that was GPU 0 (the default), the one whose number is the
+ * rank's local rank, which becomes current. `in` and `out` may be the same where a
  * function says so, and do not overlap otherwise. `count` is a number of elements and may be 0;
  * then the pointer may be NULL.
  *
@@ -92,19 +92,19 @@ typedef struct dtrun_compression {
  * order if they make several. The worker must outlive it.
  * options  NULL: all defaults
  * Errors: TIMED_OUT, NOT_FOUND (no such backend here, or several ranks and nobody who serves
- * a store), INVALID (also in a forked child), REFUSED (ranks ask for different backends), PEER_LOST (also: the job or this membership
- * is over), INTERNAL */
+ * a store), INVALID (also in a forked child), REFUSED (ranks ask for different backends),
+ * PEER_LOST (also: the job or this membership is over), INTERNAL */
 DTRUN_API int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options,
                                 dtrun_comm** comm);
 /* Ranks of `parent` with the same colour make a communicator, ordered by key and then by rank in
  * `parent`; all of its ranks call it. A negative colour takes no part: *comm is NULL. */
 DTRUN_API int dtrun_comm_split(dtrun_comm* parent, int32_t colour, int32_t key, dtrun_comm** comm);
-/* The ranks of each host. */
+/* Makes a communicator of the ranks of each host. */
 DTRUN_API int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm);
 /* Waits for operations that were started. NULL is allowed. */
 DTRUN_API void dtrun_comm_free(dtrun_comm* comm);
-/* Ends what other threads have under way, on this rank and on the others, with CANCELLED here and
- * PEER_LOST there; from any thread. With "mpi", which cannot be interrupted, it ends the ranks. */
+/* Interrupts operations of all threads, with CANCELLED on this rank and PEER_LOST on the others;
+ * may be called from any thread. With "mpi", which cannot be interrupted, it ends the ranks. */
 DTRUN_API void dtrun_comm_abort(dtrun_comm* comm, const char* why);
 
 DTRUN_API uint32_t dtrun_comm_rank(const dtrun_comm* comm);
@@ -113,7 +113,7 @@ DTRUN_API const char* dtrun_comm_backend(const dtrun_comm* comm); /* valid as lo
 DTRUN_API const char* dtrun_comm_why(const dtrun_comm* comm);     /* why this backend; likewise */
 /* "name: value" lines: version, transport, and whether GPUDirect is used and why not; likewise. */
 DTRUN_API const char* dtrun_comm_facts(const dtrun_comm* comm);
-/* What the last failed call of this thread has to say; valid until the next. */
+/* The message of this thread's last failed call; valid until the next failed one. */
 DTRUN_API const char* dtrun_comm_error_text(void);
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -152,14 +152,14 @@ DTRUN_API int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t
 /* Between two ranks, messages arrive in the order in which they are sent. Not to oneself. */
 DTRUN_API int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype, uint32_t to);
 DTRUN_API int dtrun_recv(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t from);
-/* Both at once; in and out do not overlap. */
+/* Sends and receives at once; in and out do not overlap. */
 DTRUN_API int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t to,
                              void* in, size_t in_count, uint32_t from, int dtype);
 DTRUN_API int dtrun_comm_barrier(dtrun_comm* comm);
 
 /* ---- asynchronous ---------------------------------------------------------------------------- */
 
-/* As dtrun_allreduce(), which goes on while the caller computes. Operations of a communicator are
+/* Starts a dtrun_allreduce() that runs while the caller computes. Operations of a communicator are
  * done one after the other in the order of their calls. Arrays stay untouched until
  * dtrun_request_wait(). */
 DTRUN_API int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t count,

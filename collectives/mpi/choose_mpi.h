@@ -21,10 +21,10 @@ enum class MpiLibrary : std::uint8_t {
 std::string_view name_of(MpiLibrary library);   ///< "openmpi", as in DTRUN_MPI_LIBRARY
 std::string_view title_of(MpiLibrary library);  ///< "Open MPI", for people
 
-/// Of a shared library, by the name of its file: "libmpi.so.40" is Open MPI's.
+/// The MPI of a shared library by its file name: "libmpi.so.40" is Open MPI's.
 std::optional<MpiLibrary> mpi_of_file(std::string_view file);
 
-/// Two of them in one process would take each other's functions.
+/// An MPI in this process; two in one process would call each other's functions.
 struct LoadedMpi {
     MpiLibrary library;
     std::string path;
@@ -36,9 +36,9 @@ struct MpiSurroundings {
     std::string asked;              ///< value of DTRUN_MPI_LIBRARY, or ""
     std::vector<LoadedMpi> loaded;  ///< by this process
     bool pmix = false;              ///< the launcher offers what Open MPI asks for
-    bool pmi = false;               ///< and what MPICH does
-    /// Whether its plug-in, and the library itself, are here. May load them, and is asked only of
-    /// what is chosen if they are.
+    bool pmi = false;               ///< the launcher offers what MPICH asks for
+    /// Whether a library and its plug-in are here. As it may load them, it is asked only about a
+    /// library that will be chosen if they are here.
     std::function<bool(MpiLibrary)> usable;
     std::string folder;  ///< of plug-ins, for messages
 };
@@ -53,7 +53,7 @@ struct MpiChoice {
 /// Errc: invalid_input (DTRUN_MPI_LIBRARY; two MPIs at once), not_found (no plug-in)
 Result<MpiChoice> choose_mpi(const MpiSurroundings& surroundings);
 
-/// For this process. May load what it chooses.
+/// Chooses for this process, and may load the choice.
 Result<MpiChoice> choose_mpi(const std::filesystem::path& plugin_folder);
 
 }  // namespace dtrun::collectives

@@ -13,10 +13,10 @@
 namespace dtrun::collectives {
 namespace {
 
-/// Of a reduction at most; of 8 bytes they are a piece.
+/// Most elements of one reduction; with 8 bytes each they fill a piece.
 constexpr std::size_t kPieceElements = kPieceBytes / 8;
 
-/// Of all ranks' parts together, so that no library counts beyond an int inside.
+/// Limit for all ranks' parts together, so that no library counts beyond an int inside.
 constexpr std::size_t kTotal =
     std::min(2 * kPieceBytes, std::size_t{std::numeric_limits<int>::max()});
 
@@ -135,7 +135,7 @@ Result<void> MpiGroup::reduce_scatter(const void* in, void* out, std::size_t cou
     const std::size_t bytes = count * bytes_of(type);
     if (count * size_ > kTotal) return reduce_scatter_by_roots(parts, out, count, type, reduce);
     const Runtime::Reduction by = runtime_.reduction(type, reduce);
-    // MPI's own "in place" would have the result in the first part.
+    // With MPI_IN_PLACE the result would be in the first part.
     Memory apart;
     if (out == parts + rank_ * bytes)
         if (apart = memory(bytes); !apart) return no_memory();
@@ -204,7 +204,7 @@ Result<void> MpiGroup::allgatherv(const void* in, void* out, std::span<const std
     });
 }
 
-/// With each of the others in turn, so that every link carries each part once.
+/// Exchanges parts with each other rank in turn, so that every link carries each part once.
 Result<void> MpiGroup::allgather_by_steps(const void* in, std::byte* out,
                                           std::span<const std::size_t> bytes) {
     std::vector<std::size_t> offsets(size_);

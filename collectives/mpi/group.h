@@ -40,7 +40,7 @@ public:
     Result<void> barrier() override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
-    /// MPI cannot be called back: MPI_Abort, which ends all ranks of the job.
+    /// Calls MPI_Abort, which ends all ranks of the job, since MPI cannot be interrupted.
     void abort() noexcept override;
     void expect(std::uint64_t call) override { expected_ = call; }
 
@@ -49,7 +49,7 @@ private:
     Result<void> call(const char* name, Function function);
     Result<void> exchange(std::span<const Send> sends, std::span<const Receive> receives);
 
-    // Where a count does not fit into an int.
+    // Variants for counts that do not fit into an int.
     Result<void> reduce_scatter_by_roots(const std::byte* in, void* out, std::size_t count,
                                          DType type, Reduce reduce);
     Result<void> allgather_by_steps(const void* in, std::byte* out,

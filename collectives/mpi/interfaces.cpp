@@ -64,7 +64,8 @@ std::vector<Setting> interface_settings(
     MpiLibrary library, std::span<const std::string> interfaces,
     const std::function<std::optional<std::string>(const std::string& name)>& environment,
     const fs::path& system) {
-    // dtrun's agent sets this one on its own account, to what it sets these to; docs/ENVIRONMENT.md.
+    // dtrun's agent sets this one to the value of those two, so it is no user's choice
+    // (docs/ENVIRONMENT.md).
     const auto by_agent = [&](const Setting& setting) {
         return setting.name == "OMPI_MCA_btl_tcp_if_include" &&
                (environment(setting.name) == environment("HOROVOD_GLOO_IFACE") ||

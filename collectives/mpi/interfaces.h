@@ -23,7 +23,7 @@ struct Setting {
     std::string value;
 };
 
-/// What makes an MPI library that has not begun use these interfaces.
+/// Environment variables that make an MPI library use these interfaces, if set before MPI_Init.
 /// \param interfaces   names, at least one
 /// \param environment  value of a variable; what the user has set himself stays as it is
 /// \param system       where Linux describes interfaces: /sys/class/net

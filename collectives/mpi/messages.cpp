@@ -90,7 +90,7 @@ Result<void> Messages::wait() {
     return result_;
 }
 
-/// The first failure ends it all, for the others may never complete.
+/// The first failure ends the wait, since other pieces may never complete.
 void Messages::advance(int code, const char* function, bool done, const MPI_Status& status) {
     if (code == MPI_SUCCESS && !done) return;
     if (code != MPI_SUCCESS)

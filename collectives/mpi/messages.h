@@ -14,7 +14,7 @@ namespace dtrun::collectives {
 #ifdef DTRUN_MPI_PIECE_BYTES  // a small one, for tests
 inline constexpr std::size_t kPieceBytes = DTRUN_MPI_PIECE_BYTES;
 #else
-/// Of one call of MPI at most, whose counts are ints.
+/// Most bytes of one MPI call, whose counts are ints.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 #endif
 
@@ -51,8 +51,8 @@ private:
     std::vector<Piece> many_;
     Piece* pieces_;
     int count_ = 0;
-    /// The first that is not complete. They are waited for one by one: MPI_Waitall of Open MPI 4.1
-    /// with MPI_THREAD_MULTIPLE does not return when one fails.
+    /// Index of the first incomplete piece. Pieces are waited for one by one: MPI_Waitall of Open
+    /// MPI 4.1 with MPI_THREAD_MULTIPLE does not return when one fails.
     int next_ = 0;
     Result<void> result_;
 };

@@ -27,7 +27,7 @@ Availability probe() {
         if (loaded.library != kMpiLibrary)
             return {false,
                     fmt::format("{}: this process has loaded {} as well", version, loaded.path)};
-    // dtrun's agent offers it to every rank, unless it was told not to.
+    // dtrun's agent offers PMIx or PMI to every rank, unless it was told not to.
     const bool offered = std::getenv("PMIX_NAMESPACE") || std::getenv("PMI_FD");
     if (std::getenv("DTRUN_SOCKET") != nullptr && !offered)
         return {false, version + ": dtrun offers no MPI here (--mpi none, or --contract none)"};
@@ -70,14 +70,14 @@ GroupFacts gather_facts(const Runtime& runtime) {
     return facts;
 }
 
-/// What all members say to how far each is; without a store, and alone, what this one says.
+/// Compares the standings of all members; alone or without a store, checks only this one.
 Result<void> agree(const GroupSpec& spec, std::string_view step, const MpiStanding& mine) {
     if (spec.store != nullptr && spec.size > 1) return meet(spec, step, mine);
     if (!mine.problem.empty()) return fail(Errc::invalid_input, "{}", mine.problem);
     return {};
 }
 
-/// Until MPI runs in all members, and its ranks are the job's.
+/// Begins MPI in all members, and checks that its ranks are the job's.
 Result<void> begin(Runtime& runtime, const GroupSpec& spec) {
     MpiStanding mine = runtime.standing(spec);
     std::vector<std::string> interfaces;

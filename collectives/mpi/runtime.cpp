@@ -29,9 +29,9 @@ void reduce_elements(void* in, void* in_and_out, int* count, MPI_Datatype*) {
     reduce_into(in_and_out, in, in_and_out, static_cast<std::size_t>(*count), type, reduce);
 }
 
-/// Open MPI's own plug-ins look for its functions among those that everybody sees. Whoever has linked
-/// it may have been loaded for itself, as plug-ins of ours and modules of Python are; whether that
-/// does depends on how they were built.
+/// Makes Open MPI's symbols global: its own plug-ins look for them there, unless they were built
+/// otherwise, and what has linked it may have been loaded with RTLD_LOCAL, as plug-ins of ours and
+/// modules of Python are.
 void show_symbols() {
     Dl_info library{};
     if (kMpiLibrary == MpiLibrary::openmpi &&
@@ -39,7 +39,7 @@ void show_symbols() {
         ::dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-/// What of MPI_COMM_WORLD does not fit the job, or "".
+/// How MPI_COMM_WORLD differs from the job, or "".
 std::string misfit(const GroupSpec& spec) {
     int rank = 0;
     int size = 0;
@@ -150,7 +150,7 @@ Result<void> Runtime::begin(std::span<const std::string> interfaces) {
 void Runtime::end(int status) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || status != 0 || ::getpid() != pid_ || ended()) return;
-    // With a function under way in another thread, MPI_Finalize would wait for what does not come.
+    // While another thread is inside MPI, MPI_Finalize might never return.
     if (std::ranges::any_of(activities_, [](const Activity* one) { return one->any(); })) return;
     MPI_Finalize();
 }

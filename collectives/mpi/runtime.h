@@ -34,9 +34,9 @@ public:
     /// Whether this process can take part in a group.
     MpiStanding standing(const GroupSpec& spec);
 
-    /// MPI_Init, unless the program has called it. Then MPI_Finalize follows when the process ends
-    /// with status 0: another status ends the job anyway, which no MPI_Finalize of ranks that still
-    /// work may keep back.
+    /// Calls MPI_Init unless the program has. If it does, MPI_Finalize follows when the process
+    /// exits with status 0: another status ends the job anyway, and must not be delayed by
+    /// MPI_Finalize, which waits for ranks that still work.
     /// \param interfaces  names of those to use; empty: MPI's own choice
     Result<void> begin(std::span<const std::string> interfaces);
 
@@ -46,7 +46,7 @@ public:
     };
     Reduction reduction(DType type, Reduce reduce) const;
 
-    /// For as long as an MPI function is called, where MPI allows one thread at a time.
+    /// A lock to hold during MPI calls, where MPI allows one thread at a time.
     std::unique_lock<std::mutex> turn() {
         return serial_ ? std::unique_lock(one_at_a_time_) : std::unique_lock<std::mutex>();
     }
@@ -66,7 +66,7 @@ public:
     void enter(const Activity* activity);
     void leave(const Activity* activity);
 
-    /// Whether functions of MPI can still be called.
+    /// Whether MPI_Finalize has been called, after which no MPI function may be.
     static bool ended();
 
     /// For reports: who has begun MPI, how many threads it takes, which interfaces it was told.
@@ -90,8 +90,8 @@ private:
     int thread_level_ = MPI_THREAD_SINGLE;
     bool serial_ = false;
     std::mutex one_at_a_time_;
-    /// Sum, product, min and max by reduce_into(): of halves, which MPI has not, and of bytes, which
-    /// MPICH 4.0 compares as if all had a sign, and Open MPI 4.1 adds without wrapping around.
+    /// Sum, product, min and max by reduce_into(): for halves, which MPI lacks, and for bytes,
+    /// which MPICH 4.0 always compares as signed and Open MPI 4.1 adds without wrapping around.
     struct Operations {
         MPI_Op by_reduce[4] = {};
     };

@@ -43,7 +43,8 @@ std::string absent(const GroupSpec& spec, std::span<const std::string> keys) {
     return "a rank";
 }
 
-/// The first member's part: one that reads, and one answer, instead of all reading from all.
+/// On the first member: reads all standings and returns the answer, instead of all reading from
+/// all.
 Result<std::string> judge(const GroupSpec& spec, std::span<const std::string> keys) {
     const auto texts = spec.store->get(keys, spec.timeout);
     if (!texts) {

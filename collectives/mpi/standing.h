@@ -10,8 +10,8 @@
 
 namespace dtrun::collectives {
 
-/// How far a rank's process has come with MPI, as the other ranks need to know it before any of them
-/// does what it cannot be called back from.
+/// The state of MPI in a rank's process. Ranks compare theirs before any of them calls a function
+/// of MPI, which nothing can interrupt.
 struct MpiStanding {
     MpiLibrary library = MpiLibrary::openmpi;
     bool begun = false;   ///< MPI_Init has been called

@@ -141,14 +141,14 @@ struct GpuFunctions {
     int (*event_query)(GpuEvent*) = nullptr;
     int (*malloc)(void**, std::size_t) = nullptr;
     int (*free)(void*) = nullptr;
-    /// Memory of the host that copies need not be staged for.
+    /// Allocates pinned memory of the host.
     int (*host_alloc)(void**, std::size_t, unsigned) = nullptr;
     int (*host_free)(void*) = nullptr;
     int (*memcpy)(void*, const void*, std::size_t, int) = nullptr;
     int (*memcpy_async)(void*, const void*, std::size_t, int, GpuStream*) = nullptr;
     int (*get_last_error)() = nullptr;
     const char* (*get_error_string)(int) = nullptr;
-    /// Only of CUDA: HIP has another structure.
+    /// CUDA only: HIP has another structure.
     int (*pointer_get_attributes)(PointerAttributes*, const void*) = nullptr;
 };
 

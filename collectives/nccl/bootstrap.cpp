@@ -93,7 +93,7 @@ Result<std::vector<UniqueId>> Bootstrap::share_ids() {
     return fetch_ids();
 }
 
-/// Where this rank is, and the id if it is to make one.
+/// Publishes where this rank is, and a unique id if it makes one.
 Result<void> Bootstrap::publish() {
     std::vector<KeyStore::Pair> pairs{{place_key(spec_.prefix, spec_.rank), place_}};
 
@@ -149,8 +149,8 @@ Result<void> Bootstrap::init(Communicators& made, std::vector<UniqueId>& ids) {
     return settle(made.work, begun, "ncclCommInitRankConfig");
 }
 
-/// A communicator that needs no thread for each operation. It shares all that it has with the first
-/// one, which can be aborted when an operation of this one does not return.
+/// Splits off a blocking communicator, which needs no thread for each operation. It shares its
+/// resources with the first one, which can be aborted when an operation does not return.
 Result<void> Bootstrap::split(Communicators& made) {
     NcclConfig config;
     config.blocking = 1;
@@ -163,7 +163,7 @@ Result<void> Bootstrap::split(Communicators& made) {
     return {};
 }
 
-/// Waits for what a communicator does behind our back.
+/// Waits until a communicator's asynchronous call has ended.
 Result<void> Bootstrap::settle(NcclComm* comm, NcclResult result, const char* what) {
     std::chrono::microseconds pause(100);
     while (result == NcclResult::in_progress) {
@@ -199,7 +199,7 @@ Error Bootstrap::explain(NcclComm* comm, NcclResult result, const char* what) co
     return {code, fmt::format("{}: {}", what, text)};
 }
 
-/// Of all ranks, if all have come.
+/// The places of all ranks, if all have come.
 Result<std::vector<std::string>> Bootstrap::all_places() const {
     if (spec_.size == 1) return std::vector<std::string>{place_};
     std::vector<std::uint32_t> all(spec_.size);
@@ -326,7 +326,7 @@ void report_failure(const GroupSpec& spec, const Error& error) {
 }
 
 void abort_all(const NcclLibrary& library, Communicators& communicators) {
-    // The first one ends what would still make the second.
+    // Aborting `parent` ends a split that still makes `work`.
     if (communicators.parent != nullptr) library.nccl.comm_abort(communicators.parent);
     if (communicators.work != nullptr) library.nccl.comm_abort(communicators.work);
     communicators = {};

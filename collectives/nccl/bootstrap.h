@@ -11,16 +11,17 @@
 namespace dtrun::collectives::nccl {
 
 struct Settings {
-    /// One unique id, whose root everybody talks to, is enough for so many ranks.
+    /// Most ranks per unique id, since all of them connect to the root of the id.
     std::uint32_t ranks_per_id = 256;
-    /// Whether operations are to run on a communicator that returns once they are in the stream: the
-    /// one that can be given up while it is made starts a thread for each operation.
+    /// Whether operations run on a blocking communicator, whose calls return once work is in the
+    /// stream. The first, non-blocking one, which can be aborted while it is made, starts a thread
+    /// for each operation.
     bool blocking_operations = true;
-    /// How long ranks wait for each other at a group's end before they go without.
+    /// How long ranks wait for each other when a group is closed.
     std::chrono::milliseconds close_within{5'000};
     /// The file with the codecs for the GPU; "": beside the plug-in.
     std::string codecs;
-    /// Values of a compressed allreduce that are in the works at a time, of all ranks' pieces.
+    /// Values per round of a compressed allreduce, of all ranks' pieces together.
     std::size_t compressed_values = 16 << 20;
 };
 
@@ -31,8 +32,8 @@ struct Communicators {
 };
 
 std::uint32_t ids_for(std::uint32_t size, const Settings& settings, bool scalable);
-/// The id that `rank` makes, if it makes one: the first of those that share it does
-/// (ncclCommInitRankScalable's rule).
+/// The number of the unique id that `rank` makes, if any: the first of the ranks that share an id
+/// makes it (ncclCommInitRankScalable's rule).
 std::optional<std::uint32_t> id_made_by(std::uint32_t rank, std::uint32_t size, std::uint32_t ids);
 
 /// Where this process is, with this GPU: "host 0000:3b:00.0".
@@ -42,7 +43,7 @@ Result<std::vector<std::string>> places(KeyStore& store, const std::string& pref
                                         std::span<const std::uint32_t> ranks,
                                         std::chrono::milliseconds timeout);
 
-/// An id as it lies in the store: with the version of the library, which must be the same everywhere.
+/// The text of an id in the store, with the library's version, which must be the same on all ranks.
 std::string encode_id(const UniqueId& id, int version);
 /// Errc: invalid_input
 Result<UniqueId> decode_id(std::string_view text, const NcclLibrary& library);
@@ -54,11 +55,11 @@ Result<UniqueId> decode_id(std::string_view text, const NcclLibrary& library);
 Result<Communicators> bootstrap(const NcclLibrary& library, const GroupSpec& spec,
                                 const Settings& settings, int device);
 
-/// Tells the other ranks, who look while they wait for this one. What they have said themselves
-/// (closed) is no news to them.
+/// Tells the other ranks, which look for failures while they wait for this one. Failures that they
+/// have reported themselves (closed) are not repeated.
 void report_failure(const GroupSpec& spec, const Error& error);
 
-/// Gives both up, with whatever runs on them.
+/// Aborts both communicators, with whatever runs on them.
 void abort_all(const NcclLibrary& library, Communicators& communicators);
 
 }  // namespace dtrun::collectives::nccl

@@ -8,13 +8,12 @@
 
 namespace dtrun::collectives {
 
-/// Encoded values of all ranks, of which the owner of a piece makes their encoded sum or mean.
+/// Encoded values of all ranks, which the owner of a piece combines into an encoded sum or mean.
 struct CudaPiece {
     const std::byte* encoded = nullptr;  ///< of all ranks, one behind the other
     std::size_t stride = 0;              ///< bytes from one rank's to the next one's
     std::uint32_t ranks = 0;
-    /// A rank whose values are taken from `own`, as they are, and whose part of `encoded` is not
-    /// looked at; or >= ranks.
+    /// The rank whose values are taken, unencoded, from `own` instead of `encoded`; >= ranks: none.
     std::uint32_t own_rank = ~0u;
     const float* own = nullptr;
     std::uint32_t divisor = 1;  ///< of the sum; the number of ranks for an average
@@ -54,12 +53,13 @@ struct CudaCodecs {
     /// \param errors  if not null, becomes 0; may be `error` of a single segment
     int (*gather)(const Segment* segments, std::size_t number, float* values, float* errors,
                   void* stream);
-    /// And back again: out[i] = values[i], and error[i] = errors[i] where a segment keeps errors.
+    /// Reverses gather(): out[i] = values[i], and error[i] = errors[i] where a segment keeps
+    /// errors.
     int (*scatter)(const Segment* segments, std::size_t number, const float* values,
                    const float* errors, void* stream);
     /// divide() of reduce.h
     int (*divide)(void* data, std::size_t count, DType type, std::uint32_t divisor, void* stream);
-    /// Of what the others return; lives for ever.
+    /// The text of an error that the others return; lives for ever.
     const char* (*error_text)(int error);
 };
 

@@ -10,7 +10,7 @@ namespace dtrun::collectives::nccl {
 namespace {
 
 constexpr const char* kName = "compressed allreduce";
-/// As memory of the GPU is aligned; the fastest copies need less.
+/// The alignment of the GPU's allocations; the fastest copies need less.
 constexpr std::size_t kAlignment = 256;
 
 constexpr std::size_t divide_up(std::size_t n, std::size_t by) {
@@ -77,7 +77,7 @@ Result<void> NcclGroup::Compressed::do_round(std::size_t round) {
     return ok;
 }
 
-/// Where a piece begins: the CPU cuts in the same way.
+/// Where a piece begins, as on the CPU.
 std::size_t NcclGroup::Compressed::piece(std::size_t owner) const {
     const std::size_t block = blocks_ / size_ * owner + std::min(owner, blocks_ % size_);
     return std::min(block * kBlock, count_);
@@ -99,8 +99,8 @@ std::vector<Segment> NcclGroup::Compressed::segments_of(std::size_t at, std::siz
     return found;
 }
 
-/// Values of one segment stay where they are; `out` has room for them with their errors. Blocks
-/// know no borders of segments, so what lies in several is put together.
+/// Prepares a rank's chunk. Within one segment it is used in place, and `out` takes its values plus
+/// errors. Across several segments it is copied together, since blocks ignore segments.
 Result<void> NcclGroup::Compressed::gather(std::uint32_t owner, std::size_t round) {
     Chunk& chunk = chunks_[owner];
     const std::size_t end = piece(owner + 1);
@@ -139,12 +139,12 @@ std::uint32_t NcclGroup::Compressed::neighbours(std::uint32_t first, std::uint32
     return next - first;
 }
 
-/// All but the last are whole.
+/// Values of `number` chunks, of which all but the last are whole.
 std::size_t NcclGroup::Compressed::values_of(std::uint32_t first, std::uint32_t number) const {
     return (number - 1) * chunk_ + chunks_[first + number - 1].count;
 }
 
-/// The errors of this rank's own piece are those of the sum.
+/// Skips this rank's own piece, whose errors are those of the sum.
 Result<void> NcclGroup::Compressed::encode_values() {
     for (std::uint32_t owner = 0; owner < size_;) {
         const Chunk& first = chunks_[owner];
@@ -192,7 +192,7 @@ Result<void> NcclGroup::Compressed::combine() {
                                     piece, box(sums_, rank_), mine.error, nullptr, group_.stream_));
 }
 
-/// All of one length, though some pieces are a block shorter: NCCL has better ways for that.
+/// Gathers parts of one length, though some pieces are a block shorter: NCCL is faster at that.
 Result<void> NcclGroup::Compressed::gather_sums() {
     return group_.put(kName, [&](NcclComm* comm, GpuStream* stream) {
         return group_.library_->nccl.all_gather(box(sums_, rank_), sums_, stride_, NcclType::u8,
@@ -200,7 +200,7 @@ Result<void> NcclGroup::Compressed::gather_sums() {
     });
 }
 
-/// The owner, too, takes what it has sent.
+/// Decodes all pieces: the owner, too, decodes what it has sent.
 Result<void> NcclGroup::Compressed::decode_sums() {
     for (std::uint32_t owner = 0; owner < size_;) {
         const Chunk& first = chunks_[owner];
@@ -227,7 +227,7 @@ Result<void> NcclGroup::Compressed::scatter() {
     return {};
 }
 
-/// Another one for every call, rank and place.
+/// A seed that differs for every call, rank and place.
 std::uint64_t NcclGroup::Compressed::seed(std::size_t at) const {
     return mix64(mix64(call_) ^ rank_) ^ at;
 }
@@ -284,12 +284,12 @@ Result<void> NcclGroup::copy_segments(std::span<const Segment> segments) {
     });
 }
 
-/// Memory for a compressed allreduce. It is kept, since memory is given back only when the GPU has
-/// done all that it was given.
+/// Allocates memory for a compressed allreduce. It is kept, since freeing it waits until the GPU
+/// has done all its work.
 Result<void> NcclGroup::reserve(std::size_t bytes) {
     if (bytes <= workspace_bytes_) return {};
     const GpuFunctions& gpu = library_->gpu;
-    // Messages may be under way, and abort() could not end a wait of the runtime.
+    // Messages may be under way, and abort() could not end a wait inside the runtime library.
     auto ok = wait(kName, [&] { return gpu.stream_query(stream_); });
     if (!ok) return ok;
     if (workspace_ != nullptr) gpu.free(workspace_);

@@ -12,20 +12,20 @@ namespace dtrun::collectives::nccl {
 /// One compressed allreduce on one rank.
 ///
 /// Two shots, as in collectives/compressed.h, with the same pieces and owners, so that what is
-/// rounded to nearest has the same bits as on the CPU. Random numbers are others: the CPU starts
-/// them anew for every few thousand values, as many as fit into its cache, and a GPU would spend
-/// its time on starting kernels.
+/// rounded to nearest has the same bits as on the CPU. Random numbers differ: the CPU restarts them
+/// for every few thousand values, as many as fit into its cache, which on a GPU would take a kernel
+/// each.
 ///
-/// Pieces are cut into rounds, so that the memory that it takes does not grow with the arrays.
-/// Everything is put into the stream one behind the other: coding takes a small part of the time of
-/// the wire, at the rate of the GPU's memory.
+/// Pieces are cut into rounds, so that the memory that it takes does not grow with the arrays. All
+/// steps follow one another in one stream: coding runs at the rate of the GPU's memory, which is a
+/// small part of the time on the wire.
 class NcclGroup::Compressed {
 public:
     Compressed(NcclGroup& group, std::span<const Segment> segments, Reduce reduce,
                const Compression& compression, std::uint64_t call);
 
     std::size_t workspace_bytes() const;
-    /// Puts all of it into the stream. workspace_ has as many bytes.
+    /// Puts the whole operation into the stream; workspace_ has workspace_bytes().
     Result<void> enqueue();
 
 private:
@@ -33,10 +33,10 @@ private:
     struct Chunk {
         std::size_t at = 0;
         std::size_t count = 0;
-        const float* values = nullptr;  ///< of this rank, with the errors of the last call
-        float* place = nullptr;         ///< of the result
+        const float* values = nullptr;  ///< this rank's values, with the errors of the last call
+        float* place = nullptr;         ///< where the result goes
         float* error = nullptr;
-        std::vector<Segment> spread;  ///< where they belong, if not in one segment
+        std::vector<Segment> spread;  ///< parts of segments, if in several
     };
 
     Result<void> do_round(std::size_t round);
@@ -50,13 +50,14 @@ private:
 
     std::size_t piece(std::size_t owner) const;
     std::vector<Segment> segments_of(std::size_t at, std::size_t count) const;
-    /// How many chunks from `first` on are neighbours, encoded and decoded, and coded at once.
+    /// How many chunks from `first` on are contiguous, encoded and decoded, so that one call codes
+    /// them.
     std::uint32_t neighbours(std::uint32_t first, std::uint32_t end) const;
     std::size_t values_of(std::uint32_t first, std::uint32_t number) const;
     std::uint64_t seed(std::size_t at) const;
     std::size_t encoded(const Chunk& chunk) const;
     std::byte* box(std::byte* boxes, std::uint32_t rank) const { return boxes + rank * stride_; }
-    /// What a codec has returned, or that there is no such group any more.
+    /// Turns a codec's return code into a result; an error breaks the group.
     Result<void> launched(int code) const;
 
     NcclGroup& group_;
@@ -66,8 +67,8 @@ private:
     const std::uint32_t divisor_;
     const Compression compression_;
     const std::uint64_t call_;
-    std::vector<Segment> segments_;  ///< without those of no values
-    std::vector<std::size_t> ends_;  ///< of each in the sequence of all
+    std::vector<Segment> segments_;  ///< the non-empty ones
+    std::vector<std::size_t> ends_;  ///< end of each in the whole sequence
     std::size_t count_ = 0;
     bool any_error_ = false;
     std::size_t blocks_ = 0;

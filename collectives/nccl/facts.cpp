@@ -28,7 +28,7 @@ std::string gpu_of(std::string_view place) {
     return space == place.npos ? std::string() : std::string(place.substr(space + 1));
 }
 
-/// What NCCL's log is called for this process; "" if it writes none.
+/// The path of NCCL's log of this process; "" if it writes none.
 std::string log_path(const HostView& host) {
     const std::string level = host.environment("NCCL_DEBUG");
     const std::string pattern = host.environment("NCCL_DEBUG_FILE");
@@ -90,7 +90,7 @@ bool any_contains(const std::vector<std::string>& roads, std::string_view part) 
     });
 }
 
-/// Between GPUs of one host.
+/// The state of GPUDirect P2P, between GPUs of one host.
 std::string peer_to_peer(const NcclLibrary& library, const HostView& host, int device,
                          const std::string& own, std::span<const std::string> others,
                          const std::vector<std::string>& roads) {
@@ -121,7 +121,7 @@ std::string peer_to_peer(const NcclLibrary& library, const HostView& host, int d
     return "yes";
 }
 
-/// Between GPUs and the network.
+/// The state of GPUDirect RDMA, between GPUs and the network.
 std::string remote_access(const HostView& host, const std::string& own,
                           std::span<const std::string> others,
                           const std::vector<std::string>& roads) {

@@ -18,14 +18,14 @@ struct HostView {
 };
 HostView this_host();
 
-/// Roads that NCCL says it has taken, each once: "P2P/CUMEM", "NET/IB/GDRDMA".
+/// The transports (roads) that NCCL says it has taken, each once: "P2P/CUMEM", "NET/IB/GDRDMA".
 /// \param log  what it writes to NCCL_DEBUG_FILE with NCCL_DEBUG=INFO
 std::vector<std::string> roads_of(std::string_view log);
 
 /// Version, transport, and whether GPUDirect is used: by NCCL's own log if this process writes one,
 /// else by what the host has and NCCL is told.
 /// \param own     "host 0000:3b:00.0", as places() has it
-/// \param others  of other ranks; empty if they are not known
+/// \param others  places of other ranks; empty if unknown
 GroupFacts nccl_facts(const NcclLibrary& library, const HostView& host, int device,
                       const std::string& own, std::span<const std::string> others);
 

@@ -15,16 +15,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-/// What was aborted takes as long to leave the GPU, at most.
+/// Longest wait for aborted work to leave the GPU.
 constexpr std::chrono::seconds kStopWithin{2};
-/// Operations that take longer are not worth a processor's whole time.
+/// Longer operations are awaited with sleeps instead of spinning.
 constexpr microseconds kSpin{5'000};
 constexpr unsigned kSpinsPerQuestion = 32;
-/// What allgather_on_host() sends at a time, of all ranks together: allocated when the group is made,
-/// since allocating waits for whatever the GPU is doing.
+/// Bytes that allgather_on_host() sends at a time, of all ranks together. They are allocated with
+/// the group, since allocating waits for whatever the GPU is doing.
 constexpr std::size_t kScratchBytes = 64 << 10;
 constexpr std::size_t kScratchBytesOfRankMin = 16;
-/// Of groups that are larger, facts() looks at the ranks nearby.
+/// In larger groups, facts() looks only at the ranks nearby.
 constexpr std::uint32_t kPlacesMax = 256;
 
 /// Makes a GPU the current one of this thread, and the one before it again at the end.
@@ -55,15 +55,16 @@ Result<int> choose_device(const NcclLibrary& library, const GroupSpec& spec) {
     library.gpu.get_device(&device);
     if (device == 0) device = static_cast<int>(spec.local_rank) % *count;
     int code = library.gpu.set_device(device);
-    // Before CUDA 12 the choice is the runtime's own until something makes use of it, and NCCL and
-    // the codecs have runtimes of their own.
+    // Before CUDA 12 only this runtime library knows the choice until a call uses the GPU, and NCCL
+    // and the codecs have runtime libraries of their own.
     if (code == kGpuSuccess) code = library.gpu.free(nullptr);
     if (code != kGpuSuccess)
         return fail(Errc::internal, "GPU {}: {}", device, library.gpu_error(code));
     return device;
 }
 
-/// Short operations at once, long ones with a hundredth of their time lost at most.
+/// Pauses between polls: yields in short operations, sleeps at most 1 % of the time so far in long
+/// ones.
 void pause(Clock::time_point since) {
     const auto span = Clock::now() - since;
     if (span < kSpin)
@@ -76,7 +77,7 @@ Error cancelled() {
     return {Errc::cancelled, "nccl: the communicator was aborted"};
 }
 
-/// Ends a communicator that works behind our back, and waits until it has.
+/// Finalizes a non-blocking communicator, and waits until that is done.
 void finalize(const NcclFunctions& nccl, NcclComm* comm, const std::atomic<bool>& aborted) {
     NcclResult result = nccl.comm_finalize(comm);
     const auto since = Clock::now();
@@ -86,7 +87,7 @@ void finalize(const NcclFunctions& nccl, NcclComm* comm, const std::atomic<bool>
     }
 }
 
-/// Does something when a time is over, unless it has ended before.
+/// Calls a function after a timeout, unless it is destroyed before.
 class Alarm {
 public:
     Alarm(std::chrono::milliseconds time, std::function<void()> ring)
@@ -126,7 +127,7 @@ struct NcclGroup::Batch {
     std::shared_ptr<const NcclLibrary> library;
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    GpuEvent* event = nullptr;  ///< behind them in the stream, once they have been launched
+    GpuEvent* event = nullptr;  ///< follows the messages in the stream, once they are launched
     std::optional<Result<void>> outcome;
 };
 
@@ -219,17 +220,18 @@ NcclGroup::~NcclGroup() {
     if (stream_ != nullptr) gpu.stream_destroy(stream_);
 }
 
-/// Nobody may go while others still read from its memory, and nobody waits for one that is gone.
+/// Waits for all ranks, since they may still read from each other's memory, but not long, since a
+/// rank may be gone.
 void NcclGroup::close() noexcept {
     if (!state() || staging_ == nullptr) {
         abort_all(*library_, communicators_);
         return;
     }
     const Alarm alarm(close_within_, [this] { abort(); });
-    if (size_ > 1 && !barrier()) return;  // which has given up
+    if (size_ > 1 && !barrier()) return;  // the failed barrier has aborted
     if (!begin()) return;
     const NcclFunctions& nccl = library_->nccl;
-    // Operations first, then what they share with the other one.
+    // `work` ends first, then `parent`, whose resources it shares.
     const auto ok =
         put("the end", [&](NcclComm* work, GpuStream*) { return nccl.comm_finalize(work); });
     if (ok && communicators_.parent != nullptr) finalize(nccl, communicators_.parent, aborted_);
@@ -248,8 +250,8 @@ void NcclGroup::abort() noexcept {
         const std::lock_guard lock(mutex_);
         if (error_) return;
         if (busy_) {
-            // The operation's own thread ends it, once it is back from NCCL: which comes back from
-            // `work` when `parent`, with whom it shares the flag for that, is aborted.
+            // The operation's own thread aborts once its NCCL call returns. A blocked call on
+            // `work` returns when `parent`, which shares its abort flag, is aborted.
             if (inside_library_) std::swap(given_up.parent, communicators_.parent);
         } else {
             error_ = cancelled();
@@ -314,7 +316,7 @@ void NcclGroup::end() noexcept {
         busy_ = false;
         if (!aborted_ || error_) return;
     }
-    // It came when the operation had ended.
+    // abort() came when the operation had ended.
     static_cast<void>(broken(cancelled()));
 }
 
@@ -364,13 +366,13 @@ Result<void> NcclGroup::copy(const char* what, void* to, const void* from, std::
     return {};
 }
 
-/// Callers who use one stream, the default one, need not wait for it themselves.
+/// Orders the stream after the default one, so that callers who use only that need not wait for it.
 Result<void> NcclGroup::after_default_stream() {
     const GpuFunctions& gpu = library_->gpu;
     int code = gpu.stream_query(nullptr);
     if (code == kGpuSuccess) return {};
     if (code == kGpuNotReady) {
-        gpu.get_last_error();  // which is the caller's, too: "not ready" is no failure of theirs
+        gpu.get_last_error();  // clears "not ready", which callers would take for a failure
         code = gpu.event_record(event_, nullptr);
     }
     if (code == kGpuSuccess) code = gpu.stream_wait_event(stream_, event_, 0);

@@ -21,9 +21,9 @@ namespace dtrun::collectives::nccl {
 /// Operations run in a stream of the group's own and have ended when they return. They come after
 /// what the default stream was given before; work in other streams must have ended.
 ///
-/// Messages of start() are sent when somebody waits or polls, together with all that were started
-/// until then: NCCL does one group of messages after the other, and ranks that each wait for the
-/// other's second one would wait forever.
+/// Messages of start() are sent when the caller waits or polls, together with all that were started
+/// until then: NCCL runs one group of messages after the other, and ranks that each wait for the
+/// other's second group would deadlock.
 class NcclGroup final : public Group {
 public:
     /// Chooses a GPU, which stays the current one of the calling thread, and makes the group on it.
@@ -62,7 +62,7 @@ private:
     class Compressed;
     class Messages;
     struct Batch;
-    /// Puts work into the stream. Of a group of calls, the first failure.
+    /// Puts work into the stream; returns the first failure of its calls.
     using Enqueue = std::function<NcclResult(NcclComm* comm, GpuStream* stream)>;
 
     static Result<std::unique_ptr<Group>> make(std::shared_ptr<const NcclLibrary> library,
@@ -71,9 +71,9 @@ private:
               const Settings& settings, int device, Communicators communicators);
     Result<void> prepare();
 
-    /// One operation from its start to its end: work that is put into the stream by one call...
+    /// Runs one operation to its end: one call puts its work into the stream ...
     Result<void> run(const char* what, const Enqueue& enqueue);
-    /// ... or by several.
+    /// ... or several calls do.
     Result<void> perform(const char* what, const std::function<Result<void>()>& body);
     Result<void> begin();
     void end() noexcept;
@@ -83,7 +83,8 @@ private:
     Result<void> launch_messages();
     Result<void> finish(Batch& batch);
     Result<void> wait(const char* what, const std::function<int()>& query);
-    /// Data that the GPU cannot reach would end its context, with all that the process has there.
+    /// Checks that the GPU can reach the data: if not, its context would end, with all data of the
+    /// process.
     Result<void> check(const char* what, const void* data, std::size_t bytes) const;
     Result<void> state();
     Result<void> copy_segments(std::span<const Segment> segments);
@@ -107,7 +108,7 @@ private:
     GpuStream* stream_ = nullptr;
     GpuEvent* event_ = nullptr;  ///< of the default stream
     void* scratch_ = nullptr;    ///< memory of the GPU, for barrier() and allgather_on_host()
-    void* staging_ = nullptr;    ///< as much of the host, which the GPU can reach
+    void* staging_ = nullptr;    ///< pinned memory of the host, of the same size
     const std::size_t compressed_values_;
     const std::string codecs_path_;
     const CudaCodecs* codecs_ = nullptr;  ///< once they are needed
@@ -116,10 +117,10 @@ private:
     std::shared_ptr<Batch> queued_;  ///< messages that have not been launched
 
     std::atomic<bool> aborted_{false};
-    std::mutex ending_;            ///< communicators that share something end one after the other
+    std::mutex ending_;            ///< serializes aborts, as communicators may share resources
     std::mutex mutex_;             ///< of what follows
-    bool busy_ = false;            ///< an operation is under way, which notices aborted_...
-    bool inside_library_ = false;  ///< ... once it is no longer inside NCCL
+    bool busy_ = false;            ///< an operation is under way; it checks aborted_ ...
+    bool inside_library_ = false;  ///< ... except while its thread is inside NCCL
     Communicators communicators_;
     std::optional<Error> error_;  ///< after which nothing works
 };

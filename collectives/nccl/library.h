@@ -26,7 +26,7 @@ public:
 
     NcclFunctions nccl;
     GpuFunctions gpu;
-    bool rccl = false;  ///< and HIP, not NCCL and CUDA
+    bool rccl = false;  ///< RCCL and HIP, not NCCL and CUDA
     int version = 0;    ///< 22809 is 2.28.9
 
     std::string name() const;  ///< "NCCL 2.28.9"
@@ -34,7 +34,7 @@ public:
     Result<int> device_count() const;
     /// "CUDA driver version is insufficient for CUDA runtime version"
     std::string gpu_error(int code) const;
-    /// What the library says of an error: its name, and what went wrong if it tells.
+    /// The text of an error: its name, and the details if the library has any.
     std::string nccl_error(NcclResult code, NcclComm* comm) const;
 };
 

@@ -12,7 +12,7 @@ namespace dtrun::collectives::nccl {
 /// NCCL's settings for its sockets.
 struct SocketSettings {
     std::string interfaces;  ///< of NCCL_SOCKET_IFNAME: "=eth0,eth1"; "" for its own choice
-    bool ipv6 = false;       ///< only that: NCCL_SOCKET_FAMILY
+    bool ipv6 = false;       ///< IPv6 only: NCCL_SOCKET_FAMILY
 };
 
 /// \param wanted   interfaces in order of preference, or addresses; of which this host need not have

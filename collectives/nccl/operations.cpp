@@ -118,7 +118,7 @@ Result<void> NcclGroup::allgather(const void* in, void* out, std::size_t bytes) 
     });
 }
 
-/// A broadcast from each rank: so that on its way to many hosts a part crosses each wire once.
+/// Broadcasts each rank's part, so that on its way to many hosts a part crosses each wire once.
 Result<void> NcclGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
     if (bytes.size() != size_)
         return fail(Errc::invalid_input, "nccl: allgatherv: {} parts, {} ranks", bytes.size(),
@@ -258,7 +258,7 @@ Result<void> NcclGroup::allreduce_many(std::span<const Array> arrays, DType type
     });
 }
 
-/// Through memory of the GPU, as much at a time as there is of it: NCCL takes no other.
+/// Copies the data through scratch memory of the GPU, slice by slice, since NCCL takes no other.
 Result<void> NcclGroup::allgather_on_host(const void* in, void* out, std::size_t bytes) {
     const std::size_t slice_max = scratch_bytes_ / size_;
     for (std::size_t done = 0; done < bytes; done += slice_max) {

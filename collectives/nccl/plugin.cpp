@@ -6,7 +6,8 @@
 namespace dtrun::collectives::nccl {
 namespace {
 
-/// Looked for once; what was not there may come, with a framework that is imported later.
+/// Keeps a library that was found. If there was none, each call looks again: a framework that is
+/// imported later may bring one.
 Result<std::shared_ptr<const NcclLibrary>> library() {
     static std::mutex mutex;
     static std::shared_ptr<const NcclLibrary> found;
@@ -30,7 +31,7 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     const auto opened = library();
     if (!opened) return std::unexpected(opened.error());
     Settings settings;
-    // Who sets this wants one kind of communicator and no other.
+    // Users who set this want one kind of communicator and no other.
     settings.blocking_operations = environment_text("NCCL_COMM_BLOCKING").empty();
     settings.codecs = environment_text("DTRUN_CODEC_CUDA_LIBRARY");
     return NcclGroup::connect(*opened, spec, settings);

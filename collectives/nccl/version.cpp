@@ -4,7 +4,8 @@
 
 namespace dtrun::collectives {
 
-/// Of the library that the backend would take; without a GPU, of the one that the loader finds.
+/// The version of the library that the backend would take; without a GPU, of the one that the
+/// loader finds.
 std::string nccl_library_version() {
     if (const auto library = nccl::NcclLibrary::open(
             {environment_text("DTRUN_NCCL_LIBRARY"), environment_text("DTRUN_CUDART_LIBRARY")}))

@@ -63,7 +63,7 @@ struct Comm {
     void* count = nullptr;  ///< of owners
 };
 
-/// Of which the rest differs between versions.
+/// The library's version; what follows these numbers differs between versions.
 struct Version {
     Version() {}
     Version(const Version&) = delete;
@@ -77,8 +77,8 @@ struct Version {
 
 using Events = std::vector<Event>;
 
-/// What takes a communicator ends with it, an attribute, and events to wait for first. Operations
-/// return at once.
+/// Parameters of operations end with a communicator, an attribute, and events to wait for first.
+/// Operations return at once.
 struct Functions {
     Version (*version)() = nullptr;
     std::shared_ptr<Kvs> (*create_main_kvs)(const Attribute&) = nullptr;
@@ -87,9 +87,9 @@ struct Functions {
     Comm (*create_communicator)(int size, int rank, std::shared_ptr<Kvs>,
                                 const Attribute&) = nullptr;
     void (*destroy_communicator)(Comm*) = nullptr;
-    /// Whether an operation has ended; it is this that drives all operations of the process.
+    /// Whether an operation has ended; only this call drives the operations of the process.
     bool (*test)(Event*) = nullptr;
-    /// Waits, if it has not.
+    /// Waits, if the operation has not ended.
     void (*destroy_event)(Event*) = nullptr;
 
     Event (*allreduce)(const void* in, void* out, std::size_t count, Type, Op, const Comm&,

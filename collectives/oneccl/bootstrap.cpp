@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kNamedMax = 8;
-/// So that what rank 0 says when it has waited long enough is still heard.
+/// Other ranks wait this much longer than rank 0, so that they hear of its timeout.
 constexpr milliseconds kForTheAnswer{2'000};
 constexpr milliseconds kLook{500};
 constexpr char kMeetAt = 'a';
@@ -35,8 +35,8 @@ std::string seconds(milliseconds time) {
     return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
 }
 
-/// While there is one, what is written to standard output goes to standard error: oneCCL warns
-/// there of a setting without which it would warn of many more.
+/// While it lives, standard output goes to standard error: oneCCL prints a warning of a setting
+/// without which it would print many more.
 class OutputAside {
 public:
     OutputAside() : output_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)) {
@@ -54,7 +54,7 @@ private:
     int output_;
 };
 
-/// Which ranks have not come.
+/// The error that names the ranks that have not come.
 Error too_late(const GroupSpec& spec) {
     std::string missing;
     std::size_t count = 0;
@@ -69,7 +69,7 @@ Error too_late(const GroupSpec& spec) {
                         seconds(spec.timeout), count == 1 ? "rank" : "ranks", missing)};
 }
 
-/// As rank 0: until all have come, and all can.
+/// On rank 0: waits until all ranks have come, and checks that all can take part.
 Result<void> hear_all(const GroupSpec& spec, const Standing& mine, Clock::time_point deadline) {
     std::vector<std::string> keys;
     for (std::uint32_t rank = 0; rank < spec.size; ++rank) keys.push_back(rank_key(spec, rank));
@@ -90,7 +90,7 @@ Result<void> hear_all(const GroupSpec& spec, const Standing& mine, Clock::time_p
     return {};
 }
 
-/// As rank 0: where ranks meet. \param address  for the others
+/// On rank 0: opens the meeting point. \param address  set for the other ranks
 Result<std::shared_ptr<Kvs>> open_meeting(Runtime& runtime, const Library& library,
                                           std::string& address) {
     const auto turn = runtime.turn();
@@ -106,7 +106,7 @@ Result<std::shared_ptr<Kvs>> open_meeting(Runtime& runtime, const Library& libra
     return kvs;
 }
 
-/// As rank 0: tells the others where to meet, or why not.
+/// On rank 0: tells the others where to meet, or why not.
 Result<std::shared_ptr<Kvs>> invite(Runtime& runtime, const Library& library, const GroupSpec& spec,
                                     const Standing& mine, Clock::time_point deadline) {
     std::string address;
@@ -125,7 +125,7 @@ Result<std::shared_ptr<Kvs>> invite(Runtime& runtime, const Library& library, co
     return kvs;
 }
 
-/// As any other rank: what rank 0 says.
+/// On other ranks: waits for rank 0's answer.
 Result<Address> accept(const GroupSpec& spec) {
     const std::string key = answer_key(spec);
     const auto found = spec.store->get({&key, 1}, spec.timeout + kForTheAnswer);
@@ -142,8 +142,8 @@ Result<Address> accept(const GroupSpec& spec) {
     return address;
 }
 
-/// A communicator that is made by a thread of its own, since nothing ends the wait for a rank that
-/// has gone in the meantime. Who is too late leaves the thread behind.
+/// A communicator that a thread of its own makes, since nothing ends its wait for a rank that has
+/// gone in the meantime. After a timeout that thread is left behind.
 struct Making {
     std::mutex mutex;
     std::condition_variable changed;
@@ -151,7 +151,7 @@ struct Making {
     Meeting meeting;
 };
 
-/// \param meeting  has the Kvs of rank 0 already; others make theirs of its address
+/// \param meeting  has a Kvs on rank 0 already; other ranks make theirs from `address`
 Result<void> meet(Runtime& runtime, const Library& library, Meeting& meeting,
                   const Address& address, int size, int rank) {
     auto turn = runtime.turn();

@@ -8,7 +8,7 @@
 
 namespace dtrun::collectives::oneccl {
 
-/// What a rank tells rank 0 before it does anything that waits.
+/// What a rank tells rank 0 before it calls anything that blocks.
 struct Standing {
     std::string version;  ///< "oneCCL 2021.16.2"
     std::string problem;  ///< why it cannot take part, or ""
@@ -23,8 +23,8 @@ struct Meeting {
     Comm comm;
 };
 
-/// Makes the communicator of a group: rank 0 hears from all whether they can, and publishes where
-/// to meet, or why not.
+/// Makes the communicator of a group: all ranks tell rank 0 whether they can take part, and rank 0
+/// publishes where to meet, or why not.
 /// Errc: timed_out (names who has not come), invalid_input (a rank has a problem, or another
 /// version), closed, internal
 Result<Meeting> bootstrap(Runtime& runtime, const std::shared_ptr<const Library>& library,

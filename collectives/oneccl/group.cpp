@@ -12,10 +12,10 @@
 namespace dtrun::collectives::oneccl {
 namespace {
 
-/// Then others may have the processor, which may be what this rank waits for.
+/// Polls before the thread yields, since the rank that it waits for may need the processor.
 constexpr unsigned kAsksInARow = 8;
 
-/// How long ranks wait for each other at a group's end before they go without.
+/// How long ranks wait for each other when a group is closed.
 constexpr std::chrono::seconds kCloseWithin{2};
 
 Type type_of(DType type) {
@@ -103,11 +103,13 @@ OnecclGroup::OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> librar
           },
           [this](Event& event) { return ended(event); }) {}
 
-/// Nobody may go while others still say good-bye to rank 0: oneCCL would end their processes. What
-/// cannot be closed that way is left as it is, and what it needs with it.
+/// Ranks meet before they close, since oneCCL would end the processes of ranks that still sign off
+/// at rank 0 when it has gone. A communicator that cannot be closed that way is leaked, with what
+/// it needs.
 OnecclGroup::~OnecclGroup() {
     if (met_at_the_end()) {
-        // It may write to a rank that has just gone, and does not mind the signal that this raises.
+        // Closing may write to a rank that has just gone; this thread blocks the signal that this
+        // raises.
         quiet_thread([this] {
             const auto turn = runtime_.turn();
             if (turn) library_->call.destroy_communicator(&meeting_.comm);
@@ -137,7 +139,7 @@ bool OnecclGroup::met_at_the_end() {
 
 // ---- one operation ------------------------------------------------------------------------------
 
-/// What has been begun may still be at work on somebody's arrays.
+/// Ends oneCCL in this process, since an operation may still be at work on callers' arrays.
 std::unexpected<Error> OnecclGroup::broken(Error error) {
     runtime_.give_up();
     messages_.abandon();
@@ -222,7 +224,7 @@ Result<void> OnecclGroup::barrier() {
     return run("barrier", [this] { return begin_barrier(); });
 }
 
-/// oneCCL's own barrier waits inside.
+/// Begins an allreduce instead of oneCCL's own barrier, which blocks.
 Event OnecclGroup::begin_barrier() {
     return library_->call.allreduce(token_.get(), token_.get(), 1, Type::i32, Op::max,
                                     meeting_.comm, *library_->attributes.allreduce, none_);

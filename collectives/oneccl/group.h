@@ -14,8 +14,8 @@ namespace dtrun::collectives::oneccl {
 
 /// A communicator of oneCCL, whose data are in the host's memory.
 ///
-/// An operation is begun and then asked about until it has ended, so that abort() gets the caller
-/// out; that is the end of oneCCL in this process (Runtime).
+/// An operation is begun and then polled until it has ended, so that abort() can interrupt it;
+/// after that oneCCL cannot be used again in this process (Runtime).
 class OnecclGroup final : public Group {
 public:
     OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library, const GroupSpec& spec,
@@ -46,11 +46,11 @@ public:
 private:
     class Started;
 
-    /// One operation from its beginning to its end.
+    /// Runs one operation from its beginning to its end.
     template <class Begin>
     Result<void> run(const char* what, Begin begin);
     Result<void> exchange_messages(std::span<const Send> sends, std::span<const Receive> receives);
-    /// Asks until `ended` says that it is enough. \param ended  may throw
+    /// Polls until `ended` returns true. \param ended  may throw
     template <class Ended>
     Result<void> wait(const char* what, Ended ended);
     Result<void> advance();
@@ -66,7 +66,7 @@ private:
     Meeting meeting_;
     const GroupFacts facts_;
     std::unique_ptr<std::int32_t> token_ = std::make_unique<std::int32_t>(0);  ///< of barriers
-    const Events none_;  ///< to wait for before an operation
+    const Events none_;  ///< no events to wait for before an operation
     Messages messages_;
     std::optional<Error> broken_;
     std::atomic<bool> aborted_{false};

@@ -9,7 +9,7 @@ std::shared_ptr<Messages::Batch> Messages::start(std::span<const Send> sends,
     auto batch = std::make_shared<Batch>();
     for (const Receive& receive : receives)
         add({receive.peer, false}, receive.data, receive.bytes, batch);
-    // oneCCL does not write to what it sends, but takes it as if it might.
+    // oneCCL takes a pointer to non-const, but does not write to what it sends.
     for (const Send& send : sends)
         add({send.peer, true}, const_cast<void*>(send.data), send.bytes, batch);
     return batch;

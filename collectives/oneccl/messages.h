@@ -13,13 +13,13 @@
 
 namespace dtrun::collectives::oneccl {
 
-/// Of one call at most: sizes that do not fit into an int have been nobody's test.
+/// Most bytes of one call: sizes that do not fit into an int are untested.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 
 /// Messages of a group that are under way.
 ///
-/// oneCCL tells those of one pair of ranks apart by the order in which they reach the network, and
-/// may change that order; so only one at a time is in its hands for each peer and direction.
+/// oneCCL matches messages of a pair of ranks by the order in which they reach the network, but may
+/// change that order; so it is given only one at a time for each peer and direction.
 class Messages {
 public:
     /// Messages that were started together.

@@ -30,11 +30,11 @@ Result<std::shared_ptr<const Library>> Runtime::library() {
 
 void Runtime::prepare(const Library& library, const Network& network) {
     const std::lock_guard lock(mutex_);
-    // Who waits does the work: no thread of oneCCL's own touches arrays, or takes a processor.
+    // The waiting thread does the work: no thread of oneCCL touches arrays, or takes a processor.
     ::setenv("CCL_WORKER_OFFLOAD", "0", kOverwrite);
-    // Its own choice would be to begin MPI.
+    // By default oneCCL would begin MPI.
     ::setenv("CCL_ATL_TRANSPORT", "ofi", kKeep);
-    // It warns of each setting that is not the default.
+    // oneCCL warns of each setting that is not the default.
     ::setenv("CCL_LOG_LEVEL", "error", kKeep);
     if (!library.libfabric.empty())
         ::setenv("CCL_OFI_LIBRARY_PATH", library.libfabric.c_str(), kKeep);

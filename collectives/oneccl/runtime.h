@@ -13,14 +13,15 @@ namespace dtrun::collectives::oneccl {
 
 /// oneCCL in this process: what all groups share.
 ///
-/// Its operations advance only while somebody asks about one of them, and then all of them do,
-/// those of other groups too. So one thread at a time is inside; and once an operation has been
-/// given up, whose arrays may be gone, nobody may ask any more: oneCCL is over for this process.
+/// Its operations advance only while a thread polls one of them, and then those of all groups do.
+/// So only one thread at a time is inside. Once an operation, whose arrays may be gone, has been
+/// given up, no thread may poll any more: oneCCL is over for this process.
 class Runtime {
 public:
     static Runtime& of_process();
 
-    /// Looked for once; what was not there may come, with a framework that is imported later.
+    /// Keeps a library that was found. If there was none, each call looks again: a framework that
+    /// is imported later may bring one.
     Result<std::shared_ptr<const Library>> library();
 
     /// Network interfaces for oneCCL's own settings, before it begins, if they are known.
@@ -28,16 +29,17 @@ public:
         std::string data;     ///< for messages; libfabric reads it once
         std::string meeting;  ///< where ranks meet
     };
-    /// Sets what is not the user's own choice in the environment, where oneCCL looks for it.
+    /// Sets oneCCL's environment variables. The user's own choices stay, but for
+    /// CCL_WORKER_OFFLOAD.
     void prepare(const Library& library, const Network& network);
     /// "FI_TCP_IFACE=eth0 ..."
     std::string settings();
 
-    /// Held while calling oneCCL. Errc: cancelled
+    /// The lock to hold while calling oneCCL. Errc: cancelled
     Result<std::unique_lock<std::timed_mutex>> turn();
-    /// From now on there are no turns, for anybody.
+    /// From now on turn() fails in all threads.
     void give_up() noexcept { over_ = true; }
-    /// And whoever has one has ended it, so that nothing is worked on any more.
+    /// Also waits, but not for ever, until the thread that has the turn has left oneCCL.
     void give_up_and_wait();
 
 private:
@@ -48,7 +50,7 @@ private:
     std::atomic<bool> over_{false};
 };
 
-/// What calls of oneCCL throw, as a value.
+/// Turns exceptions of oneCCL into errors.
 template <class Call>
 Result<void> guarded(const char* what, Call call) {
     try {

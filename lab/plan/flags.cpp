@@ -46,7 +46,7 @@ Result<void> set_known(BenchDraft& draft, string_view value) {
     return {};
 }
 
-/// Names of plug-ins, which may be anybody's.
+/// Accepts any names, since anybody may add plug-ins.
 Result<void> set_backends(BenchDraft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
@@ -81,7 +81,7 @@ Result<void> set_sizes(BenchDraft& draft, string_view value) {
     return {};
 }
 
-/// Names that the rank program knows; what is no word of it would only fail there, later.
+/// Checks names here, since unknown ones would fail only later, in the rank program.
 Result<void> set_algorithms(BenchDraft& draft, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
@@ -103,7 +103,7 @@ Result<void> set_model(BenchDraft& draft, string_view value) {
     return {};
 }
 
-/// As it was typed, for the rank program reads it again.
+/// Keeps the number as it was typed, since the rank program parses it again.
 Result<void> set_loss_scale(BenchDraft& draft, string_view value) {
     double scale = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), scale);
@@ -274,7 +274,7 @@ cli::Rows<BenchDraft> limit_flags() {
 /// Checks a flag of `dtrun run` here, and hands it on to each run.
 cli::Row<BenchDraft> handed_on(cli::Row<cli::RunDraft> row) {
     const string_view name = row.flag.first_name();
-    if (name == "-H") row.flag.names = name;  // --hosts counts here
+    if (name == "-H") row.flag.names = name;  // for bench, --hosts is a number
     const auto set = [inner = std::move(row.set), name](BenchDraft& draft,
                                                         string_view value) -> Result<void> {
         if (auto done = inner(draft, value); !done) return done;
@@ -290,8 +290,8 @@ cli::Row<BenchDraft> handed_on(cli::Row<cli::RunDraft> row) {
     return {row.flag, set};
 }
 
-/// Whether runs must not be given the flag: they have a list of hosts that is read once, and their
-/// own words say how much is shown.
+/// Whether runs must not get a flag as it was given: bench itself tells them the list of hosts,
+/// which is read once, and how much to show.
 bool is_of_bench_alone(string_view name) {
     return name == "--hostfile" || name == "--quiet" || name == "--help";
 }

@@ -24,7 +24,7 @@ struct BenchCommand {
     std::vector<std::string> compress;  ///< empty: none; in training none, fp16 and int8
     std::optional<int> iters;           ///< unset: as many as `seconds` has room for
     std::optional<int> warmup;          ///< unset: the rank program's own number
-    std::optional<std::chrono::milliseconds> seconds;  ///< of one row; unset: a minute for all
+    std::optional<std::chrono::milliseconds> seconds;  ///< of one row; unset: about 40 s for all
     bool check = true;                                 ///< --no-check: results are not looked at
 
     // Training.
@@ -45,12 +45,12 @@ struct BenchCommand {
     std::string html;
     bool explain = false;  ///< which transport each communicator has, and why
 
-    bool compare = false;            ///< two reports, and nothing is run
-    std::vector<std::string> files;  ///< those two
+    bool compare = false;            ///< compares two reports and runs nothing
+    std::vector<std::string> files;  ///< the two reports
 
     std::vector<std::string> launch;  ///< flags for the dtrun that starts ranks, as given
     std::string rank_program;         ///< on every host; empty: the one that belongs to this dtrun
-    std::optional<std::chrono::milliseconds> timeout;  ///< --timeout, of silence
+    std::optional<std::chrono::milliseconds> timeout;  ///< --timeout: longest silence of a run
 };
 
 }  // namespace dtrun::lab

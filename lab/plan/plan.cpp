@@ -15,7 +15,7 @@ using Numbers = std::vector<int>;
 
 constexpr std::size_t kSizesMax = 256;
 constexpr string_view kDefaultSizes = "1K..16M:x4";
-/// What a sweep without further wishes takes, starts of programs not counted.
+/// Duration of a default sweep, starts of programs not counted.
 constexpr double kDefaultSeconds = 40;
 constexpr std::chrono::milliseconds kRowMin{50};
 constexpr std::chrono::milliseconds kRowMax{1'000};
@@ -91,7 +91,8 @@ Result<void> check_shape(const Shape& shape, const LabPlaces& places, bool overs
     return {};
 }
 
-/// Those asked for must be possible; of the usual ones the possible ones are taken.
+/// Shapes that the user asked for must all be possible; of the default ones, only the possible ones
+/// are taken.
 Result<std::vector<Shape>> plan_shapes(const BenchCommand& command, const LabPlaces& places,
                                        bool oversubscribe) {
     const Numbers hosts =
@@ -188,7 +189,8 @@ LabRun train_run(const BenchCommand& command, const Shape& shape, const std::str
     return run;
 }
 
-/// Serial training is run in any case, and once; in full where nothing else is said, for speed-up.
+/// Algorithms besides "serial", which is always run, once. Unless --algorithms names them,
+/// "parallel" is among them, for speed-up.
 std::vector<std::string> algorithms_of(const BenchCommand& command) {
     std::vector<std::string> algorithms = command.algorithms;
     if (algorithms.empty() && command.compress.empty()) algorithms = {"parallel", "fp16", "int8"};
@@ -202,7 +204,7 @@ std::vector<std::string> algorithms_of(const BenchCommand& command) {
     return algorithms;
 }
 
-/// The serial run is the T(1) of all others, so a single rank of each backend is not run besides.
+/// The serial run gives T(1) for all others, so no backend is run with a single rank.
 void add_training(std::vector<LabRun>& runs, const BenchCommand& command,
                   const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
     runs.push_back(train_run(command, {1, 1}, backends.front(), "serial"));

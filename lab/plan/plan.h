@@ -38,18 +38,18 @@ Result<std::vector<std::uint64_t>> parse_sizes(std::string_view text);
 /// "64K", "1.5M", "4": a number of bytes in few letters.
 std::string short_bytes(double bytes);
 
-/// The run that asks so many hosts what they have.
-/// \param backends  also tried, with one rank on each of them; may be empty
+/// The run that asks this many hosts for their facts.
+/// \param backends  also tried, with one rank on each host; may be empty
 LabRun facts_run(int hosts, const std::vector<std::string>& backends);
 
-/// All other runs, in their order.
-/// \param backends  of the command, or those that were found
+/// All runs but facts_run(), in order.
+/// \param backends  those of the command, or else those that were found
 /// \return invalid_input: a shape for which hosts or slots are missing
 Result<std::vector<LabRun>> plan_runs(const BenchCommand& command, const LabPlaces& places,
                                       const std::vector<std::string>& backends, bool oversubscribe);
 
-/// The words of the dtrun that starts a run, without its own name.
-/// \param hostfile  of the user, at a path that can be read again; empty: none
+/// Arguments of the dtrun that starts a run, without argv[0].
+/// \param hostfile  the user's, at a path that can be read again; empty: none
 std::vector<std::string> launch_words(const LabRun& run, const BenchCommand& command,
                                       const std::string& hostfile, const std::string& rank_program);
 

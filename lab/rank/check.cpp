@@ -79,7 +79,7 @@ double load(DType type, const std::byte* from) {
     return half;
 }
 
-/// Fills `out` with elements that repeat.
+/// Fills `out` with repetitions of `period`.
 void repeat(std::span<const std::byte> period, std::span<std::byte> out) {
     const std::size_t first = std::min(period.size(), out.size());
     std::memcpy(out.data(), period.data(), first);
@@ -92,9 +92,9 @@ void repeat(std::span<const std::byte> period, std::span<std::byte> out) {
 
 /// By how much the compressed sum of numbers between -1 and 1 may be wrong. Every rank's are
 /// rounded, and the sum once more; a ring of 16-bit numbers rounds it at every rank instead.
-/// \param magnitudes  summed
+/// \param magnitudes  sum of the magnitudes of the numbers
 double tolerance(Format format, double magnitudes, std::uint32_t ranks) {
-    constexpr double kRoundedAlready = 1.1;  // what is rounded is a little larger for that
+    constexpr double kRoundedAlready = 1.1;  // the sum that is rounded has rounding errors already
     const collectives::FormatRow& row = row_of(format);
     const bool ring = row.bits == 16;
     const double relative = row.relative_error * magnitudes * (ring ? ranks + 1 : 2);
@@ -105,7 +105,7 @@ double tolerance(Format format, double magnitudes, std::uint32_t ranks) {
 
 std::vector<float> Check::values(std::uint32_t rank, std::size_t first, std::size_t count) const {
     std::vector<float> values(std::min(count, kPeriod));
-    // Sums of as many as 256 ranks stay below 256, up to which bf16 has every integer.
+    // Sums of up to 256 ranks stay within +-256, where bf16 has every integer.
     const std::uint32_t largest = std::clamp(256 / ranks_, 1u, 8u);
     for (std::size_t i = 0; i < values.size(); ++i) {
         Random random((std::uint64_t{rank} << 32) + (first + i) % kPeriod);
@@ -140,7 +140,7 @@ Check::Verdict Check::compare(const Extent& extent, std::span<const std::byte> o
     return verdict;
 }
 
-/// Where each part of a result comes from: from a rank, and from which element of its data.
+/// Compares a result whose parts are copies of ranks' data.
 void Check::compare_copy(const Extent& extent, std::span<const std::byte> out,
                          Verdict& verdict) const {
     const std::size_t part = extent.count;
@@ -174,8 +174,8 @@ void Check::compare_sum(const Extent& extent, std::span<const std::byte> out,
     compare_run(std::vector<float>(sums.begin(), sums.end()), tolerances, out, verdict);
 }
 
-/// \param expected    repeats; all that is expected, or kPeriod elements
-/// \param tolerances  empty: none
+/// \param expected    all elements that are expected, or kPeriod of them, which repeat
+/// \param tolerances  empty: results have to be exact
 void Check::compare_run(std::span<const float> expected, std::span<const float> tolerances,
                         std::span<const std::byte> out, Verdict& verdict) const {
     if (expected.empty()) return;

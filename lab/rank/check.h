@@ -9,15 +9,14 @@
 
 namespace dtrun::lab::rank {
 
-/// A measured operation on one rank: what it begins with and what has to come out, computed
-/// without asking anybody.
+/// Input and expected result of a measured operation on one rank, computed without communication.
 ///
 /// Numbers look random and repeat every kPeriod elements. They are small integers whose sums are
 /// exact in every type, so that results have to be equal to the bit; for compressed operations they
 /// lie between -1 and 1.
 class Check {
 public:
-    /// A prime: parts of the usual sizes that are mixed up do not look the same.
+    /// A prime, so that parts of the usual sizes differ if they are mixed up.
     static constexpr std::size_t kPeriod = 8'191;
 
     /// How far a result is from what it has to be.
@@ -30,11 +29,11 @@ public:
     Check(Op op, DType type, std::optional<Format> format, std::uint32_t rank, std::uint32_t ranks)
         : op_(op), type_(type), format_(format), rank_(rank), ranks_(ranks) {}
 
-    /// What this rank gives.
+    /// Fills this rank's input.
     void fill(const Extent& extent, std::span<std::byte> in) const;
-    /// What is there before a result: nothing that could be taken for one.
+    /// Fills the place of a result with bytes that cannot be taken for one.
     static void spoil(std::span<std::byte> out);
-    /// \param out  extent.out elements; of a rank that gets nothing, anything
+    /// \param out  extent.out elements; ignored on a rank that gets no result
     Verdict compare(const Extent& extent, std::span<const std::byte> out) const;
 
 private:

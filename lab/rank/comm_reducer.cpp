@@ -6,7 +6,7 @@ namespace dtrun::lab::rank {
 
 namespace {
 
-/// The values of a buffer for a call, on which `operation` works, and back.
+/// Copies values to the backend's memory, calls `operation` on the copy, and copies them back.
 template <class T, class F>
 Result<void> through(const MemoryKind& kind, std::span<T> values, F operation) {
     const std::size_t bytes = values.size_bytes();
@@ -45,7 +45,7 @@ Result<void> CommReducer::sum(std::span<double> values) {
     });
 }
 
-/// Once: memory for what the library is given beside the gradients.
+/// Allocates, once, the copies of gradients on a GPU and the buffers for error feedback.
 Result<void> CommReducer::prepare(std::span<const std::span<float>> gradients) {
     for (const std::span<float> gradient : gradients) {
         counts_.push_back(gradient.size());

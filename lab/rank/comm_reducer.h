@@ -30,7 +30,7 @@ private:
     const bool feedback_;
     const bool compressed_;
     dtrun_compression compression_{};
-    /// Of each gradient; on a GPU what it is copied to.
+    /// Each gradient's copy, if on a GPU, and its buffer for error feedback.
     std::vector<Memory> copies_, errors_;
     std::vector<void*> arrays_;
     std::vector<float*> error_arrays_;

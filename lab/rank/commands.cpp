@@ -29,7 +29,8 @@ bool oversubscribed(const Places& places, const MemoryKind& memory) {
     return static_cast<long>(places.slots_per_host) > places_there;
 }
 
-/// What a backend does not say of itself: only those of NCCL's kind get arrays on GPUs here.
+/// Adds GPUDirect facts for backends that report none: only those of NCCL's kind get arrays on GPUs
+/// here.
 void add_gpu_direct(NameValues& details) {
     for (const char* const name : {"GPUDirect P2P", "GPUDirect RDMA"})
         if (std::ranges::find(details, name, &NameValues::value_type::first) == details.end())
@@ -129,7 +130,7 @@ Result<void> run_facts(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
-    // One rank of each host looks.
+    // One rank of each host collects the host's facts.
     const std::string own =
         places->local_rank == 0 ? line_of(collect_host_facts(membership.host())) : "";
     const auto all = membership.gather("dtrun-bench/facts", own);

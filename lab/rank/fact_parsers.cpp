@@ -34,7 +34,7 @@ std::string_view vendor_name(std::string_view number) {
     return {};
 }
 
-/// Without what makes letters bold on a terminal.
+/// Removes the escape sequences of bold letters.
 std::string without_escapes(std::string_view text) {
     std::string plain;
     for (std::size_t i = 0; i < text.size(); ++i) {

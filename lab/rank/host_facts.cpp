@@ -28,7 +28,7 @@ std::string pci_ids() {
     return {};
 }
 
-/// What this program says of a library in another process.
+/// The version of a library that this program, run as another process, reports.
 std::string version_elsewhere(std::string_view name) {
     const auto text = output_of({"/proc/self/exe", "version-of", std::string(name)}, kProgramLimit);
     return text ? std::string(trim(*text)) : "";

@@ -16,20 +16,21 @@ HostRecord collect_host_facts(const std::string& host);
 /// The version of "cuda", or of a backend's library, on this host; "" if it is not there.
 std::string version_of(std::string_view name);
 
-/// Of /etc/os-release: "Debian GNU/Linux 12 (bookworm)"
+/// The name of the system in /etc/os-release: "Debian GNU/Linux 12 (bookworm)"
 std::string parse_os(std::string_view os_release);
-/// Of /proc/cpuinfo: the model of the first processor.
+/// The model of the first processor in /proc/cpuinfo.
 std::string parse_cpu(std::string_view cpuinfo);
-/// Of /proc/meminfo: MemTotal in bytes.
+/// MemTotal of /proc/meminfo in bytes.
 std::uint64_t parse_memory(std::string_view meminfo);
-/// Of pci.ids: the name of a vendor's device, both as "0x15b3"; without the file or the device the
-/// numbers, the vendor's name if it is known.
+/// The name of a vendor's device in pci.ids, both given as "0x15b3"; if it is not there, its
+/// number, with the vendor's name (or number, if unknown) in front.
 std::string device_model(std::string_view pci_ids, std::string_view vendor,
                          std::string_view device);
 /// Network interfaces of a folder such as /sys/class/net.
 /// \param pci_ids  text of that file
 std::vector<NicRecord> list_nics(const std::string& folder, std::string_view pci_ids);
-/// Lines of `nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits`
+/// Parses lines of `nvidia-smi --query-gpu=name,memory.total,driver_version
+/// --format=csv,noheader,nounits`
 void parse_gpus(std::string_view csv, HostRecord& facts);
 /// The kinds of links in the matrix of `nvidia-smi topo -m`: "NVLink (NV18)"; "" of one GPU.
 std::string parse_gpu_links(std::string_view matrix);

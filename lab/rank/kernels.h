@@ -48,8 +48,8 @@ void pool(const float* image, const ImageShape& shape, float* out);
 /// Gives the slope of each square to its largest value, the first of them if there are several.
 void pool_back(const float* image, const ImageShape& shape, const float* slopes, float* out);
 
-/// A step of gradient descent: velocity = momentum * velocity + slope; value -= rate * velocity. The
-/// same bits on every processor: ranks' weights never meet again.
+/// A step of gradient descent: velocity = momentum * velocity + slope; value -= rate * velocity. It
+/// gives the same bits on every processor, since ranks' weights are never synchronized again.
 struct Descent {
     float rate, momentum;
 };

@@ -10,12 +10,12 @@
 
 namespace dtrun::lab::rank {
 
-/// Where arrays are that a backend works on: on the host, or on this rank's GPU.
+/// The memory of the arrays that a backend works on: the host's, or that of this rank's GPU.
 class MemoryKind {
 public:
-    /// Of the host.
+    /// Memory of the host.
     MemoryKind() = default;
-    /// Of a GPU.
+    /// Memory of a GPU.
     explicit MemoryKind(collectives::Device device) : device_(std::move(device)) {}
 
     bool on_device() const { return device_.has_value(); }
@@ -37,9 +37,9 @@ public:
 
     void* data() const { return data_; }  ///< for the backend
     std::span<std::byte> host() const { return {host_.get(), bytes_}; }
-    /// Copies the first bytes from the host's copy; nothing to do if there is but one.
+    /// Copies the first bytes from host() to data(), unless these are one.
     Result<void> push(std::size_t bytes) const;
-    /// The other way round.
+    /// Copies the first bytes from data() to host(), unless these are one.
     Result<void> pull(std::size_t bytes) const;
 
 private:

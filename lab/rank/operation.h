@@ -15,10 +15,10 @@ struct Extent {
     std::size_t in = 0;     ///< elements of a rank's arrays
     std::size_t out = 0;
     std::size_t bytes = 0;  ///< of the whole array
-    double bus_factor = 0;  ///< by which bandwidth on the wires is higher than bytes / time
+    double bus_factor = 0;  ///< factor from bytes / time to bandwidth on the wires
 };
 
-/// \param bytes  asked for; rounded down to whole elements that all ranks have as many of
+/// \param bytes  the wanted size; rounded down to whole elements, as many for each rank
 Extent extent_of(Op op, DType type, std::size_t bytes, std::uint32_t ranks);
 
 /// Bytes that each rank has to send at least, averaged over ranks: what a good algorithm sends.

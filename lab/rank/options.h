@@ -15,7 +15,7 @@ struct RankOptions {
     Command command = Command::help;
     std::string library;  ///< of version_of
     std::string backend = "auto";
-    /// facts: communicators are made over each of them, too.
+    /// For facts: backends over which communicators are made, too.
     std::vector<std::string> backends;
     SweepOptions sweep;
     TrainOptions train;

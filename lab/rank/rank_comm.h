@@ -23,11 +23,11 @@ public:
     std::uint32_t size() const { return dtrun_world_size(worker_.get()); }
     std::string host() const { return dtrun_host_name(worker_.get()); }
 
-    /// What every rank says, in order of rank. With one rank nobody is asked.
+    /// Gathers all ranks' texts, in order of rank.
     Result<std::vector<std::string>> gather(std::string_view name, const std::string& own) const;
-    /// An error on any rank is one on all, so that nobody waits for the others.
+    /// Makes an error on any rank an error on all, so that no rank waits for others.
     Result<void> agree(std::string_view name, const Result<void>& own) const;
-    /// Tells the launcher how it ended.
+    /// Tells the launcher how this rank ended.
     void leave(const std::string& failure);
 
 private:
@@ -71,7 +71,7 @@ private:
 /// "name: value" lines as pairs; lines of another form are left out.
 std::vector<std::pair<std::string, std::string>> parse_facts(std::string_view lines);
 
-/// What a function of libdtrun_collectives returned, as a value.
+/// Turns the return code of a libdtrun_collectives function into a result.
 Result<void> checked(int code);
 
 }  // namespace dtrun::lab::rank

@@ -22,7 +22,7 @@ struct Arrays {
     Memory numbers;  ///< of doubles, for what ranks tell each other
 };
 
-/// One operation on arrays that are ready.
+/// Calls one operation once, on arrays that are ready.
 int call(dtrun_comm* comm, Op op, DType type, const dtrun_compression* compression,
          std::size_t count, void* in, void* out) {
     const int dtype = static_cast<int>(type);
@@ -36,7 +36,7 @@ int call(dtrun_comm* comm, Op op, DType type, const dtrun_compression* compressi
         case Op::reduce:
             return dtrun_reduce_to(comm, in, out, count, dtype, DTRUN_SUM, 0);
         case Op::broadcast:
-            // In place: the root's is the one that has something in it.
+            // A broadcast is in place: the root's `in` is sent, other ranks receive into `out`.
             return dtrun_broadcast(comm, dtrun_comm_rank(comm) == 0 ? in : out, count, dtype, 0);
         case Op::gather:
             return dtrun_gather(comm, in, out, count, dtype, 0);
@@ -113,7 +113,7 @@ private:
         return row;
     }
 
-    /// Seconds of the slowest rank, the same number on all.
+    /// Seconds per iteration of the slowest rank; all ranks get the same number.
     Result<double> mean_time(const Extent& extent, std::size_t iters) {
         const auto times = run(extent, iters);
         if (!times) return std::unexpected(times.error());
@@ -123,8 +123,8 @@ private:
         return mean[0];
     }
 
-    /// As many iterations as the time has room for, in rounds, since one that was disturbed says
-    /// little of the others.
+    /// Runs as many iterations as the time has room for. It does so in rounds, since the time of
+    /// one disturbed iteration says little of the others.
     Result<std::vector<double>> run_for(const Extent& extent, double seconds_each) {
         std::vector<double> times;
         double spent = 0;
@@ -167,7 +167,7 @@ private:
     }
 
     Result<void> judge(const Check& check, Row& row) {
-        // What the root of a broadcast gives is its result as well.
+        // The root's input of a broadcast is its result as well.
         const bool root = op_ == Op::broadcast && comm_.rank() == 0;
         const Memory& result = root ? arrays_.in : arrays_.out;
         const std::size_t bytes = row.extent.out * bytes_of(type_);
@@ -181,7 +181,7 @@ private:
         return {};
     }
 
-    /// All ranks' numbers, reduced.
+    /// Reduces values over all ranks.
     Result<void> combine(std::vector<double>& values, dtrun_reduce reduce) {
         const std::size_t bytes = values.size() * sizeof(double);
         const Memory& numbers = arrays_.numbers;
@@ -205,7 +205,7 @@ private:
     dtrun_compression compression_{};
 };
 
-/// Once, for the largest of all.
+/// Allocates arrays once, for the largest operation.
 Result<Arrays> allocate(const SweepOptions& options, std::uint32_t ranks, const MemoryKind& kind) {
     std::size_t in_bytes = 0;
     std::size_t out_bytes = 0;
@@ -256,7 +256,7 @@ Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKi
                 Measurement measurement(options, comm, *arrays, op, type, format);
                 const auto done = measurement.measure_all(told);
                 if (done) continue;
-                // All ranks have been told the same, and the communicator is as good as before.
+                // All ranks get the same refusal, after which the communicator still works.
                 if (done.error().code != Errc::invalid_input) return done;
                 refused(done.error());
             }

@@ -18,7 +18,7 @@ struct SweepOptions {
     std::vector<DType> dtypes;
     std::vector<std::optional<Format>> formats;  ///< none: uncompressed
     std::optional<std::size_t> iters;            ///< none: 20, or as many as `seconds` has room for
-    std::size_t warmup = 5;  ///< before the sizes of an operation, with the largest
+    std::size_t warmup = 5;  ///< iterations before an operation's sizes, with the largest
     double seconds = 0;      ///< of one size; 0: no limit
     bool check = true;
 };

@@ -4,7 +4,7 @@
 
 namespace dtrun::lab::rank {
 
-/// Of iterations, in their own unit.
+/// Statistics of the times of iterations, in the same unit.
 struct Times {
     double min = 0;
     double mean = 0;

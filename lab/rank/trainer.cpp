@@ -23,7 +23,7 @@ float learning_rate(std::uint32_t global_batch) {
     return std::min(0.05f * static_cast<float>(global_batch) / 64, 0.1f);
 }
 
-/// [begin, end) of `count` things for a rank.
+/// A rank's part [begin, end) of `count` items.
 struct Part {
     Part(std::size_t count, const Reducer& reducer)
         : begin(count * reducer.rank() / reducer.size()),
@@ -102,7 +102,8 @@ private:
     Result<Trained> summary(double seconds) {
         const Part tested(data_.test.size(), reducer_);
         const std::size_t right = network_.test(data_.test, tested.begin, tested.size());
-        // Sums are all that is needed: the slowest rank's seconds stand in its own place.
+        // One sum over the ranks serves all: each rank's seconds have a place of their own, for the
+        // maximum.
         std::vector<double> sums{static_cast<double>(right), loss_, whole_, comm_};
         const std::size_t own = sums.size() + reducer_.rank();
         sums.resize(sums.size() + reducer_.size());

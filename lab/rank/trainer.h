@@ -15,16 +15,16 @@ public:
     virtual ~Reducer() = default;
     virtual std::uint32_t rank() const = 0;
     virtual std::uint32_t size() const = 0;
-    /// Everybody's becomes rank 0's.
+    /// Sets all ranks' values to those of rank 0.
     virtual Result<void> broadcast(std::span<float> values) = 0;
     /// Gradients become their mean over all ranks, however exact that is. The same arrays are
     /// given every time.
     virtual Result<void> average(std::span<const std::span<float>> gradients) = 0;
-    /// The exact sum over all ranks.
+    /// Sets values to their exact sum over all ranks.
     virtual Result<void> sum(std::span<double> values) = 0;
 };
 
-/// The only rank there is.
+/// The reducer of a single rank, which does not communicate.
 class SerialReducer final : public Reducer {
 public:
     std::uint32_t rank() const override { return 0; }
@@ -39,15 +39,15 @@ struct TrainOptions {
     std::uint32_t epochs = 3;
     std::uint32_t global_batch = 64;  ///< images of a step, of all ranks together
     std::uint64_t seed = 1;           ///< of weights and of the order of images
-    /// Gradients travel multiplied by it, which f32 does not feel: where numbers are so narrow that
-    /// small gradients are lost, more of them arrive with a larger one.
+    /// Factor of gradients while they travel. f32 is indifferent to it; in formats so narrow that
+    /// small gradients become 0, more of them survive with a larger factor.
     double loss_scale = 1;
 };
 
 /// The same on every rank, but for times, which differ a little.
 struct Trained {
     double accuracy = 0;  ///< part of the test images told right, 0 to 1
-    double loss = 0;      ///< mean of the last epoch, as it went
+    double loss = 0;      ///< mean over the last epoch, while weights still changed
     double seconds = 0;   ///< of all steps, without the test at the end; of the slowest rank
     // Means over steps and ranks.
     double step_ms = 0;

@@ -29,7 +29,7 @@ bool can_show(double value, const Chart::Axis& axis) {
     return std::isfinite(value) && (!is_log(axis) || value > 0);
 }
 
-/// Values along one axis become places on the picture.
+/// Maps values along one axis to places on the picture.
 class Ruler {
 public:
     Ruler(const Chart::Axis& axis, double low, double high, double from, double to)
@@ -77,7 +77,7 @@ double nice_step(double value) {
     return 10 * power;
 }
 
-/// Powers of `base` within bounds, of which every so many are taken that few enough are left.
+/// Powers of `base` within bounds, thinned out evenly to `count` at most.
 std::vector<double> powers(double low, double high, double base, std::size_t count) {
     const int first = static_cast<int>(std::ceil(std::log(low) / std::log(base) - 1e-9));
     const int last = static_cast<int>(std::floor(std::log(high) / std::log(base) + 1e-9));
@@ -103,7 +103,7 @@ struct Bounds {
     double high = 1;
 };
 
-/// Of all values, widened to round numbers.
+/// The bounds of all values; those of y are widened to round numbers.
 Bounds bounds_of(const std::vector<double>& values, const Chart::Axis& axis, bool is_x) {
     if (values.empty()) return is_log(axis) ? Bounds{1, 10} : Bounds{0, 1};
     auto [low, high] = std::ranges::minmax(values);
@@ -136,13 +136,13 @@ std::vector<double> values_of(const Chart& chart, bool is_x) {
     return values;
 }
 
-/// What has room beside a chart.
+/// Cuts a label to what has room beside a chart.
 std::string short_label(const std::string& label) {
     if (label.size() <= kLabelMax) return label;
     return label.substr(0, kLabelMax - 1) + "…";
 }
 
-/// A mark of its own for each colour, so that nobody needs to tell colours apart.
+/// One of four marks, chosen by the colour, so that lines differ not only by colour.
 std::string mark(int color, double x, double y, bool hollow) {
     const std::string_view fill = hollow ? "class=\"hollow\"" : "fill=\"currentColor\"";
     switch (color % 4) {
@@ -260,7 +260,7 @@ private:
             }
     }
 
-    /// Each beside the end of its line, pushed apart where lines end together.
+    /// Writes each label beside the end of its line, pushed apart where lines end together.
     void labels() {
         struct Label {
             const Chart::Series* series;

@@ -19,8 +19,8 @@ struct Chart {
         Scale scale = Scale::linear;
         Unit unit = Unit::number;
         bool only_values = false;  ///< ticks where points are, as for numbers of ranks
-        /// That y has at least, so that charts beside each other have the same; unknown: of the
-        /// points alone.
+        /// The range that a y axis covers at least, so that neighbouring charts share it; unknown:
+        /// that of the points.
         double low = kUnknown;
         double high = kUnknown;
     };
@@ -35,12 +35,12 @@ struct Chart {
         std::string label;  ///< stands at the end of its line
         int color = 0;      ///< 0..kColors-1; also chooses the mark
         bool is_ideal = false;
-        std::vector<Point> points;   ///< by x, joined
-        std::vector<Point> loose{};  ///< marks alone
+        std::vector<Point> points;   ///< sorted by x, joined by a line
+        std::vector<Point> loose{};  ///< marks without a line
     };
     static constexpr int kColors = 8;
 
-    std::string description;  ///< for those who do not see it
+    std::string description;  ///< text for readers who cannot see it
     Axis x;
     Axis y;
     std::vector<Series> series;

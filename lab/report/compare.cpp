@@ -13,7 +13,7 @@ namespace {
 constexpr double kNoiseMin = 0.03;
 constexpr double kTrainingNoise = 0.05;
 
-/// A row as it is to be told, without what the other report has.
+/// The names and the shape of a row, without measurements.
 ComparedRow named(const RowRecord& row) {
     ComparedRow named;
     static_cast<ShapeRecord&>(named) = row;

@@ -24,7 +24,7 @@ struct ComparedRow : ShapeRecord {
 
 struct Comparison {
     std::vector<ComparedRow> rows;
-    int only_before = 0;  ///< that the other report lacks
+    int only_before = 0;  ///< measurements that the second report lacks
     int only_after = 0;
     int count(ComparedRow::Mark mark) const;
 };
@@ -38,7 +38,7 @@ double noise_of(const RowRecord& row);
 /// (their root of squares); training tells no spread and has 5 % each.
 Comparison compare_reports(const LabReport& before, const LabReport& after);
 
-/// "mpi 2x4" is 2 hosts with 4 ranks each. With the marked rows first, the largest change before the
+/// "mpi 2x4" is 2 hosts with 4 ranks each. Marked rows come first, the largest change before the
 /// others.
 Table comparison_table(const Comparison& comparison);
 

@@ -85,7 +85,7 @@ Chart::Axis ranks_axis() {
 
 enum class Scaled { speedup, efficiency };
 
-/// With the ideal line in it.
+/// A figure with nothing but the ideal line.
 Figure scaling_frame(const LabReport& report, std::string title, Scaled what) {
     const bool is_speedup = what == Scaled::speedup;
     Figure figure;
@@ -207,7 +207,7 @@ Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Me
     return figure;
 }
 
-/// At the largest of the sizes that most shapes have.
+/// Bandwidth by ranks, at the largest of the sizes that most shapes have.
 Figure ranks_figure(const Rows& rows, const Styles& styles) {
     std::map<std::uint64_t, std::set<std::pair<int, int>>> shapes;
     for (const RowRecord* const row : rows)
@@ -269,9 +269,10 @@ ByShape by_shape(const Rows& rows) {
     return shapes;
 }
 
-/// How compressions compare, for each backend: in the largest shape of one host, and of all.
+/// Adds figures that compare compressions, for each backend: in the largest shape of one host, and
+/// in that of several.
 void add_compression(std::vector<Figure>& figures, const Rows& rows, const Styles& styles) {
-    std::map<bool, std::pair<int, int>> largest;  // by whether it is one host
+    std::map<bool, std::pair<int, int>> largest;  // the key: whether it is one host
     for (const RowRecord* const row : rows) {
         std::pair<int, int>& shape = largest[row->hosts == 1];
         if (row->ranks > shape.first * shape.second) shape = {row->hosts, row->slots_per_host};
@@ -294,7 +295,7 @@ void add_compression(std::vector<Figure>& figures, const Rows& rows, const Style
         }
 }
 
-/// Of one operation on one type.
+/// The figures of one operation on one type.
 FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styles& styles) {
     FigureGroup figures;
     figures.title = title;
@@ -328,7 +329,7 @@ std::string host_count(int hosts) {
     return fmt::format("{} host{}", hosts, hosts == 1 ? "" : "s");
 }
 
-/// Without points. \param apart  its backend alone
+/// A figure without points. \param apart  shows one backend alone
 Figure speed_frame(const ComparedRow& first, bool apart) {
     Figure figure;
     const bool is_training = first.bytes == 0;

@@ -11,7 +11,7 @@ namespace dtrun::lab {
 /// it, light in print.
 std::string write_html(const LabReport& report);
 
-/// The same for a comparison.
+/// A comparison as one HTML page of the same kind.
 /// \param before, after  what the two reports are called
 std::string write_html(const Comparison& comparison, const LabReport& before,
                        const LabReport& after);

@@ -9,7 +9,7 @@
 
 namespace dtrun::lab {
 
-/// A run that did not give all it should.
+/// A run that failed, or whose results are missing or cannot be read.
 struct FailureRecord : ShapeRecord {
     std::string what;  ///< "facts", "sweep", "train" and the algorithm
     int exit_code = 0;
@@ -37,7 +37,7 @@ struct LabReport {
     std::vector<RowRecord> rows;
     std::vector<TrainRecord> train;
     std::vector<FailureRecord> failures;
-    std::vector<std::string> skipped;  ///< backends that were not measured, and why: a line each
+    std::vector<std::string> skipped;  ///< backends and runs that were left out, and why: one each
 
     /// Whether a result was wrong or a run failed.
     bool failed() const;
@@ -64,12 +64,12 @@ class RecordReader {
 public:
     explicit RecordReader(LabReport& report) : report_(report) {}
 
-    /// What a line was. `other` is none of ours: what a library prints.
+    /// The kind of a line; `other` is what a library prints.
     enum class Line { host, comm, row, train, error, other };
     /// Errc: invalid_input (looks like one of ours, but cannot be read)
     Result<Line> take(std::string_view line);
 
-    /// Of "error" lines, one a line; empty: none.
+    /// The texts of "error" lines, one a line; empty: none.
     const std::string& errors() const { return errors_; }
 
 private:

@@ -18,7 +18,7 @@ namespace {
 using std::string_view;
 using Cells = std::vector<std::string>;
 
-/// A property of a host, as a person would say it.
+/// A property of a host, as readable text.
 struct Property {
     string_view name;
     std::function<std::string(const HostRecord& host)> text;
@@ -100,7 +100,7 @@ std::vector<Property> properties() {
     return all;
 }
 
-/// Hosts that a person would call the same.
+/// Hosts whose properties all read the same.
 struct Kind {
     Cells texts;  ///< by property
     Cells names;
@@ -128,7 +128,7 @@ bool has_gpus(const LabReport& report) {
                                [](const HostRecord& host) { return !host.gpus.empty(); });
 }
 
-/// The lab's order: serial, in full, 8 bits, 16 bits.
+/// The order of algorithms in tables: serial, uncompressed, 8 bits, 16 bits.
 int order_of(string_view algorithm) {
     if (algorithm == "serial") return 0;
     if (algorithm == "parallel") return 1;
@@ -140,7 +140,7 @@ int order_of(string_view algorithm) {
     return 3 + place + (row.bits == 16 ? kCount : 0);
 }
 
-/// What the lab calls it.
+/// The name of an algorithm in tables.
 std::string algorithm_text(string_view algorithm) {
     if (algorithm == "parallel") return "parallel, f32";
     return std::string(algorithm);
@@ -150,7 +150,7 @@ bool same_problem(const TrainRecord& a, const TrainRecord& b) {
     return a.model == b.model && a.global_batch == b.global_batch && a.data == b.data;
 }
 
-/// T(1) of a run.
+/// The run with one rank that gives T(1) for a run; nullptr if there is none.
 const TrainRecord* alone(const LabReport& report, const TrainRecord& run) {
     const TrainRecord* found = nullptr;
     for (const TrainRecord& each : report.train) {

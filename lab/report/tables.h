@@ -8,7 +8,7 @@
 
 namespace dtrun::lab {
 
-/// A table before it is anybody's text. Cells are foreign text, not escaped.
+/// A table without a format. Cells are foreign text, not escaped.
 struct Table {
     struct Column {
         std::string name;
@@ -34,22 +34,22 @@ struct ScalingPoint {
 /// \param algorithm  "parallel" or a compression
 std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view algorithm);
 
-/// What was measured in, with one column for each kind of host; lines in cells are apart.
+/// The hosts' properties, with one column for each kind of host; cells may have several lines.
 Table environment_table(const LabReport& report);
 /// Back end | servers | processes per server | time | throughput | speed-up, as the lab has it.
 Table scaling_table(const LabReport& report);
 /// Algorithm | devices | training time | accuracy, as the lab has it.
 Table compression_table(const LabReport& report);
-/// One for each operation and type of elements.
+/// One table for each operation and type of elements.
 std::vector<Table> sweep_tables(const LabReport& report);
 /// Communicators: which way data took, and how long it took to make them.
 Table transport_table(const LabReport& report);
 /// Everything that backends said of their transports, each saying once.
 Table explain_table(const LabReport& report);
 Table failure_table(const LabReport& report);
-/// Backends that could not be had, one a line.
+/// Backends and runs that were left out, one a line.
 Table skipped_table(const LabReport& report);
-/// All of them that have rows, in the order of a report.
+/// All tables that have rows, in the order of a report.
 std::vector<Table> all_tables(const LabReport& report);
 
 /// "12.3", "0.0456", "12340"; "-" for what is not known.

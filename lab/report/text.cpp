@@ -66,7 +66,7 @@ std::string in_columns(const Table& table, const std::vector<std::size_t>& width
     return text;
 }
 
-/// "name: cell", each behind the other.
+/// Writes each cell as a line "name: cell".
 std::string in_lines(const Table& table) {
     std::size_t middle = 0;
     for (const Table::Column& column : table.columns)
@@ -87,7 +87,7 @@ std::string in_lines(const Table& table) {
     return text;
 }
 
-/// Of one column, whose name says no more than the title.
+/// Writes a table of one column as a list, without its name, which says no more than the title.
 std::string as_list(const Table& table) {
     std::string text;
     for (const auto& row : table.rows) {
@@ -200,7 +200,7 @@ std::string markdown_table(const Table& table) {
     return text + "\n";
 }
 
-/// Names that leave room for what is in their columns.
+/// Shortens the names of columns, which leaves room for cells.
 Table with_short_names(Table table) {
     static const std::map<std::string, std::string> kShort{{"servers", "hosts"},
                                                            {"per server", "each"},

@@ -13,19 +13,19 @@ class TerminalRows {
 public:
     /// A heading if this row needs another one, and the row.
     std::string row(const RowRecord& row);
-    /// The same for a training.
+    /// A heading if this run needs another one, and the line of a training run.
     std::string train(const TrainRecord& train);
 
 private:
     ShapeRecord shape_;
-    std::string what_;  ///< of the heading that was last written
+    std::string what_;  ///< subject of the last heading
 };
 
 /// "sweep, mpi, 2 hosts x 4 ranks"
 std::string failure_title(const FailureRecord& failure);
 
 /// What follows all rows on the terminal: environment, scaling, compression, failures.
-/// \param explain  transports too
+/// \param explain  adds transports and what was left out
 std::string terminal_summary(const LabReport& report, bool explain);
 
 /// A table in columns; what is too wide for 80 is written as "column: cell" lines instead.

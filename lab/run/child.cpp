@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kLineBytesMax = 1u << 20;
 constexpr std::size_t kErrorBytesMax = 16u << 10;
-/// A dtrun that was told to end gives its ranks five seconds.
+/// Longest wait for a dtrun that was told to end; it gives its ranks five seconds.
 constexpr std::chrono::milliseconds kEndMax{20'000};
 
 /// Follows one child until it has ended.

@@ -15,7 +15,7 @@ namespace dtrun::lab {
 struct ChildEnd {
     int status = 0;           ///< exit code; 128+n after signal n
     std::string errors;       ///< the end of what it wrote to standard error
-    bool was_silent = false;  ///< for too long, and was ended
+    bool was_silent = false;  ///< it was silent for too long, and was ended
 };
 
 struct ChildOptions {
@@ -26,7 +26,8 @@ struct ChildOptions {
 };
 
 /// Runs this very program again, without standard input, and gives each line of its standard output
-/// to `line`. A signal that came earlier or comes now ends it; it ends with us in any case.
+/// to `line`. A signal that `signals` receives, earlier or now, ends that program; it also ends
+/// with this process.
 /// Errc: internal (no process, no pipe)
 Result<ChildEnd> run_self(const ChildOptions& options, EndingSignals& signals,
                           const std::function<void(std::string_view line)>& line);

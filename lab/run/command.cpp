@@ -29,11 +29,11 @@ namespace {
 
 using std::string_view;
 
-/// Where the ranks may run, and from where runs read it again.
+/// The hosts on which ranks may run, and the hostfile from which runs read them again.
 struct Source {
     LabPlaces places;
     std::string hostfile;  ///< for the runs; empty: none
-    Fd standard_input;     ///< what was read of it; `hostfile` names it
+    Fd standard_input;     ///< a copy of what it had; `hostfile` names it
     bool is_bystander = false;
 };
 
@@ -51,7 +51,7 @@ int most_slots(const HostList& hosts) {
     return most;
 }
 
-/// Standard input can be read once only; every run reads this descriptor instead.
+/// Keeps a hostfile for all runs: standard input can be read only once.
 Result<Fd> keep(string_view text) {
     Fd kept(::memfd_create("hostfile", 0));
     if (!kept) return fail(Errc::internal, "memfd_create: {}", std::strerror(errno));
@@ -82,7 +82,7 @@ LabPlaces this_machine(plan::EnvironmentView environment) {
     return places;
 }
 
-/// As the runs will find them by the same flags.
+/// Finds hosts and slots as the runs will find them by the same flags.
 Result<Source> find_places(const plan::Options& options, plan::EnvironmentView environment) {
     Source source;
     LabPlaces& places = source.places;

@@ -38,7 +38,7 @@ std::string now_text() {
     return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
 }
 
-/// The words of torchrun are those of the runs; what its variables would say is not meant for them.
+/// The environment of runs: all variables but torchrun's (PET_...), which are not meant for them.
 std::vector<std::string> environment_of_runs(plan::EnvironmentView environment) {
     std::vector<std::string> kept;
     for (const auto& variable : environment) {
@@ -49,7 +49,7 @@ std::vector<std::string> environment_of_runs(plan::EnvironmentView environment) 
     return kept;
 }
 
-/// Whether a run ended so because of one of its hosts: any other run on them would, too.
+/// Whether a status means that a host failed, so that any other run on these hosts would fail, too.
 bool is_of_hosts(int status) {
     constexpr int kCodes[] = {plan::kExitNotExecutable, plan::kExitProgramMissing,
                               plan::kExitUnreachable,   plan::kExitAuthentication,
@@ -77,7 +77,7 @@ public:
         report_.dtrun = DTRUN_VERSION;
         report_.started = now_text();
         report_.command = job_.typed;
-        // Whether hosts and slots are enough does not depend on what there is.
+        // Whether hosts and slots are enough does not depend on the backends that there are.
         const bool over = options_.oversubscribe;
         const auto possible = plan_runs(command_, job_.places, {"any"}, over);
         if (!possible) return complain_of(possible.error());
@@ -93,7 +93,8 @@ public:
     }
 
 private:
-    /// All that are needed; where some of them cannot be reached, those of the next smaller shape.
+    /// Asks all hosts that are needed; where some cannot be reached, those of the next smaller
+    /// shape.
     void ask_hosts(const std::vector<LabRun>& possible) {
         std::set<int, std::greater<>> counts;
         for (const LabRun& each : possible) counts.insert(each.hosts);
@@ -184,7 +185,7 @@ private:
         add(run, ended->status, error);
     }
 
-    /// Hosts have told what they are, and backends that were only tried why they cannot be had.
+    /// Keeps the reasons why backends, which were only tried, cannot be used.
     void skip(const std::string& reasons) {
         for (const string_view reason : split(reasons, '\n'))
             if (!reason.empty()) report_.skipped.emplace_back(reason);
@@ -230,7 +231,7 @@ private:
         report_.failures.push_back(std::move(failure));
     }
 
-    /// Those that all hosts could connect by, one rank on each.
+    /// The backends over which all hosts could connect, with one rank on each.
     std::vector<std::string> found_backends() {
         std::vector<std::string> names;
         for (const CommRecord& comm : std::exchange(report_.comms, {}))
@@ -258,7 +259,7 @@ private:
     }
 
     Result<void> write_reports() const {
-        Result<void> all;  // one that fails keeps nobody from the others
+        Result<void> all;  // the first failure; other reports are written nevertheless
         for (const auto& [flag, path] : report_targets(command_)) {
             const std::string text = flag == "--html"       ? write_html(report_)
                                      : flag == "--markdown" ? write_markdown(report_)
@@ -280,7 +281,7 @@ private:
     int screen_ = STDOUT_FILENO;
     std::size_t number_ = 0;
     std::size_t total_ = 0;
-    int hosts_end_ = std::numeric_limits<int>::max();  ///< runs on so many hosts cannot be started
+    int hosts_end_ = std::numeric_limits<int>::max();  ///< runs on this many hosts or more fail
     bool training_fails_ = false;
     bool has_progress_ = false;
 };

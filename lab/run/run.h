@@ -28,11 +28,11 @@ struct LabJob {
 /// \return the exit code, as run_bench_command()
 int run_lab(const LabJob& job);
 
-/// Tells the user. \return the exit code
+/// Prints an error. \return the exit code
 int complain_of(const Error& error);
 
-/// What a run that failed has to say, the most useful first, in a few lines.
-/// \param said    by the rank program, in "error" lines
+/// The message of a failed run, the most useful first, in a few lines.
+/// \param said    the rank program's "error" lines
 /// \param errors  the end of its standard error
 std::string failure_text(int status, const std::string& said, const std::string& errors);
 

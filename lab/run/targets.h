@@ -13,7 +13,7 @@ namespace dtrun::lab {
 std::vector<std::pair<std::string_view, std::string_view>> report_targets(
     const BenchCommand& command);
 
-/// Before minutes of measuring: whether what is found can be written. Errc: invalid_input
+/// Checks, before minutes of measuring, that the reports can be written. Errc: invalid_input
 Result<void> check_report_targets(const BenchCommand& command);
 
 /// Errc: internal

@@ -89,7 +89,7 @@ struct DTypeOf<std::int64_t> {
     static constexpr int value = DTRUN_I64;
 };
 
-/// An operation that goes on. Its destructor waits for it, and drops what it has to say.
+/// An asynchronous operation. The destructor waits for it and drops its error.
 class Future {
 public:
     explicit Future(dtrun_request* request) : request_(request) {}
@@ -202,7 +202,8 @@ public:
         std::size_t count;
         float* error = nullptr;  ///< for error feedback
     };
-    /// As one, in place. Each array has its own `error`, compression none.
+    /// Reduces all arrays as one, in place. Each array has its own `error`; compression.error is
+    /// ignored.
     template <class T>
     void allreduce_many(const std::vector<Array<T>>& arrays, Reduce reduce = Reduce::sum,
                         const Compression& compression = {}) {
@@ -283,7 +284,7 @@ public:
     void recv(T* data, std::size_t count, std::uint32_t from) {
         check(dtrun_recv(handle(), data, count, DTypeOf<T>::value, from));
     }
-    /// Both at once.
+    /// Sends and receives at once.
     template <class T>
     void sendrecv(const T* out, std::size_t out_count, std::uint32_t to, T* in,
                   std::size_t in_count, std::uint32_t from) {
@@ -291,7 +292,7 @@ public:
     }
     void barrier() { check(dtrun_comm_barrier(handle())); }
 
-    /// For functions of <dtrun_collectives.h>.
+    /// The handle, for functions of <dtrun_collectives.h>.
     dtrun_comm* handle() const noexcept { return comm_.get(); }
 
 private:
