@@ -283,7 +283,7 @@ TEST_CASE("what srun says is shown when it fails", "[cluster][slurm]") {
     const Finished missing = f.cluster.run(
         "head", {"salloc", "-Q", "-N2", "env", "PATH=/nowhere", Cluster::program(), "hostname"});
     CHECK(missing.exit_code == 203);
-    CHECK_THAT(missing.err, Contains("s1 and s2: srun: No such file or directory"));
+    CHECK_THAT(missing.err, Contains("s1 and s2: srun: cannot execute: No such file or directory"));
     const Finished foreign = f.cluster.dtrun({"--transport", "slurm", "hostname"});
     CHECK(foreign.exit_code == 200);
     CHECK_THAT(foreign.err, Contains("no Slurm allocation here; start dtrun in sbatch or salloc"));

@@ -23,6 +23,10 @@ void* operator new(std::size_t bytes) {
     return memory;
 }
 
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    return std::calloc(1, bytes);
+}
+
 void operator delete(void* memory) noexcept {
     if (memory != nullptr && !watched.empty()) {
         const std::string_view block(static_cast<const char*>(memory),
