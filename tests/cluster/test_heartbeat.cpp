@@ -38,7 +38,8 @@ void check_fine(Running& job) {
 TEST_CASE("a host that hangs is lost after the heartbeat timeout, whose length is told",
           "[cluster][heartbeat]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    for (const auto& [flag, from, to] : {std::tuple{"3", 2'500, 6'000}, {"1.5", 1'000, 4'500}}) {
+    // dtrun looks for four seconds whether anything is left on the host before it ends, and sshd with it.
+    for (const auto& [flag, from, to] : {std::tuple{"3", 2'500, 8'500}, {"1.5", 1'000, 7'000}}) {
         Running job = cluster.start_dtrun({"--heartbeat-timeout", flag, "--grace", "0.5", "-H",
                                            "s1:2,s2:2", "sh", "-c", "echo ready; sleep 60"});
         REQUIRE(wait_for_count(job, "ready", 4));
@@ -51,7 +52,7 @@ TEST_CASE("a host that hangs is lost after the heartbeat timeout, whose length i
         const auto took =
             std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
         CHECK(took.count() > from);
-        CHECK(took.count() < to + (Cluster::sanitized() ? 2'000 : 0));
+        CHECK(took.count() < to);
         const Finished done = job.wait(milliseconds(25'000));
         INFO(done.err);
         CHECK(done.exit_code == 204);
