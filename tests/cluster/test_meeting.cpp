@@ -158,4 +158,3 @@ TEST_CASE("ranks that start again read on where the others have stopped", "[clus
     CHECK(done.exit_code == 0);
     CHECK_THAT(done.out, Contains("got late"));
 }
-

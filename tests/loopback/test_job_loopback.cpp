@@ -96,8 +96,8 @@ TEST_CASE("--keep-going lets the others finish and still tells the first failure
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == 9);
         CHECK(ending.took >= 3s);
-        CHECK_THAT(ending.shown, Contains("1 other rank failed after it") &&
-                                     !Contains("ended by dtrun"));
+        CHECK_THAT(ending.shown,
+                   Contains("1 other rank failed after it") && !Contains("ended by dtrun"));
     });
 }
 
