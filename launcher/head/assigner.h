@@ -30,7 +30,6 @@ struct JobContext {
     WaitWatch& waits;
     JobOutput& output;
     output::StdinPump& input;
-    TaskGroup& tasks;
     std::function<void()> decide;  ///< carries out what `job` has decided; after every event for it
     std::function<void()> started;  ///< all hosts are ready: nobody is waited for any more
 };

@@ -131,7 +131,6 @@ JobContext Head::context() {
             waits_,
             output_,
             stdin_,
-            tasks_,
             [this] { decide(); },
             [this] { all_started(); }};
 }
