@@ -52,34 +52,34 @@ public:
 
 private:
     void admit(Connection connection) {
-        const PortId id = ++last_port_;
-        ports_[id] = std::make_unique<Link>(std::move(connection));
-        hub_.add_port(id, PortKind::subtree, kNoRank);
-        tasks_.spawn(ports_[id]->run_writer());
-        tasks_.spawn(run_port(id));
+        const PeerId id = ++last_peer_;
+        connections_[id] = std::make_unique<Link>(std::move(connection));
+        hub_.add_peer(id, PeerKind::subtree, kNoRank);
+        tasks_.spawn(connections_[id]->run_writer());
+        tasks_.spawn(run_peer(id));
     }
 
-    asio::awaitable<void> run_port(PortId id) {
+    asio::awaitable<void> run_peer(PeerId id) {
         const std::function<Result<void>(const FrameView&)> handle =
             [this, id](const FrameView& frame) -> Result<void> {
             if (!is_exchanged(frame.type)) return {};
-            const auto done = hub_.from_port(id, frame, Clock::now());
+            const auto done = hub_.from_peer(id, frame, Clock::now());
             timer_.look();
             return done;
         };
-        co_await ports_.at(id)->serve(handle);
+        co_await connections_.at(id)->serve(handle);
     }
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override {
-        ports_.at(port)->send_soon(type, payload);
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+        connections_.at(peer)->send_soon(type, payload);
     }
     void to_root(FrameType, std::string_view) override {}
 
     asio::any_io_executor executor_;
     Hub hub_;
     HubTimer timer_;
-    std::map<PortId, std::unique_ptr<Link>> ports_;
-    PortId last_port_ = 0;
+    std::map<PeerId, std::unique_ptr<Link>> connections_;
+    PeerId last_peer_ = 0;
     Server server_;
     TaskGroup tasks_;
 };
@@ -101,10 +101,10 @@ public:
         }
         link_ = std::make_unique<Link>(std::move(*connection));
         const auto greet = [this](const Hello& hello) { return welcome(hello); };
-        ports_ = std::make_unique<Ports>(executor_, *link_, greet, [] {});
-        socket_ = ports_->open_for_ranks().value();
-        if (relay) relay_port_ = ports_->open_for_agents(credentials).value();
-        ports_->relay().begin(1, ranks_below);
+        connections_ = std::make_unique<Connections>(executor_, *link_, greet, [] {});
+        socket_ = connections_->open_for_ranks().value();
+        if (relay) relay_port_ = connections_->open_for_agents(credentials).value();
+        connections_->relay().begin(1, ranks_below);
         tasks_.spawn(link_->run_writer());
         tasks_.spawn(serve());
         Join join;
@@ -126,7 +126,7 @@ private:
 
     asio::awaitable<void> serve() {
         const std::function<Result<void>(const FrameView&)> handle =
-            [this](const FrameView& frame) { return ports_->from_head(frame); };
+            [this](const FrameView& frame) { return connections_->from_head(frame); };
         co_await link_->serve(handle);
     }
 
@@ -134,7 +134,7 @@ private:
     std::uint32_t host_;
     Shape shape_;
     std::unique_ptr<Link> link_;
-    std::unique_ptr<Ports> ports_;
+    std::unique_ptr<Connections> connections_;
     std::string socket_;
     std::uint16_t relay_port_ = 0;
     TaskGroup tasks_;

@@ -10,11 +10,11 @@
 
 namespace dtrun::head {
 
-AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& events)
+AgentSession::AgentSession(Connection connection, PeerId peer, AgentEvents& events)
     : peer_address_(dtrun::remote_address(connection.socket)),
       local_address_(dtrun::local_address(connection.socket)),
       link_(std::move(connection)),
-      port_(port),
+      peer_(peer),
       events_(events) {}
 
 asio::awaitable<void> AgentSession::run(Backpressure* towards) {

@@ -47,7 +47,7 @@ public:
 /// Thread: io_context only. Lifetime: `events` outlives it; run() must have ended before destruction.
 class AgentSession {
 public:
-    AgentSession(Connection connection, PortId port, AgentEvents& events);
+    AgentSession(Connection connection, PeerId peer, AgentEvents& events);
 
     /// \param towards  as Link::serve()'s
     asio::awaitable<void> run(Backpressure* towards);
@@ -55,7 +55,7 @@ public:
     Link& link() { return link_; }
     const Link& link() const { return link_; }
 
-    PortId port() const { return port_; }
+    PeerId peer() const { return peer_; }
     /// Set once the agent has joined.
     std::optional<std::uint32_t> host() const { return host_; }
     void set_host(std::uint32_t host) { host_ = host; }
@@ -72,7 +72,7 @@ private:
     std::string peer_address_;
     std::string local_address_;
     Link link_;
-    PortId port_;
+    PeerId peer_;
     AgentEvents& events_;
     std::optional<std::uint32_t> host_;
 };

@@ -258,7 +258,7 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     state.addresses = join.addresses;
     if (!relayed) {
         agent.set_host(host);
-        assigner_->exchange().add_port(agent.port(), PortKind::subtree, kNoRank);
+        assigner_->exchange().add_peer(agent.peer(), PeerKind::subtree, kNoRank);
     }
     for (const auto& starter : starters_) starter->look();
     Member member;
@@ -391,7 +391,7 @@ void Head::agent_done(std::uint32_t host, const Done& done) {
     stdin_.host_gone(host);
     AgentSession* session = std::exchange(state.session, nullptr);
     if (session != nullptr && !state.relayed) {
-        assigner_->exchange().remove_port(session->port());
+        assigner_->exchange().remove_peer(session->peer());
         sessions_.close(*session);
     }
     job_.host_done(host, done.strays);
@@ -399,7 +399,7 @@ void Head::agent_done(std::uint32_t host, const Done& done) {
 }
 
 Result<void> Head::agent_exchanged(AgentSession& agent, const FrameView& frame) {
-    const auto done = assigner_->exchange().from_port(agent.port(), frame, Clock::now());
+    const auto done = assigner_->exchange().from_peer(agent.peer(), frame, Clock::now());
     assigner_->exchanged();
     return done;
 }
@@ -414,7 +414,7 @@ void Head::agent_lost(std::uint32_t host, const std::string& why) {
 }
 
 void Head::agent_closed(AgentSession& agent, const Error& why) {
-    assigner_->exchange().remove_port(agent.port());
+    assigner_->exchange().remove_peer(agent.peer());
     sessions_.close(agent);
     if (!agent.host()) return;
     agent_lost(*agent.host(), why.message);

@@ -21,7 +21,7 @@ namespace dtrun {
 namespace {
 
 struct Sink final : Outbox {
-    void to_port(PortId, FrameType type, std::string_view payload) override {
+    void to_peer(PeerId, FrameType type, std::string_view payload) override {
         sent.push_back({type, std::string(payload)});
     }
     void to_root(FrameType, std::string_view) override {}
@@ -41,7 +41,7 @@ Bytes set_arguments(std::string_view key, std::string_view value) {
 void ask(Hub& hub, std::uint64_t id, Op op, const Bytes& arguments) {
     const auto behind = static_cast<std::uint32_t>(id - 1);  // nothing was answered yet
     const Bytes frame = encode_request({5, id, behind, op}, arguments);
-    REQUIRE(hub.from_port(
+    REQUIRE(hub.from_peer(
         1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{}));
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         const auto journal = (*db)->journal(id);
         Sink out;
         Hub hub(out, options, journal.get());
-        hub.add_port(1, PortKind::subtree, kNoRank);
+        hub.add_peer(1, PeerKind::subtree, kNoRank);
         ask(hub, 1, Op::set, set_arguments("key", std::string("a\0b", 3)));
         ask(hub, 2, Op::push, set_arguments("queue", "first"));
         ask(hub, 3, Op::push, set_arguments("queue", "second"));
@@ -94,7 +94,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     Hub hub(out, options, nullptr);
     (*db)->restore(id, hub, {});
     CHECK(hub.store().size() == 3);
-    hub.add_port(1, PortKind::subtree, kNoRank);
+    hub.add_peer(1, PeerKind::subtree, kNoRank);
     // Sent again: answered again, and not done again.
     ask(hub, 3, Op::push, set_arguments("queue", "second"));
     Bytes key;
@@ -120,16 +120,16 @@ struct Job {
         options.name = "job";
         return options;
     }
-    void enter(PortId port, MemberId member, std::uint32_t slots = 0) {
+    void enter(PeerId peer, MemberId member, std::uint32_t slots = 0) {
         Enter enter;
         enter.member = member;
         enter.job_name = "job";
         enter.slots = slots;
-        REQUIRE(job.enter(port, enter, "", "", now));
+        REQUIRE(job.enter(peer, enter, "", "", now));
     }
-    void ask(PortId port, std::uint64_t client, std::uint64_t id, Op op, const Bytes& arguments) {
+    void ask(PeerId peer, std::uint64_t client, std::uint64_t id, Op op, const Bytes& arguments) {
         const Bytes frame = encode_request({client, id, 0, op}, arguments);
-        REQUIRE(job.frame(port, {FrameType::request, payload_of(frame)}, now));
+        REQUIRE(job.frame(peer, {FrameType::request, payload_of(frame)}, now));
     }
     Bytes pop_arguments() const {
         Bytes bytes;
@@ -201,7 +201,7 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
         const auto journal = (*db)->journal(id);
         Sink out;
         Hub hub(out, options, journal.get());
-        hub.add_port(1, PortKind::subtree, kNoRank);
+        hub.add_peer(1, PeerKind::subtree, kNoRank);
         (*db)->save_job(record);
         (*db)->commit();
 
