@@ -27,7 +27,8 @@ public:
     void begin(std::uint64_t generation, std::uint32_t ranks);
     std::uint64_t generation() const { return generation_; }
 
-    struct Outcome {
+    /// What becomes of an arrival.
+    struct Arrival {
         enum class Kind {
             pending,   ///< other ranks are missing
             complete,  ///< all ranks below have arrived; `sum` is their sum
@@ -40,7 +41,7 @@ public:
         Fenced fenced;
     };
     /// \param fence  must be of this table's generation
-    Outcome arrive(PeerId peer, Fence fence);
+    Arrival arrive(PeerId peer, Fence fence);
     /// Takes back the peer's arrivals at fences that are not complete here.
     void retract(PeerId peer);
 

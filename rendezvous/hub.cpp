@@ -319,23 +319,23 @@ Result<void> Hub::on_fence(PeerId peer, std::string_view payload) {
         tell(last);
         return {};
     }
-    auto outcome = fences_.arrive(peer, std::move(*fence));
-    switch (outcome.kind) {
-        case FenceTable::Outcome::Kind::pending:
+    auto arrival = fences_.arrive(peer, std::move(*fence));
+    switch (arrival.kind) {
+        case FenceTable::Arrival::Kind::pending:
             return {};
-        case FenceTable::Outcome::Kind::failed:
-            tell(outcome.fenced);
+        case FenceTable::Arrival::Kind::failed:
+            tell(arrival.fenced);
             return {};
-        case FenceTable::Outcome::Kind::twice:
+        case FenceTable::Arrival::Kind::twice:
             return fail(Errc::invalid_input, "came to a fence twice");
-        case FenceTable::Outcome::Kind::too_much:
-            tell(outcome.fenced);
-            end_fence(outcome.fenced);
+        case FenceTable::Arrival::Kind::too_much:
+            tell(arrival.fenced);
+            end_fence(arrival.fenced);
             return {};
-        case FenceTable::Outcome::Kind::complete:
+        case FenceTable::Arrival::Kind::complete:
             break;
     }
-    Fence& sum = outcome.sum;
+    Fence& sum = arrival.sum;
     std::ranges::sort(sum.entries, {}, &FenceEntry::rank);
     Fenced fenced{sum.generation, sum.name, sum.round, true, "", std::move(sum.entries)};
     if (entry_bytes(fenced.entries) > Fence::kBytesMax) {

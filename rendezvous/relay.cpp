@@ -112,29 +112,29 @@ Result<void> Relay::on_fence(PeerId id, const Peer& peer, std::string_view paylo
         outbox_.to_peer(id, FrameType::fenced, payload_of(encode(stale)));
         return {};
     }
-    const auto outcome = fences_.arrive(id, std::move(*fence));
-    switch (outcome.kind) {
-        case FenceTable::Outcome::Kind::pending:
+    const auto arrival = fences_.arrive(id, std::move(*fence));
+    switch (arrival.kind) {
+        case FenceTable::Arrival::Kind::pending:
             return {};
-        case FenceTable::Outcome::Kind::complete: {
-            if (entry_bytes(outcome.sum.entries) > Fence::kBytesMax) {
+        case FenceTable::Arrival::Kind::complete: {
+            if (entry_bytes(arrival.sum.entries) > Fence::kBytesMax) {
                 give_up(
-                    {outcome.sum.generation, outcome.sum.name, outcome.sum.round, kTooManyBytes});
+                    {arrival.sum.generation, arrival.sum.name, arrival.sum.round, kTooManyBytes});
                 return {};
             }
-            const Bytes frame = encode(outcome.sum);
+            const Bytes frame = encode(arrival.sum);
             if (resendable_)
-                unanswered_fences_[{outcome.sum.name, outcome.sum.round}] = outcome.sum;
+                unanswered_fences_[{arrival.sum.name, arrival.sum.round}] = arrival.sum;
             outbox_.to_root(FrameType::fence, payload_of(frame));
             return {};
         }
-        case FenceTable::Outcome::Kind::failed:
-            outbox_.to_peer(id, FrameType::fenced, payload_of(encode(outcome.fenced)));
+        case FenceTable::Arrival::Kind::failed:
+            outbox_.to_peer(id, FrameType::fenced, payload_of(encode(arrival.fenced)));
             return {};
-        case FenceTable::Outcome::Kind::twice:
+        case FenceTable::Arrival::Kind::twice:
             return fail(Errc::invalid_input, "came to a fence twice");
-        case FenceTable::Outcome::Kind::too_much: {
-            const Fenced& failed = outcome.fenced;
+        case FenceTable::Arrival::Kind::too_much: {
+            const Fenced& failed = arrival.fenced;
             outbox_.to_peer(id, FrameType::fenced, payload_of(encode(failed)));
             give_up({failed.generation, failed.name, failed.round, failed.why});
             return {};

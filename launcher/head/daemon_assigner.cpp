@@ -18,18 +18,18 @@ namespace {
 /// How much later than the heartbeat timeout the news of a host's loss may arrive here.
 constexpr std::chrono::milliseconds kNewsLimit{1'500};
 
-std::string cause_text(const Outcome& outcome) {
+std::string cause_text(const JobOutcome& outcome) {
     switch (outcome.cause) {
-        case Outcome::Cause::rank_failed:
+        case JobOutcome::Cause::rank_failed:
             return outcome.first->signal != 0
                        ? fmt::format("rank {} was ended by signal {}",
                                      outcome.first_rank + outcome.first->rank,
                                      outcome.first->signal)
                        : fmt::format("rank {} exited with code {}",
                                      outcome.first_rank + outcome.first->rank, outcome.first->code);
-        case Outcome::Cause::host_lost:
+        case JobOutcome::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
-        case Outcome::Cause::interrupted:
+        case JobOutcome::Cause::interrupted:
             return fmt::format("ended by signal {}", outcome.signal);
         default:
             return "its ranks could not be started";
@@ -166,8 +166,8 @@ void DaemonAssigner::hurry() {
 
 asio::awaitable<void> DaemonAssigner::leave() {
     if (!uplink_) co_return;
-    const Outcome& outcome = context_.job.outcome();
-    const bool finished = outcome.cause == Outcome::Cause::success;
+    const JobOutcome& outcome = context_.job.outcome();
+    const bool finished = outcome.cause == JobOutcome::Cause::success;
     const std::string why = finished ? std::string() : cause_text(outcome);
     co_await uplink_->leave(finished, why);
 }

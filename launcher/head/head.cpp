@@ -181,12 +181,12 @@ void Head::stop_hosts(const Job::Order& order) {
     const auto grace =
         static_cast<std::uint32_t>(std::min<long long>(order.grace.count(), UINT32_MAX));
     // A signal that dtrun was sent may have been sent to every process of Slurm's job.
-    const Outcome& outcome = job_.outcome();
+    const JobOutcome& outcome = job_.outcome();
     const bool in_slurm = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
         return host.transport == plan::Transport::slurm;
     });
-    const bool by_scheduler =
-        in_slurm && outcome.cause == Outcome::Cause::interrupted && outcome.signal == order.signal;
+    const bool by_scheduler = in_slurm && outcome.cause == JobOutcome::Cause::interrupted &&
+                              outcome.signal == order.signal;
     hosts_.send_to_all(encode(Stop{order.signal, grace, "", by_scheduler}));
     assigner_->ending();
     answers_.stop(order.grace, Clock::now());
@@ -500,7 +500,7 @@ asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
 }
 
 int Head::finish() {
-    const Outcome& outcome = job_.outcome();
+    const JobOutcome& outcome = job_.outcome();
     job_.set_waiting(waits_.describe());
     const int own = output_.report(outcome, hurry_ ? kHurriedWriteLimit : kWriteLimit);
     const int code = exit_code(outcome);

@@ -31,7 +31,7 @@ struct HostFailure {
 };
 
 /// How a job ended, for the report and the exit code.
-struct Outcome {
+struct JobOutcome {
     enum class Cause : std::uint8_t {
         success,
         cannot_start,  ///< see host_failures
@@ -65,7 +65,7 @@ struct Outcome {
 };
 
 /// The process's exit status for an outcome. Pure; the table is tested.
-int exit_code(const Outcome& outcome);
+int exit_code(const JobOutcome& outcome);
 
 struct JobOptions {
     bool keep_going = false;
@@ -117,7 +117,7 @@ public:
     bool has_failed(std::uint32_t host) const { return hosts_[host] == HostState::failed; }
     bool running() const { return started_ && !stopping_; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
-    const Outcome& outcome() const { return outcome_; }
+    const JobOutcome& outcome() const { return outcome_; }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
 private:
@@ -127,7 +127,7 @@ private:
     bool may_restart(const Exited& exited) const;
     bool explains_first(const Exited& exited) const;
     bool is_before_cause(const Exited& exited) const;
-    void cause(Outcome::Cause cause);
+    void cause(JobOutcome::Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
     std::uint32_t count(HostState state) const;
 
@@ -144,7 +144,7 @@ private:
     std::optional<Order> stop_order_;
     std::optional<Exited> restart_order_;
     std::optional<std::uint32_t> first_abort_;  ///< the rank
-    Outcome outcome_;
+    JobOutcome outcome_;
 };
 
 }  // namespace dtrun::head

@@ -35,7 +35,7 @@ std::vector<std::string> JobOutput::tail(std::uint32_t rank) const {
     return output_.tail(static_cast<int>(rank));
 }
 
-void JobOutput::tell_restart(const Outcome& because) {
+void JobOutput::tell_restart(const JobOutcome& because) {
     output_.message(
         failure_report(because, spec_, [this](std::uint32_t rank) { return tail(rank); }));
 }
@@ -70,7 +70,7 @@ asio::awaitable<void> JobOutput::drain(const bool& hurry) {
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 
-int JobOutput::report(const Outcome& outcome, std::chrono::milliseconds limit) {
+int JobOutput::report(const JobOutcome& outcome, std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
     output_.message(

@@ -136,9 +136,9 @@ void OwnAssigner::start_ranks() {
 }
 
 void OwnAssigner::restart(const Exited& because) {
-    const Outcome& outcome = context_.job.outcome();
+    const JobOutcome& outcome = context_.job.outcome();
     restart_because_ = {};
-    restart_because_.cause = Outcome::Cause::rank_failed;
+    restart_because_.cause = JobOutcome::Cause::rank_failed;
     restart_because_.first = because;
     restart_because_.ended_well = outcome.ended_well;
     restart_because_.waiting = context_.waits.describe();

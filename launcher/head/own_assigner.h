@@ -45,9 +45,9 @@ private:
     Meeting meeting_;
     std::vector<std::pair<MemberId, Assign>> assignments_;  ///< of a generation that begins soon
     std::string master_address_;                            ///< once it is known
-    Outcome restart_because_;  ///< reported once all output of the failed ranks is there
-    Deadline started_at_{};    ///< when this generation's ranks were started
-    Timer delay_;              ///< of a restart
+    JobOutcome restart_because_;  ///< reported once all output of the failed ranks is there
+    Deadline started_at_{};       ///< when this generation's ranks were started
+    Timer delay_;                 ///< of a restart
     TaskGroup tasks_;
 };
 

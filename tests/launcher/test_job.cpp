@@ -14,7 +14,7 @@ using namespace plan;
 namespace {
 
 using namespace std::chrono_literals;
-using Cause = Outcome::Cause;
+using Cause = JobOutcome::Cause;
 
 Exited exited(std::uint32_t rank, int code, int signal = 0, int sent = 0) {
     Exited made;
@@ -153,7 +153,7 @@ TEST_CASE("the first failure names the outcome, and what dtrun ends after it are
     job.rank_exited(1, exited(3, 9));  // fell by itself
     CHECK_FALSE(job.take_stop().has_value());
     all_done(job);
-    const Outcome& outcome = job.outcome();
+    const JobOutcome& outcome = job.outcome();
     CHECK(outcome.cause == Cause::rank_failed);
     CHECK(outcome.first->rank == 2);
     CHECK(outcome.victims == 2);
@@ -350,7 +350,7 @@ TEST_CASE("each way to fail before the start has its exit code", "[job]") {
                                                           {StartFailure::directory_missing, 126},
                                                           {StartFailure::other, 210}};
     for (const auto& [kind, code] : table) {
-        Outcome outcome;
+        JobOutcome outcome;
         outcome.cause = Cause::cannot_start;
         outcome.host_failures.push_back({0, kind, ""});
         CHECK(exit_code(outcome) == code);
