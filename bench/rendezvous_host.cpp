@@ -87,7 +87,7 @@ private:
 /// One agent's connections.
 class SimulatedAgent {
 public:
-    SimulatedAgent(asio::io_context& io, std::uint32_t host, const Shape& shape)
+    SimulatedAgent(asio::io_context& io, HostId host, const Shape& shape)
         : executor_(io.get_executor()), host_(host), shape_(shape), tasks_(executor_) {}
 
     asio::awaitable<void> start(std::uint16_t port, Credentials credentials, bool relay,
@@ -96,7 +96,8 @@ public:
         auto connection = co_await connect_to_server(addresses, port, credentials,
                                                      after(std::chrono::seconds(30)));
         if (!connection) {
-            std::fprintf(stderr, "agent %u: %s\n", host_, connection.error().message.c_str());
+            std::fprintf(stderr, "agent %u: %s\n", std::to_underlying(host_),
+                         connection.error().message.c_str());
             std::_Exit(1);
         }
         link_ = std::make_unique<Link>(std::move(*connection));
@@ -131,7 +132,7 @@ private:
     }
 
     asio::any_io_executor executor_;
-    std::uint32_t host_;
+    HostId host_;
     Shape shape_;
     std::unique_ptr<Link> link_;
     std::unique_ptr<Connections> connections_;
@@ -140,20 +141,21 @@ private:
     TaskGroup tasks_;
 };
 
-asio::awaitable<void> start_agents(std::vector<std::unique_ptr<SimulatedAgent>>& agents,
+asio::awaitable<void> start_agents(PerHost<std::unique_ptr<SimulatedAgent>>& agents,
                                    std::uint16_t port, Credentials credentials, Shape shape) {
     const Tree tree(shape.agents, shape.tree ? 2 : shape.agents);
-    std::vector<std::uint32_t> below(shape.agents, shape.ranks_each);
-    for (std::uint32_t host = 0; host < shape.agents; ++host)
+    PerHost<std::uint32_t> below(shape.agents, shape.ranks_each);
+    const auto hosts = all_hosts(shape.agents);
+    for (const HostId host : hosts)
         if (const auto parent = tree.parent(host)) below[*parent] += shape.ranks_each;
-    for (std::uint32_t host = 0; host < shape.agents; ++host) {
+    for (const HostId host : hosts) {
         const auto parent = tree.parent(host);
         const std::uint16_t to = parent ? agents[*parent]->relay_port() : port;
         co_await agents[host]->start(to, credentials, tree.is_relay(host), below[host]);
     }
-    for (std::uint32_t host = 0; host < shape.agents; ++host)
-        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(), host * shape.ranks_each,
-                    shape.ranks_each);
+    for (const HostId host : hosts)
+        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(),
+                    std::to_underlying(host) * shape.ranks_each, shape.ranks_each);
     std::printf("ready\n");
     std::fflush(stdout);
 }
@@ -219,8 +221,8 @@ int main(int argc, char** argv) {
     if (::read(port_pipe[0], &port, sizeof port) != sizeof port) return 1;
     std::printf("root-pid %d\nagents-pid %d\n", root, ::getpid());
     asio::io_context io(1);
-    std::vector<std::unique_ptr<SimulatedAgent>> agents;
-    for (std::uint32_t host = 0; host < shape.agents; ++host)
+    PerHost<std::unique_ptr<SimulatedAgent>> agents;
+    for (const HostId host : all_hosts(shape.agents))
         agents.push_back(std::make_unique<SimulatedAgent>(io, host, shape));
     asio::posix::stream_descriptor input(io, ::dup(STDIN_FILENO));
     TaskGroup tasks(io.get_executor());

@@ -68,7 +68,7 @@ Result<void> AgentSession::handle_relayed(std::string_view payload) {
     return handle_from(relayed->host, frame);
 }
 
-Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& frame) {
+Result<void> AgentSession::handle_from(HostId host, const FrameView& frame) {
     switch (frame.type) {
         case FrameType::output: {
             const auto output = decode_output(frame.payload);

@@ -59,7 +59,7 @@ int exit_code(const JobOutcome& outcome) {
     return plan::kExitInternal;
 }
 
-Job::Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options)
+Job::Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options)
     : options_(options),
       ranks_on_host_(std::move(ranks_on_host)),
       hosts_(ranks_on_host_.size(), HostState::connecting),
@@ -69,14 +69,14 @@ std::uint32_t Job::count(HostState state) const {
     return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
 }
 
-std::vector<std::uint32_t> Job::connecting() const {
-    std::vector<std::uint32_t> hosts;
-    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+std::vector<HostId> Job::connecting() const {
+    std::vector<HostId> hosts;
+    for (const HostId host : hosts_.hosts())
         if (hosts_[host] == HostState::connecting) hosts.push_back(host);
     return hosts;
 }
 
-void Job::host_ready(std::uint32_t host) {
+void Job::host_ready(HostId host) {
     hosts_[host] = HostState::ready;
     all_answered();
 }
@@ -101,7 +101,7 @@ void Job::all_answered() {
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
 }
 
-void Job::host_lost(std::uint32_t host, std::string text) {
+void Job::host_lost(HostId host, std::string text) {
     if (hosts_[host] != HostState::ready) return;
     hosts_[host] = HostState::lost;
     live_ -= std::exchange(live_on_host_[host], 0);
@@ -113,13 +113,13 @@ void Job::host_lost(std::uint32_t host, std::string text) {
     stop(SIGTERM, options_.grace);
 }
 
-void Job::host_done(std::uint32_t host, std::uint32_t strays) {
+void Job::host_done(HostId host, std::uint32_t strays) {
     hosts_[host] = HostState::done;
     live_ -= std::exchange(live_on_host_[host], 0);
     outcome_.strays += strays;
 }
 
-void Job::rank_exited(std::uint32_t host, const Exited& exited) {
+void Job::rank_exited(HostId host, const Exited& exited) {
     // The host was given up meanwhile, or its ranks are ended for another generation.
     if (live_on_host_[host] == 0 || paused_) return;
     const bool failed = exited.code != 0 || exited.signal != 0 || exited.mpi == MpiUse::aborted;

@@ -21,7 +21,7 @@ JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
       reader_gone_(std::move(reader_gone)),
       idle_(std::move(executor), Timer::time_point::max()) {}
 
-void JobOutput::add(std::uint32_t host, std::uint32_t rank, const OutputView& output) {
+void JobOutput::add(HostId host, std::uint32_t rank, const OutputView& output) {
     answers_.output(host).add(output.data.size());
     output_.add(static_cast<int>(rank), output.header.stream, output.header.time_ns, output.data);
 }
@@ -43,10 +43,10 @@ void JobOutput::tell_restart(const JobOutcome& because) {
 void JobOutput::return_credits() {
     for (const output::OutputCredit& credit : output_.collect()) {
         const auto rank = static_cast<std::size_t>(credit.rank);
-        const auto host = static_cast<std::uint32_t>(spec_.placement.ranks[rank].host);
+        const HostId host = plan::host_of(spec_.placement.ranks[rank]);
         answers_.output(host).left(credit.bytes, Clock::now());
     }
-    for (std::uint32_t host = 0; host < hosts_.count(); ++host)
+    for (const HostId host : hosts_.hosts())
         if (const auto bytes = answers_.output(host).take_credit())
             hosts_.send(host, encode(Credit{bytes}));
     for (Error& failure : output_.take_failures()) failed(std::move(failure));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
@@ -25,7 +26,7 @@ public:
               Hosts& hosts, AnswerWatch& answers, std::function<void()> reader_gone);
 
     /// \param rank  counted from this launcher's first, as in the plan
-    void add(std::uint32_t host, std::uint32_t rank, const OutputView& output);
+    void add(HostId host, std::uint32_t rank, const OutputView& output);
     void finish(std::uint32_t rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
     void set_first_rank(std::uint32_t rank) { output_.set_first_rank(static_cast<int>(rank)); }

@@ -165,9 +165,9 @@ TEST_CASE("ranks are others only where some are the cause", "[report]") {
 TEST_CASE("hosts that failed alike share a line", "[report]") {
     JobOutcome outcome;
     outcome.cause = JobOutcome::Cause::cannot_start;
-    outcome.host_failures = {{0, StartFailure::denied, "no key"},
-                             {1, StartFailure::unreachable, "refused"},
-                             {2, StartFailure::denied, "no key"}};
+    outcome.host_failures = {{HostId{0}, StartFailure::denied, "no key"},
+                             {HostId{1}, StartFailure::unreachable, "refused"},
+                             {HostId{2}, StartFailure::denied, "no key"}};
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: cannot start: 3 of 3 hosts failed\n"
           "  s1 and s3: no key\n"
@@ -178,7 +178,7 @@ TEST_CASE("a lost host, an interruption and success have their own words, or non
     JobOutcome outcome;
     CHECK(failure_report(outcome, sample_spec(), no_tail).empty());
     outcome.cause = JobOutcome::Cause::host_lost;
-    outcome.lost_host = 1;
+    outcome.lost_host = HostId{1};
     outcome.lost_text = "connection closed";
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: host s2 lost: connection closed\n");

@@ -66,11 +66,11 @@ public:
     }
 
     /// Agents that connect through this one, by host; they say only that they join.
-    void connect_agents(std::initializer_list<std::uint32_t> hosts) {
+    void connect_agents(std::initializer_list<HostId> hosts) {
         const Credentials credentials{random_job_id(), Secret::random()};
         const std::uint16_t port =
             connections_->open_for_agents(credentials, {"127.0.0.1"}).value();
-        for (const std::uint32_t host : hosts) {
+        for (const HostId host : hosts) {
             auto connection = run_to_end(
                 io_, connect_to_server({"127.0.0.1"}, port, credentials, after(kPatience)));
             REQUIRE(connection.has_value());
@@ -235,13 +235,13 @@ TEST_CASE("an agent that has said that it is busy is given up later than others"
     asio::io_context io;
     Pulse pulse(io.get_executor(), std::chrono::milliseconds(200));
     Agent agent(io);
-    agent.connect_agents({1, 2});
+    agent.connect_agents({HostId{1}, HostId{2}});
     Heartbeat busy;
     busy.busy = true;
     agent.agent_below(0).send(encode(busy));
     agent.beat(pulse);
-    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 2);
-    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 1);
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == HostId{2});
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == HostId{1});
 }
 
 }  // namespace dtrun

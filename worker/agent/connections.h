@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "base/throttle.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/link.h"
@@ -64,9 +65,9 @@ private:
         Peer(Connection connection, PeerId number) : link(std::move(connection)), id(number) {}
         Link link;
         PeerId id = 0;
-        std::uint32_t rank = kNoRank;       ///< once it has been welcomed as one
-        pid_t pid = 0;                      ///< of a rank's process
-        std::optional<std::uint32_t> host;  ///< of an agent that has joined
+        std::uint32_t rank = kNoRank;  ///< once it has been welcomed as one
+        pid_t pid = 0;                 ///< of a rank's process
+        std::optional<HostId> host;    ///< of an agent that has joined
         bool is_agent = false;
         bool greeted = false;  ///< its first frame has come
     };
@@ -95,7 +96,7 @@ private:
     Unix::acceptor rank_acceptor_;
     std::unique_ptr<Server> agent_server_;
     std::map<PeerId, std::unique_ptr<Peer>> peers_;
-    std::map<std::uint32_t, PeerId> agents_;  ///< by host
+    std::map<HostId, PeerId> agents_;  ///< by host
     PeerId last_peer_ = 0;
     Throttle turned_away_;  ///< processes that were refused
     std::map<PeerId, std::function<Result<void>(const FrameView&)>> own_peers_;  ///< the agent's
