@@ -17,8 +17,11 @@ namespace dtrun {
 /// A host of a job: its index among the hosts of the launcher that runs it.
 enum class HostId : std::uint32_t {};
 
+/// A member of a job, for as long as it takes part, over reconnects.
+enum class MemberId : std::uint64_t {};
+
 template <class T>
-concept Numbered = std::same_as<T, HostId>;
+concept Numbered = std::same_as<T, HostId> || std::same_as<T, MemberId>;
 
 /// For fmt.
 template <Numbered T>

@@ -71,8 +71,9 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
 
 Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,
                               std::string local, Deadline now) {
-    if (enter.member == 0 || enter.slots > kSlotsMax || enter.name.size() > kTextBytesMax ||
-        enter.addresses.size() > kAddressesMax || enter.job_name.size() > kTextBytesMax)
+    if (enter.member == MemberId{} || enter.slots > kSlotsMax ||
+        enter.name.size() > kTextBytesMax || enter.addresses.size() > kAddressesMax ||
+        enter.job_name.size() > kTextBytesMax)
         return fail(Errc::invalid_input, "malformed enter");
     if (enter.slots > 0) {
         auto done = enter_member(peer, enter, std::move(remote), std::move(local), now);
@@ -135,19 +136,19 @@ Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return fail(Errc::invalid_input, "another connection took its place");
     if (is_exchanged(frame.type)) return hub_.from_peer(id, frame, now);
-    const MemberId member = peer->second.member;
-    if (member == 0 || (frame.type != FrameType::accept && frame.type != FrameType::leave))
+    const std::optional<MemberId> member = peer->second.member;
+    if (!member || (frame.type != FrameType::accept && frame.type != FrameType::leave))
         return fail(Errc::invalid_input, "unexpected frame of type {}",
                     static_cast<int>(frame.type));
     if (frame.type == FrameType::accept) {
         const auto accept = decode<Accept>(frame.payload);
         if (!accept) return std::unexpected(accept.error());
-        membership_->accept(member, accept->generation, now);
+        membership_->accept(*member, accept->generation, now);
     } else {
         const auto leave = decode<Leave>(frame.payload);
         if (!leave) return std::unexpected(leave.error());
         const std::string why = leave->why.substr(0, kTextBytesMax);
-        membership_->leave(member, leave->finished, why, now);
+        membership_->leave(*member, leave->finished, why, now);
         carry_out();
         return fail(Errc::closed, "left");
     }
@@ -158,21 +159,21 @@ Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
 void ServedJob::closed(PeerId id, Deadline now) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
-    const MemberId member = peer->second.member;
+    const std::optional<MemberId> member = peer->second.member;
     hub_.remove_peer(id, now);
     peers_.erase(peer);
-    if (member == 0) return;
-    member_peers_.erase(member);
-    membership_->away(member, now);
+    if (!member) return;
+    member_peers_.erase(*member);
+    membership_->away(*member, now);
 }
 
 void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
-    const MemberId member = peer->second.member;
+    const std::optional<MemberId> member = peer->second.member;
     closed(id, now);
-    if (member == 0) return;
-    membership_->lost(member, why, now);
+    if (!member) return;
+    membership_->lost(*member, why, now);
     carry_out();
 }
 

@@ -63,7 +63,7 @@ public:
 
 private:
     struct Peer {
-        MemberId member = 0;  ///< 0: a client of the store only
+        std::optional<MemberId> member;  ///< nothing: a client of the store only
     };
 
     Result<void> enter_member(PeerId peer, const Enter& enter, std::string remote,

@@ -60,7 +60,7 @@ void DaemonAssigner::begin() {
     const plan::Options& options = spec.options;
     const plan::JoinOptions& join = *options.join;
     Enter enter;
-    enter.member = random_id();
+    enter.member = MemberId{random_id()};
     enter.job_name = spec.daemon->job;
     enter.name = host_name();
     enter.slots = static_cast<std::uint32_t>(spec.placement.world_size());

@@ -17,12 +17,12 @@ namespace {
 constexpr std::chrono::milliseconds kShortLife{1'000};  // of ranks, from start to failure
 constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
 
-// Hosts are the members of the job's membership.
+// The members of this head's own membership are its hosts, each under the host's number.
 MemberId member_of(HostId host) {
-    return MemberId{std::to_underlying(host)} + 1;
+    return MemberId{std::to_underlying(host)};
 }
 HostId host_of(MemberId member) {
-    return static_cast<HostId>(member - 1);
+    return static_cast<HostId>(std::to_underlying(member));
 }
 
 MembershipOptions membership_options(const plan::JobSpec& spec) {

@@ -70,8 +70,8 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         record.generation = 3;
         record.phase = Membership::Phase::running;
         record.options.ranks_max = 9;
-        record.seats[77].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
-        record.seats[77].ranks = {{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
+        record.seats[MemberId{77}].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
+        record.seats[MemberId{77}].ranks = {{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
         (*db)->save_job(record);
         (*db)->commit();
         ask(hub, 5, Op::set, set_arguments("late", "lost"));
@@ -86,7 +86,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     CHECK(jobs[0].generation == 3);
     CHECK(jobs[0].options.ranks_max == 9);
     REQUIRE(jobs[0].seats.size() == 1);
-    const auto& seat = jobs[0].seats.at(77);
+    const auto& seat = jobs[0].seats.at(MemberId{77});
     CHECK(seat.member.name == "s1");
     CHECK(seat.ranks == std::vector<RankSlot>{{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}});
 
@@ -148,15 +148,15 @@ struct Job {
 
 TEST_CASE("an item whose taker has lost its connection is not lost with the job", "[daemon]") {
     Job it;
-    it.enter(1, 11);
+    it.enter(1, MemberId{11});
     it.ask(1, 5, 1, Op::push, set_arguments("queue", "item"));
-    it.enter(2, 12);
+    it.enter(2, MemberId{12});
     it.ask(2, 6, 1, Op::pop, it.pop_arguments());
     CHECK(it.last_status() == Status::ok);
     it.job.closed(1, it.now);
     it.job.closed(2, it.now);  // before the answer was read
     CHECK_FALSE(it.job.idle());
-    it.enter(3, 12);
+    it.enter(3, MemberId{12});
     it.ask(3, 6, 1, Op::pop, it.pop_arguments());
     CHECK(it.last_status() == Status::ok);
     const Bytes gone = encode(Gone{6});
@@ -169,8 +169,8 @@ TEST_CASE("an item whose taker has lost its connection is not lost with the job"
 TEST_CASE("a job that has ended gives its name free although others look into its store",
           "[daemon]") {
     Job it;
-    it.enter(1, 11, 1);
-    it.enter(2, 12);
+    it.enter(1, MemberId{11}, 1);
+    it.enter(2, MemberId{12});
     CHECK_FALSE(it.job.is_over());
     const Bytes leave = encode(Leave{true, ""});
     CHECK_FALSE(it.job.frame(1, {FrameType::leave, payload_of(leave)}, it.now));

@@ -304,8 +304,8 @@ private:
     Sha256 job_secret_{};
     std::map<PeerId, Connection> connections_;
     PeerId last_peer_ = 0;
-    std::vector<std::uint64_t> members_;  ///< by rank
-    std::map<std::uint64_t, PeerId> peers_;
+    std::vector<MemberId> members_;  ///< by rank
+    std::map<MemberId, PeerId> peers_;
     std::set<PeerId> accepted_;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
