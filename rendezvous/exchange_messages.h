@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/message.h"
 
 #include <cstdint>
@@ -196,7 +197,7 @@ struct Heartbeat {
 };
 
 struct RelayLost {
-    std::uint32_t host = 0;
+    HostId host{};
     std::string why;
 
     template <class Self, class F>

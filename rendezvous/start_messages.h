@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/message.h"
 #include "rendezvous/modes.h"
@@ -18,7 +19,7 @@ namespace dtrun {
 struct Bootstrap {
     std::string job_id;                  ///< 16 bytes
     std::string secret;                  ///< 32 bytes
-    std::uint32_t host = 0;              ///< this host's index in the job
+    HostId host{};                       ///< this host's index in the job
     std::string host_name;               ///< what the user calls this host
     std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
@@ -79,7 +80,7 @@ struct Bootstrap {
 
 /// Address at which one relay listens for the agents behind it.
 struct RelayAddress {
-    std::uint32_t host = 0;
+    HostId host{};
     std::string address;  ///< numeric
     std::uint16_t port = 0;
 
@@ -111,7 +112,7 @@ enum class HostProblem : std::uint8_t {
 };
 
 struct Join {
-    std::uint32_t host = 0;
+    HostId host{};
     std::string hostname;  ///< what the host calls itself
     std::int64_t agent_pid = 0;
     std::string address;                 ///< numeric address by which this host reached the head

@@ -106,7 +106,7 @@ JobId Bootstraps::mpi_job() const {
     return id;
 }
 
-Bytes Bootstraps::for_host(std::uint32_t host) const {
+Bytes Bootstraps::for_host(HostId host) const {
     const plan::JobHost& target = spec_.hosts[host];
     Bootstrap boot = common();
     boot.host = host;
@@ -119,7 +119,7 @@ Bytes Bootstraps::for_host(std::uint32_t host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
-    if (host != 0 && !boot.reserve_everywhere) boot.reserve_ports = 0;
+    if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
     return encode_and_wipe(std::move(boot));
 }
 

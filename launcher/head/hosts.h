@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/message.h"
@@ -26,8 +27,7 @@ struct HostState {
     const char* phase = "waiting for its turn";   ///< what it does until it has joined
 };
 
-/// The hosts of a job: which have joined, over which connection, and what they are sent. A host's
-/// number is its index in JobSpec::hosts.
+/// The hosts of a job: which have joined, over which connection, and what they are sent.
 ///
 /// Thread: the loop's. Lifetime: `spec` and the sessions outlive it.
 class Hosts {
@@ -35,28 +35,30 @@ public:
     explicit Hosts(const plan::JobSpec& spec);
 
     std::uint32_t count() const { return static_cast<std::uint32_t>(states_.size()); }
-    HostState& operator[](std::uint32_t host) { return states_[host]; }
-    const HostState& operator[](std::uint32_t host) const { return states_[host]; }
-    const std::string& name(std::uint32_t host) const { return spec_.hosts[host].host.name; }
+    bool has(HostId host) const { return states_.has(host); }
+    auto hosts() const { return states_.hosts(); }
+    HostState& operator[](HostId host) { return states_[host]; }
+    const HostState& operator[](HostId host) const { return states_[host]; }
+    const std::string& name(HostId host) const { return spec_.hosts[host].host.name; }
     const Tree& tree() const { return tree_; }
 
     /// Whether the host has joined through this session, directly or behind a relay.
-    bool is_behind(const AgentSession& session, std::uint32_t host) const;
+    bool is_behind(const AgentSession& session, HostId host) const;
     /// The host that has this address, numeric.
-    std::optional<std::uint32_t> at(const std::string& address) const;
+    std::optional<HostId> at(const std::string& address) const;
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
-    std::uint32_t rank_of(std::uint32_t host, std::int64_t pid) const;
+    std::uint32_t rank_of(HostId host, std::int64_t pid) const;
     /// Whether the plan has placed the rank on the host: agents speak for their own ranks only.
-    bool runs_on(std::uint32_t rank, std::uint32_t host) const;
+    bool runs_on(std::uint32_t rank, HostId host) const;
 
     /// Sends through the host's relay if it has one; drops the frame unless it is connected.
-    void send(std::uint32_t host, Bytes frame);
+    void send(HostId host, Bytes frame);
     void send_to_all(const Bytes& frame);
 
 private:
     const plan::JobSpec& spec_;
     Tree tree_;
-    std::vector<HostState> states_;
+    PerHost<HostState> states_;
 };
 
 }  // namespace dtrun::head

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
@@ -25,12 +26,12 @@ public:
               Hosts& hosts, AnswerWatch& answers, std::function<void()> reader_gone);
 
     /// \param rank  counted from this launcher's first, as in the plan
-    void add(std::uint32_t host, std::uint32_t rank, const OutputView& output);
+    void add(HostId host, std::uint32_t rank, const OutputView& output);
     void finish(std::uint32_t rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
     void set_first_rank(std::uint32_t rank) { output_.set_first_rank(static_cast<int>(rank)); }
     /// Why all ranks are started again.
-    void tell_restart(const Outcome& because);
+    void tell_restart(const JobOutcome& because);
     void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }
 
     /// Lets agents send as many bytes as have been written. To be called when Output asks for it.
@@ -40,7 +41,7 @@ public:
     void wake() { idle_.cancel(); }
     /// Shows why the job has failed, and ends the Output.
     /// \return the exit status if the job itself has succeeded
-    int report(const Outcome& outcome, std::chrono::milliseconds limit);
+    int report(const JobOutcome& outcome, std::chrono::milliseconds limit);
 
 private:
     std::vector<std::string> tail(std::uint32_t rank) const;

@@ -59,14 +59,14 @@ std::string exception_text(std::string_view error_file, const std::vector<std::s
     return text;
 }
 
-std::string waiting_text(const Outcome& outcome) {
+std::string waiting_text(const JobOutcome& outcome) {
     if (outcome.waiting.empty()) return {};
     std::string text = "  who waited then, and for what:\n";
     for (const std::string& line : outcome.waiting) text += "    " + line + "\n";
     return text;
 }
 
-std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
+std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
     const Exited& first = *outcome.first;
     const std::string& host = spec.host_of(first.rank);
     const std::uint32_t rank = outcome.first_rank + first.rank;
@@ -92,11 +92,11 @@ std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, cons
 
 /// Names ranks that had ended with code 0 before the failure: one whose program called exit(0) too
 /// early is why the others fail.
-std::string ended_well_text(const Outcome& outcome, const plan::JobSpec& spec) {
+std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec) {
     if (outcome.ended_well.empty()) return {};
     std::vector<std::uint32_t> ranks;
     std::int64_t last_ns = 0;
-    for (const Outcome::EndedWell& ended : outcome.ended_well) {
+    for (const JobOutcome::EndedWell& ended : outcome.ended_well) {
         ranks.push_back(outcome.first_rank + ended.rank);
         last_ns = std::max(last_ns, ended.ran_ns);
     }
@@ -110,9 +110,9 @@ std::string ended_well_text(const Outcome& outcome, const plan::JobSpec& spec) {
                        duration_text(before_ns));
 }
 
-std::string victims_text(const Outcome& outcome) {
-    const bool of_some =
-        outcome.cause == Outcome::Cause::rank_failed || outcome.cause == Outcome::Cause::host_lost;
+std::string victims_text(const JobOutcome& outcome) {
+    const bool of_some = outcome.cause == JobOutcome::Cause::rank_failed ||
+                         outcome.cause == JobOutcome::Cause::host_lost;
     const std::string_view rank = of_some ? "other rank" : "rank";  // than those that are the cause
     std::vector<std::string> parts;
     if (outcome.also_failed > 0)
@@ -144,31 +144,32 @@ std::string host_failures_text(const std::vector<HostFailure>& failures,
     return text;
 }
 
-std::string failure_report(const Outcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
+std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
+                           const TailOf& tail) {
     switch (outcome.cause) {
-        case Outcome::Cause::success:
+        case JobOutcome::Cause::success:
             return {};
-        case Outcome::Cause::cannot_start:
+        case JobOutcome::Cause::cannot_start:
             return fmt::format("dtrun: cannot start: {} of {} failed\n",
                                outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
                    host_failures_text(outcome.host_failures, spec);
-        case Outcome::Cause::rank_failed:
+        case JobOutcome::Cause::rank_failed:
             return rank_failure(outcome, spec, tail) + waiting_text(outcome) +
                    ended_well_text(outcome, spec) + victims_text(outcome);
-        case Outcome::Cause::stuck:
+        case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    victims_text(outcome);
-        case Outcome::Cause::host_lost:
+        case JobOutcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +
                    waiting_text(outcome) + victims_text(outcome);
-        case Outcome::Cause::ended_elsewhere:
+        case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);
-        case Outcome::Cause::interrupted:
+        case JobOutcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
                    waiting_text(outcome) + victims_text(outcome);
-        case Outcome::Cause::start_timeout:
+        case JobOutcome::Cause::start_timeout:
             return fmt::format(
                        "dtrun: not every rank was running after {:.3g} s (--start-timeout); waited "
                        "for:\n",

@@ -66,7 +66,7 @@ void WaitWatch::begin() {
     told_ = over_ = false;
 }
 
-void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now) {
+void WaitWatch::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
     if (over_) return;
     std::vector<Waiting>& list = waits_[host];
     list.clear();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/numbered.h"
 #include "rendezvous/rank_messages.h"
 
 #include <chrono>
@@ -29,7 +30,7 @@ public:
     void begin();
     /// All waits in the stores that a host's agent serves, in place of its last ones; ranks are set
     /// where they are known.
-    void waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now);
+    void waits(HostId host, std::vector<RankWait> waits, Deadline now);
     /// A rank has ended by itself.
     void rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi);
     /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
@@ -66,8 +67,8 @@ private:
     std::uint32_t ranks_;
     std::function<std::string(std::uint32_t)> host_of_;
     std::optional<std::chrono::milliseconds> limit_;
-    std::map<std::uint32_t, std::vector<Waiting>> waits_;  ///< by host
-    std::map<std::uint32_t, std::int64_t> ended_;          ///< by rank: its pid
+    std::map<HostId, std::vector<Waiting>> waits_;  ///< by host
+    std::map<std::uint32_t, std::int64_t> ended_;   ///< by rank: its pid
     bool mpi_used_ = false;
     std::map<std::uint32_t, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
     bool told_ = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "hostfiles/allocation.h"
 #include "hostfiles/placement.h"
@@ -27,6 +28,11 @@ struct JobHost {
     Allocation::Node node;                                 ///< what a scheduler tells of it
 };
 
+/// The host that the plan has chosen for a rank.
+inline HostId host_of(const RankPlace& place) {
+    return static_cast<HostId>(place.host);
+}
+
 /// Where the numbers of a job came from, for a person.
 struct Sources {
     std::string hosts;
@@ -39,7 +45,7 @@ struct JobSpec {
     Options options;
     transport::SshOptions ssh;
     Placement placement;
-    std::vector<JobHost> hosts;  ///< as placement.hosts
+    PerHost<JobHost> hosts;  ///< as placement.hosts
     Sources sources;
     std::optional<Allocation> allocation;  ///< of a scheduler around us, if hosts are from there
     bool heterogeneous = false;            ///< that allocation has several components
@@ -53,7 +59,7 @@ struct JobSpec {
     std::vector<Options::Variable> environment_here;  ///< --mpi mpirun: what mpirun itself gets
 
     const std::string& host_of(std::uint32_t rank) const {
-        return hosts[static_cast<std::size_t>(placement.ranks[rank].host)].host.name;
+        return hosts[plan::host_of(placement.ranks[rank])].host.name;
     }
 };
 

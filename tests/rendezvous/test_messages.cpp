@@ -68,7 +68,7 @@ TEST_CASE("a bootstrap keeps its arguments and environment byte for byte", "[mes
     Bootstrap sent;
     sent.job_id = std::string(16, '\x01');
     sent.secret = std::string(32, '\xff');
-    sent.host = 3;
+    sent.host = HostId{3};
     sent.addresses = {"10.0.0.1", "fe80::1"};
     sent.port = 65'535;
     sent.argv = {"prog", "", "a b", std::string("nul\0inside", 10), "\xff\xfe"};

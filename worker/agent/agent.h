@@ -135,7 +135,7 @@ private:
     std::string interface_;  ///< over which the head was reached
     ReservedPorts reserved_ports_;
     std::unique_ptr<Link> link_;
-    std::unique_ptr<Ports> ports_;
+    std::unique_ptr<Connections> connections_;
     std::unique_ptr<ranks::RankRunner> runner_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;

@@ -21,7 +21,7 @@ struct ServiceParts {
     const Bootstrap& bootstrap;
     const contracts::ContractFacts& facts;
     const contracts::Environment& user;  ///< what ranks have without contracts
-    Ports& connections;
+    Connections& connections;
     ReservedPorts& reserved_ports;
     ranks::RankRunner& runner;
     std::function<void(const MpiNews&)> tell_head;

@@ -30,7 +30,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       role_(role),
       pid_(::getpid()),
       client_id_(random_id()),
-      member_id_(random_id()),
+      member_id_(MemberId{random_id()}),
       place_(surroundings_.place),
       generation_(surroundings_.place.generation) {}
 

@@ -182,7 +182,7 @@ private:
     const Role role_;
     const pid_t pid_;
     const std::uint64_t client_id_;
-    const std::uint64_t member_id_;
+    const MemberId member_id_;
     std::timed_mutex start_mutex_;  ///< taken first; of a helper's first use
     bool started_ = false;
     std::optional<Failure> start_failure_;  ///< closed, and

@@ -25,9 +25,9 @@ public:
     };
 
     /// \param socket  is made non-blocking
-    StepPeer(PrivateFd socket, PortId id);
+    StepPeer(PrivateFd socket, PeerId id);
 
-    const PortId id;
+    const PeerId id;
     Stage stage = Stage::greeted;
     Proofs proofs;  ///< challenged: what it has to show, and ours for when it has
     std::uint32_t rank = kNoRank;

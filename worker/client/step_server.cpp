@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kFullTime{1};
 /// How long the end waits for peers that do not read their last frames.
 constexpr std::chrono::seconds kEndTime{1};
 
-// epoll user data of descriptors other than peers; a peer has its port's number.
+// epoll user data of descriptors other than peers; a peer has its own number.
 constexpr std::uint64_t kWake = UINT64_MAX;
 constexpr std::uint64_t kListener = UINT64_MAX - 1;
 
@@ -204,7 +204,7 @@ void StepServer::set_accepting(bool accepting) {
 }
 
 StepPeer& StepServer::add(PrivateFd socket) {
-    const PortId id = ++last_port_;
+    const PeerId id = ++last_peer_;
     auto peer = std::make_unique<StepPeer>(std::move(socket), id);
     watch(peer->fd(), id, EPOLLIN);
     return *peers_.emplace(id, std::move(peer)).first->second;
@@ -245,7 +245,7 @@ void StepServer::turn() {
             (void)::eventfd_read(wake_.get(), &value);
         } else if (what == kListener) {
             accept_all();
-        } else if (const auto peer = peers_.find(static_cast<PortId>(what)); peer != peers_.end()) {
+        } else if (const auto peer = peers_.find(static_cast<PeerId>(what)); peer != peers_.end()) {
             if ((event.events & EPOLLOUT) != 0) unflushed_.push_back(peer->first);
             if ((event.events & ~EPOLLOUT) != 0) read(*peer->second);
         }
@@ -270,7 +270,7 @@ void StepServer::end_now(const std::string& why) {
     ending_ = now() + kEndTime;
     listener_.reset();
     if (welcomed_) hub_.fail_fences(why);
-    for (const auto& [port, peer] : peers_) {
+    for (const auto& [id, peer] : peers_) {
         if (peer->is_stranger()) continue;
         if (welcomed_)
             send(*peer, encode(Stop{0, 0, why}));
@@ -358,12 +358,12 @@ bool StepServer::flush(StepPeer& peer) {
 
 void StepServer::flush_all() {
     while (!unflushed_.empty() || !resumed_.empty()) {  // who is lost makes others be told
-        for (const PortId port : std::exchange(unflushed_, {})) {
-            const auto peer = peers_.find(port);
-            if (peer != peers_.end() && !flush(*peer->second)) lose(port);
+        for (const PeerId id : std::exchange(unflushed_, {})) {
+            const auto peer = peers_.find(id);
+            if (peer != peers_.end() && !flush(*peer->second)) lose(id);
         }
-        for (const PortId port : std::exchange(resumed_, {})) {
-            const auto peer = peers_.find(port);
+        for (const PeerId id : std::exchange(resumed_, {})) {
+            const auto peer = peers_.find(id);
             if (peer != peers_.end()) handle_received(*peer->second);
         }
     }
@@ -377,7 +377,7 @@ void StepServer::hear_the_full() {
     while (!full_due_.empty() && full_due_.front().due <= now()) {
         const Full was = full_due_.front();
         full_due_.pop_front();
-        const auto found = peers_.find(was.port);
+        const auto found = peers_.find(was.peer);
         if (found == peers_.end() || found->second->reading) continue;
         StepPeer& peer = *found->second;
         if (peer.sent_bytes() != was.sent_bytes) {
@@ -389,15 +389,15 @@ void StepServer::hear_the_full() {
     }
 }
 
-void StepServer::to_port(PortId port, FrameType type, std::string_view payload) {
-    const auto peer = peers_.find(port);
+void StepServer::to_peer(PeerId id, FrameType type, std::string_view payload) {
+    const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
     if (type != FrameType::fenced)
         return send(*peer->second, encode_frame(type, payload), type == FrameType::reply);
     if (!last_fenced_ || payload_of(*last_fenced_) != payload)
         last_fenced_ = std::make_shared<const Bytes>(encode_frame(type, payload));
     peer->second->queue(last_fenced_, false);
-    unflushed_.push_back(port);
+    unflushed_.push_back(id);
 }
 
 void StepServer::send(StepPeer& peer, Bytes bytes, bool asked) {

@@ -57,10 +57,10 @@ private:
     /// A peer with so much unsent that we have stopped reading from it.
     struct Full {
         Moment due;  ///< then it is looked at
-        PortId port = 0;
+        PeerId peer = 0;
         std::uint64_t sent_bytes = 0;  ///< of it, up to here
     };
-    using Peers = std::unordered_map<PortId, std::unique_ptr<StepPeer>>;
+    using Peers = std::unordered_map<PeerId, std::unique_ptr<StepPeer>>;
 
     explicit StepServer(const SlurmStep& step);
     Outcome<void> add_own_end();
@@ -92,10 +92,10 @@ private:
     std::unexpected<Error> refuse(StepPeer& peer, std::string reason, bool later);
     void enter(StepPeer& peer, std::uint32_t rank);
     void welcome(StepPeer& peer);
-    void lose(PortId port);
+    void lose(PeerId id);
     void send(StepPeer& peer, Bytes bytes, bool asked = false);
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_peer(PeerId id, FrameType type, std::string_view payload) override;
     void to_root(FrameType, std::string_view) override {}
 
     const SlurmStep step_;
@@ -109,12 +109,12 @@ private:
     // Of the thread.
     Hub hub_;
     Peers peers_;
-    PortId last_port_ = 0;
-    std::vector<PortId> unflushed_;
-    std::vector<PortId> resumed_;  ///< heard again: what was received before is to be handled
+    PeerId last_peer_ = 0;
+    std::vector<PeerId> unflushed_;
+    std::vector<PeerId> resumed_;  ///< heard again: what was received before is to be handled
     std::deque<Full> full_due_;
     std::size_t strangers_ = 0;
-    std::deque<std::pair<Moment, PortId>> strangers_due_;  ///< who is one by then is cut off
+    std::deque<std::pair<Moment, PeerId>> strangers_due_;  ///< who is one by then is cut off
     bool accepting_ = false;
     Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once

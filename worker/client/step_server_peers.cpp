@@ -8,17 +8,17 @@
 namespace dtrun::embedded {
 
 void StepServer::read(StepPeer& peer) {
-    const PortId port = peer.id;
-    if (!peer.receive(scratch_)) return lose(port);
+    const PeerId id = peer.id;
+    if (!peer.receive(scratch_)) return lose(id);
     handle_received(peer);
 }
 
 void StepServer::handle_received(StepPeer& peer) {
-    const PortId port = peer.id;
+    const PeerId id = peer.id;
     const Result<void> handled = handle(peer);
     if (handled) return;
     (void)peer.flush();  // a refusal
-    lose(port);
+    lose(id);
 }
 
 /// Errc: the peer is to be cut off
@@ -100,7 +100,7 @@ std::unexpected<Error> StepServer::refuse(StepPeer& peer, std::string reason, bo
 void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
     peer.rank = rank;
     peer.stage = rank == kNoRank ? StepPeer::Stage::helper : StepPeer::Stage::rank;
-    hub_.add_port(peer.id, PortKind::rank, rank);
+    hub_.add_peer(peer.id, PeerKind::rank, rank);
     send(peer, encode(Heartbeat{}));
     if (welcomed_) return welcome(peer);
     {
@@ -110,7 +110,7 @@ void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
         if (!missing_.empty() || end_why_) return;  // rank 0 may wait no longer
     }
     welcomed_ = true;
-    for (const auto& [port, other] : peers_)
+    for (const auto& [id, other] : peers_)
         if (other->stage == StepPeer::Stage::rank) welcome(*other);
 }
 
@@ -124,7 +124,7 @@ void StepServer::welcome(StepPeer& peer) {
 }
 
 Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
-    if (frame.type != FrameType::leave) return hub_.from_port(peer.id, frame, now());
+    if (frame.type != FrameType::leave) return hub_.from_peer(peer.id, frame, now());
     const auto leave = decode<Leave>(frame.payload);
     if (!leave) return std::unexpected(leave.error());
     if (peer.stage != StepPeer::Stage::rank)
@@ -136,12 +136,12 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
 }
 
 /// Removes a peer whose connection has ended or is to end.
-void StepServer::lose(PortId port) {
-    const auto node = peers_.extract(port);
+void StepServer::lose(PeerId id) {
+    const auto node = peers_.extract(id);
     const StepPeer& peer = *node.mapped();
     if (peer.is_stranger()) --strangers_;
     if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
-        hub_.remove_port(port);
+        hub_.remove_peer(id);
     if (peer.stage != StepPeer::Stage::rank) return;
     if (ending_) {
         // what there was to tell has been told
