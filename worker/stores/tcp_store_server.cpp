@@ -50,7 +50,7 @@ bool has_hung_up(tcp::socket& socket) {
     return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-std::string describe(const TcpStoreSession::Waiting& waiting) {
+std::string describe(const TorchWaiting& waiting) {
     const std::string key = shown_torch_key(waiting.key);
     if (waiting.barrier) return fmt::format("torch's store: barrier {}", key);
     if (waiting.pop) return fmt::format("torch's store: an item of queue {}", key);

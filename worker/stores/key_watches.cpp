@@ -1,0 +1,77 @@
+#include "worker/stores/key_watches.h"
+
+#include "rendezvous/msgpack.h"
+#include "worker/stores/torch_question.h"
+
+#include <utility>
+
+namespace dtrun::stores {
+namespace {
+
+constexpr std::size_t kWatchesMax = 1'024;
+
+constexpr char kKeyUpdated = 0, kKeyCreated = 1, kKeyDeleted = 2;
+constexpr char kCallbackRegistered = 3;
+
+}  // namespace
+
+KeyWatches::KeyWatches(JobStore& store, SessionFailure& failure, TcpStoreOutput& out,
+                       std::function<void()> answered)
+    : store_(store), failure_(failure), out_(out), answered_(std::move(answered)) {}
+
+KeyWatches::~KeyWatches() {
+    for (const auto& [serial, watch] : watches_) store_.forget(watch.ticket);
+}
+
+Result<void> KeyWatches::add(std::string_view key) {
+    if (watches_.size() == kWatchesMax)
+        return fail(Errc::invalid_input, "more than {} watched keys", kWatchesMax);
+    const std::uint64_t serial = ++last_serial_;
+    watches_.emplace(serial, Watch{std::string(key)});
+    to_ask_.push_back(serial);
+    return {};
+}
+
+/// The first question about a key is answered at once, as no key has the revision that it names.
+bool KeyWatches::ask_next() {
+    if (to_ask_.empty()) return false;
+    const std::uint64_t serial = to_ask_.back();
+    to_ask_.pop_back();
+    Watch& watch = watches_.at(serial);
+    TorchQuestion question;
+    StoreRequest& request = question.begin(Op::watch, TorchQuestion::kKeys, watch.key);
+    request.number = watch.revision.value_or(~std::uint64_t{0});
+    request.timeout_ms = kForeverMs;
+    watch.ticket =
+        store_.ask(request, [this, serial](const StoreReply& reply) { changed(serial, reply); });
+    return true;
+}
+
+void KeyWatches::changed(std::uint64_t serial, const StoreReply& reply) {
+    Watch& watch = watches_.at(serial);
+    if (!failure_.is_over_after(reply)) {
+        PackReader in(reply.results);
+        in.array();
+        const std::uint64_t revision = in.uint();
+        std::optional<std::string> now;
+        if (!in.nil()) now = in.bytes();
+        tell(watch, now);
+        watch.revision = revision;
+        watch.value = std::move(now);
+        to_ask_.push_back(serial);
+    }
+    answered_();
+}
+
+void KeyWatches::tell(const Watch& watch, const std::optional<std::string>& now) {
+    if (!watch.revision) {
+        out_.put(kCallbackRegistered);
+    } else if (now || watch.value) {
+        out_.put(!watch.value ? kKeyCreated : now ? kKeyUpdated : kKeyDeleted);
+        out_.put_bytes(watch.key);
+        out_.put_bytes(watch.value.value_or(""));
+        out_.put_bytes(now.value_or(""));
+    }
+}
+
+}  // namespace dtrun::stores

@@ -1,0 +1,331 @@
+#include "worker/stores/torch_operation.h"
+
+#include "rendezvous/msgpack.h"
+#include "worker/stores/tcp_store_names.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace dtrun::stores {
+namespace {
+
+constexpr std::uint64_t kPageKeys = 100'000;
+constexpr std::uint64_t kPopHeldMs = 300'000;
+
+// Replies of one byte.
+constexpr char kReady = 0, kNotReady = 1;
+constexpr char kStopWaiting = 0;
+
+/// Of the results in a reply.
+PackReader results_of(const StoreReply& reply) {
+    PackReader in(reply.results);
+    in.array();
+    return in;
+}
+
+class Get final : public TorchOperation {
+public:
+    explicit Get(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        question(Op::get);
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        PackReader in = results_of(reply);
+        out().put_bytes(reply.status == Status::ok ? in.bytes() : std::string_view());
+        return true;
+    }
+};
+
+class Add final : public TorchOperation {
+public:
+    explicit Add(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        question(Op::add).delta = request().number;
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        if (reply.status != Status::ok)
+            return fail(Errc::invalid_input, "add to {}, which is no number",
+                        shown_torch_key(field(0)));
+        PackReader in = results_of(reply);
+        out().put<std::int64_t>(in.integer());
+        return true;
+    }
+};
+
+class Check final : public TorchOperation {
+public:
+    explicit Check(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        parts_.question.begin_with_keys(Op::check, parts_.input);
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        PackReader in = results_of(reply);
+        out().put(in.boolean() ? kReady : kNotReady);
+        return true;
+    }
+};
+
+/// Who deletes the key of a barrier lets it begin anew.
+class Erase final : public TorchOperation {
+public:
+    explicit Erase(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        if (parts_.input.dialect() == TorchDialect::modern)
+            parts_.aside.ask(parts_.question.begin(Op::erase, TorchQuestion::kBarriers, field(0)),
+                             0);
+        question(Op::erase);
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        PackReader in = results_of(reply);
+        out().put<std::int64_t>(in.boolean());
+        return true;
+    }
+};
+
+class Length final : public TorchOperation {
+public:
+    explicit Length(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        question(Op::length);
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        PackReader in = results_of(reply);
+        out().put<std::int64_t>(reply.status == Status::ok ? in.integer() : 0);
+        return true;
+    }
+};
+
+class Wait final : public TorchOperation {
+public:
+    explicit Wait(const Parts& parts) : TorchOperation(parts), keys_(request().fields.size()) {
+        if (keys_ > 0) key_ = field(0);
+        for (std::size_t i = 0; i < keys_; ++i)
+            if (const auto rank = torch_init_rank(field(i)))
+                rank_ = std::max(rank_.value_or(0), *rank);
+    }
+    Next next() override {
+        parts_.question.begin_with_keys(Op::wait, parts_.input).timeout_ms = kForeverMs;
+        return Next::ask_wait;
+    }
+    Result<bool> take(const StoreReply&) override {
+        out().put(kStopWaiting);
+        return true;
+    }
+    bool can_be_cancelled() const override { return true; }
+    TorchWaiting waiting() const override {
+        return {.key = key_, .keys = keys_, .for_rank = rank_};
+    }
+
+private:
+    const std::size_t keys_;
+    std::string key_;
+    std::optional<std::uint32_t> rank_;
+};
+
+/// The last client lets the others go, who wait for a key that torch's clients do not know.
+class Barrier final : public TorchOperation {
+public:
+    explicit Barrier(const Parts& parts)
+        : TorchOperation(parts), key_(field(0)), size_(request().number) {}
+    Next next() override {
+        if (!entered_) {
+            parts_.question.begin(Op::add, TorchQuestion::kKeys, key_).delta = 1;
+            return Next::ask;
+        }
+        if (is_last_) {
+            parts_.question.begin(Op::set, TorchQuestion::kBarriers, key_).values.push_back("1");
+            parts_.aside.ask(parts_.question.request(), 0);
+            out().put(kStopWaiting);
+            return Next::done;
+        }
+        parts_.question.begin(Op::wait, TorchQuestion::kBarriers, key_).timeout_ms = kForeverMs;
+        return Next::ask_wait;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        if (entered_) {
+            out().put(kStopWaiting);
+            return true;
+        }
+        if (reply.status != Status::ok)
+            return fail(Errc::invalid_input, "barrier {}: the key has a value that is no number",
+                        shown_torch_key(key_));
+        PackReader in = results_of(reply);
+        entered_ = true;
+        is_last_ = in.integer() >= size_;
+        return false;
+    }
+    bool can_be_cancelled() const override { return true; }
+    TorchWaiting waiting() const override { return {.key = key_, .barrier = true}; }
+
+private:
+    const std::string key_;
+    const std::int64_t size_;  ///< clients that it takes
+    bool entered_ = false;
+    bool is_last_ = false;  ///< if entered
+};
+
+/// A blocking pop is a WAIT and then this; another client may have taken the item in between: this
+/// one then waits for the next, as its caller wanted to.
+class Pop final : public TorchOperation {
+public:
+    Pop(const Parts& parts, bool waited_for_it)
+        : TorchOperation(parts), waited_for_it_(waited_for_it) {}
+    Next next() override {
+        question(Op::pop).timeout_ms = waited_for_it_ ? kPopHeldMs : 0;
+        return waited_for_it_ ? Next::ask_wait : Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        const bool ok = reply.status == Status::ok;
+        // Of the length before that, clients want to know whether it was 0.
+        out().put<std::int64_t>(ok);
+        PackReader in = results_of(reply);
+        if (ok) out().put_bytes(in.bytes());
+        return true;
+    }
+    TorchWaiting waiting() const override { return {.key = field(0), .pop = true}; }
+
+private:
+    const bool waited_for_it_;
+};
+
+/// Nothing expected means that the key is missing, or empty: the store compares with one of these at
+/// a time.
+class CompareSet final : public TorchOperation {
+public:
+    explicit CompareSet(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        StoreRequest& asked = question(Op::compare_set);
+        if (!field(1).empty() || is_there_) asked.expected = field(1);
+        asked.values.push_back(field(2));
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        if (reply.status == Status::wrong_type)
+            return fail(Errc::invalid_input, "compare_set of {}, which is a queue",
+                        shown_torch_key(field(0)));
+        PackReader in = results_of(reply);
+        const bool was_set = in.boolean();
+        const bool missing = in.nil();
+        const std::string_view now = missing ? std::string_view() : in.bytes();
+        if (!was_set && field(1).empty() && now.empty()) {
+            is_there_ = !missing;
+            return false;
+        }
+        out().put_bytes(was_set ? field(2) : missing ? field(1) : now);
+        return true;
+    }
+
+private:
+    bool is_there_ = false;  ///< the key has been found, with an empty value
+};
+
+/// All values at once; where one is missing, or they are too many for one reply, one after the other.
+class MultiGet final : public TorchOperation {
+public:
+    explicit MultiGet(const Parts& parts) : TorchOperation(parts) {}
+    Next next() override {
+        if (next_key_ == request().fields.size()) return Next::done;
+        if (one_by_one_)
+            parts_.question.begin(Op::get, TorchQuestion::kKeys, field(next_key_));
+        else
+            parts_.question.begin_with_keys(Op::multi_get, parts_.input);
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        const bool ok = reply.status == Status::ok;
+        PackReader in = results_of(reply);
+        if (one_by_one_) {
+            out().put_bytes(ok ? in.bytes() : std::string_view());
+            ++next_key_;
+            return false;
+        }
+        one_by_one_ = !ok;
+        if (!ok) return false;
+        for (std::uint32_t left = in.array(); left > 0; --left) out().put_bytes(in.bytes());
+        return true;
+    }
+    bool can_be_refused() const override { return true; }
+
+private:
+    bool one_by_one_ = false;
+    std::size_t next_key_ = 0;  ///< if one_by_one_
+};
+
+/// Goes through all keys of torch's, page by page, and tells their number, and if asked to themselves.
+class List final : public TorchOperation {
+public:
+    List(const Parts& parts, bool with_keys) : TorchOperation(parts), with_keys_(with_keys) {}
+    Next next() override {
+        StoreRequest& asked = parts_.question.begin(Op::list);
+        asked.keys.push_back(TorchQuestion::kKeys);
+        asked.after = last_;
+        asked.number = kPageKeys;
+        return Next::ask;
+    }
+    Result<bool> take(const StoreReply& reply) override {
+        PackReader in = results_of(reply);
+        const std::uint32_t page = in.array();
+        count_ += page;
+        if (with_keys_) keys_.reserve(keys_.size() + page);
+        for (std::uint32_t left = page; left > 0; --left) {
+            const std::string_view key = in.bytes();
+            if (with_keys_) keys_.emplace_back(key.substr(TorchQuestion::kKeys.size()));
+            if (left == 1) last_ = key;
+        }
+        if (in.boolean() && page > 0) return false;
+        out().put(count_);
+        for (const std::string& key : keys_) out().put_bytes(key);
+        return true;
+    }
+
+private:
+    const bool with_keys_;
+    std::int64_t count_ = 0;
+    std::vector<std::string> keys_;  ///< as torch knows them
+    std::string last_;               ///< as the store knows it
+};
+
+}  // namespace
+
+StoreRequest& TorchOperation::question(Op op) {
+    return parts_.question.begin(op, TorchQuestion::kKeys, field(0));
+}
+
+std::unique_ptr<TorchOperation> TorchOperation::make(const Parts& parts, bool waited_for_it) {
+    switch (parts.input.request().op) {
+        case TorchOp::get:
+            return std::make_unique<Get>(parts);
+        case TorchOp::add:
+            return std::make_unique<Add>(parts);
+        case TorchOp::check:
+            return std::make_unique<Check>(parts);
+        case TorchOp::erase:
+            return std::make_unique<Erase>(parts);
+        case TorchOp::length:
+            return std::make_unique<Length>(parts);
+        case TorchOp::wait:
+            return std::make_unique<Wait>(parts);
+        case TorchOp::barrier:
+            return std::make_unique<Barrier>(parts);
+        case TorchOp::pop:
+            return std::make_unique<Pop>(parts, waited_for_it);
+        case TorchOp::compare_set:
+            return std::make_unique<CompareSet>(parts);
+        case TorchOp::multi_get:
+            return std::make_unique<MultiGet>(parts);
+        case TorchOp::count:
+            return std::make_unique<List>(parts, false);
+        case TorchOp::list:
+            return std::make_unique<List>(parts, true);
+        default:
+            return nullptr;  // has no reply, or one without the store
+    }
+}
+
+}  // namespace dtrun::stores
