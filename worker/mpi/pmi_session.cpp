@@ -110,7 +110,7 @@ void PmiSession::begin(const PmiCommand& command) {
           {{"pmi_version", two ? "2" : "1"}, {"pmi_subversion", two ? "0" : "1"}, {"rc", "0"}});
     version_ = two ? PmiVersion::two : PmiVersion::one;
     reader_.set_version(version_);
-    if (!std::exchange(initialized_, true)) host_.observer().mpi_initialized(rank_);
+    if (!std::exchange(initialized_, true)) host_.observer().mpi_initialized(Rank{rank_});
 }
 
 /// Refuses a client with the error of another version, which ends MPI_Init; without an error the
@@ -131,7 +131,7 @@ bool PmiSession::refuse(const PmiCommand& command) {
     reply("response_to_init",
           {{"pmi_version", one ? "1" : "2"}, {"pmi_subversion", one ? "1" : "0"}, {"rc", "-1"}});
     over_ = true;
-    host_.observer().mpi_refused(rank_, std::move(why));
+    host_.observer().mpi_refused(Rank{rank_}, std::move(why));
     return true;
 }
 
@@ -139,12 +139,12 @@ void PmiSession::finalized() {
     version_ = PmiVersion::one;
     reader_.set_version(version_);
     attributes_.clear();
-    if (std::exchange(initialized_, false)) host_.observer().mpi_finalized(rank_);
+    if (std::exchange(initialized_, false)) host_.observer().mpi_finalized(Rank{rank_});
 }
 
 void PmiSession::aborted(std::int32_t code) {
     aborted_ = true;
-    host_.observer().mpi_aborted(rank_, code);
+    host_.observer().mpi_aborted(Rank{rank_}, code);
 }
 
 /// Asks the job's store about a published name. \param value  the value to set
