@@ -17,11 +17,16 @@ namespace dtrun {
 /// A host of a job: its index among the hosts of the launcher that runs it.
 enum class HostId : std::uint32_t {};
 
+/// A rank: its number in the job, as every program is told it.
+enum class Rank : std::uint32_t {};
+/// "No rank" or "not known", where a rank is named.
+inline constexpr Rank kNoRank{0xffff'ffff};
+
 /// A member of a job, for as long as it takes part, over reconnects.
 enum class MemberId : std::uint64_t {};
 
 template <class T>
-concept Numbered = std::same_as<T, HostId> || std::same_as<T, MemberId>;
+concept Numbered = std::same_as<T, HostId> || std::same_as<T, Rank> || std::same_as<T, MemberId>;
 
 /// For fmt.
 template <Numbered T>
@@ -29,15 +34,24 @@ constexpr auto format_as(T number) {
     return std::to_underlying(number);
 }
 
-/// The numbers from 0 to count - 1.
+/// The numbers from 0 to count - 1, in order.
 template <Numbered T>
-auto first(std::size_t count) {
+auto numbers_below(std::size_t count) {
     using Integer = std::underlying_type_t<T>;
     return std::views::iota(Integer{0}, static_cast<Integer>(count)) |
            std::views::transform([](Integer number) { return T{number}; });
 }
+/// Whether `number` is one of numbers_below(count).
+template <Numbered T>
+constexpr bool is_below(T number, std::size_t count) {
+    return std::to_underlying(number) < count;
+}
+
 inline auto all_hosts(std::size_t count) {
-    return first<HostId>(count);
+    return numbers_below<HostId>(count);
+}
+inline auto all_ranks(std::size_t count) {
+    return numbers_below<Rank>(count);
 }
 
 /// A vector with an item for each host of a job.
@@ -51,7 +65,7 @@ public:
 
     decltype(auto) operator[](HostId host) { return items_[std::to_underlying(host)]; }
     decltype(auto) operator[](HostId host) const { return items_[std::to_underlying(host)]; }
-    bool has(HostId host) const { return std::to_underlying(host) < items_.size(); }
+    bool has(HostId host) const { return is_below(host, items_.size()); }
     auto hosts() const { return all_hosts(items_.size()); }
 
     std::size_t size() const { return items_.size(); }

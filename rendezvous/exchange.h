@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/numbered.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/frame.h"
 
@@ -38,7 +39,7 @@ class Exchange {
 public:
     virtual ~Exchange() = default;
 
-    virtual void add_peer(PeerId peer, PeerKind kind, std::uint32_t rank) = 0;
+    virtual void add_peer(PeerId peer, PeerKind kind, Rank rank) = 0;
     /// The connection has ended: requests and fences from behind it wait no longer.
     virtual void remove_peer(PeerId peer) = 0;
     /// A frame of one of the kinds for which is_exchanged() holds.

@@ -23,7 +23,7 @@ Result<void> check(const GroupFence& fence) {
     if (fence.client == 0 || fence.name.empty() || fence.name.size() > Fence::kNameBytesMax ||
         fence.group.size() > kTextBytesMax || fence.why.size() > kTextBytesMax)
         return fail(Errc::invalid_input, "malformed fence");
-    if (fence.rank >= fence.ranks)
+    if (!is_below(fence.rank, fence.ranks))
         return fail(Errc::invalid_input, "rank {} of {} at a fence", fence.rank, fence.ranks);
     if (fence.entries.size() > 1 || entry_bytes(fence.entries) > Fence::kBytesMax)
         return fail(Errc::invalid_input, "too many bytes for a fence");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/exchange_messages.h"
 
@@ -48,7 +49,7 @@ public:
 private:
     struct Part {
         PeerId peer = 0;
-        std::uint32_t rank = 0;
+        Rank rank{};
         std::vector<FenceEntry> entries;
     };
     struct Open {

@@ -54,7 +54,7 @@ void Hub::make_store() {
     store_ = std::make_unique<Store>(answer, journal_, options_.limits);
 }
 
-void Hub::add_peer(PeerId peer, PeerKind kind, std::uint32_t rank) {
+void Hub::add_peer(PeerId peer, PeerKind kind, Rank rank) {
     peers_[peer] = Peer{kind, rank, {}, kReturnLimit, {}};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/fence_table.h"
@@ -64,7 +65,7 @@ public:
     /// \param journal  nullptr: nothing is kept
     Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
 
-    void add_peer(PeerId peer, PeerKind kind, std::uint32_t rank) override;
+    void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
     /// Sets how long after this peer has gone its clients may reconnect over another; default 60 s.
     void set_return_limit(PeerId peer, std::chrono::milliseconds limit);
     /// With `reconnects`, remove_peer(peer, now) must be used instead.
@@ -97,7 +98,7 @@ public:
 private:
     struct Peer {
         PeerKind kind{};
-        std::uint32_t rank = kNoRank;
+        Rank rank = kNoRank;
         Heartbeat progress;
         std::chrono::milliseconds return_limit;
         std::unordered_set<std::uint64_t> clients;

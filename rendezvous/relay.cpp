@@ -17,7 +17,7 @@ void ProgressSum::add(const Heartbeat& other) {
     summary_.fastest_step = std::max(summary_.fastest_step, other.fastest_step);
 }
 
-void Relay::add_peer(PeerId peer, PeerKind kind, std::uint32_t rank) {
+void Relay::add_peer(PeerId peer, PeerKind kind, Rank rank) {
     peers_[peer] = Peer{kind, rank, {}, {}};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/fence_table.h"
@@ -17,7 +18,7 @@ class Relay final : public Exchange {
 public:
     explicit Relay(Outbox& outbox) : outbox_(outbox) {}
 
-    void add_peer(PeerId peer, PeerKind kind, std::uint32_t rank) override;
+    void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
     void remove_peer(PeerId peer) override;
     Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
@@ -38,7 +39,7 @@ public:
 private:
     struct Peer {
         PeerKind kind{};
-        std::uint32_t rank = kNoRank;
+        Rank rank = kNoRank;
         std::unordered_set<std::uint64_t> clients;
         Heartbeat progress;
     };

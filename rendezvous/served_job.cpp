@@ -267,7 +267,7 @@ boost::json::object ServedJob::describe() const {
     job["waiting"] = hub_.store().waiting();
     const Heartbeat progress = hub_.progress();
     if (progress.reporting > 0) {
-        job["slowest_rank"] = progress.slowest.rank;
+        job["slowest_rank"] = std::to_underlying(progress.slowest.rank);
         job["slowest_step"] = progress.slowest.step;
         job["fastest_step"] = progress.fastest_step;
     }
@@ -281,7 +281,7 @@ boost::json::object ServedJob::describe() const {
         member["host"] = seat.member.name;
         member["slots"] = seat.member.slots;
         member["ranks"] = seat.ranks.size();
-        if (!seat.ranks.empty()) member["first_rank"] = seat.ranks.front().rank;
+        if (!seat.ranks.empty()) member["first_rank"] = std::to_underlying(seat.ranks.front().rank);
         member["connected"] = !seat.away_until.has_value();
         members.push_back(std::move(member));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/member_messages.h"

@@ -34,10 +34,10 @@ struct Bootstrap {
     bool reserve_everywhere = false;      ///< with `nodes`: on all hosts, not only on the first
     std::uint32_t output_window_bytes = 1u << 20;  ///< most output sent and not yet credited
     InputTarget input = InputTarget::none;
-    std::uint32_t input_rank = 0;  ///< for InputTarget::one
-    std::uint8_t log_level = 1;    ///< log::Level
-    bool encrypt = false;          ///< all the job's connections between hosts are encrypted
-    bool relay = false;            ///< other hosts' agents will connect to this one
+    Rank input_rank{};           ///< for InputTarget::one
+    std::uint8_t log_level = 1;  ///< log::Level
+    bool encrypt = false;        ///< all the job's connections between hosts are encrypted
+    bool relay = false;          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = kHeartbeatTimeout.count();  ///< silence that means loss
     std::uint32_t cpus_per_rank = 0;     ///< as given by a scheduler; 0: not known
     std::vector<std::string> contracts;  ///< names; contracts/variables.h knows them

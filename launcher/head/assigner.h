@@ -63,8 +63,6 @@ public:
     virtual bool is_current(std::uint64_t generation) const = 0;
     /// Whether the head itself watches who waits for whom.
     virtual bool watches_waits() const = 0;
-    /// The job's number of this launcher's rank 0.
-    virtual std::uint32_t first_rank() const { return 0; }
     /// A rank has ended, perhaps only because the peers that it had are gone.
     /// \return true: the assigner tells the job later, unless a new generation is under way by then
     virtual bool hold_back(HostId, const Exited&) { return false; }

@@ -66,7 +66,7 @@ Bootstrap Bootstraps::common() const {
     boot.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
     boot.input = input_target(options.stdin_target.kind);
-    boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
+    boot.input_rank = static_cast<Rank>(options.stdin_target.rank);
     boot.log_level = static_cast<std::uint8_t>(options.verbosity);
     if (spec_.allocation)
         boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);

@@ -24,11 +24,10 @@ std::string cause_text(const JobOutcome& outcome) {
     switch (outcome.cause) {
         case JobOutcome::Cause::rank_failed:
             return outcome.first->signal != 0
-                       ? fmt::format("rank {} was ended by signal {}",
-                                     outcome.first_rank + outcome.first->rank,
+                       ? fmt::format("rank {} was ended by signal {}", outcome.first->rank,
                                      outcome.first->signal)
-                       : fmt::format("rank {} exited with code {}",
-                                     outcome.first_rank + outcome.first->rank, outcome.first->code);
+                       : fmt::format("rank {} exited with code {}", outcome.first->rank,
+                                     outcome.first->code);
         case JobOutcome::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
         case JobOutcome::Cause::interrupted:
@@ -82,12 +81,14 @@ void DaemonAssigner::begin() {
 void DaemonAssigner::daemon_assigned(const Assign& assign) {
     if (context_.job.ending()) return;
     generation_ = assign.generation;
-    first_rank_ = assign.ranks.empty() ? 0 : assign.ranks.front().rank;
+    const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
+    const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
-    log::info("generation {}: ranks {} to {} of {}", assign.generation, first_rank_,
-              first_rank_ + ranks - 1, assign.world_size);
-    context_.output.set_first_rank(first_rank_);
-    context_.job.generation_began(ranks, first_rank_);
+    log::info("generation {}: ranks {} to {} of {}", assign.generation, first, last,
+              assign.world_size);
+    context_.hosts.set_first_rank(first);
+    context_.output.set_first_rank(first);
+    context_.job.generation_began(ranks, first);
     relay_.begin(assign.generation, ranks);
     context_.hosts.send(kOwnHost, encode(assign));
     context_.input.start();

@@ -25,7 +25,6 @@ public:
     void paused(HostId host, std::uint64_t generation) override;
     bool is_current(std::uint64_t) const override { return true; }
     bool watches_waits() const override { return false; }
-    std::uint32_t first_rank() const override { return first_rank_; }
     bool hold_back(HostId host, const Exited& exited) override;
     void ending() override;
     void hurry() override;
@@ -50,7 +49,6 @@ private:
     Member member_;                   ///< the host, as its agent has described it
     std::uint64_t generation_ = 0;    ///< that runs here
     std::uint64_t proposed_ = 0;      ///< the newest that the daemon has proposed
-    std::uint32_t first_rank_ = 0;
     TaskGroup tasks_;
 };
 

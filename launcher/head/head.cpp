@@ -52,7 +52,7 @@ std::vector<HostId> input_readers(const plan::JobSpec& spec) {
     for (const HostId host : spec.hosts.hosts()) {
         const auto& ranks = spec.hosts[host].ranks;
         const bool has_rank =
-            std::ranges::find(ranks, static_cast<std::uint32_t>(target.rank)) != ranks.end();
+            std::ranges::find(ranks, static_cast<plan::PlannedRank>(target.rank)) != ranks.end();
         if (target.kind == plan::StdinTarget::Kind::all ||
             (target.kind == plan::StdinTarget::Kind::rank && has_rank))
             readers.push_back(host);
@@ -102,7 +102,7 @@ Head::Head(asio::io_context& io, const plan::JobSpec& spec, Hosts& hosts, output
       answers_(hosts.tree(), spec.hosts.size()),
       waits_(
           static_cast<std::uint32_t>(spec.placement.world_size()),
-          [&spec](std::uint32_t rank) { return spec.host_of(rank); }, spec.options.init_timeout),
+          [&hosts](Rank rank) { return hosts.name_of_host(rank); }, spec.options.init_timeout),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
       output_(io.get_executor(), spec, output, hosts, answers_, [this] { end_by(SIGPIPE); }),
       progress_(io.get_executor(), output, host_names(spec)),
@@ -302,12 +302,9 @@ void Head::agent_started(HostId host, const Started& started) {
         log::info("rank {} runs on {} as pid {}", rank.rank, hosts_.name(host), rank.pid);
 }
 
-void Head::agent_exited(HostId host, const Exited& told) {
-    if (!assigner_->is_current(told.generation)) return;
-    Exited exited = told;
-    exited.rank -= assigner_->first_rank();  // from here on ranks count from this launcher's first
-    if (!hosts_.runs_on(exited.rank, host)) return;
-    log::info("rank {} ended: code {} signal {}", told.rank, exited.code, exited.signal);
+void Head::agent_exited(HostId host, const Exited& exited) {
+    if (!assigner_->is_current(exited.generation) || !hosts_.planned_on(host, exited.rank)) return;
+    log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
@@ -317,13 +314,12 @@ void Head::agent_exited(HostId host, const Exited& told) {
 }
 
 void Head::agent_output(HostId host, const OutputView& output) {
-    const std::uint32_t rank = output.header.rank - assigner_->first_rank();
-    if (hosts_.runs_on(rank, host)) output_.add(host, rank, output);
+    if (const auto rank = hosts_.planned_on(host, output.header.rank))
+        output_.add(host, *rank, output);
 }
 
 void Head::agent_output_end(HostId host, const OutputEnd& end) {
-    const std::uint32_t rank = end.rank - assigner_->first_rank();
-    if (hosts_.runs_on(rank, host)) output_.finish(rank, end.stream);
+    if (const auto rank = hosts_.planned_on(host, end.rank)) output_.finish(*rank, end.stream);
 }
 
 void Head::agent_input_credit(HostId host, std::uint64_t bytes) {
@@ -362,11 +358,10 @@ void Head::agent_waits(HostId host, Waits waits) {
 void Head::agent_mpi(HostId host, const MpiNews& news) {
     if (!assigner_->is_current(news.generation)) return;
     if (!news.note.empty()) return log::warn("{}", news.note);
-    const std::uint32_t rank = news.rank - assigner_->first_rank();
-    if (news.aborted) return job_.rank_aborts(rank);
+    if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
         const std::string who =
-            hosts_.runs_on(rank, host) ? fmt::format("rank {}", news.rank) : "a rank";
+            hosts_.planned_on(host, news.rank) ? fmt::format("rank {}", news.rank) : "a rank";
         job_.stuck(
             fmt::format("{} on {} cannot have MPI: {}", who, hosts_.name(host), news.problem));
         return decide();

@@ -25,16 +25,23 @@ std::optional<HostId> Hosts::at(const std::string& address) const {
     return std::nullopt;
 }
 
-std::uint32_t Hosts::rank_of(HostId host, std::int64_t pid) const {
+Rank Hosts::rank_of(HostId host, std::int64_t pid) const {
     const auto found = states_[host].ranks.find(pid);
     if (found != states_[host].ranks.end()) return found->second;
-    const std::vector<std::uint32_t>& ranks = spec_.hosts[host].ranks;
-    return ranks.size() == 1 ? ranks.front() : kNoRank;
+    const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
+    return ranks.size() == 1 ? plan::in_job(ranks.front(), first_rank_) : kNoRank;
 }
 
-bool Hosts::runs_on(std::uint32_t rank, HostId host) const {
-    const auto& ranks = spec_.placement.ranks;
-    return rank < ranks.size() && plan::host_of(ranks[rank]) == host;
+std::optional<plan::PlannedRank> Hosts::planned_on(HostId host, Rank rank) const {
+    const auto& places = spec_.placement.ranks;
+    const plan::PlannedRank planned = plan::in_plan(rank, first_rank_);
+    const std::size_t at = std::to_underlying(planned);
+    if (at >= places.size() || plan::host_of(places[at]) != host) return std::nullopt;
+    return planned;
+}
+
+const std::string& Hosts::name_of_host(Rank rank) const {
+    return spec_.host_of(plan::in_plan(rank, first_rank_));
 }
 
 void Hosts::send(HostId host, Bytes frame) {

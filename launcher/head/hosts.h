@@ -22,9 +22,9 @@ struct HostState {
     bool done = false;                   ///< nothing of the job is left there, or it is lost
     std::string address;                 ///< its agent's, for hosts behind it; numeric
     std::vector<std::string> addresses;  ///< all that it has
-    std::map<std::int64_t, std::uint32_t> ranks;  ///< pid -> rank, of started ones
-    std::uint16_t relay_port = 0;                 ///< where its agent accepts others; 0: nowhere
-    const char* phase = "waiting for its turn";   ///< what it does until it has joined
+    std::map<std::int64_t, Rank> ranks;  ///< pid -> rank, of started ones
+    std::uint16_t relay_port = 0;        ///< where its agent accepts others; 0: nowhere
+    const char* phase = "waiting for its turn";  ///< what it does until it has joined
 };
 
 /// The hosts of a job: which have joined, over which connection, and what they are sent.
@@ -47,9 +47,14 @@ public:
     /// The host that has this address, numeric.
     std::optional<HostId> at(const std::string& address) const;
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
-    std::uint32_t rank_of(HostId host, std::int64_t pid) const;
-    /// Whether the plan has placed the rank on the host: agents speak for their own ranks only.
-    bool runs_on(std::uint32_t rank, HostId host) const;
+    Rank rank_of(HostId host, std::int64_t pid) const;
+    /// The place of a rank in the plan, if the plan has put it on this host: agents speak for their
+    /// own ranks only.
+    std::optional<plan::PlannedRank> planned_on(HostId host, Rank rank) const;
+    /// The name of the host of a rank that is this launcher's.
+    const std::string& name_of_host(Rank rank) const;
+    /// Sets the number in the job of the plan's first rank; 0 until then.
+    void set_first_rank(Rank first) { first_rank_ = first; }
 
     /// Sends through the host's relay if it has one; drops the frame unless it is connected.
     void send(HostId host, Bytes frame);
@@ -59,6 +64,7 @@ private:
     const plan::JobSpec& spec_;
     Tree tree_;
     PerHost<HostState> states_;
+    Rank first_rank_{};
 };
 
 }  // namespace dtrun::head

@@ -177,7 +177,7 @@ bool Job::is_before_cause(const Exited& exited) const {
             exited.ran_ns < outcome_.first->ran_ns);
 }
 
-void Job::rank_aborts(std::uint32_t rank) {
+void Job::rank_aborts(Rank rank) {
     if (outcome_.cause == JobOutcome::Cause::success && !first_abort_) first_abort_ = rank;
 }
 
@@ -234,7 +234,7 @@ void Job::start_timed_out() {
     stop(SIGTERM, std::chrono::milliseconds(0));
 }
 
-void Job::generation_began(std::uint32_t ranks, std::uint32_t first_rank) {
+void Job::generation_began(std::uint32_t ranks, Rank first_rank) {
     paused_ = false;
     live_on_host_.front() = live_ = ranks;
     outcome_.ended_well.clear();

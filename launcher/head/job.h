@@ -49,11 +49,11 @@ struct JobOutcome {
     HostId lost_host{};
     std::string lost_text;
     std::string ended_text;
-    std::uint32_t first_rank = 0;  ///< of this launcher's; ranks here count from it
+    Rank first_rank{};  ///< of this launcher's; see plan::PlannedRank
     int signal = 0;
     /// A rank that ended by itself, with code 0.
     struct EndedWell {
-        std::uint32_t rank = 0;
+        Rank rank{};
         std::int64_t ran_ns = 0;
     };
     std::vector<EndedWell> ended_well{};  ///< before there was a cause
@@ -89,7 +89,7 @@ public:
     void host_done(HostId host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(HostId host, const Exited& exited);
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.
-    void rank_aborts(std::uint32_t rank);
+    void rank_aborts(Rank rank);
     void left_mpi(std::string why);  ///< the cause of aborted(): a rank that had ended well before
     void stuck(std::string why);     ///< ranks wait for one that does not come
     void end(int signal);            ///< a scheduler ends the job by this signal
@@ -97,7 +97,7 @@ public:
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
     /// A generation of a daemon's job: this many ranks run here, on one host.
-    void generation_began(std::uint32_t ranks, std::uint32_t first_rank);
+    void generation_began(std::uint32_t ranks, Rank first_rank);
     void pausing();    ///< exits of ranks until the next generation do not count
     void restarted();  ///< all ranks start again, after take_restart()
     void ended_elsewhere(bool finished, std::string why);
@@ -144,7 +144,7 @@ private:
     bool interrupted_ = false;
     std::optional<Order> stop_order_;
     std::optional<Exited> restart_order_;
-    std::optional<std::uint32_t> first_abort_;  ///< the rank
+    std::optional<Rank> first_abort_;  ///< the rank
     JobOutcome outcome_;
 };
 

@@ -60,9 +60,9 @@ void Meeting::warn(const std::vector<std::string>& addresses) const {
     }
     if (!cut_off.empty())
         log::warn("{} {} not reach {}, where rank 0 is: {}", join_names(cut_off),
-                  cut_off.size() == 1 ? "does" : "do", spec_.host_of(0), why);
+                  cut_off.size() == 1 ? "does" : "do", hosts_.name_of_host(Rank{0}), why);
     log::warn("no address of {} is reached by every host: ranks may not find each other",
-              spec_.host_of(0));
+              hosts_.name_of_host(Rank{0}));
 }
 
 void Meeting::reached(HostId host, const Reached& reached) {

@@ -33,7 +33,7 @@ MembershipOptions membership_options(const plan::JobSpec& spec) {
     options.plan.resize(placement.hosts.size());
     for (const RankPlace& place : placement.ranks) {
         RankSlot slot;
-        slot.rank = static_cast<std::uint32_t>(place.rank);
+        slot.rank = static_cast<Rank>(place.rank);
         slot.local_rank = static_cast<std::uint32_t>(place.local_rank);
         slot.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
         slot.cross_size = static_cast<std::uint32_t>(place.cross_size);
@@ -144,7 +144,7 @@ void OwnAssigner::restart(const Exited& because) {
     restart_because_.waiting = context_.waits.describe();
     const std::chrono::milliseconds grace = context_.spec.options.grace;
     log::warn("rank {} on {} failed: ending all ranks, to start them again ({} of {})",
-              because.rank, context_.spec.host_of(because.rank), outcome.restarts,
+              because.rank, context_.hosts.name_of_host(because.rank), outcome.restarts,
               context_.spec.options.max_restarts);
     context_.input.pause();
     membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());

@@ -68,10 +68,10 @@ std::string waiting_text(const JobOutcome& outcome) {
 
 std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
     const Exited& first = *outcome.first;
-    const std::string& host = spec.host_of(first.rank);
-    const std::uint32_t rank = outcome.first_rank + first.rank;
+    const plan::PlannedRank planned = plan::in_plan(first.rank, outcome.first_rank);
+    const std::string& host = spec.host_of(planned);
     if (first.pid == 0)
-        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", rank, host,
+        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
                            spec.options.program.front(), first.error);
     std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
                                         : fmt::format("exited with code {}", first.code);
@@ -81,8 +81,8 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, c
     how += " after " + duration_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
     std::string text =
-        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", rank, host, first.pid, how);
-    const std::vector<std::string> lines = tail(first.rank);
+        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
+    const std::vector<std::string> lines = tail(planned);
     text += exception_text(first.traceback, lines);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
     text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
@@ -94,16 +94,17 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, c
 /// early is why the others fail.
 std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec) {
     if (outcome.ended_well.empty()) return {};
-    std::vector<std::uint32_t> ranks;
+    std::vector<Rank> ranks;
     std::int64_t last_ns = 0;
     for (const JobOutcome::EndedWell& ended : outcome.ended_well) {
-        ranks.push_back(outcome.first_rank + ended.rank);
+        ranks.push_back(ended.rank);
         last_ns = std::max(last_ns, ended.ran_ns);
     }
     std::ranges::sort(ranks);
     const bool one = ranks.size() == 1;
     const std::string who =
-        one ? fmt::format("rank {} on {}", ranks[0], spec.host_of(outcome.ended_well[0].rank))
+        one ? fmt::format("rank {} on {}", ranks[0],
+                          spec.host_of(plan::in_plan(ranks[0], outcome.first_rank)))
             : "ranks " + plan::rank_ranges(ranks);
     const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
     return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",

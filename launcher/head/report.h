@@ -10,7 +10,7 @@
 namespace dtrun::head {
 
 /// The last lines of a rank's standard error.
-using TailOf = std::function<std::vector<std::string>(std::uint32_t rank)>;
+using TailOf = std::function<std::vector<std::string>(plan::PlannedRank rank)>;
 
 /// What is told to the user at the end of a job that did not succeed: one screen, each line ends with
 /// '\n' and begins with "dtrun: " or two blanks. Empty for success.

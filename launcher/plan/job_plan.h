@@ -7,6 +7,7 @@
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
+#include "launcher/plan/planned_rank.h"
 #include "launcher/transport/host_target.h"
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct JobHost {
     Host host;
     Transport transport = Transport::ssh;
     std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
-    std::vector<std::uint32_t> ranks;                      ///< in order of local_rank
+    std::vector<PlannedRank> ranks;                        ///< in order of local_rank
     Allocation::Node node;                                 ///< what a scheduler tells of it
 };
 
@@ -58,8 +59,9 @@ struct JobSpec {
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
     std::vector<Options::Variable> environment_here;  ///< --mpi mpirun: what mpirun itself gets
 
-    const std::string& host_of(std::uint32_t rank) const {
-        return hosts[plan::host_of(placement.ranks[rank])].host.name;
+    /// The name of the rank's host.
+    const std::string& host_of(PlannedRank rank) const {
+        return hosts[plan::host_of(placement.ranks[std::to_underlying(rank)])].host.name;
     }
 };
 

@@ -19,7 +19,7 @@ constexpr HostId h0{0}, h1{1}, h2{2};
 
 Exited exited(std::uint32_t rank, int code, int signal = 0, int sent = 0) {
     Exited made;
-    made.rank = rank;
+    made.rank = Rank{rank};
     made.pid = 1'000 + rank;
     made.code = code;
     made.signal = signal;
@@ -73,7 +73,7 @@ TEST_CASE("a failure makes all ranks start again while restarts are left", "[job
     CHECK_FALSE(job.take_stop().has_value());
     const auto because = job.take_restart();
     REQUIRE(because.has_value());
-    CHECK(because->rank == 2);
+    CHECK(because->rank == Rank{2});
     CHECK_FALSE(job.take_restart().has_value());
     job.rank_exited(h1, exited(3, 0, SIGTERM, SIGTERM));  // ended for the next start
     job.rank_exited(h0, exited(1, 5));
@@ -127,7 +127,8 @@ TEST_CASE("ranks that ended well before the first failure are remembered, though
     };
     const auto ended_well = [](const Job& job) {
         std::vector<std::uint32_t> ranks;
-        for (const auto& ended : job.outcome().ended_well) ranks.push_back(ended.rank);
+        for (const auto& ended : job.outcome().ended_well)
+            ranks.push_back(std::to_underlying(ended.rank));
         return ranks;
     };
     Job job = running_job({true, 3s});
@@ -157,7 +158,7 @@ TEST_CASE("the first failure names the outcome, and what dtrun ends after it are
     all_done(job);
     const JobOutcome& outcome = job.outcome();
     CHECK(outcome.cause == Cause::rank_failed);
-    CHECK(outcome.first->rank == 2);
+    CHECK(outcome.first->rank == Rank{2});
     CHECK(outcome.victims == 2);
     CHECK(outcome.killed == 1);
     CHECK(outcome.also_failed == 1);
@@ -167,8 +168,8 @@ TEST_CASE("the first failure names the outcome, and what dtrun ends after it are
 TEST_CASE("the rank that calls MPI_Abort first names the outcome, even if others exit before it",
           "[job]") {
     Job job = running_job();
-    job.rank_aborts(2);
-    job.rank_aborts(0);  // because of rank 2
+    job.rank_aborts(Rank{2});
+    job.rank_aborts(Rank{0});  // because of rank 2
     job.rank_exited(h0, exited(0, 14));
     CHECK(job.take_stop().has_value());
     job.rank_exited(h0, exited(1, 1, 0, SIGTERM));
@@ -176,7 +177,7 @@ TEST_CASE("the rank that calls MPI_Abort first names the outcome, even if others
     job.rank_exited(h1, exited(3, 0, SIGTERM, SIGTERM));
     all_done(job);
     REQUIRE(job.outcome().first.has_value());
-    CHECK(job.outcome().first->rank == 2);
+    CHECK(job.outcome().first->rank == Rank{2});
     CHECK(job.outcome().also_failed == 1);
     CHECK(job.outcome().victims == 2);
     CHECK(exit_code(job.outcome()) == 7);
@@ -187,14 +188,14 @@ TEST_CASE(
     "of",
     "[job]") {
     Job job = running_job();
-    job.rank_aborts(0);
+    job.rank_aborts(Rank{0});
     SECTION("by a signal, after which those that called it are heard of") {
         job.rank_exited(h1, in_mpi(exited(2, 0, SIGKILL), MpiUse::initialized));
         REQUIRE(job.take_stop().has_value());
         job.rank_exited(h0, in_mpi(exited(0, 14), MpiUse::aborted));
         job.left_mpi("rank 2 ended without MPI_Finalize");
         CHECK(job.outcome().cause == Cause::rank_failed);
-        CHECK(job.outcome().first->rank == 2);
+        CHECK(job.outcome().first->rank == Rank{2});
         CHECK(exit_code(job.outcome()) == 137);
         CHECK(job.outcome().also_failed == 1);
         return;
@@ -205,7 +206,7 @@ TEST_CASE(
         job.rank_exited(h1, in_mpi(exited(2, 0, SIGSEGV), MpiUse::initialized));
         job.rank_exited(h1, in_mpi(exited(3, 14), MpiUse::aborted));
         CHECK(job.outcome().cause == Cause::rank_failed);
-        CHECK(job.outcome().first->rank == 2);
+        CHECK(job.outcome().first->rank == Rank{2});
         CHECK(exit_code(job.outcome()) == 139);
         CHECK(job.outcome().also_failed == 2);
     }
@@ -221,7 +222,7 @@ TEST_CASE(
     SECTION("by dtrun, which had been told of MPI_Abort: then that stays the cause") {
         job.rank_exited(h1, in_mpi(exited(2, 0, SIGTERM, SIGTERM), MpiUse::initialized));
         job.rank_exited(h1, in_mpi(exited(3, 14), MpiUse::aborted));
-        CHECK(job.outcome().first->rank == 0);
+        CHECK(job.outcome().first->rank == Rank{0});
         CHECK(exit_code(job.outcome()) == 14);
     }
     CHECK_FALSE(job.take_stop().has_value());

@@ -24,7 +24,7 @@ JobSpec sample_spec() {
     return spec;
 }
 
-std::vector<std::string> no_tail(std::uint32_t) {
+std::vector<std::string> no_tail(PlannedRank) {
     return {};
 }
 
@@ -32,7 +32,7 @@ JobOutcome rank_failed(std::uint32_t rank, int code, int signal) {
     JobOutcome outcome;
     outcome.cause = JobOutcome::Cause::rank_failed;
     outcome.first = Exited{};
-    outcome.first->rank = rank;
+    outcome.first->rank = Rank{rank};
     outcome.first->pid = 4'242;
     outcome.first->code = code;
     outcome.first->signal = signal;
@@ -48,8 +48,8 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
     outcome.killed = 1;
     outcome.also_failed = 1;
     outcome.strays = 2;
-    const auto tail = [](std::uint32_t rank) {
-        CHECK(rank == 3);
+    const auto tail = [](PlannedRank rank) {
+        CHECK(rank == PlannedRank{3});
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK(failure_report(outcome, sample_spec(), tail) ==
@@ -90,7 +90,7 @@ TEST_CASE("the report shows what @record has left, and who waited", "[report]") 
 TEST_CASE("an exception that standard error ends with is not shown twice", "[report]") {
     JobOutcome outcome = rank_failed(1, 1, 0);
     outcome.first->traceback = R"({"message": "ValueError: boom"})";
-    const auto tail = [](std::uint32_t) {
+    const auto tail = [](PlannedRank) {
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK_THAT(failure_report(outcome, sample_spec(), tail), !Catch::Contains("its exception"));
@@ -126,24 +126,38 @@ TEST_CASE("the report tells a signal by name, and memory when the kernel says so
 TEST_CASE("the report tells of ranks that had ended well before another one failed", "[report]") {
     JobOutcome outcome = rank_failed(3, 1, 0);
     outcome.victims = 2;
-    outcome.ended_well = {{2, 950'000'000}};
+    outcome.ended_well = {{Rank{2}, 950'000'000}};
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: rank 3 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
           "  it wrote nothing to standard error\n"
           "  rank 2 on s2 had ended with code 0, 0.30 s before\n"
           "  2 other ranks ended by dtrun\n");
-    outcome.ended_well = {{5, 1'000'000'000}, {0, 500'000'000}, {1, 1'260'000'000}};
-    outcome.first_rank = 6;
-    CHECK_THAT(
-        failure_report(outcome, sample_spec(), no_tail),
-        Catch::Contains("\n  ranks 6-7, 11 had ended with code 0, the last 0.00 s before\n"));
+    outcome.ended_well = {
+        {Rank{5}, 1'000'000'000}, {Rank{0}, 500'000'000}, {Rank{1}, 1'260'000'000}};
+    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+               Catch::Contains("\n  ranks 0-1, 5 had ended with code 0, the last 0.00 s before\n"));
+}
+
+TEST_CASE("a member of a daemon's job tells of its ranks by the job's numbers", "[report]") {
+    JobOutcome outcome = rank_failed(9, 1, 0);
+    outcome.first_rank = Rank{6};
+    outcome.ended_well = {{Rank{8}, 950'000'000}};
+    const auto tail = [](PlannedRank rank) {
+        CHECK(rank == PlannedRank{3});
+        return std::vector<std::string>{"boom"};
+    };
+    CHECK(failure_report(outcome, sample_spec(), tail) ==
+          "dtrun: rank 9 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
+          "  last 1 line of its standard error:\n"
+          "  | boom\n"
+          "  rank 8 on s2 had ended with code 0, 0.30 s before\n");
 }
 
 TEST_CASE("a long list of ranks is cut", "[report]") {
-    CHECK(rank_ranges({7}) == "7");
-    CHECK(rank_ranges({0, 1, 2, 5, 7, 8}) == "0-2, 5, 7-8");
-    std::vector<std::uint32_t> even;
-    for (std::uint32_t rank = 0; rank < 1'000; rank += 2) even.push_back(rank);
+    CHECK(rank_ranges({Rank{7}}) == "7");
+    CHECK(rank_ranges({Rank{0}, Rank{1}, Rank{2}, Rank{5}, Rank{7}, Rank{8}}) == "0-2, 5, 7-8");
+    std::vector<Rank> even;
+    for (std::uint32_t rank = 0; rank < 1'000; rank += 2) even.push_back(Rank{rank});
     CHECK(rank_ranges(even) ==
           "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, … (500 ranks)");
 }

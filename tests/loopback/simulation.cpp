@@ -394,10 +394,10 @@ agent::AgentParts World::agent_parts(HostId host) {
     };
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
-        const auto script_of = [this](std::uint64_t generation, std::uint32_t rank) {
-            const auto attempt = script_.attempts.find({generation, rank});
+        const auto script_of = [this](std::uint64_t generation, Rank rank) {
+            const auto attempt = script_.attempts.find({generation, std::to_underlying(rank)});
             if (attempt != script_.attempts.end()) return attempt->second;
-            const auto always = script_.ranks.find(rank);
+            const auto always = script_.ranks.find(std::to_underlying(rank));
             return always == script_.ranks.end() ? RankScript{} : always->second;
         };
         const auto told = [this, host, exited](const Exited& what) {

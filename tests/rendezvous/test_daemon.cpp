@@ -71,7 +71,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         record.phase = Membership::Phase::running;
         record.options.ranks_max = 9;
         record.seats[MemberId{77}].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
-        record.seats[MemberId{77}].ranks = {{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
+        record.seats[MemberId{77}].ranks = {{Rank{0}, 0, 0, 1, 0}, {Rank{1}, 1, 0, 1, 1}};
         (*db)->save_job(record);
         (*db)->commit();
         ask(hub, 5, Op::set, set_arguments("late", "lost"));
@@ -88,7 +88,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     REQUIRE(jobs[0].seats.size() == 1);
     const auto& seat = jobs[0].seats.at(MemberId{77});
     CHECK(seat.member.name == "s1");
-    CHECK(seat.ranks == std::vector<RankSlot>{{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}});
+    CHECK(seat.ranks == std::vector<RankSlot>{{Rank{0}, 0, 0, 1, 0}, {Rank{1}, 1, 0, 1, 1}});
 
     Sink out;
     Hub hub(out, options, nullptr);

@@ -112,7 +112,7 @@ public:
             connect(i);
             for (std::uint32_t local = 0; local < ranks_each; ++local) {
                 const std::uint32_t rank = i * ranks_each + local;
-                node.relay->add_peer(local, PeerKind::rank, rank);
+                node.relay->add_peer(local, PeerKind::rank, Rank{rank});
                 clients_.push_back(Client{i, local, rank, 1'000 + rank});
             }
         }
@@ -300,7 +300,8 @@ private:
 
     void fence(Client& client) {
         client.fencing = true;
-        Fence fence{1, "f", client.round, 1, {{client.rank, std::to_string(client.rank * 7)}}};
+        Fence fence{
+            1, "f", client.round, 1, {{Rank{client.rank}, std::to_string(client.rank * 7)}}};
         const Bytes frame = encode(fence);
         REQUIRE(nodes_[client.node].relay->from_peer(
             client.peer, {FrameType::fence, std::string_view(frame).substr(FrameHeader::kBytes)},
@@ -347,7 +348,7 @@ private:
         REQUIRE(fenced->complete);
         REQUIRE(fenced->entries.size() == world_);
         for (std::uint32_t rank = 0; rank < world_; ++rank) {
-            REQUIRE(fenced->entries[rank].rank == rank);
+            REQUIRE(fenced->entries[rank].rank == Rank{rank});
             REQUIRE(fenced->entries[rank].bytes == std::to_string(rank * 7));
         }
         // Nobody leaves a fence before everybody has come to it.
@@ -492,7 +493,7 @@ TEST_CASE("a fence that one rank gives up fails for all, also for those who come
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 3);
-    for (PeerId peer = 0; peer < 3; ++peer) hub.add_peer(peer, PeerKind::rank, peer);
+    for (PeerId peer = 0; peer < 3; ++peer) hub.add_peer(peer, PeerKind::rank, Rank{peer});
     REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
     REQUIRE(give(hub, 1, Fence{1, "f", 0, 1, {}}));
     REQUIRE(give(hub, 1, Unfence{1, "f", 0, "rank 1 waited 5 s"}));
@@ -512,7 +513,7 @@ TEST_CASE("giving up a fence that is complete changes nothing", "[exchange]") {
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 2);
-    for (PeerId peer = 0; peer < 2; ++peer) hub.add_peer(peer, PeerKind::rank, peer);
+    for (PeerId peer = 0; peer < 2; ++peer) hub.add_peer(peer, PeerKind::rank, Rank{peer});
     for (PeerId peer = 0; peer < 2; ++peer) REQUIRE(give(hub, peer, Fence{1, "f", 0, 1, {}}));
     const std::size_t sent = out.peers.size();
     REQUIRE(give(hub, 0, Unfence{1, "f", 0, "too late"}));
@@ -523,7 +524,7 @@ TEST_CASE("the end of a rank fails the fences that wait for it, now and later", 
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 2);
-    hub.add_peer(0, PeerKind::rank, 0);
+    hub.add_peer(0, PeerKind::rank, Rank{0});
     REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
     hub.fail_fences("rank 1 on s2 has ended");
     REQUIRE(give(hub, 0, Fence{1, "g", 0, 1, {}}));
@@ -536,7 +537,7 @@ TEST_CASE("what an old generation asks for is answered with the current one", "[
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 1);
-    hub.add_peer(0, PeerKind::rank, 0);
+    hub.add_peer(0, PeerKind::rank, Rank{0});
     const auto ask = [&](std::uint64_t id, Op op, const Bytes& args) {
         const Bytes frame = encode_request({7, id, 0, op}, args);
         REQUIRE(hub.from_peer(
@@ -568,7 +569,7 @@ TEST_CASE("that a rank gives up is said again after the connection was lost", "[
     Relay relay(out);
     relay.set_resendable();
     relay.begin(1, 2);
-    relay.add_peer(0, PeerKind::rank, 0);
+    relay.add_peer(0, PeerKind::rank, Rank{0});
     REQUIRE(give(relay, 0, Unfence{1, "f", 0, "waited 5 s"}));
     relay.fail_fences("rank 1 has ended");
     out.root.clear();
@@ -593,7 +594,7 @@ TEST_CASE("requests are sent again in the order in which they came, whoever aske
     Relay relay(out);
     relay.set_resendable();
     relay.begin(1, 1);
-    relay.add_peer(0, PeerKind::rank, 0);
+    relay.add_peer(0, PeerKind::rank, Rank{0});
     const auto ask = [&relay](std::uint64_t client, std::uint64_t id) {
         const Bytes frame = encode_request({client, id, 0, Op::set}, arguments(1, {"k", "v"}));
         REQUIRE(relay.from_peer(0, {FrameType::request, payload_of(frame)}, {}));
@@ -828,9 +829,9 @@ TEST_CASE("ends of fences are kept as far as they fit, the last ones in any case
     job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     const std::string large(4u << 20, 'x');
     for (int i = 0; i < 20; ++i)
-        REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {{0, large}}}));
+        REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {{Rank{0}, large}}}));
     job.out.peers.clear();
-    REQUIRE(give(job.hub, 1, Fence{1, "19", 0, 1, {{0, large}}}));
+    REQUIRE(give(job.hub, 1, Fence{1, "19", 0, 1, {{Rank{0}, large}}}));
     REQUIRE(job.out.peers.size() == 1);
     CHECK(decode<Fenced>(job.out.peers[0].second.second)->entries.size() == 1);
 }
@@ -839,15 +840,15 @@ TEST_CASE("a relay sums the progress of its ranks and of relays behind it", "[ex
     Kept out;
     Relay relay(out);
     relay.begin(1, 4);
-    relay.add_peer(0, PeerKind::rank, 4);
-    relay.add_peer(1, PeerKind::rank, 5);
+    relay.add_peer(0, PeerKind::rank, Rank{4});
+    relay.add_peer(1, PeerKind::rank, Rank{5});
     relay.add_peer(2, PeerKind::subtree, kNoRank);
-    REQUIRE(give(relay, 0, RankProgress{99, 20}));  // a rank speaks for itself only
-    REQUIRE(give(relay, 1, RankProgress{5, 12}));
-    REQUIRE(give(relay, 2, Heartbeat{2, {8, 30}, 31}));
+    REQUIRE(give(relay, 0, RankProgress{Rank{99}, 20}));  // a rank speaks for itself only
+    REQUIRE(give(relay, 1, RankProgress{Rank{5}, 12}));
+    REQUIRE(give(relay, 2, Heartbeat{2, {Rank{8}, 30}, 31}));
     const Heartbeat sum = relay.summary();
     CHECK(sum.reporting == 4);
-    CHECK(sum.slowest == RankProgress{5, 12});
+    CHECK(sum.slowest == RankProgress{Rank{5}, 12});
     CHECK(sum.fastest_step == 31);
 }
 
@@ -855,7 +856,7 @@ TEST_CASE("a relay turns away who pretends to be another rank or client", "[exch
     Kept out;
     Relay relay(out);
     relay.begin(1, 2);
-    relay.add_peer(0, PeerKind::rank, 0);
+    relay.add_peer(0, PeerKind::rank, Rank{0});
     relay.add_peer(1, PeerKind::rank, kNoRank);
     CHECK_FALSE(give(relay, 0, Fence{1, "f", 0, 2, {}}));
     CHECK_FALSE(give(relay, 1, Fence{1, "f", 0, 1, {}}));

@@ -38,9 +38,9 @@ struct Group {
                                        "run",
                                        "f",
                                        0,
-                                       rank,
+                                       Rank{rank},
                                        ranks,
-                                       {{rank, "of " + std::to_string(client)}},
+                                       {{Rank{rank}, "of " + std::to_string(client)}},
                                        std::move(why)});
     }
 };
@@ -127,7 +127,7 @@ TEST_CASE("ranks that disagree how many they are, or bring nonsense, are turned 
     CHECK(other.error().message == "fence 'f': rank 1 says that there are 3 ranks, not 2");
     CHECK_FALSE(group.come(3, 300, 2));
     CHECK_FALSE(group.come(3, 0, 1));
-    CHECK_FALSE(group.fences.from_peer(3, {300, "run", "", 0, 1, 2, {}, ""}));
+    CHECK_FALSE(group.fences.from_peer(3, {300, "run", "", 0, Rank{1}, 2, {}, ""}));
 }
 
 }  // namespace dtrun

@@ -41,7 +41,8 @@ std::vector<std::vector<std::uint32_t>> ranks_of(const Membership::Orders& order
     std::vector<std::vector<std::uint32_t>> all;
     for (const auto& [id, assign] : orders.assignments) {
         all.emplace_back();
-        for (const RankSlot& slot : assign.ranks) all.back().push_back(slot.rank);
+        for (const RankSlot& slot : assign.ranks)
+            all.back().push_back(std::to_underlying(slot.rank));
     }
     return all;
 }
@@ -104,7 +105,7 @@ TEST_CASE("a static job begins when its slots have come, and not before", "[memb
 TEST_CASE("ranks of a planned job are those of the plan, in whatever order its hosts come",
           "[membership]") {
     MembershipOptions options = sizes(3, 3);
-    options.plan = {{{0, 0, 0, 2, 0}, {2, 1, 0, 1, 1}}, {{1, 0, 1, 2, 0}}};
+    options.plan = {{{Rank{0}, 0, 0, 2, 0}, {Rank{2}, 1, 0, 1, 1}}, {{Rank{1}, 0, 1, 2, 0}}};
     Membership membership(options);
     membership.enter(2_member, host(2, 1), kStart);
     membership.enter(1_member, host(1, 2), kStart);
@@ -181,7 +182,7 @@ TEST_CASE("newcomers are let in together after the last call, behind the survivo
     const auto orders = membership.take_orders();
     CHECK(orders.begun == 6);
     for (const auto& [id, assign] : orders.assignments)
-        if (id == 9_member) CHECK(assign.ranks.front().rank == 0);
+        if (id == 9_member) CHECK(assign.ranks.front().rank == Rank{0});
 }
 
 TEST_CASE("a newcomer that goes again before the last call costs nobody a restart",
@@ -348,7 +349,7 @@ namespace {
 struct SimulatedMember {
     std::uint64_t running = 0;  ///< generation
     std::uint64_t accepted = 0;
-    std::set<std::uint32_t> ranks;
+    std::set<Rank> ranks;
     bool connected = true;
     bool dead = false;
 };
@@ -462,17 +463,17 @@ private:
         REQUIRE(membership_.generation() >= last_generation_);
         last_generation_ = membership_.generation();
         // One rank once: nobody runs a rank of two generations at the same time, no rank runs twice.
-        std::map<std::uint32_t, MemberId> owners;
+        std::map<Rank, MemberId> owners;
         for (const auto& [id, member] : members_) {
             if (member.dead || member.ranks.empty() || !membership_.has(id)) continue;
             REQUIRE(member.running == membership_.generation());
-            for (const std::uint32_t rank : member.ranks) {
-                REQUIRE(rank < membership_.world_size());
+            for (const Rank rank : member.ranks) {
+                REQUIRE(is_below(rank, membership_.world_size()));
                 REQUIRE(owners.emplace(rank, id).second);
             }
         }
         if (membership_.phase() != Phase::running) return;
-        std::set<std::uint32_t> seated;
+        std::set<Rank> seated;
         for (const auto& [id, seat] : membership_.seats())
             for (const RankSlot& slot : seat.ranks) REQUIRE(seated.insert(slot.rank).second);
         REQUIRE(seated.size() <= max_);

@@ -113,7 +113,7 @@ TEST_CASE("an assignment keeps every rank's place", "[messages]") {
     Assign sent;
     sent.generation = 1ull << 40;
     sent.world_size = 16;
-    sent.ranks = {{4, 0, 1, 4, 0}, {5, 1, 1, 4, 7}};
+    sent.ranks = {{Rank{4}, 0, 1, 4, 0}, {Rank{5}, 1, 1, 4, 7}};
     const auto got = through_wire(sent);
     REQUIRE(got.has_value());
     CHECK(got->generation == sent.generation);
@@ -156,7 +156,7 @@ TEST_CASE("a value outside its field's range, a wrong type or trailing bytes are
 }
 
 TEST_CASE("an output header goes through the wire, and one that lies is refused", "[messages]") {
-    const OutputHeader sent{70'000, Stream::err, 1'700'000'000'123'456'789};
+    const OutputHeader sent{Rank{70'000}, Stream::err, 1'700'000'000'123'456'789};
     const auto head = encode_output_header(sent, 5);
     const std::string frame = std::string(head.data(), head.size()) + "hello";
     const auto got = decode_output(std::string_view(frame).substr(FrameHeader::kBytes));

@@ -41,7 +41,7 @@ public:
     }
 
     static Result<Welcome> greet(const Hello& hello) {
-        if (hello.rank != kNoRank && hello.rank > 1)
+        if (hello.rank != kNoRank && !is_below(hello.rank, 2))
             return fail(Errc::denied, "rank {} is not on this host", hello.rank);
         Welcome welcome;
         welcome.rank = hello.rank;
@@ -56,7 +56,7 @@ public:
         tasks_->spawn(ranks_.back()->run_writer());
         return *ranks_.back();
     }
-    Link& connect_rank(std::uint32_t rank) {
+    Link& connect_rank(Rank rank) {
         Link& link = connect();
         Hello hello;
         hello.rank = rank;
@@ -133,11 +133,11 @@ TEST_CASE("a rank that says hello is welcomed, one from elsewhere is refused wit
           "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    agent.connect_rank(1);
+    agent.connect_rank(Rank{1});
     agent.connect_rank(kNoRank);
     Link& stranger = agent.connect();
     Hello hello;
-    hello.rank = 9;
+    hello.rank = Rank{9};
     stranger.send(encode(hello));
     const auto [type, payload] = agent.next(stranger);
     CHECK(type == FrameType::refuse);
@@ -166,8 +166,8 @@ TEST_CASE("a rank that has finalized its worker and lives on fails the fences of
           "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& waits = agent.connect_rank(0);
-    Link& finalizes = agent.connect_rank(1);
+    Link& waits = agent.connect_rank(Rank{0});
+    Link& finalizes = agent.connect_rank(Rank{1});
     waits.send(encode(Fence{1, "f", 0, 1, {}}));
     finalizes.close();  // its process, ours, lives on
     const auto [type, payload] = agent.next(agent.head());
@@ -180,9 +180,9 @@ TEST_CASE("a rank that connects again after it has closed its connection fails n
           "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& waits = agent.connect_rank(0);
-    agent.connect_rank(1).close();
-    Link& again = agent.connect_rank(1);
+    Link& waits = agent.connect_rank(Rank{0});
+    agent.connect_rank(Rank{1}).close();
+    Link& again = agent.connect_rank(Rank{1});
     waits.send(encode(Fence{1, "f", 0, 1, {}}));
     io.restart();
     io.run_for(std::chrono::milliseconds(1'500));  // longer than it is waited for
@@ -194,8 +194,8 @@ TEST_CASE("requests of many ranks go up one connection, and each reply to who as
           "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& one = agent.connect_rank(0);
-    Link& two = agent.connect_rank(1);
+    Link& one = agent.connect_rank(Rank{0});
+    Link& two = agent.connect_rank(Rank{1});
     one.send(encode_request({11, 1, 0, Op::get}, "\x90"));
     two.send(encode_request({22, 1, 0, Op::get}, "\x90"));
     for (int i = 0; i < 2; ++i) {
@@ -218,10 +218,10 @@ TEST_CASE("requests of many ranks go up one connection, and each reply to who as
 TEST_CASE("a fence of a host's ranks goes up as one frame", "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& one = agent.connect_rank(0);
-    Link& two = agent.connect_rank(1);
-    one.send(encode(Fence{1, "f", 0, 1, {{0, "a"}}}));
-    two.send(encode(Fence{1, "f", 0, 1, {{1, "b"}}}));
+    Link& one = agent.connect_rank(Rank{0});
+    Link& two = agent.connect_rank(Rank{1});
+    one.send(encode(Fence{1, "f", 0, 1, {{Rank{0}, "a"}}}));
+    two.send(encode(Fence{1, "f", 0, 1, {{Rank{1}, "b"}}}));
     const auto [type, payload] = agent.next(agent.head());
     REQUIRE(type == FrameType::fence);
     const auto sum = decode<Fence>(payload);

@@ -228,7 +228,7 @@ private:
             }
             case FrameType::progress: {
                 const auto progress = decode<RankProgress>(frame.payload);
-                note("progress " + std::to_string(progress->rank) + " " +
+                note("progress " + fmt::format("{}", progress->rank) + " " +
                      std::to_string(progress->step));
                 break;
             }
@@ -248,12 +248,13 @@ private:
     }
 
     bool on_hello(PeerId peer, const Hello& hello) {
-        note("hello " + (hello.rank == kNoRank ? "helper" : std::to_string(hello.rank)));
+        note("hello " + (hello.rank == kNoRank ? "helper" : fmt::format("{}", hello.rank)));
         hub_->add_peer(peer, PeerKind::rank, hello.rank);
         Welcome welcome;
         welcome.job = "0123456789abcdef0123456789abcdef";
         welcome.generation = hub_->generation();
-        welcome.rank = welcome.local_rank = hello.rank;
+        welcome.rank = hello.rank;
+        welcome.local_rank = std::to_underlying(hello.rank);
         welcome.world_size = welcome.local_size = ranks_;
         welcome.cross_size = welcome.node_count = 1;
         welcome.host_name = "fake";
@@ -266,7 +267,7 @@ private:
         const auto known = std::ranges::find(members_, enter.member);
         const bool is_new = enter.slots > 0 && known == members_.end();
         const auto rank = static_cast<std::uint32_t>(known - members_.begin());
-        hub_->add_peer(peer, PeerKind::rank, enter.slots > 0 ? rank : kNoRank);
+        hub_->add_peer(peer, PeerKind::rank, enter.slots > 0 ? Rank{rank} : kNoRank);
         if (!is_new) {
             peers_[enter.member] = peer;
             return true;
@@ -285,7 +286,7 @@ private:
             assign.generation = generation;
             assign.world_size = assign.node_count = static_cast<std::uint32_t>(members_.size());
             assign.node_rank = rank;
-            assign.ranks = {{rank, 0, rank, assign.world_size, 0}};
+            assign.ranks = {{Rank{rank}, 0, rank, assign.world_size, 0}};
             assign.ranks_below = 1;
             send_all(connections_[peers_[members_[rank]]].fd.get(), encode(assign));
         }

@@ -182,8 +182,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
         .tell_head = [this](const MpiNews& news) { link_->send(encode(news)); },
-        .aborted =
-            [this](std::uint32_t rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
+        .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
     for (const auto& service : services_)
         if (auto opened = service->open(facts_); !opened) return opened;
@@ -306,7 +305,7 @@ void Agent::tell_user(const std::string& text) {
 }
 
 /// Kills a rank that has called MPI_Abort; before that it may print for a moment.
-asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, std::uint32_t rank) {
+asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, Rank rank) {
     Timer timer(io_, kAbortGrace);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (!error) runner_->kill(generation, rank);
@@ -446,7 +445,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
     co_return Result<void>{};
 }
 
-bool Agent::wants_input(std::uint32_t rank) const {
+bool Agent::wants_input(Rank rank) const {
     return bootstrap_.input == InputTarget::all ||
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }

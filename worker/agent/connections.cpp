@@ -151,7 +151,7 @@ asio::awaitable<void> Connections::run_peer(PeerId id) {
 /// Fails the fences of others when a rank has finalized its worker and lives on, as it will come to
 /// none. If its process ends, nothing is done here: another process may take the rank's place, and
 /// otherwise the rank's end is reported.
-asio::awaitable<void> Connections::watch_finalized(std::uint32_t rank, pid_t pid) {
+asio::awaitable<void> Connections::watch_finalized(Rank rank, pid_t pid) {
     const Fd process = open_process(pid);
     if (!process) co_return;
     const std::uint64_t generation = relay_.generation();
@@ -162,7 +162,7 @@ asio::awaitable<void> Connections::watch_finalized(std::uint32_t rank, pid_t pid
     relay_.fail_fences(fmt::format("rank {} has finalized its worker", rank));
 }
 
-bool Connections::is_connected(std::uint32_t rank) const {
+bool Connections::is_connected(Rank rank) const {
     return std::ranges::any_of(peers_,
                                [rank](const auto& peer) { return peer.second->rank == rank; });
 }

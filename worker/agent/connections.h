@@ -65,9 +65,9 @@ private:
         Peer(Connection connection, PeerId number) : link(std::move(connection)), id(number) {}
         Link link;
         PeerId id = 0;
-        std::uint32_t rank = kNoRank;  ///< once it has been welcomed as one
-        pid_t pid = 0;                 ///< of a rank's process
-        std::optional<HostId> host;    ///< of an agent that has joined
+        Rank rank = kNoRank;         ///< once it has been welcomed as one
+        pid_t pid = 0;               ///< of a rank's process
+        std::optional<HostId> host;  ///< of an agent that has joined
         bool is_agent = false;
         bool greeted = false;  ///< its first frame has come
     };
@@ -78,8 +78,8 @@ private:
 
     asio::awaitable<void> accept_ranks();
     void turned_away(const std::string& text);
-    asio::awaitable<void> watch_finalized(std::uint32_t rank, pid_t pid);
-    bool is_connected(std::uint32_t rank) const;
+    asio::awaitable<void> watch_finalized(Rank rank, pid_t pid);
+    bool is_connected(Rank rank) const;
     void start(std::unique_ptr<Peer> peer);
     asio::awaitable<void> run_peer(PeerId id);
     Result<void> on_frame(Peer& peer, const FrameView& frame);

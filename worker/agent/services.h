@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "contracts/variables.h"
 #include "rendezvous/rank_messages.h"
 #include "rendezvous/start_messages.h"
@@ -25,7 +26,7 @@ struct ServiceParts {
     ReservedPorts& reserved_ports;
     ranks::RankRunner& runner;
     std::function<void(const MpiNews&)> tell_head;
-    std::function<void(std::uint32_t rank)> aborted;  ///< a rank has called MPI_Abort
+    std::function<void(Rank rank)> aborted;  ///< a rank has called MPI_Abort
 };
 
 using Services = std::vector<std::unique_ptr<ranks::RankService>>;

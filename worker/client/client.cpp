@@ -84,7 +84,7 @@ Outcome<FrameSocket> Client::dial(const Patience& patience, bool again) {
 Bytes Client::opening_frame() const {
     if (!has_daemon()) {
         Hello hello;
-        hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
+        hello.rank = role_ == Role::rank ? Rank{surroundings_.place.rank} : kNoRank;
         hello.generation = generation_;
         hello.pid = pid_;
         return encode(hello);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/numbered.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/store_request.h"

@@ -154,7 +154,7 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
     FenceCall call;
     Patience patience{moment_after(timeout_ms), std::move(give_up)};
     Lock lock(mutex_);
-    const std::uint32_t rank = place_.rank;
+    const Rank rank{place_.rank};
     call.fence.generation = generation_;
     call.fence.name = name;
     call.fence.round = rounds_[call.fence.name]++;
@@ -201,10 +201,10 @@ Outcome<void> Client::progress(std::uint64_t step) {
     Lock lock(mutex_);
     if (closed_) return std::unexpected(*closed_);
     if (has_daemon()) {  // goes with the next heartbeat
-        progress_ = RankProgress{place_.rank, step};
+        progress_ = RankProgress{Rank{place_.rank}, step};
         return {};
     }
-    const Bytes frame = encode(RankProgress{place_.rank, step});
+    const Bytes frame = encode(RankProgress{Rank{place_.rank}, step});
     lock.unlock();
     const std::lock_guard sending(send_mutex_);
     send_if_connected(frame);

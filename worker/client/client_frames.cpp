@@ -12,7 +12,7 @@ Place place_of(Welcome welcome) {
     return {.job = std::move(welcome.job),
             .host_name = std::move(welcome.host_name),
             .generation = welcome.generation,
-            .rank = welcome.rank,
+            .rank = std::to_underlying(welcome.rank),
             .world_size = welcome.world_size,
             .local_rank = welcome.local_rank,
             .local_size = welcome.local_size,
@@ -136,7 +136,7 @@ Result<void> Client::on_assign(std::string_view payload) {
         return fail(Errc::invalid_input, "{} ranks for one process", assign->ranks.size());
     const RankSlot& slot = assign->ranks.front();
     place_.generation = assign->generation;
-    place_.rank = slot.rank;
+    place_.rank = std::to_underlying(slot.rank);
     place_.world_size = assign->world_size;
     place_.local_rank = slot.local_rank;
     place_.local_size = 1;

@@ -44,7 +44,7 @@ Outcome<FrameSocket> Client::meet(const Patience& patience) {
         return FrameSocket(server_->take_own_end());
     }
     Hello hello;
-    hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
+    hello.rank = role_ == Role::rank ? Rank{surroundings_.place.rank} : kNoRank;
     hello.generation = generation_;
     hello.pid = pid_;
     if (role_ == Role::rank) return find_rank_0(step, *nodes, *key, hello, patience);

@@ -91,7 +91,7 @@ StepServer::StepServer(const SlurmStep& step)
       hub_(*this, HubOptions{}),
       scratch_(kScratchBytes) {
     hub_.begin(1, step.ranks);
-    for (std::uint32_t rank = 0; rank < step.ranks; ++rank) missing_.insert(rank);
+    for (const Rank rank : all_ranks(step.ranks)) missing_.insert(rank);
 }
 
 Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, StepKey& key) {
@@ -143,7 +143,7 @@ Outcome<void> StepServer::add_own_end() {
     auto [ours, theirs] = private_socket_pair();
     if (!ours) return failure(DTRUN_INTERNAL, "socketpair: {}", strerror(errno));
     own_end_ = std::move(theirs);
-    enter(add(std::move(ours)), 0);
+    enter(add(std::move(ours)), Rank{0});
     return {};
 }
 
@@ -153,7 +153,7 @@ std::optional<std::string> StepServer::end_if_missing(std::chrono::milliseconds 
         const std::lock_guard lock(mutex_);
         if (missing_.empty()) return std::nullopt;
         std::vector<std::string> names;
-        for (const std::uint32_t rank : missing_) names.push_back(std::to_string(rank));
+        for (const Rank rank : missing_) names.push_back(fmt::format("{}", rank));
         const bool one = names.size() == 1;
         why = fmt::format("{} {} of {} {} not come{} within {:.1f} s", one ? "rank" : "ranks",
                           join_names(names), step_.ranks, one ? "has" : "have", accept_problem_,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/numbered.h"
 #include "rendezvous/hub.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
@@ -90,7 +91,7 @@ private:
     Result<void> on_hello(StepPeer& peer, const FrameView& frame);
     Result<void> on_frame(StepPeer& peer, const FrameView& frame);
     std::unexpected<Error> refuse(StepPeer& peer, std::string reason, bool later);
-    void enter(StepPeer& peer, std::uint32_t rank);
+    void enter(StepPeer& peer, Rank rank);
     void welcome(StepPeer& peer);
     void lose(PeerId id);
     void send(StepPeer& peer, Bytes bytes, bool asked = false);
@@ -124,7 +125,7 @@ private:
 
     mutable std::mutex mutex_;
     std::condition_variable others_gone_;
-    std::set<std::uint32_t> missing_;
+    std::set<Rank> missing_;
     std::uint32_t others_ = 0;  ///< connected ranks but 0
     std::string accept_problem_;
     bool stopping_ = false;

@@ -74,7 +74,7 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
     if (ending_) return refuse(peer, "the job is over", true);
     if (hello->rank == kNoRank) {
         if (!welcomed_) return refuse(peer, "not all ranks have come", true);
-    } else if (hello->rank >= step_.ranks) {
+    } else if (!is_below(hello->rank, step_.ranks)) {
         return refuse(
             peer,
             fmt::format("rank {} of step {}, which has {}", hello->rank, step_.id, step_.ranks),
@@ -97,7 +97,7 @@ std::unexpected<Error> StepServer::refuse(StepPeer& peer, std::string reason, bo
 }
 
 /// Lets it in: from here on it is one of us.
-void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
+void StepServer::enter(StepPeer& peer, Rank rank) {
     peer.rank = rank;
     peer.stage = rank == kNoRank ? StepPeer::Stage::helper : StepPeer::Stage::rank;
     hub_.add_peer(peer.id, PeerKind::rank, rank);
@@ -106,7 +106,7 @@ void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
     {
         const std::lock_guard lock(mutex_);
         missing_.erase(rank);
-        if (rank != 0) ++others_;
+        if (rank != Rank{0}) ++others_;
         if (!missing_.empty() || end_why_) return;  // rank 0 may wait no longer
     }
     welcomed_ = true;
@@ -150,7 +150,7 @@ void StepServer::lose(PeerId id) {
     } else if (!peer.leaving) {
         hub_.fail_fences(fmt::format("rank {} has ended without finalizing its worker", peer.rank));
     }
-    if (peer.rank == 0) return;
+    if (peer.rank == Rank{0}) return;
     const std::lock_guard lock(mutex_);
     if (--others_ == 0) others_gone_.notify_all();
 }

@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     relay.begin(1, 2);
     for (const PeerId peer : {0u, 1u}) {
         hub.add_peer(peer, PeerKind::subtree, kNoRank);
-        relay.add_peer(peer, PeerKind::rank, peer);
+        relay.add_peer(peer, PeerKind::rank, Rank{peer});
     }
     if (size > 0) {
         const Bytes request = as_request(bytes);

@@ -42,7 +42,7 @@ public:
         for (const std::uint32_t size : sizes_) {
             auto& slots = all.emplace_back();
             for (std::uint32_t local = 0; local < size; ++local)
-                slots.push_back({rank++, local, 0, 0, local});
+                slots.push_back({Rank{rank++}, local, 0, 0, local});
         }
         return all;
     }
