@@ -4,9 +4,6 @@
 #include "rendezvous/member_messages.h"
 
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstring>
@@ -312,7 +309,7 @@ void Client::close(Failure why) {
     socket_.shut_down();
     for (Waiter* waiter : waiters_) waiter->wake.notify_one();
     tick_.notify_one();
-    show_events();
+    events_.close();
 }
 
 /// Requires send_mutex_ and no other lock. Without a connection nothing is lost: requests that wait
@@ -334,10 +331,7 @@ Outcome<Event> Client::next_event(const Patience& patience) {
     const auto come = [this] { return !events_.empty(); };
     if (const auto waited = wait_until(lock, come, patience); !waited)
         return std::unexpected(waited.error());
-    Event event = std::move(events_.front());
-    events_.pop_front();
-    show_events();
-    return event;
+    return events_.take();
 }
 
 Outcome<int> Client::event_fd() {
@@ -345,33 +339,15 @@ Outcome<int> Client::event_fd() {
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
     const Lock lock(mutex_);
-    if (event_poll_) return event_poll_.get();
-    Fd signal(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    Fd poll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!signal || !poll) return failure(DTRUN_INTERNAL, "{}", strerror(errno));
-    event_signal_ = std::move(signal);
-    event_poll_ = std::move(poll);
-    epoll_event readable{.events = EPOLLIN, .data = {}};
-    ::epoll_ctl(event_poll_.get(), EPOLL_CTL_ADD, event_signal_.get(), &readable);
-    set_connected(connected_);
-    show_events();
-    return event_poll_.get();
+    return events_.fd();
 }
 
 void Client::set_connected(bool connected) {
     connected_ = connected;
-    if (!event_poll_) return;
-    epoll_event readable{.events = EPOLLIN, .data = {}};
-    ::epoll_ctl(event_poll_.get(), connected ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.fd(),
-                &readable);
-}
-
-/// Makes event_signal_ readable while there is something to take or to learn.
-void Client::show_events() {
-    if (!event_signal_) return;
-    eventfd_t value = 0;
-    (void)::eventfd_read(event_signal_.get(), &value);
-    if (!events_.empty() || closed_) (void)::eventfd_write(event_signal_.get(), 1);
+    if (connected)
+        events_.watch(socket_.fd());
+    else
+        events_.unwatch();
 }
 
 Outcome<void> Client::rejoin(const Patience& patience) {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/fd.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/store_request.h"
 #include "worker/client/daemon.h"
+#include "worker/client/event_queue.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
@@ -141,7 +141,6 @@ private:
     void close(Failure why);
     void wake_listeners();
     void set_connected(bool connected);
-    void show_events();
     void send_if_connected(const Bytes& frame);
 
     // client_step.cpp: a Slurm step
@@ -214,9 +213,7 @@ private:
     std::uint64_t proposed_ = 0;  ///< generation that is coming
     std::uint64_t accepted_ = 0;
     std::optional<RankProgress> progress_;
-    std::deque<Event> events_;
-    Fd event_poll_;    ///< epoll of the socket and of event_signal_; made when asked for
-    Fd event_signal_;  ///< eventfd: events_ is not empty, or the connection is closed
+    EventQueue events_;
 
     std::thread thread_;
     std::condition_variable tick_;

@@ -146,10 +146,7 @@ Result<void> Client::on_assign(std::string_view payload) {
     place_.node_count = assign->node_count;
     generation_ = place_.generation;
     rounds_.clear();
-    std::erase_if(events_, [&](const Event& event) {
-        return event.kind == Event::Kind::membership && event.generation <= generation_;
-    });
-    show_events();
+    events_.begin(generation_);
     for (FenceCall* call : fences_) {
         if (call->done || call->fence.generation >= generation_) continue;
         call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
@@ -179,8 +176,7 @@ Result<void> Client::on_stop(std::string_view payload) {
 }
 
 void Client::add_event(Event event) {
-    events_.push_back(std::move(event));
-    show_events();
+    events_.add(std::move(event));
     wake_listeners();
 }
 
