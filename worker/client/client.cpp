@@ -150,49 +150,13 @@ Outcome<void> Client::take_place(const Patience& patience) {
     return wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
 }
 
-Outcome<void> Client::ensure_started(const Patience& patience) {
-    if (role_ == Role::rank) return {};
-    const Moment asked = now();
-    std::unique_lock lock(start_mutex_, std::defer_lock);
-    while (!lock.owns_lock()) {
-        const Moment until = patience.slice();
-        if (until == Moment::max()) {
-            lock.lock();
-            break;
-        }
-        if (lock.try_lock_until(until)) break;
-        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
-    }
-    if (started_) return {};
-    // Threads that waited while another one found nobody do not search again, one by one.
-    if (start_failure_ && start_failed_ >= asked) return std::unexpected(*start_failure_);
-    auto done = start(patience);
-    started_ = done.has_value();
-    start_failure_.reset();
-    if (!done && done.error().code == DTRUN_CLOSED) {
-        start_failure_ = done.error();
-        start_failed_ = now();
-    }
-    return done;
-}
-
-Client::InCall::InCall(Client& client) : client_(client) {
-    const Lock lock(client_.mutex_);
-    ++client_.in_calls_;
-}
-
-Client::InCall::~InCall() {
-    const Lock lock(client_.mutex_);
-    if (--client_.in_calls_ == 0) client_.no_calls_.notify_one();
-}
-
 void Client::leave(std::string_view failure, std::function<bool()> give_up) {
     if (has_daemon() || (in_step() && role_ == Role::rank)) send_leave(failure);
-    Lock lock(mutex_);
-    close({DTRUN_CLOSED, "the worker is finalized"});
-    no_calls_.wait(lock, [this] { return in_calls_ == 0; });
-    lock.unlock();
+    {
+        const Lock lock(mutex_);
+        close({DTRUN_CLOSED, "the worker is finalized"});
+    }
+    callers_.wait_until_none();
     if (server_) leave_step(failure, std::move(give_up));
 }
 

@@ -3,8 +3,10 @@
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/store_request.h"
+#include "worker/client/callers.h"
 #include "worker/client/daemon.h"
 #include "worker/client/event_queue.h"
+#include "worker/client/first_use.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
@@ -55,18 +57,7 @@ public:
     /// nobody is left in a call, and rank 0 of a Slurm step when the other ranks have left, too,
     /// unless it has failed.
     void leave(std::string_view failure, std::function<bool()> give_up);
-
-    /// While it lives, leave() waits.
-    class InCall {
-    public:
-        explicit InCall(Client& client);
-        ~InCall();
-        InCall(const InCall&) = delete;
-        InCall& operator=(const InCall&) = delete;
-
-    private:
-        Client& client_;
-    };
+    Callers& callers() { return callers_; }  ///< leave() waits for them
 
     // For a forked child: these take no lock.
     pid_t pid() const { return pid_; }
@@ -131,7 +122,6 @@ private:
     void send_leave(std::string_view failure);
     Outcome<FrameSocket> dial(const Patience& patience, bool again);
     Bytes opening_frame() const;
-    Outcome<void> ensure_started(const Patience& patience);
     Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
     template <class Ready>
     Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
@@ -182,10 +172,8 @@ private:
     const pid_t pid_;
     const std::uint64_t client_id_;
     const MemberId member_id_;
-    std::timed_mutex start_mutex_;  ///< taken first; of a helper's first use
-    bool started_ = false;
-    std::optional<Failure> start_failure_;  ///< closed, and
-    Moment start_failed_{};                 ///< when
+    Callers callers_;
+    FirstUse first_use_;  ///< of a helper
 
     std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
     mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
@@ -193,8 +181,6 @@ private:
     bool connected_ = false;
     bool reading_ = false;  ///< somebody is in socket_.receive()
     std::optional<Failure> closed_;
-    int in_calls_ = 0;
-    std::condition_variable no_calls_;
     std::vector<Waiter*> waiters_;    ///< in wait()
     std::vector<Waiter*> listeners_;  ///< in wait_until(): woken when anything has changed
     std::vector<Call*> calls_;        ///< by id

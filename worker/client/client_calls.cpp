@@ -82,7 +82,10 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
         kAnswerGraceMs + (has_daemon() ? surroundings_.daemon->timeout_ms : 0);
     const Patience patience{timeout_ms < 0 ? Moment::max() : moment_after(timeout_ms + grace_ms),
                             std::move(give_up)};
-    if (auto started = ensure_started(patience); !started) return std::unexpected(started.error());
+    if (role_ == Role::helper) {
+        const auto started = first_use_.ensure([&] { return start(patience); }, patience);
+        if (!started) return std::unexpected(started.error());
+    }
 
     const bool changes = changes_something(request.op);
     Lock lock(mutex_);
