@@ -28,8 +28,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       pid_(::getpid()),
       client_id_(random_id()),
       member_id_(MemberId{random_id()}),
-      place_(surroundings_.place),
-      generation_(surroundings_.place.generation) {}
+      standing_(surroundings_.place) {}
 
 Client::~Client() {
     if (!thread_.joinable()) return;
@@ -62,12 +61,12 @@ bool Client::is_member() const {
 
 Place Client::place() const {
     const Lock lock(mutex_);
-    return place_;
+    return standing_.place();
 }
 
 Surroundings Client::inherited() const {
     Surroundings surroundings = surroundings_;
-    surroundings.place = place_;
+    surroundings.place = standing_.place();
     return surroundings;
 }
 
@@ -82,7 +81,7 @@ Bytes Client::opening_frame() const {
     if (!has_daemon()) {
         Hello hello;
         hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
-        hello.generation = generation_;
+        hello.generation = generation();
         hello.pid = pid_;
         return encode(hello);
     }
@@ -94,8 +93,8 @@ Bytes Client::opening_frame() const {
     enter.address = local_address(socket_);
     enter.return_ms = static_cast<std::uint32_t>(daemon.timeout_ms);
     if (is_member()) {
-        enter.generation = generation_;
-        enter.paused = accepted_ > generation_ ? accepted_ : 0;
+        enter.generation = generation();
+        enter.paused = standing_.awaited();
         enter.slots = 1;
         enter.ranks_min = daemon.ranks_min;
         enter.ranks_max = daemon.ranks_max;
@@ -140,7 +139,7 @@ Outcome<void> Client::take_place(const Patience& patience) {
     if (in_step() && !server_ && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock(mutex_);
-    const auto is_placed = [this] { return placed_; };
+    const auto is_placed = [this] { return standing_.is_placed(); };
     const auto placed = wait_until(lock, is_placed, longer);
     if (placed || !in_step()) return placed;
     lock.unlock();
@@ -322,14 +321,15 @@ Outcome<void> Client::rejoin(const Patience& patience) {
                        "ranks of '{}' keep their place: only members of a daemon can rejoin",
                        launcher_name(launcher()));
     Lock lock(mutex_);
-    const std::uint64_t left = generation_;
-    while (generation_ == left) {
-        const std::uint64_t seen = accepted_;
-        const auto ready = [&] { return generation_ != left || proposed_ > seen; };
+    const std::uint64_t left = generation();
+    while (generation() == left) {
+        const std::uint64_t seen = standing_.accepted();
+        const auto ready = [&] {
+            return generation() != left || standing_.is_proposed_after(seen);
+        };
         if (const auto waited = wait_until(lock, ready, patience); !waited) return waited;
-        if (generation_ != left) break;
-        accepted_ = proposed_;
-        const Bytes frame = encode(Accept{accepted_});
+        if (generation() != left) break;
+        const Bytes frame = encode(Accept{standing_.accept()});
         lock.unlock();
         {
             const std::lock_guard sending(send_mutex_);

@@ -11,10 +11,10 @@
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
+#include "worker/client/standing.h"
 #include "worker/client/step_server.h"
 
 #include <sys/types.h>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -71,10 +71,10 @@ public:
     /// Why nobody serves us: a call that needs that can say so.
     Failure unserved() const;
     /// These do not change once start() has succeeded.
-    const std::string& job() const { return place_.job; }
-    const std::string& host_name() const { return place_.host_name; }
+    const std::string& job() const { return standing_.job(); }
+    const std::string& host_name() const { return standing_.host_name(); }
     Place place() const;
-    std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
+    std::uint64_t generation() const { return standing_.generation(); }
 
     /// Asks the store and waits for the results, a MessagePack array.
     /// \param timeout_ms  goes to the other side with the request; when that does not answer in time,
@@ -193,11 +193,7 @@ private:
     std::optional<Failure> unmet_;        ///< why the ranks of our step cannot meet
     std::unique_ptr<StepServer> server_;  ///< rank 0 of a step
 
-    Place place_;
-    bool placed_ = false;
-    std::atomic<std::uint64_t> generation_{0};
-    std::uint64_t proposed_ = 0;  ///< generation that is coming
-    std::uint64_t accepted_ = 0;
+    Standing standing_;
     std::optional<RankProgress> progress_;
     EventQueue events_;
 

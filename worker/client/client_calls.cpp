@@ -157,15 +157,16 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
     FenceCall call;
     Patience patience{moment_after(timeout_ms), std::move(give_up)};
     Lock lock(mutex_);
-    const std::uint32_t rank = place_.rank;
-    call.fence.generation = generation_;
+    const Place& place = standing_.place();
+    const std::uint32_t rank = place.rank;
+    call.fence.generation = generation();
     call.fence.name = name;
     call.fence.round = rounds_[call.fence.name]++;
     if (bytes) call.fence.entries.push_back({rank, Bytes(*bytes)});
     if (has_daemon() && !is_member())
         call.of_group =
-            GroupFence{client_id_, place_.job,        call.fence.name,    call.fence.round,
-                       rank,       place_.world_size, call.fence.entries, {}};
+            GroupFence{client_id_, place.job,        call.fence.name,    call.fence.round,
+                       rank,       place.world_size, call.fence.entries, {}};
     lock.unlock();
     call.frame = call.of_group ? encode(*call.of_group) : encode(call.fence);
     {
@@ -204,10 +205,10 @@ Outcome<void> Client::progress(std::uint64_t step) {
     Lock lock(mutex_);
     if (closed_) return std::unexpected(*closed_);
     if (has_daemon()) {  // goes with the next heartbeat
-        progress_ = RankProgress{place_.rank, step};
+        progress_ = RankProgress{standing_.place().rank, step};
         return {};
     }
-    const Bytes frame = encode(RankProgress{place_.rank, step});
+    const Bytes frame = encode(RankProgress{standing_.place().rank, step});
     lock.unlock();
     const std::lock_guard sending(send_mutex_);
     send_if_connected(frame);

@@ -116,14 +116,15 @@ Result<void> Client::on_heartbeat(std::string_view payload) {
 Result<void> Client::on_welcome(std::string_view payload) {
     auto welcome = decode<Welcome>(payload);
     if (!welcome) return std::unexpected(welcome.error());
-    if (role_ == Role::rank && !placed_) {
-        if (in_step())
-            place_.generation = welcome->generation;  // Slurm has said the rest
-        else
-            place_ = place_of(std::move(*welcome));
-        generation_ = place_.generation;
+    if (role_ == Role::helper) {
+        standing_.welcome();
+    } else if (in_step()) {
+        Place place = standing_.place();  // Slurm has said the rest
+        place.generation = welcome->generation;
+        standing_.welcome(std::move(place));
+    } else {
+        standing_.welcome(place_of(std::move(*welcome)));
     }
-    placed_ = true;
     wake_listeners();
     return {};
 }
@@ -131,28 +132,17 @@ Result<void> Client::on_welcome(std::string_view payload) {
 Result<void> Client::on_assign(std::string_view payload) {
     const auto assign = decode<Assign>(payload);
     if (!assign) return std::unexpected(assign.error());
-    if (!is_member() || assign->generation <= generation_) return {};  // sent again
-    if (assign->ranks.size() != 1)
-        return fail(Errc::invalid_input, "{} ranks for one process", assign->ranks.size());
-    const RankSlot& slot = assign->ranks.front();
-    place_.generation = assign->generation;
-    place_.rank = slot.rank;
-    place_.world_size = assign->world_size;
-    place_.local_rank = slot.local_rank;
-    place_.local_size = 1;
-    place_.cross_rank = slot.cross_rank;
-    place_.cross_size = slot.cross_size;
-    place_.node_rank = assign->node_rank;
-    place_.node_count = assign->node_count;
-    generation_ = place_.generation;
+    if (!is_member()) return {};
+    const auto is_new = standing_.assign(*assign);
+    if (!is_new) return std::unexpected(is_new.error());
+    if (!*is_new) return {};
     rounds_.clear();
-    events_.begin(generation_);
+    events_.begin(generation());
     for (FenceCall* call : fences_) {
-        if (call->done || call->fence.generation >= generation_) continue;
+        if (call->done || call->fence.generation >= generation()) continue;
         call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
         call->finish();
     }
-    placed_ = true;
     wake_listeners();
     return {};
 }
@@ -160,9 +150,8 @@ Result<void> Client::on_assign(std::string_view payload) {
 Result<void> Client::on_propose(std::string_view payload) {
     auto propose = decode<Propose>(payload);
     if (!propose) return std::unexpected(propose.error());
-    if (propose->generation <= proposed_) return {};  // sent again
-    proposed_ = propose->generation;
-    add_event({Event::Kind::membership, proposed_, 0, std::move(propose->why)});
+    if (standing_.propose(propose->generation))
+        add_event({Event::Kind::membership, propose->generation, 0, std::move(propose->why)});
     return {};
 }
 
@@ -171,7 +160,7 @@ Result<void> Client::on_stop(std::string_view payload) {
     if (!stop) return std::unexpected(stop.error());
     if (ending_) return {};
     ending_ = true;
-    add_event({Event::Kind::shutdown, generation_, stop->grace_ms, std::move(stop->why)});
+    add_event({Event::Kind::shutdown, generation(), stop->grace_ms, std::move(stop->why)});
     return {};
 }
 

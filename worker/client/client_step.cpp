@@ -45,7 +45,7 @@ Outcome<FrameSocket> Client::meet(const Patience& patience) {
     }
     Hello hello;
     hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
-    hello.generation = generation_;
+    hello.generation = generation();
     hello.pid = pid_;
     if (role_ == Role::rank) return find_rank_0(step, *nodes, *key, hello, patience);
     // Rank 0 was there when our parent found it, so there is nothing to wait for.
