@@ -28,7 +28,12 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       pid_(::getpid()),
       client_id_(random_id()),
       member_id_(MemberId{random_id()}),
-      standing_(surroundings_.place) {}
+      standing_(surroundings_.place) {
+    if (!surroundings_.step) return;
+    SlurmStep step = *surroundings_.step;
+    if (step.node.empty()) step.node = surroundings_.place.host_name;
+    step_.emplace(std::move(step));
+}
 
 Client::~Client() {
     if (!thread_.joinable()) return;
@@ -41,13 +46,15 @@ Client::~Client() {
 }
 
 bool Client::is_served() const {
-    return has_daemon() || launcher() == Launcher::agent || (in_step() && !unmet_);
+    return has_daemon() || launcher() == Launcher::agent || (in_step() && !step_->unmet());
 }
 
 Failure Client::unserved() const {
-    if (unmet_)
-        return {unmet_->code, fmt::format("the ranks of step {} cannot meet: {}",
-                                          surroundings_.step->id, unmet_->text)};
+    if (in_step() && step_->unmet()) {
+        const Failure& why = *step_->unmet();
+        return {why.code,
+                fmt::format("the ranks of step {} cannot meet: {}", step_->step_id(), why.text)};
+    }
     return {DTRUN_NO_LAUNCHER,
             fmt::format("nobody serves a store here: start the program with dtrun, or run `dtrun "
                         "serve` and set DTRUN_SERVE, DTRUN_JOB_NAME and DTRUN_SECRET_FILE "
@@ -72,19 +79,21 @@ Surroundings Client::inherited() const {
 
 Outcome<FrameSocket> Client::dial(const Patience& patience, bool again) {
     if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, again, patience);
-    if (in_step()) return meet(patience);
+    if (in_step()) return step_->meet(hello(), patience);
     return FrameSocket::connect_unix(surroundings_.socket);
+}
+
+Hello Client::hello() const {
+    Hello hello;
+    hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
+    hello.generation = generation();
+    hello.pid = pid_;
+    return hello;
 }
 
 /// What a connection begins with: who is there.
 Bytes Client::opening_frame() const {
-    if (!has_daemon()) {
-        Hello hello;
-        hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
-        hello.generation = generation();
-        hello.pid = pid_;
-        return encode(hello);
-    }
+    if (!has_daemon()) return encode(hello());
     const DaemonAddress& daemon = *surroundings_.daemon;
     Enter enter;
     enter.member = member_id_;
@@ -109,7 +118,7 @@ Outcome<void> Client::start(const Patience& patience) {
         dialling.deadline =
             std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
     Outcome<FrameSocket> socket = dial(dialling, false);
-    if (unmet_) return {};
+    if (!is_served()) return {};  // the ranks of our step cannot meet
     if (!socket) return std::unexpected(socket.error());
     Bytes opening;
     {
@@ -136,7 +145,7 @@ Outcome<void> Client::start(const Patience& patience) {
 Outcome<void> Client::take_place(const Patience& patience) {
     const Moment begun = now();
     Patience longer = patience;
-    if (in_step() && !server_ && longer.deadline != Moment::max())
+    if (in_step() && !step_->serves() && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock(mutex_);
     const auto is_placed = [this] { return standing_.is_placed(); };
@@ -144,8 +153,12 @@ Outcome<void> Client::take_place(const Patience& patience) {
     if (placed || !in_step()) return placed;
     lock.unlock();
     const auto waited = std::chrono::ceil<std::chrono::milliseconds>(now() - begun);
-    if (auto explained = explain(placed.error(), waited); !explained) return explained;
+    const auto explained = step_->explain(placed.error(), waited);
     lock.lock();
+    if (!explained) {
+        if (step_->serves()) close(explained.error());
+        return explained;
+    }
     return wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
 }
 
@@ -156,7 +169,7 @@ void Client::leave(std::string_view failure, std::function<bool()> give_up) {
         close({DTRUN_CLOSED, "the worker is finalized"});
     }
     callers_.wait_until_none();
-    if (server_) leave_step(failure, std::move(give_up));
+    if (in_step()) step_->leave(failure, std::move(give_up));
 }
 
 void Client::send_leave(std::string_view failure) {

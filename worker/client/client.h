@@ -12,14 +12,13 @@
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 #include "worker/client/standing.h"
-#include "worker/client/step_server.h"
+#include "worker/client/step_meeting.h"
 
 #include <sys/types.h>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -117,10 +116,11 @@ private:
     using Lock = std::unique_lock<std::mutex>;
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
-    bool in_step() const { return surroundings_.step.has_value(); }
+    bool in_step() const { return step_.has_value(); }
     // client.cpp: connection, and who reads
     void send_leave(std::string_view failure);
     Outcome<FrameSocket> dial(const Patience& patience, bool again);
+    Hello hello() const;
     Bytes opening_frame() const;
     Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
     template <class Ready>
@@ -132,11 +132,6 @@ private:
     void wake_listeners();
     void set_connected(bool connected);
     void send_if_connected(const Bytes& frame);
-
-    // client_step.cpp: a Slurm step
-    Outcome<FrameSocket> meet(const Patience& patience);
-    Outcome<void> explain(Failure why, std::chrono::milliseconds waited);
-    void leave_step(std::string_view failure, std::function<bool()> give_up);
 
     // client_frames.cpp: what comes in
     void dispatch();
@@ -190,8 +185,7 @@ private:
     std::uint64_t last_id_ = 0;
     std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name of a fence
 
-    std::optional<Failure> unmet_;        ///< why the ranks of our step cannot meet
-    std::unique_ptr<StepServer> server_;  ///< rank 0 of a step
+    std::optional<StepMeeting> step_;
 
     Standing standing_;
     std::optional<RankProgress> progress_;
