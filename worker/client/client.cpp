@@ -11,15 +11,9 @@
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::chrono::seconds kLeaveTime{1};
 constexpr std::chrono::seconds kPatienceForRank0{10};
 
 }  // namespace
-
-void Client::Waiter::finish() {
-    done = true;
-    wake.notify_one();
-}
 
 Client::Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role)
     : surroundings_(std::move(surroundings)),
@@ -28,6 +22,8 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       pid_(::getpid()),
       client_id_(random_id()),
       member_id_(MemberId{random_id()}),
+      connection_(*this, surroundings_.step ? "rank 0, which serves the step, has ended"
+                                            : "the other side has closed the connection"),
       standing_(surroundings_.place) {
     if (!surroundings_.step) return;
     SlurmStep step = *surroundings_.step;
@@ -38,7 +34,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
 Client::~Client() {
     if (!thread_.joinable()) return;
     {
-        const Lock lock(mutex_);
+        const Lock lock = connection_.lock();
         stopping_ = true;
         tick_.notify_one();
     }
@@ -67,7 +63,7 @@ bool Client::is_member() const {
 }
 
 Place Client::place() const {
-    const Lock lock(mutex_);
+    const Lock lock = connection_.lock();
     return standing_.place();
 }
 
@@ -92,14 +88,14 @@ Hello Client::hello() const {
 }
 
 /// What a connection begins with: who is there.
-Bytes Client::opening_frame() const {
+Bytes Client::opening_frame(const FrameSocket& socket) const {
     if (!has_daemon()) return encode(hello());
     const DaemonAddress& daemon = *surroundings_.daemon;
     Enter enter;
     enter.member = member_id_;
     enter.job_name = daemon.job_name;
     enter.name = surroundings_.place.host_name;
-    enter.address = local_address(socket_);
+    enter.address = local_address(socket);
     enter.return_ms = static_cast<std::uint32_t>(daemon.timeout_ms);
     if (is_member()) {
         enter.generation = generation();
@@ -120,16 +116,13 @@ Outcome<void> Client::start(const Patience& patience) {
     Outcome<FrameSocket> socket = dial(dialling, false);
     if (!is_served()) return {};  // the ranks of our step cannot meet
     if (!socket) return std::unexpected(socket.error());
-    Bytes opening;
-    {
-        const Lock lock(mutex_);
-        socket_ = std::move(*socket);
-        if (!in_step()) opening = opening_frame();  // there it was said while we met
-        set_connected(true);
-        heard_ = lost_since_ = now();
-    }
-    if (const auto sent = socket_.send(opening); !sent && !has_daemon())
-        return failure(DTRUN_CLOSED, "agent: {}", sent.error().text);
+    const auto opened = connection_.open(std::move(*socket), [this](const FrameSocket& with) {
+        lost_since_ = now();
+        std::vector<Bytes> first;
+        if (!in_step()) first.push_back(opening_frame(with));  // there it was said while we met
+        return first;
+    });
+    if (!opened && !has_daemon()) return failure(DTRUN_CLOSED, "agent: {}", opened.error().text);
     if (has_daemon()) {
         sigset_t all, before;
         ::sigfillset(&all);
@@ -147,165 +140,51 @@ Outcome<void> Client::take_place(const Patience& patience) {
     Patience longer = patience;
     if (in_step() && !step_->serves() && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     const auto is_placed = [this] { return standing_.is_placed(); };
-    const auto placed = wait_until(lock, is_placed, longer);
+    const auto placed = connection_.wait_until(lock, is_placed, longer);
     if (placed || !in_step()) return placed;
     lock.unlock();
     const auto waited = std::chrono::ceil<std::chrono::milliseconds>(now() - begun);
     const auto explained = step_->explain(placed.error(), waited);
     lock.lock();
     if (!explained) {
-        if (step_->serves()) close(explained.error());
+        if (step_->serves()) connection_.close(explained.error());
         return explained;
     }
-    return wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
+    return connection_.wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
 }
 
 void Client::leave(std::string_view failure, std::function<bool()> give_up) {
-    if (has_daemon() || (in_step() && role_ == Role::rank)) send_leave(failure);
+    if (has_daemon() || (in_step() && role_ == Role::rank))
+        connection_.finish([&] {
+            ending_ = true;
+            return last_frames(failure);
+        });
     {
-        const Lock lock(mutex_);
-        close({DTRUN_CLOSED, "the worker is finalized"});
+        const Lock lock = connection_.lock();
+        connection_.close({DTRUN_CLOSED, "the worker is finalized"});
     }
     callers_.wait_until_none();
     if (in_step()) step_->leave(failure, std::move(give_up));
 }
 
-void Client::send_leave(std::string_view failure) {
-    const std::lock_guard sending(send_mutex_);
-    {
-        const Lock lock(mutex_);
-        if (!connected_) return;
-        ending_ = true;
-    }
+std::vector<Bytes> Client::last_frames(std::string_view failure) const {
+    std::vector<Bytes> frames;
     // A daemon need not keep what it has answered us any longer.
-    if (has_daemon() && !socket_.send(encode(Gone{client_id_}))) return;
-    if ((is_member() || in_step()) &&
-        !socket_.send(encode(Leave{failure.empty(), std::string(failure)})))
-        return;
-    // If we closed a connection with unread bytes, TCP would discard what the other side has not
-    // read yet.
-    Lock lock(mutex_);
-    if (reading_) return;
-    reading_ = true;
-    lock.unlock();
-    socket_.finish(now() + kLeaveTime);
-}
-
-/// Waits until `waiter` is done. A waiting thread that finds no other one reading reads for all;
-/// when it leaves, it wakes another one to take over.
-/// Failures: the waiter's, timed_out, cancelled, and why the connection is closed
-Outcome<void> Client::wait(Lock& lock, Waiter& waiter, const Patience& patience) {
-    waiters_.push_back(&waiter);
-    Outcome<void> outcome;
-    while (!waiter.done && !closed_) {
-        bool ask = false;
-        if (connected_ && !reading_) {
-            ask = read_once(lock, patience.slice());
-        } else if (!patience.over()) {
-            const Moment until = patience.slice();
-            ask = until != Moment::max()
-                      ? waiter.wake.wait_until(lock, until) == std::cv_status::timeout
-                      : (waiter.wake.wait(lock), false);
-        }
-        if (waiter.done || closed_) break;
-        if (ask && patience.give_up) {
-            lock.unlock();
-            const bool stop = patience.give_up();
-            lock.lock();
-            if (stop && !waiter.done) outcome = failure(DTRUN_CANCELLED, "interrupted");
-        }
-        if (outcome && !waiter.done && patience.over())
-            outcome = failure(DTRUN_TIMED_OUT, "timed out");
-        if (!outcome) break;
-    }
-    std::erase(waiters_, &waiter);
-    if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
-    if (waiter.done) {
-        if (waiter.failure) return std::unexpected(*waiter.failure);
-        return {};
-    }
-    if (!outcome) return outcome;
-    return std::unexpected(*closed_);
-}
-
-/// Waits until ready(), which is looked at whenever anything has changed.
-template <class Ready>
-Outcome<void> Client::wait_until(Lock& lock, Ready ready, const Patience& patience) {
-    while (!ready()) {
-        Waiter waiter;
-        listeners_.push_back(&waiter);
-        const auto waited = wait(lock, waiter, patience);
-        std::erase(listeners_, &waiter);
-        if (!waited && !ready()) return waited;
-    }
-    return {};
-}
-
-void Client::wake_listeners() {
-    for (Waiter* listener : listeners_) listener->finish();
-}
-
-/// Reads what comes until then, and hands it out.
-/// \return whether nothing came: a signal, or it is time
-bool Client::read_once(Lock& lock, Moment until) {
-    reading_ = true;
-    lock.unlock();
-    const FrameSocket::Got got = socket_.receive(until);
-    lock.lock();
-    reading_ = false;
-    if (got == FrameSocket::Got::bytes) {
-        heard_ = now();
-        answered_ = true;
-        dispatch();
-    } else if (got == FrameSocket::Got::end) {
-        lose(in_step() ? "rank 0, which serves the step, has ended"
-                       : "the other side has closed the connection");
-    }
-    return got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
-}
-
-/// Handles a broken connection: our thread reconnects to a daemon, any other connection is closed
-/// for good.
-void Client::lose(std::string text) {
-    if (!connected_) return;
-    set_connected(false);
-    if (answered_) lost_since_ = now();
-    if (!has_daemon() || ending_)
-        close({DTRUN_CLOSED, std::move(text)});
-    else
-        tick_.notify_one();
-}
-
-/// Closes the client for good: calls that wait and all later ones fail with `why`.
-void Client::close(Failure why) {
-    if (closed_) return;
-    closed_ = std::move(why);
-    socket_.shut_down();
-    for (Waiter* waiter : waiters_) waiter->wake.notify_one();
-    tick_.notify_one();
-    events_.close();
-}
-
-/// Requires send_mutex_ and no other lock. Without a connection nothing is lost: requests that wait
-/// for an answer are sent again after reconnecting, and the thread that receives notices a broken
-/// connection.
-void Client::send_if_connected(const Bytes& frame) {
-    {
-        const Lock lock(mutex_);
-        if (!connected_) return;
-    }
-    (void)socket_.send(frame);
+    if (has_daemon()) frames.push_back(encode(Gone{client_id_}));
+    if (is_member() || in_step())
+        frames.push_back(encode(Leave{failure.empty(), std::string(failure)}));
+    return frames;
 }
 
 Outcome<Event> Client::next_event(const Patience& patience) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     const auto come = [this] { return !events_.empty(); };
-    if (const auto waited = wait_until(lock, come, patience); !waited)
+    if (const auto waited = connection_.wait_until(lock, come, patience); !waited)
         return std::unexpected(waited.error());
     return events_.take();
 }
@@ -314,16 +193,8 @@ Outcome<int> Client::event_fd() {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
-    const Lock lock(mutex_);
+    const Lock lock = connection_.lock();
     return events_.fd();
-}
-
-void Client::set_connected(bool connected) {
-    connected_ = connected;
-    if (connected)
-        events_.watch(socket_.fd());
-    else
-        events_.unwatch();
 }
 
 Outcome<void> Client::rejoin(const Patience& patience) {
@@ -333,21 +204,19 @@ Outcome<void> Client::rejoin(const Patience& patience) {
         return failure(DTRUN_REFUSED,
                        "ranks of '{}' keep their place: only members of a daemon can rejoin",
                        launcher_name(launcher()));
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     const std::uint64_t left = generation();
     while (generation() == left) {
         const std::uint64_t seen = standing_.accepted();
         const auto ready = [&] {
             return generation() != left || standing_.is_proposed_after(seen);
         };
-        if (const auto waited = wait_until(lock, ready, patience); !waited) return waited;
+        if (const auto waited = connection_.wait_until(lock, ready, patience); !waited)
+            return waited;
         if (generation() != left) break;
         const Bytes frame = encode(Accept{standing_.accept()});
         lock.unlock();
-        {
-            const std::lock_guard sending(send_mutex_);
-            send_if_connected(frame);
-        }
+        connection_.send(frame);
         lock.lock();
     }
     return {};

@@ -4,10 +4,10 @@
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/store_request.h"
 #include "worker/client/callers.h"
+#include "worker/client/connection.h"
 #include "worker/client/daemon.h"
 #include "worker/client/event_queue.h"
 #include "worker/client/first_use.h"
-#include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
@@ -31,14 +31,14 @@ namespace dtrun::embedded {
 /// A process's connection to whoever serves its job: an agent, a daemon, rank 0 of a Slurm step, or
 /// nobody.
 ///
-/// Thread: any number of threads may be in its functions. No thread is there to read: one of those
-/// that wait reads for all, and hands each frame to the thread it is for. Only with a daemon there
-/// is a thread of our own, which sends heartbeats and reconnects; requests under way are then sent
-/// again, and their callers notice nothing.
+/// Thread: any number of threads may be in its functions; those that wait read (Connection). Only
+/// with a daemon there is a thread of our own, which sends heartbeats and reconnects; requests under
+/// way are then sent again, and their callers notice nothing.
+/// Locks: what changes after start() is guarded by the connection's.
 /// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
 /// A forked child must not use it, as threads that the child does not have may hold its locks. The
 /// child makes a Client for itself.
-class Client {
+class Client final : private Connection::Handler {
 public:
     enum class Role {
         rank,
@@ -93,14 +93,8 @@ public:
     Outcome<void> rejoin(const Patience& patience);
 
 private:
-    /// Somebody who waits. All is guarded by mutex_.
-    struct Waiter {
-        std::condition_variable wake;
-        bool done = false;
-        std::optional<Failure> failure;
-
-        void finish();
-    };
+    using Lock = Connection::Lock;
+    using Waiter = Connection::Waiter;
     struct Call : Waiter {
         std::uint64_t id = 0;
         Bytes frame;  ///< kept to be sent again
@@ -113,29 +107,21 @@ private:
         Bytes frame;
         Fenced result;
     };
-    using Lock = std::unique_lock<std::mutex>;
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
     bool in_step() const { return step_.has_value(); }
-    // client.cpp: connection, and who reads
-    void send_leave(std::string_view failure);
     Outcome<FrameSocket> dial(const Patience& patience, bool again);
     Hello hello() const;
-    Bytes opening_frame() const;
-    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
-    template <class Ready>
-    Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
+    Bytes opening_frame(const FrameSocket& socket) const;
+    std::vector<Bytes> last_frames(std::string_view failure) const;
     Outcome<void> take_place(const Patience& patience);
-    bool read_once(Lock& lock, Moment until);
-    void lose(std::string text);
-    void close(Failure why);
-    void wake_listeners();
-    void set_connected(bool connected);
-    void send_if_connected(const Bytes& frame);
 
     // client_frames.cpp: what comes in
-    void dispatch();
-    Result<void> dispatch(const FrameView& frame);
+    void on_open(int socket) override;
+    void on_bytes() override;
+    Result<void> on_frame(const FrameView& frame) override;
+    bool on_lost() override;
+    void on_closed() override;
     Result<void> on_heartbeat(std::string_view payload);
     Result<void> on_welcome(std::string_view payload);
     Result<void> on_reply(std::string_view payload);
@@ -170,15 +156,8 @@ private:
     Callers callers_;
     FirstUse first_use_;  ///< of a helper
 
-    std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
-    mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
-    FrameSocket socket_;        ///< replaced only with both mutexes, and while nobody reads
-    bool connected_ = false;
-    bool reading_ = false;  ///< somebody is in socket_.receive()
-    std::optional<Failure> closed_;
-    std::vector<Waiter*> waiters_;    ///< in wait()
-    std::vector<Waiter*> listeners_;  ///< in wait_until(): woken when anything has changed
-    std::vector<Call*> calls_;        ///< by id
+    Connection connection_;     ///< its lock guards everything below
+    std::vector<Call*> calls_;  ///< by id
     std::vector<FenceCall*> fences_;
     std::deque<Waiter*> turns_;  ///< calls that change something and are too many
     int changes_ = 0;            ///< under way

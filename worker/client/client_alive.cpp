@@ -14,10 +14,10 @@ constexpr std::chrono::milliseconds kMutePause{500};
 /// a lost connection anew. It reads only when nobody else does, so that it never stands between a
 /// caller and its answer.
 void Client::keep_alive() {
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     Moment due = now() + kHeartbeatInterval;
-    while (!stopping_ && !closed_) {
-        if (!connected_) {
+    while (!stopping_ && !connection_.closed()) {
+        if (!connection_.is_open()) {
             reconnect(lock);
             due = now() + kHeartbeatInterval;
             continue;
@@ -31,21 +31,16 @@ void Client::keep_alive() {
 }
 
 void Client::beat(Lock& lock) {
-    if (!reading_) read_once(lock, now());
-    if (!connected_) return;
-    if (now() - heard_ > silence_max_) {
-        socket_.shut_down();  // who reads finds the end
-        if (!reading_) lose("silence");
-        return;
-    }
+    connection_.read_pending(lock);
+    if (!connection_.is_open()) return;
+    if (now() - heard_ > silence_max_) return connection_.cut("silence");
     Heartbeat heartbeat;
     if (progress_) heartbeat = {1, *progress_, progress_->step};
     lock.unlock();
     // A sending thread shows that we live; and a blocked send must not hide silence from us.
-    if (std::unique_lock sending(send_mutex_, std::try_to_lock); sending && socket_.can_send())
-        send_if_connected(encode(heartbeat));
+    connection_.send_if_idle(encode(heartbeat));
     lock.lock();
-    if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
+    connection_.find_reader();
 }
 
 /// Reconnects, and sends again what is under way; closes the client for good if it stays cut off
@@ -53,32 +48,27 @@ void Client::beat(Lock& lock) {
 void Client::reconnect(Lock& lock) {
     const Patience patience{
         lost_since_ + std::chrono::milliseconds(surroundings_.daemon->timeout_ms), [this] {
-            const Lock inner(mutex_);
+            const Lock inner = connection_.lock();
             return stopping_;
         }};
     if (patience.over())
-        return close({DTRUN_CLOSED, "the daemon takes connections, but does not answer"});
+        return connection_.close(
+            {DTRUN_CLOSED, "the daemon takes connections, but does not answer"});
     if (!answered_ && tick_.wait_for(lock, kMutePause) == std::cv_status::no_timeout) return;
     lock.unlock();
     Outcome<FrameSocket> socket = dial(patience, true);
     if (!socket) {
         lock.lock();
-        return close({DTRUN_CLOSED, socket.error().text});
+        return connection_.close({DTRUN_CLOSED, socket.error().text});
     }
-    const std::lock_guard sending(send_mutex_);
-    lock.lock();
-    socket_ = std::move(*socket);
-    std::vector<Bytes> frames{opening_frame()};
-    for (const Call* call : calls_)
-        if (!call->done) frames.push_back(call->frame);
-    for (const FenceCall* call : fences_)
-        if (!call->done) frames.push_back(call->frame);
-    heard_ = now();
-    answered_ = false;
-    set_connected(true);
-    if (!waiters_.empty()) waiters_.front()->wake.notify_one();
-    lock.unlock();
-    for (const Bytes& frame : frames) (void)socket_.send(frame);
+    (void)connection_.open(std::move(*socket), [this](const FrameSocket& with) {
+        std::vector<Bytes> first{opening_frame(with)};
+        for (const Call* call : calls_)
+            if (!call->done) first.push_back(call->frame);
+        for (const FenceCall* call : fences_)
+            if (!call->done) first.push_back(call->frame);
+        return first;
+    });
     lock.lock();
 }
 

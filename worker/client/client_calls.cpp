@@ -33,7 +33,7 @@ Outcome<void> Client::take_turn(Lock& lock, const Patience& patience) {
     }
     Waiter turn;
     turns_.push_back(&turn);
-    const auto waited = wait(lock, turn, patience);
+    const auto waited = connection_.wait(lock, turn, patience);
     if (!waited) std::erase(turns_, &turn);
     return waited;
 }
@@ -88,33 +88,29 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
     }
 
     const bool changes = changes_something(request.op);
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     if (changes)
         if (auto turn = take_turn(lock, patience); !turn) return std::unexpected(turn.error());
     lock.unlock();
-    {
-        const std::lock_guard sending(send_mutex_);
-        lock.lock();
+    connection_.send_next([&] {
         call.id = ++last_id_;
         set_header(call.frame, header_for(call.id, request.op));
         calls_.push_back(&call);
-        const bool connected = connected_;
-        lock.unlock();
-        if (connected) (void)socket_.send(call.frame);  // a broken one is found by who receives
-    }
+        return std::string_view(call.frame);
+    });
     lock.lock();
-    const auto answered = wait(lock, call, patience);
+    const auto answered = connection_.wait(lock, call, patience);
     std::erase(calls_, &call);
     if (changes) give_turn();
     if (answered) return results_of(call);
 
-    const bool closed = closed_.has_value();
+    const bool closed = connection_.closed().has_value();
     lock.unlock();
     if (!closed) send_cancel(call.id);
     return std::unexpected(answered.error());
 }
 
-/// Makes the header of a new request; mutex_ is held.
+/// Makes the header of a new request; the lock is held.
 RequestHeader Client::header_for(std::uint64_t id, Op op) const {
     const std::uint64_t lowest = calls_.empty() ? id : calls_.front()->id;
     return {client_id_, id, static_cast<std::uint32_t>(id - lowest), op};
@@ -124,12 +120,10 @@ RequestHeader Client::header_for(std::uint64_t id, Op op) const {
 void Client::send_cancel(std::uint64_t id) {
     const StoreRequest cancel{.op = Op::cancel, .number = id};
     Bytes frame;
-    const std::lock_guard sending(send_mutex_);
-    {
-        const Lock lock(mutex_);
+    connection_.send_next([&] {
         frame = encode_request(header_for(++last_id_, Op::cancel), cancel, generation());
-    }
-    send_if_connected(frame);
+        return std::string_view(frame);
+    });
 }
 
 Outcome<std::vector<FenceEntry>> Client::result_of(FenceCall& call) {
@@ -146,8 +140,7 @@ void Client::send_unfence(FenceCall& call, std::string why) {
     } else {
         frame = encode(Unfence{fence.generation, fence.name, fence.round, std::move(why)});
     }
-    const std::lock_guard sending(send_mutex_);
-    send_if_connected(frame);
+    connection_.send(frame);
 }
 
 Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
@@ -156,7 +149,7 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
                                                std::function<bool()> give_up) {
     FenceCall call;
     Patience patience{moment_after(timeout_ms), std::move(give_up)};
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     const Place& place = standing_.place();
     const std::uint32_t rank = place.rank;
     call.fence.generation = generation();
@@ -169,15 +162,12 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
                        rank,       place.world_size, call.fence.entries, {}};
     lock.unlock();
     call.frame = call.of_group ? encode(*call.of_group) : encode(call.fence);
-    {
-        const std::lock_guard sending(send_mutex_);
-        lock.lock();
+    connection_.send_next([&] {
         fences_.push_back(&call);
-        lock.unlock();
-        send_if_connected(call.frame);
-    }
+        return std::string_view(call.frame);
+    });
     lock.lock();
-    auto ended = wait(lock, call, patience);
+    auto ended = connection_.wait(lock, call, patience);
     const bool timed_out = !ended && ended.error().code == DTRUN_TIMED_OUT;
     const bool interrupted = !ended && ended.error().code == DTRUN_CANCELLED;
     if (timed_out || interrupted) {
@@ -189,7 +179,7 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
     }
     if (timed_out) {
         patience.deadline = now() + std::chrono::milliseconds(kAnswerGraceMs);
-        ended = wait(lock, call, patience);
+        ended = connection_.wait(lock, call, patience);
     }
     std::erase(fences_, &call);
     if (!ended) return failure(ended.error().code, "fence '{}': {}", name, ended.error().text);
@@ -202,16 +192,15 @@ Outcome<void> Client::progress(std::uint64_t step) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process reports progress");
     if (!is_served()) return {};
-    Lock lock(mutex_);
-    if (closed_) return std::unexpected(*closed_);
+    Lock lock = connection_.lock();
+    if (connection_.closed()) return std::unexpected(*connection_.closed());
     if (has_daemon()) {  // goes with the next heartbeat
         progress_ = RankProgress{standing_.place().rank, step};
         return {};
     }
     const Bytes frame = encode(RankProgress{standing_.place().rank, step});
     lock.unlock();
-    const std::lock_guard sending(send_mutex_);
-    send_if_connected(frame);
+    connection_.send(frame);
     return {};
 }
 

@@ -24,19 +24,32 @@ Place place_of(Welcome welcome) {
 
 }  // namespace
 
-/// Hands out every whole frame that was read.
-void Client::dispatch() {
-    for (;;) {
-        const auto frame = socket_.next();
-        if (frame && !*frame) return;
-        const Result<void> taken =
-            frame ? dispatch(**frame) : Result<void>(std::unexpected(frame.error()));
-        if (taken) continue;
-        return close({DTRUN_CLOSED, fmt::format("protocol: {}", taken.error().message)});
-    }
+void Client::on_open(int socket) {
+    events_.watch(socket);
+    heard_ = now();
+    answered_ = false;
 }
 
-Result<void> Client::dispatch(const FrameView& frame) {
+void Client::on_bytes() {
+    heard_ = now();
+    answered_ = true;
+}
+
+/// Our thread reconnects to a daemon; any other connection is closed for good.
+bool Client::on_lost() {
+    events_.unwatch();
+    if (answered_) lost_since_ = now();
+    if (!has_daemon() || ending_) return false;
+    tick_.notify_one();
+    return true;
+}
+
+void Client::on_closed() {
+    tick_.notify_one();
+    events_.close();
+}
+
+Result<void> Client::on_frame(const FrameView& frame) {
     switch (frame.type) {
         case FrameType::reply:
             return on_reply(frame.payload);
@@ -63,9 +76,9 @@ Result<void> Client::dispatch(const FrameView& frame) {
             if (!refuse) return std::unexpected(refuse.error());
             if (refuse->later && has_daemon()) {
                 answered_ = false;  // as one that says nothing: try again in a while
-                socket_.shut_down();
+                connection_.shut_down();
             } else {
-                close({DTRUN_REFUSED, fmt::format("refused: {}", refuse->reason)});
+                connection_.close({DTRUN_REFUSED, fmt::format("refused: {}", refuse->reason)});
             }
             return {};
         }
@@ -125,7 +138,7 @@ Result<void> Client::on_welcome(std::string_view payload) {
     } else {
         standing_.welcome(place_of(std::move(*welcome)));
     }
-    wake_listeners();
+    connection_.changed();
     return {};
 }
 
@@ -143,7 +156,7 @@ Result<void> Client::on_assign(std::string_view payload) {
         call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
         call->finish();
     }
-    wake_listeners();
+    connection_.changed();
     return {};
 }
 
@@ -166,7 +179,7 @@ Result<void> Client::on_stop(std::string_view payload) {
 
 void Client::add_event(Event event) {
     events_.add(std::move(event));
-    wake_listeners();
+    connection_.changed();
 }
 
 }  // namespace dtrun::embedded
