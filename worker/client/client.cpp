@@ -3,15 +3,19 @@
 #include "base/ids.h"
 #include "rendezvous/member_messages.h"
 
-#include <signal.h>
 #include <unistd.h>
 #include <algorithm>
-#include <cstring>
 
 namespace dtrun::embedded {
 namespace {
 
 constexpr std::chrono::seconds kPatienceForRank0{10};
+
+/// As the protocol has it; no limit for negative ones.
+std::uint64_t wire_timeout(std::int64_t timeout_ms) {
+    if (timeout_ms < 0) return kForeverMs;
+    return std::min<std::uint64_t>(static_cast<std::uint64_t>(timeout_ms), kForeverMs - 1);
+}
 
 }  // namespace
 
@@ -24,21 +28,17 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       member_id_(MemberId{random_id()}),
       connection_(*this, surroundings_.step ? "rank 0, which serves the step, has ended"
                                             : "the other side has closed the connection"),
-      standing_(surroundings_.place) {
+      standing_(surroundings_.place),
+      requests_(connection_, standing_, client_id_),
+      fences_(connection_, standing_,
+              has_daemon() && !is_member() ? std::optional(client_id_) : std::nullopt) {
+    if (has_daemon())
+        keep_alive_.emplace(connection_, *surroundings_.daemon, *credentials_,
+                            [this](const FrameSocket& with) { return first_frames(with); });
     if (!surroundings_.step) return;
     SlurmStep step = *surroundings_.step;
     if (step.node.empty()) step.node = surroundings_.place.host_name;
     step_.emplace(std::move(step));
-}
-
-Client::~Client() {
-    if (!thread_.joinable()) return;
-    {
-        const Lock lock = connection_.lock();
-        stopping_ = true;
-        tick_.notify_one();
-    }
-    thread_.join();
 }
 
 bool Client::is_served() const {
@@ -73,8 +73,8 @@ Surroundings Client::inherited() const {
     return surroundings;
 }
 
-Outcome<FrameSocket> Client::dial(const Patience& patience, bool again) {
-    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, again, patience);
+Outcome<FrameSocket> Client::dial(const Patience& patience) {
+    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, false, patience);
     if (in_step()) return step_->meet(hello(), patience);
     return FrameSocket::connect_unix(surroundings_.socket);
 }
@@ -87,7 +87,15 @@ Hello Client::hello() const {
     return hello;
 }
 
-/// What a connection begins with: who is there.
+/// What a connection begins with: who is there, and what is under way.
+std::vector<Bytes> Client::first_frames(const FrameSocket& socket) const {
+    std::vector<Bytes> first;
+    if (!in_step()) first.push_back(opening_frame(socket));  // there it was said while we met
+    requests_.add_unanswered(first);
+    fences_.add_unfinished(first);
+    return first;
+}
+
 Bytes Client::opening_frame(const FrameSocket& socket) const {
     if (!has_daemon()) return encode(hello());
     const DaemonAddress& daemon = *surroundings_.daemon;
@@ -113,22 +121,14 @@ Outcome<void> Client::start(const Patience& patience) {
     if (has_daemon())
         dialling.deadline =
             std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
-    Outcome<FrameSocket> socket = dial(dialling, false);
+    Outcome<FrameSocket> socket = dial(dialling);
     if (!is_served()) return {};  // the ranks of our step cannot meet
     if (!socket) return std::unexpected(socket.error());
-    const auto opened = connection_.open(std::move(*socket), [this](const FrameSocket& with) {
-        lost_since_ = now();
-        std::vector<Bytes> first;
-        if (!in_step()) first.push_back(opening_frame(with));  // there it was said while we met
-        return first;
-    });
+    const auto opened = connection_.open(
+        std::move(*socket), [this](const FrameSocket& with) { return first_frames(with); });
     if (!opened && !has_daemon()) return failure(DTRUN_CLOSED, "agent: {}", opened.error().text);
     if (has_daemon()) {
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);  // handlers run in the program's threads
-        thread_ = std::thread(&Client::keep_alive, this);
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        keep_alive_->start();
         if (!is_member()) return {};
     }
     return take_place(patience);
@@ -176,6 +176,48 @@ std::vector<Bytes> Client::last_frames(std::string_view failure) const {
     if (is_member() || in_step())
         frames.push_back(encode(Leave{failure.empty(), std::string(failure)}));
     return frames;
+}
+
+Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
+                               std::function<bool()> give_up) {
+    if (!is_served()) return std::unexpected(unserved());
+    request.timeout_ms = wire_timeout(timeout_ms);
+    Bytes frame = encode_request({}, request, generation());
+    if (frame.size() > FrameHeader::kPayloadBytesMax)
+        return failure(DTRUN_REFUSED, "a request of {} bytes, more than {}", frame.size(),
+                       FrameHeader::kPayloadBytesMax);
+    const std::int64_t grace_ms =
+        kAnswerGraceMs + (has_daemon() ? surroundings_.daemon->timeout_ms : 0);
+    const Patience patience{timeout_ms < 0 ? Moment::max() : moment_after(timeout_ms + grace_ms),
+                            std::move(give_up)};
+    if (role_ == Role::helper) {
+        const auto started = first_use_.ensure([&] { return start(patience); }, patience);
+        if (!started) return std::unexpected(started.error());
+    }
+    return requests_.ask(request.op, std::move(frame), patience);
+}
+
+Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
+                                               std::optional<std::string_view> bytes,
+                                               std::int64_t timeout_ms,
+                                               std::function<bool()> give_up) {
+    return fences_.meet(name, bytes, timeout_ms, std::move(give_up));
+}
+
+Outcome<void> Client::progress(std::uint64_t step) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "only the rank's own process reports progress");
+    if (!is_served()) return {};
+    Lock lock = connection_.lock();
+    if (connection_.closed()) return std::unexpected(*connection_.closed());
+    const RankProgress progress{standing_.place().rank, step};
+    if (has_daemon()) {
+        keep_alive_->report(progress);
+        return {};
+    }
+    lock.unlock();
+    connection_.send(encode(progress));
+    return {};
 }
 
 Outcome<Event> Client::next_event(const Patience& patience) {

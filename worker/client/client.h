@@ -1,29 +1,27 @@
 #pragma once
 
 #include "rendezvous/exchange_messages.h"
-#include "rendezvous/heartbeat.h"
 #include "rendezvous/store_request.h"
 #include "worker/client/callers.h"
 #include "worker/client/connection.h"
 #include "worker/client/daemon.h"
 #include "worker/client/event_queue.h"
+#include "worker/client/fences.h"
 #include "worker/client/first_use.h"
+#include "worker/client/keep_alive.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
+#include "worker/client/requests.h"
 #include "worker/client/standing.h"
 #include "worker/client/step_meeting.h"
 
 #include <sys/types.h>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace dtrun::embedded {
@@ -31,10 +29,15 @@ namespace dtrun::embedded {
 /// A process's connection to whoever serves its job: an agent, a daemon, rank 0 of a Slurm step, or
 /// nobody.
 ///
-/// Thread: any number of threads may be in its functions; those that wait read (Connection). Only
-/// with a daemon there is a thread of our own, which sends heartbeats and reconnects; requests under
-/// way are then sent again, and their callers notice nothing.
-/// Locks: what changes after start() is guarded by the connection's.
+/// It wires those who have a part of it each: Connection reads, waits and sends, Requests and Fences
+/// know what is under way, Standing knows the rank's place, EventQueue what it has not heard yet,
+/// KeepAlive watches a daemon, StepMeeting brings a Slurm step together.
+///
+/// Thread: any number of threads may be in its functions; those that wait read. Only with a daemon
+/// there is a thread of our own; what is under way is then sent again over a new connection, and
+/// callers notice nothing.
+/// Locks: FirstUse's is taken first, then a sender's, then the connection's lock, under which there
+/// is no other one.
 /// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
 /// A forked child must not use it, as threads that the child does not have may hold its locks. The
 /// child makes a Client for itself.
@@ -46,7 +49,6 @@ public:
     };
 
     Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role);
-    ~Client();
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
@@ -94,23 +96,11 @@ public:
 
 private:
     using Lock = Connection::Lock;
-    using Waiter = Connection::Waiter;
-    struct Call : Waiter {
-        std::uint64_t id = 0;
-        Bytes frame;  ///< kept to be sent again
-        Status status{};
-        Bytes results;
-    };
-    struct FenceCall : Waiter {
-        Fence fence;
-        std::optional<GroupFence> of_group;  ///< the same, for a daemon that has not numbered us
-        Bytes frame;
-        Fenced result;
-    };
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
     bool in_step() const { return step_.has_value(); }
-    Outcome<FrameSocket> dial(const Patience& patience, bool again);
+    Outcome<FrameSocket> dial(const Patience& patience);
+    std::vector<Bytes> first_frames(const FrameSocket& socket) const;
     Hello hello() const;
     Bytes opening_frame(const FrameSocket& socket) const;
     std::vector<Bytes> last_frames(std::string_view failure) const;
@@ -124,28 +114,10 @@ private:
     void on_closed() override;
     Result<void> on_heartbeat(std::string_view payload);
     Result<void> on_welcome(std::string_view payload);
-    Result<void> on_reply(std::string_view payload);
-    Result<void> on_fenced(std::string_view payload);
     Result<void> on_assign(std::string_view payload);
     Result<void> on_propose(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
     void add_event(Event event);
-
-    // client_calls.cpp: what goes out
-    Outcome<void> take_turn(Lock& lock, const Patience& patience);
-    void give_turn();
-    Outcome<Bytes> results_of(Call& call) const;
-    Outcome<std::vector<FenceEntry>> result_of(FenceCall& call);
-    void send_unfence(FenceCall& call, std::string why);
-    RequestHeader header_for(std::uint64_t id, Op op) const;
-    void send_cancel(std::uint64_t id);
-
-    // client_alive.cpp: the daemon's thread
-    void keep_alive();
-    void beat(Lock& lock);
-    void reconnect(Lock& lock);
-
-    static constexpr int kChangesMax = 64;  ///< requests under way that change something
 
     const Surroundings surroundings_;
     const std::optional<Credentials> credentials_;
@@ -156,28 +128,15 @@ private:
     Callers callers_;
     FirstUse first_use_;  ///< of a helper
 
-    Connection connection_;     ///< its lock guards everything below
-    std::vector<Call*> calls_;  ///< by id
-    std::vector<FenceCall*> fences_;
-    std::deque<Waiter*> turns_;  ///< calls that change something and are too many
-    int changes_ = 0;            ///< under way
-    std::uint64_t last_id_ = 0;
-    std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name of a fence
-
-    std::optional<StepMeeting> step_;
-
+    Connection connection_;  ///< its lock guards what follows
     Standing standing_;
-    std::optional<RankProgress> progress_;
     EventQueue events_;
+    Requests requests_;
+    Fences fences_;
+    bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
 
-    std::thread thread_;
-    std::condition_variable tick_;
-    bool stopping_ = false;
-    bool ending_ = false;                                        ///< the job or our membership ends
-    Moment heard_{};                                             ///< last sign of life
-    std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
-    bool answered_ = false;  ///< the daemon has said something over this connection
-    Moment lost_since_{};    ///< the last connection over which it had
+    std::optional<StepMeeting> step_;      ///< only start() and leave() change it
+    std::optional<KeepAlive> keep_alive_;  ///< of a daemon; the last, for its thread uses all
 };
 
 }  // namespace dtrun::embedded

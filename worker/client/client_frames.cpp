@@ -3,8 +3,6 @@
 #include "rendezvous/rank_messages.h"
 #include "worker/client/client.h"
 
-#include <algorithm>
-
 namespace dtrun::embedded {
 namespace {
 
@@ -26,35 +24,31 @@ Place place_of(Welcome welcome) {
 
 void Client::on_open(int socket) {
     events_.watch(socket);
-    heard_ = now();
-    answered_ = false;
+    if (keep_alive_) keep_alive_->on_open();
 }
 
 void Client::on_bytes() {
-    heard_ = now();
-    answered_ = true;
+    if (keep_alive_) keep_alive_->on_bytes();
 }
 
-/// Our thread reconnects to a daemon; any other connection is closed for good.
+/// A daemon is dialled again; any other connection is closed for good.
 bool Client::on_lost() {
     events_.unwatch();
-    if (answered_) lost_since_ = now();
-    if (!has_daemon() || ending_) return false;
-    tick_.notify_one();
-    return true;
+    if (keep_alive_) keep_alive_->on_lost();
+    return keep_alive_ && !ending_;
 }
 
 void Client::on_closed() {
-    tick_.notify_one();
+    if (keep_alive_) keep_alive_->on_closed();
     events_.close();
 }
 
 Result<void> Client::on_frame(const FrameView& frame) {
     switch (frame.type) {
         case FrameType::reply:
-            return on_reply(frame.payload);
+            return requests_.on_reply(frame.payload);
         case FrameType::fenced:
-            return on_fenced(frame.payload);
+            return fences_.on_fenced(frame.payload);
         case FrameType::heartbeat:
             return on_heartbeat(frame.payload);
         case FrameType::welcome:
@@ -74,8 +68,8 @@ Result<void> Client::on_frame(const FrameView& frame) {
         case FrameType::refuse: {
             const auto refuse = decode<Refuse>(frame.payload);
             if (!refuse) return std::unexpected(refuse.error());
-            if (refuse->later && has_daemon()) {
-                answered_ = false;  // as one that says nothing: try again in a while
+            if (refuse->later && keep_alive_) {
+                keep_alive_->on_refused();
                 connection_.shut_down();
             } else {
                 connection_.close({DTRUN_REFUSED, fmt::format("refused: {}", refuse->reason)});
@@ -88,41 +82,10 @@ Result<void> Client::on_frame(const FrameView& frame) {
     }
 }
 
-Result<void> Client::on_reply(std::string_view payload) {
-    const auto reply = decode_reply(payload);
-    if (!reply) return std::unexpected(reply.error());
-    const auto call = std::ranges::lower_bound(calls_, reply->header.id, {}, &Call::id);
-    if (call == calls_.end() || (*call)->id != reply->header.id || (*call)->done)
-        return {};  // nobody waits for it any more
-    (*call)->status = reply->header.status;
-    (*call)->results = reply->results;
-    (*call)->finish();
-    return {};
-}
-
-Result<void> Client::on_fenced(std::string_view payload) {
-    auto fenced = decode<Fenced>(payload);
-    if (!fenced) return std::unexpected(fenced.error());
-    const bool all = fenced->name.empty();  // a rank has ended
-    for (FenceCall* call : fences_) {
-        const Fence& fence = call->fence;
-        if (call->done || fence.generation != fenced->generation) continue;
-        if (!all && (fence.name != fenced->name || fence.round != fenced->round)) continue;
-        if (all)
-            call->result.why = fenced->why;
-        else
-            call->result = std::move(*fenced);
-        call->finish();
-        if (!all) break;
-    }
-    return {};
-}
-
-/// A daemon that was given another timeout tells its clients, so that both ends mean the same.
 Result<void> Client::on_heartbeat(std::string_view payload) {
     const auto heartbeat = decode<Heartbeat>(payload);
     if (!heartbeat) return std::unexpected(heartbeat.error());
-    if (heartbeat->timeout_ms != 0) silence_max_ = std::chrono::milliseconds(heartbeat->timeout_ms);
+    if (keep_alive_) keep_alive_->on_heartbeat(*heartbeat);
     return {};
 }
 
@@ -149,13 +112,8 @@ Result<void> Client::on_assign(std::string_view payload) {
     const auto is_new = standing_.assign(*assign);
     if (!is_new) return std::unexpected(is_new.error());
     if (!*is_new) return {};
-    rounds_.clear();
+    fences_.begin(generation());
     events_.begin(generation());
-    for (FenceCall* call : fences_) {
-        if (call->done || call->fence.generation >= generation()) continue;
-        call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
-        call->finish();
-    }
     connection_.changed();
     return {};
 }

@@ -85,7 +85,7 @@ public:
 
     // Without the lock.
 
-    /// Requires that it is not open.
+    /// Replaces one that is lost, or over which nobody reads yet.
     /// \param first  makes the first frames, with the lock held
     /// Failures: closed (the first frames were not sent; it is open nevertheless)
     Outcome<void> open(FrameSocket socket,
