@@ -1,6 +1,5 @@
 #include "worker/client/step_server.h"
 
-#include "base/strings.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/rank_messages.h"
 #include "worker/client/handshake.h"
@@ -88,10 +87,10 @@ StepServer::StepServer(const SlurmStep& step)
     : step_(step),
       poll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      roll_(step.ranks),
       hub_(*this, HubOptions{}),
       scratch_(kScratchBytes) {
     hub_.begin(1, step.ranks);
-    for (std::uint32_t rank = 0; rank < step.ranks; ++rank) missing_.insert(rank);
 }
 
 Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, StepKey& key) {
@@ -131,10 +130,7 @@ Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, St
 
 StepServer::~StepServer() {
     if (!thread_.joinable()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
+    roll_.stop();
     ::eventfd_write(wake_.get(), 1);
     thread_.join();
 }
@@ -148,46 +144,18 @@ Outcome<void> StepServer::add_own_end() {
 }
 
 std::optional<std::string> StepServer::end_if_missing(std::chrono::milliseconds waited) {
-    std::string why;
-    {
-        const std::lock_guard lock(mutex_);
-        if (missing_.empty()) return std::nullopt;
-        std::vector<std::string> names;
-        for (const std::uint32_t rank : missing_) names.push_back(std::to_string(rank));
-        const bool one = names.size() == 1;
-        why = fmt::format("{} {} of {} {} not come{} within {:.1f} s", one ? "rank" : "ranks",
-                          join_names(names), step_.ranks, one ? "has" : "have", accept_problem_,
-                          static_cast<double>(waited.count()) / 1'000);
-        if (!end_why_) end_why_ = "rank 0: " + why;
-    }
-    ::eventfd_write(wake_.get(), 1);
-    return why;
+    auto missing = roll_.end_if_missing(waited);
+    if (missing) ::eventfd_write(wake_.get(), 1);
+    return missing;
 }
 
 void StepServer::end(std::string why) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!end_why_) end_why_ = std::move(why);
-    }
+    roll_.end(std::move(why));
     ::eventfd_write(wake_.get(), 1);
 }
 
 Outcome<void> StepServer::wait_for_others(const Patience& patience) {
-    std::unique_lock lock(mutex_);
-    while (others_ > 0) {
-        const Moment until = patience.slice();
-        if (until == Moment::max()) {
-            others_gone_.wait(lock);
-            continue;
-        }
-        others_gone_.wait_until(lock, until);
-        lock.unlock();
-        const bool give_up = patience.give_up && patience.give_up();
-        lock.lock();
-        if (give_up) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
-    }
-    return {};
+    return roll_.wait_for_others(patience);
 }
 
 void StepServer::watch(int fd, std::uint64_t what, std::uint32_t events) {
@@ -219,15 +187,12 @@ void StepServer::run() {
     }
     peers_.clear();
     listener_.reset();
-    const std::lock_guard lock(mutex_);
-    others_ = 0;
-    others_gone_.notify_all();
+    roll_.all_go();
 }
 
 bool StepServer::is_over() {
     if (ending_) return peers_.empty() || now() >= *ending_;
-    const std::lock_guard lock(mutex_);
-    return stopping_ && !end_why_;
+    return roll_.is_stopped();
 }
 
 /// Waits until something happens, and deals with all that has.
@@ -257,11 +222,7 @@ void StepServer::turn() {
 }
 
 void StepServer::take_orders() {
-    std::optional<std::string> why;
-    {
-        const std::lock_guard lock(mutex_);
-        why = std::exchange(end_why_, std::nullopt);
-    }
+    const auto why = roll_.take_end();
     if (why && !ending_) end_now(*why);
 }
 
@@ -296,11 +257,7 @@ void StepServer::accept_all() {
         const int error = socket ? 0 : errno;
         if (error == EAGAIN || error == EWOULDBLOCK) return;
         if (error == EINTR || error == ECONNABORTED) continue;
-        {
-            const std::lock_guard lock(mutex_);
-            accept_problem_ =
-                error == 0 ? "" : fmt::format(" (rank 0: accept: {})", strerror(error));
-        }
+        roll_.set_problem(error == 0 ? "" : fmt::format(" (rank 0: accept: {})", strerror(error)));
         if (error != 0) {  // out of descriptors, most likely
             accept_again_ = now() + kAcceptPause;
             break;

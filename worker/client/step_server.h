@@ -7,14 +7,12 @@
 #include "worker/client/private_fd.h"
 #include "worker/client/step_key.h"
 #include "worker/client/step_peer.h"
+#include "worker/client/step_roll.h"
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -27,7 +25,7 @@ namespace dtrun::embedded {
 /// the ranks it is what an agent is. Ranks are welcomed once all of them have said hello. One that
 /// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
-/// Thread: its own one has everything but what is behind mutex_; functions may be called by any.
+/// Thread: its own one has everything but the roll; functions may be called by any.
 /// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
 /// it but the memory.
 class StepServer final : private Outbox {
@@ -105,6 +103,7 @@ private:
     Fd poll_;
     Fd wake_;  ///< eventfd: there are orders
     PrivateFd own_end_;
+    StepRoll roll_;
 
     // Of the thread.
     Hub hub_;
@@ -121,14 +120,6 @@ private:
     bool welcomed_ = false;
     std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then
     std::vector<char> scratch_;
-
-    mutable std::mutex mutex_;
-    std::condition_variable others_gone_;
-    std::set<std::uint32_t> missing_;
-    std::uint32_t others_ = 0;  ///< connected ranks but 0
-    std::string accept_problem_;
-    bool stopping_ = false;
-    std::optional<std::string> end_why_;
 
     std::thread thread_;
 };
