@@ -20,7 +20,6 @@
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::size_t kStrangersMax = 1'024;  // for one more, the oldest goes
 constexpr std::size_t kScratchBytes = 256u << 10;
 constexpr std::uint64_t kDescriptorsOfOthers = 128;     // helpers, strangers, and the program's own
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when out of descriptors
@@ -244,13 +243,12 @@ Moment StepServer::next_moment() const {
     Moment next = std::min(hub_.next_deadline(), accept_again_);
     if (ending_) next = std::min(next, *ending_);
     if (!full_due_.empty()) next = std::min(next, full_due_.front().due);
-    if (!strangers_due_.empty()) next = std::min(next, strangers_due_.front().first);
-    return next;
+    return std::min(next, strangers_.next());
 }
 
 void StepServer::accept_all() {
     while (listener_) {
-        if (strangers_ >= kStrangersMax) lose_oldest_stranger();
+        if (const auto excess = strangers_.excess()) lose(*excess);
         PrivateFd socket([this] {
             return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         });
@@ -266,29 +264,14 @@ void StepServer::accept_all() {
         const int on = 1;
         ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         StepPeer& peer = add(std::move(socket));
-        ++strangers_;
-        strangers_due_.emplace_back(now() + kHandshakeTime, peer.id);
+        strangers_.add(peer.id, now() + kHandshakeTime);
         send(peer, greeting_);
     }
     if (listener_) set_accepting(false);
 }
 
-/// Cuts off the oldest stranger, not the newest: our ranks prove themselves within milliseconds.
-void StepServer::lose_oldest_stranger() {
-    while (!strangers_due_.empty()) {
-        const auto peer = peers_.find(strangers_due_.front().second);
-        strangers_due_.pop_front();
-        if (peer == peers_.end() || !peer->second->is_stranger()) continue;
-        return lose(peer->first);
-    }
-}
-
 void StepServer::cut_off_late_strangers() {
-    while (!strangers_due_.empty() && strangers_due_.front().first <= now()) {
-        const auto peer = peers_.find(strangers_due_.front().second);
-        strangers_due_.pop_front();
-        if (peer != peers_.end() && peer->second->is_stranger()) lose(peer->first);
-    }
+    while (const auto late = strangers_.late(now())) lose(*late);
     if (accept_again_ == Moment::max() && !ending_) set_accepting(true);
 }
 

@@ -8,6 +8,7 @@
 #include "worker/client/step_key.h"
 #include "worker/client/step_peer.h"
 #include "worker/client/step_roll.h"
+#include "worker/client/strangers.h"
 
 #include <cstdint>
 #include <deque>
@@ -74,7 +75,6 @@ private:
     void watch(int fd, std::uint64_t what, std::uint32_t events);
     StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
-    void lose_oldest_stranger();
     void flush_all();
     void hear_the_full();
     bool flush(StepPeer& peer);
@@ -112,8 +112,7 @@ private:
     std::vector<PeerId> unflushed_;
     std::vector<PeerId> resumed_;  ///< heard again: what was received before is to be handled
     std::deque<Full> full_due_;
-    std::size_t strangers_ = 0;
-    std::deque<std::pair<Moment, PeerId>> strangers_due_;  ///< who is one by then is cut off
+    Strangers strangers_;
     bool accepting_ = false;
     Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once

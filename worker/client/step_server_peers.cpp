@@ -83,7 +83,7 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
         // It belongs to another program of the same step, and must wait for its own rank 0.
         return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
     }
-    --strangers_;
+    strangers_.remove(peer.id);
     enter(peer, hello->rank);
     return {};
 }
@@ -132,7 +132,7 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
 void StepServer::lose(PeerId id) {
     const auto node = peers_.extract(id);
     const StepPeer& peer = *node.mapped();
-    if (peer.is_stranger()) --strangers_;
+    strangers_.remove(id);
     if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
         hub_.remove_peer(id);
     if (peer.stage != StepPeer::Stage::rank) return;
