@@ -1,21 +1,19 @@
 #pragma once
 
 #include "base/fd.h"
-#include "base/numbered.h"
 #include "rendezvous/hub.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"
 #include "worker/client/step_key.h"
 #include "worker/client/step_peer.h"
+#include "worker/client/step_roll.h"
+#include "worker/client/strangers.h"
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,7 +26,7 @@ namespace dtrun::embedded {
 /// the ranks it is what an agent is. Ranks are welcomed once all of them have said hello. One that
 /// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
-/// Thread: its own one has everything but what is behind mutex_; functions may be called by any.
+/// Thread: its own one has everything but the roll; functions may be called by any.
 /// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
 /// it but the memory.
 class StepServer final : private Outbox {
@@ -77,7 +75,6 @@ private:
     void watch(int fd, std::uint64_t what, std::uint32_t events);
     StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
-    void lose_oldest_stranger();
     void flush_all();
     void hear_the_full();
     bool flush(StepPeer& peer);
@@ -106,6 +103,7 @@ private:
     Fd poll_;
     Fd wake_;  ///< eventfd: there are orders
     PrivateFd own_end_;
+    StepRoll roll_;
 
     // Of the thread.
     Hub hub_;
@@ -114,22 +112,13 @@ private:
     std::vector<PeerId> unflushed_;
     std::vector<PeerId> resumed_;  ///< heard again: what was received before is to be handled
     std::deque<Full> full_due_;
-    std::size_t strangers_ = 0;
-    std::deque<std::pair<Moment, PeerId>> strangers_due_;  ///< who is one by then is cut off
+    Strangers strangers_;
     bool accepting_ = false;
     Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once
     bool welcomed_ = false;
     std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then
     std::vector<char> scratch_;
-
-    mutable std::mutex mutex_;
-    std::condition_variable others_gone_;
-    std::set<Rank> missing_;
-    std::uint32_t others_ = 0;  ///< connected ranks but 0
-    std::string accept_problem_;
-    bool stopping_ = false;
-    std::optional<std::string> end_why_;
 
     std::thread thread_;
 };

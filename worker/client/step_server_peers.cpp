@@ -79,13 +79,11 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
             peer,
             fmt::format("rank {} of step {}, which has {}", hello->rank, step_.id, step_.ranks),
             false);
-    } else {
-        const std::lock_guard lock(mutex_);
+    } else if (!roll_.is_missing(hello->rank)) {
         // It belongs to another program of the same step, and must wait for its own rank 0.
-        if (!missing_.contains(hello->rank))
-            return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
+        return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
     }
-    --strangers_;
+    strangers_.remove(peer.id);
     enter(peer, hello->rank);
     return {};
 }
@@ -103,12 +101,7 @@ void StepServer::enter(StepPeer& peer, Rank rank) {
     hub_.add_peer(peer.id, PeerKind::rank, rank);
     send(peer, encode(Heartbeat{}));
     if (welcomed_) return welcome(peer);
-    {
-        const std::lock_guard lock(mutex_);
-        missing_.erase(rank);
-        if (rank != Rank{0}) ++others_;
-        if (!missing_.empty() || end_why_) return;  // rank 0 may wait no longer
-    }
+    if (!roll_.come(rank)) return;
     welcomed_ = true;
     for (const auto& [id, other] : peers_)
         if (other->stage == StepPeer::Stage::rank) welcome(*other);
@@ -139,7 +132,7 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
 void StepServer::lose(PeerId id) {
     const auto node = peers_.extract(id);
     const StepPeer& peer = *node.mapped();
-    if (peer.is_stranger()) --strangers_;
+    strangers_.remove(id);
     if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
         hub_.remove_peer(id);
     if (peer.stage != StepPeer::Stage::rank) return;
@@ -150,9 +143,7 @@ void StepServer::lose(PeerId id) {
     } else if (!peer.leaving) {
         hub_.fail_fences(fmt::format("rank {} has ended without finalizing its worker", peer.rank));
     }
-    if (peer.rank == Rank{0}) return;
-    const std::lock_guard lock(mutex_);
-    if (--others_ == 0) others_gone_.notify_all();
+    roll_.go(peer.rank);
 }
 
 }  // namespace dtrun::embedded
