@@ -23,16 +23,15 @@ JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
 
 void JobOutput::add(HostId host, plan::PlannedRank rank, const OutputView& output) {
     answers_.output(host).add(output.data.size());
-    output_.add(static_cast<int>(rank), output.header.stream, output.header.time_ns, output.data);
+    output_.add(rank, output.header.stream, output.header.time_ns, output.data);
 }
 
 void JobOutput::finish(plan::PlannedRank rank, Stream stream) {
-    if (stream == Stream::out || stream == Stream::err)
-        output_.finish(static_cast<int>(rank), stream);
+    if (stream == Stream::out || stream == Stream::err) output_.finish(rank, stream);
 }
 
 std::vector<std::string> JobOutput::tail(plan::PlannedRank rank) const {
-    return output_.tail(static_cast<int>(rank));
+    return output_.tail(rank);
 }
 
 void JobOutput::tell_restart(const JobOutcome& because) {
@@ -42,7 +41,7 @@ void JobOutput::tell_restart(const JobOutcome& because) {
 
 void JobOutput::return_credits() {
     for (const output::OutputCredit& credit : output_.collect()) {
-        const auto rank = static_cast<std::size_t>(credit.rank);
+        const std::size_t rank = std::to_underlying(credit.rank);
         const HostId host = plan::host_of(spec_.placement.ranks[rank]);
         answers_.output(host).left(credit.bytes, Clock::now());
     }
@@ -66,7 +65,8 @@ void JobOutput::failed(Error failure) {
 asio::awaitable<void> JobOutput::drain(const bool& hurry) {
     // Ranks of hosts that were lost may have left unfinished lines.
     for (const RankPlace& place : spec_.placement.ranks)
-        for (const Stream stream : {Stream::out, Stream::err}) output_.finish(place.rank, stream);
+        for (const Stream stream : {Stream::out, Stream::err})
+            output_.finish(static_cast<plan::PlannedRank>(place.rank), stream);
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 

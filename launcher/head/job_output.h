@@ -28,7 +28,7 @@ public:
     void add(HostId host, plan::PlannedRank rank, const OutputView& output);
     void finish(plan::PlannedRank rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
-    void set_first_rank(Rank first) { output_.set_first_rank(static_cast<int>(first)); }
+    void set_first_rank(Rank first) { output_.set_first_rank(first); }
     /// Why all ranks are started again.
     void tell_restart(const JobOutcome& because);
     void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }

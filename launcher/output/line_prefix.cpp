@@ -87,7 +87,7 @@ FirstLine first_line(std::string_view bytes) {
 
 }  // namespace
 
-std::string prefix_text(Tag tag, int rank, Stream stream, std::string_view host) {
+std::string prefix_text(Tag tag, Rank rank, Stream stream, std::string_view host) {
     switch (tag) {
         case Tag::none:
             return "";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/output_stream.h"
 #include "rendezvous/output_messages.h"
@@ -19,7 +20,7 @@ enum class Tag {
     horovod,    ///< "[3]<stdout>:"
 };
 
-std::string prefix_text(Tag tag, int rank, Stream stream, std::string_view host);
+std::string prefix_text(Tag tag, Rank rank, Stream stream, std::string_view host);
 
 /// Local time as "2026-11-21T10:11:12.345 ", made anew only when the millisecond changes.
 ///

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/numbered.h"
 #include "base/result.h"
+#include "launcher/plan/planned_rank.h"
 #include "rendezvous/output_messages.h"
 
 #include <cstddef>
@@ -15,7 +17,7 @@ namespace dtrun::output {
 
 /// Bytes that have been written: their sender may send as many again.
 struct OutputCredit {
-    int rank = 0;
+    plan::PlannedRank rank{};
     Stream stream = Stream::out;
     std::size_t bytes = 0;
 };
@@ -29,7 +31,7 @@ public:
     virtual ~Output() = default;
 
     /// Ranks are shown with numbers from `first` up, from now on; 0 until then.
-    virtual void set_first_rank(int first) = 0;
+    virtual void set_first_rank(Rank first) = 0;
 
     /// All ranks start again, after all output of the last attempt has been added: tail() forgets
     /// that output, and from now on files are those of this attempt.
@@ -38,11 +40,11 @@ public:
 
     /// \param host_time_ns  since 1970, by the rank's host; unused without timestamps
     /// \param bytes         copied; every one of them is credited once
-    virtual void add(int rank, Stream stream, std::int64_t host_time_ns,
+    virtual void add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
                      std::string_view bytes) = 0;
 
     /// The stream has ended: an unfinished line is shown, with a '\n' if it has a prefix.
-    virtual void finish(int rank, Stream stream) = 0;
+    virtual void finish(plan::PlannedRank rank, Stream stream) = 0;
 
     /// Text of dtrun itself, on standard error; ends with '\n'. Any thread.
     virtual void message(std::string_view whole_lines) = 0;
@@ -66,7 +68,7 @@ public:
 
     /// The last (at most 10) lines of the rank's standard error, without line ends, each cut after
     /// 4096 bytes; of text overwritten by '\r' only the last. Quiet ranks have them too.
-    virtual std::vector<std::string> tail(int rank) const = 0;
+    virtual std::vector<std::string> tail(plan::PlannedRank rank) const = 0;
 
     /// Writes until everything is out or the deadline has passed, then ends the threads.
     /// Idempotent. take_failures() tells what was abandoned; collect() credits it.

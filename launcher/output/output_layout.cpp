@@ -24,7 +24,7 @@ std::uint8_t bit_of(Stream stream) {
 }
 
 const RankPlace& place_of(const plan::JobSpec& spec, std::size_t stream) {
-    return spec.placement.ranks[static_cast<std::size_t>(rank_of(stream))];
+    return spec.placement.ranks[std::to_underlying(rank_of(stream))];
 }
 
 bool has(const plan::JobSpec& spec, const plan::RankOutput::Streams& streams, std::size_t stream) {
@@ -76,10 +76,7 @@ Result<std::string> make_run_folder(const plan::Options& asked, std::string_view
 RankFileName torchrun_names(const plan::JobSpec& spec) {
     return [&spec](std::size_t stream, int attempt) -> std::string {
         if (!has(spec, spec.options.rank_output.to_file, stream)) return "";
-        const std::string host =
-            spec.hosts.size() > 1
-                ? spec.host_of(static_cast<plan::PlannedRank>(rank_of(stream))) + "/"
-                : "";
+        const std::string host = spec.hosts.size() > 1 ? spec.host_of(rank_of(stream)) + "/" : "";
         return fmt::format("{}attempt_{}/{}/{}.log", host, attempt,
                            place_of(spec, stream).local_rank,
                            stream_of(stream) == Stream::out ? "stdout" : "stderr");
@@ -90,7 +87,7 @@ RankFileName deepspeed_names() {
     const std::string time = fmt::format("{:%Y%m%d%H%M%S}", fmt::localtime(std::time(nullptr)));
     return [time](std::size_t stream, int attempt) {
         const std::string again = attempt == 0 ? "" : fmt::format("_attempt{}", attempt);
-        return fmt::format("{}{}_rank{}.log", time, again, rank_of(stream));
+        return fmt::format("{}{}_rank{}.log", time, again, std::to_underlying(rank_of(stream)));
     };
 }
 

@@ -52,7 +52,7 @@ struct StreamState {
 struct OutputMux::Impl {
     Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
     Result<void> open_files();
-    std::string prefix(std::size_t stream, int first_rank) const;
+    std::string prefix(std::size_t stream, Rank first_rank) const;
     bool is_raw() const;
     void add_stream(std::size_t stream);
 
@@ -103,15 +103,16 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
     for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
 }
 
-std::string OutputMux::Impl::prefix(std::size_t stream, int first_rank) const {
+std::string OutputMux::Impl::prefix(std::size_t stream, Rank first_rank) const {
     constexpr std::string_view kRank = "${rank}";
-    const int rank = rank_of(stream);
+    const plan::PlannedRank planned = rank_of(stream);
+    const Rank rank = plan::in_job(planned, first_rank);
     std::string own = stream < options.shows.size() ? options.shows[stream].prefix : "";
     if (own.empty())
-        return prefix_text(options.tag, first_rank + rank, stream_of(stream),
-                           hosts[static_cast<std::size_t>(rank)]);
+        return prefix_text(options.tag, rank, stream_of(stream),
+                           hosts[std::to_underlying(planned)]);
     for (std::size_t at; (at = own.find(kRank)) != std::string::npos;)
-        own.replace(at, kRank.size(), fmt::format("{}", first_rank + rank));
+        own.replace(at, kRank.size(), fmt::format("{}", rank));
     return own;
 }
 
@@ -123,11 +124,12 @@ bool OutputMux::Impl::is_raw() const {
 }
 
 void OutputMux::Impl::add_stream(std::size_t stream) {
-    const auto rank = static_cast<std::size_t>(rank_of(stream));
+    const std::size_t rank = std::to_underlying(rank_of(stream));
     const bool shown = (rank >= options.console.size() || options.console[rank]) &&
                        (stream >= options.shows.size() || options.shows[stream].console);
-    LinePrefixer lines(prefix(stream, 0), options.timestamps, parts);
-    Console* const console = shown ? console_of[stream_index(0, stream_of(stream))] : nullptr;
+    LinePrefixer lines(prefix(stream, Rank{0}), options.timestamps, parts);
+    Console* const console =
+        shown ? console_of[stream_index(plan::PlannedRank{0}, stream_of(stream))] : nullptr;
     streams.push_back({std::move(lines), console});
 }
 
@@ -227,7 +229,7 @@ OutputMux::~OutputMux() {
     stop(Clock::now());
 }
 
-void OutputMux::set_first_rank(int first) {
+void OutputMux::set_first_rank(Rank first) {
     for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream)
         impl_->streams[stream].lines.set_prefix(impl_->prefix(stream, first));
 }
@@ -237,13 +239,14 @@ void OutputMux::begin_attempt(int attempt) {
     if (impl_->files) impl_->files->begin_attempt(attempt);
 }
 
-void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::string_view bytes) {
+void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
+                    std::string_view bytes) {
     if (bytes.empty()) return;
     const std::size_t index = stream_index(rank, stream);
     StreamState& state = impl_->streams[index];
     state.received_bytes += bytes.size();
     impl_->uncredited_bytes += bytes.size();
-    if (stream == Stream::err) impl_->tails[static_cast<std::size_t>(rank)].add(bytes);
+    if (stream == Stream::err) impl_->tails[std::to_underlying(rank)].add(bytes);
     if (state.filed) impl_->files->add(rank, stream, bytes);
     if (state.console == nullptr) {
         const Taken nothing{static_cast<std::uint32_t>(index), 0};
@@ -255,7 +258,7 @@ void OutputMux::add(int rank, Stream stream, std::int64_t host_time_ns, std::str
     if (!bytes.empty()) backlog.push_back({index, host_time_ns, std::string(bytes)});
 }
 
-void OutputMux::finish(int rank, Stream stream) {
+void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
     const std::size_t index = stream_index(rank, stream);
     Console* const console = impl_->streams[index].console;
     if (console == nullptr) return;
@@ -308,11 +311,11 @@ std::vector<Error> OutputMux::take_failures() {
     return failures;
 }
 
-std::vector<std::string> OutputMux::tail(int rank) const {
-    return impl_->tails[static_cast<std::size_t>(rank)].lines();
+std::vector<std::string> OutputMux::tail(plan::PlannedRank rank) const {
+    return impl_->tails[std::to_underlying(rank)].lines();
 }
 
-std::uint64_t OutputMux::bytes(int rank, Stream stream) const {
+std::uint64_t OutputMux::bytes(plan::PlannedRank rank, Stream stream) const {
     return impl_->streams[stream_index(rank, stream)].received_bytes;
 }
 

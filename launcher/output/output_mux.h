@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/output.h"
@@ -65,20 +66,21 @@ public:
     OutputMux(const OutputMux&) = delete;
     OutputMux& operator=(const OutputMux&) = delete;
 
-    void set_first_rank(int first) override;
+    void set_first_rank(Rank first) override;
     void begin_attempt(int attempt) override;
-    void add(int rank, Stream stream, std::int64_t host_time_ns, std::string_view bytes) override;
-    void finish(int rank, Stream stream) override;
+    void add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
+             std::string_view bytes) override;
+    void finish(plan::PlannedRank rank, Stream stream) override;
     void message(std::string_view whole_lines) override;
     void set_status(std::string_view text) override;
     bool has_terminal() const override;
     std::span<const OutputCredit> collect() override;
     bool idle() const override;
     std::vector<Error> take_failures() override;
-    std::vector<std::string> tail(int rank) const override;
+    std::vector<std::string> tail(plan::PlannedRank rank) const override;
     void stop(Deadline deadline) override;
 
-    std::uint64_t bytes(int rank, Stream stream) const;  ///< received so far
+    std::uint64_t bytes(plan::PlannedRank rank, Stream stream) const;  ///< received so far
 
 private:
     struct Impl;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "launcher/plan/planned_rank.h"
 #include "rendezvous/output_messages.h"
 
 #include <cstddef>
@@ -8,14 +9,19 @@
 namespace dtrun::output {
 
 /// Position of a rank's stream in a table of all streams.
-inline std::size_t stream_index(int rank, Stream stream) {
-    return static_cast<std::size_t>(rank) * 2 + (stream == Stream::err ? 1 : 0);
+inline std::size_t stream_index(plan::PlannedRank rank, Stream stream) {
+    return std::size_t{std::to_underlying(rank)} * 2 + (stream == Stream::err ? 1 : 0);
 }
-inline int rank_of(std::size_t index) {
-    return static_cast<int>(index / 2);
+inline plan::PlannedRank rank_of(std::size_t index) {
+    return static_cast<plan::PlannedRank>(index / 2);
 }
 inline Stream stream_of(std::size_t index) {
     return index % 2 == 0 ? Stream::out : Stream::err;
+}
+
+/// The size of a table of all streams.
+inline std::size_t stream_count(int world_size) {
+    return static_cast<std::size_t>(world_size) * 2;
 }
 
 /// Bytes of a stream that a sink has taken for good: its sender may send as many again.

@@ -84,9 +84,9 @@ Result<void> remove_attempts(const std::string& directory) {
     return {};
 }
 
-std::string rank_directory(int rank, int world_size) {
+std::string rank_directory(plan::PlannedRank rank, int world_size) {
     const auto width = fmt::formatted_size("{}", world_size - 1);
-    return fmt::format("rank.{:0{}}", rank, width);
+    return fmt::format("rank.{:0{}}", std::to_underlying(rank), width);
 }
 
 RankFileName plain_file_names(int world_size) {
@@ -116,7 +116,7 @@ RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, s
       open_max_(std::max<std::size_t>(open_max, 1)),
       taken_(std::move(taken)),
       queue_(options),
-      uses_(stream_index(world_size, Stream::out)),
+      uses_(stream_count(world_size)),
       files_(uses_.size()) {}
 
 RankFiles::~RankFiles() {
@@ -150,7 +150,7 @@ Result<void> RankFiles::make_files() {
     return {};
 }
 
-bool RankFiles::has_file(int rank, Stream stream) const {
+bool RankFiles::has_file(plan::PlannedRank rank, Stream stream) const {
     return uses_[stream_index(rank, stream)] != Use::none;
 }
 
@@ -186,7 +186,7 @@ bool RankFiles::close_oldest() {
     return true;
 }
 
-void RankFiles::add(int rank, Stream stream, std::string_view bytes) {
+void RankFiles::add(plan::PlannedRank rank, Stream stream, std::string_view bytes) {
     const auto index = static_cast<std::uint32_t>(stream_index(rank, stream));
     BufferQueue::Filler out(queue_);
     while (!bytes.empty()) {

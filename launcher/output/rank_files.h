@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/fd_writer.h"
+#include "launcher/plan/planned_rank.h"
 #include "rendezvous/output_messages.h"
 
 #include <deque>
@@ -18,7 +19,7 @@
 namespace dtrun::output {
 
 /// "rank.07": zero padded to the width of the highest rank.
-std::string rank_directory(int rank, int world_size);
+std::string rank_directory(plan::PlannedRank rank, int world_size);
 
 /// Names the file of a stream (stream_index()) below the directory, in its attempt-th start; empty:
 /// it has none. If both streams of a rank have the same name, that file gets both in the order of
@@ -58,10 +59,10 @@ public:
     RankFiles(const RankFiles&) = delete;
     RankFiles& operator=(const RankFiles&) = delete;
 
-    bool has_file(int rank, Stream stream) const;
+    bool has_file(plan::PlannedRank rank, Stream stream) const;
 
     /// \param stream  one that has a file
-    void add(int rank, Stream stream, std::string_view bytes);
+    void add(plan::PlannedRank rank, Stream stream, std::string_view bytes);
 
     /// What is added from now on goes to files of their own, which are made empty.
     /// \param attempt  greater than any before; the first files are those of 0

@@ -14,6 +14,11 @@ namespace dtrun::plan {
 /// number the first rank of the plan has, and the others follow it.
 enum class PlannedRank : std::uint32_t {};
 
+/// For fmt.
+constexpr auto format_as(PlannedRank rank) {
+    return std::to_underlying(rank);
+}
+
 /// \param first  the number of the plan's first rank
 constexpr Rank in_job(PlannedRank rank, Rank first) {
     return Rank{std::to_underlying(first) + std::to_underlying(rank)};

@@ -21,6 +21,12 @@
 
 namespace dtrun {
 
+/// The first two ranks of a plan.
+inline constexpr plan::PlannedRank r0{0}, r1{1};
+constexpr plan::PlannedRank planned(int rank) {
+    return static_cast<plan::PlannedRank>(rank);
+}
+
 using namespace output;
 
 inline Deadline soon() {
@@ -139,7 +145,9 @@ public:
             rung_ = false;
         }
     }
-    std::size_t credited(int rank, Stream stream) { return credited_[stream_index(rank, stream)]; }
+    std::size_t credited(plan::PlannedRank rank, Stream stream) {
+        return credited_[stream_index(rank, stream)];
+    }
 
     std::vector<Error> failures;
 

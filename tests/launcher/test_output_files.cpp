@@ -45,11 +45,11 @@ OutputOptions with_directory(const std::string& directory, const MemoryFile& con
 }  // namespace
 
 TEST_CASE("Directories of ranks are padded to the width of the last rank", "[output]") {
-    CHECK(rank_directory(0, 1) == "rank.0");
-    CHECK(rank_directory(9, 10) == "rank.9");
-    CHECK(rank_directory(7, 11) == "rank.07");
-    CHECK(rank_directory(7, 100) == "rank.07");
-    CHECK(rank_directory(7, 101) == "rank.007");
+    CHECK(rank_directory(plan::PlannedRank{0}, 1) == "rank.0");
+    CHECK(rank_directory(plan::PlannedRank{9}, 10) == "rank.9");
+    CHECK(rank_directory(plan::PlannedRank{7}, 11) == "rank.07");
+    CHECK(rank_directory(plan::PlannedRank{7}, 100) == "rank.07");
+    CHECK(rank_directory(plan::PlannedRank{7}, 101) == "rank.007");
 }
 
 TEST_CASE("Every rank has two files of its raw bytes", "[output]") {
@@ -62,20 +62,20 @@ TEST_CASE("Every rank has two files of its raw bytes", "[output]") {
     MuxUser mux(options, std::vector<std::string>(static_cast<std::size_t>(world_size), "s1"));
     for (int round = 0; round < 3; round++) {
         for (int rank = 0; rank < world_size; rank++) {
-            mux->add(rank, Stream::out, 0, fmt::format("{} out\r\xff{}\n", rank, round));
-            mux->add(rank, Stream::err, 0, fmt::format("{} err {};", rank, round));
+            mux->add(planned(rank), Stream::out, 0, fmt::format("{} out\r\xff{}\n", rank, round));
+            mux->add(planned(rank), Stream::err, 0, fmt::format("{} err {};", rank, round));
         }
         REQUIRE(mux.drain());
     }
     mux->stop(soon());
     CHECK(mux.failures.empty());
     for (int rank = 0; rank < world_size; rank++) {
-        const std::string path = directory / "new/D/" + rank_directory(rank, world_size);
+        const std::string path = directory / "new/D/" + rank_directory(planned(rank), world_size);
         REQUIRE(
             content(path + "/stdout") ==
             fmt::format("{0} out\r\xff{1}\n{0} out\r\xff{2}\n{0} out\r\xff{3}\n", rank, 0, 1, 2));
         REQUIRE(content(path + "/stderr") == fmt::format("{0} err 0;{0} err 1;{0} err 2;", rank));
-        REQUIRE(mux.credited(rank, Stream::out) == content(path + "/stdout").size());
+        REQUIRE(mux.credited(planned(rank), Stream::out) == content(path + "/stdout").size());
     }
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("Files of an earlier run are emptied at the start", "[output]") {
     const MemoryFile console;
     for (const char* const text : {"a long text\n", "short\n"}) {
         MuxUser mux(with_directory(directory / "D", console), {"s1"});
-        mux->add(0, Stream::out, 0, text);
+        mux->add(r0, Stream::out, 0, text);
         mux->stop(soon());
         CHECK(content(directory / "D/rank.0/stdout") == text);
         CHECK(content(directory / "D/rank.0/stderr").empty());
@@ -109,13 +109,13 @@ TEST_CASE("A full disk is reported once for each file, and keeps nobody waiting"
     fs::create_symlink("/dev/full", directory / "D/rank.1/stdout");
     MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
     for (int i = 0; i < 3; i++) {
-        for (const int rank : {0, 1}) mux->add(rank, Stream::out, 0, "text\n");
+        for (const int rank : {0, 1}) mux->add(planned(rank), Stream::out, 0, "text\n");
         REQUIRE(mux.drain());
     }
     REQUIRE(mux.failures.size() == 1);
     CHECK(mux.failures[0].message ==
           directory / "D/rank.1/stdout: No space left on device; it is not complete");
-    CHECK(mux.credited(1, Stream::out) == 15);
+    CHECK(mux.credited(r1, Stream::out) == 15);
     CHECK(content(directory / "D/rank.0/stdout") == "text\ntext\ntext\n");
     CHECK(console.text().find("[1]<stdout>:text\n") != std::string::npos);
 }
@@ -124,16 +124,16 @@ TEST_CASE("A restart has files of its own, and those before keep what they have"
     const TemporaryDirectory directory;
     const MemoryFile console;
     MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
-    mux->add(0, Stream::out, 0, "first\n");
-    mux->add(1, Stream::err, 0, "dies");
-    mux->finish(1, Stream::err);
-    CHECK(mux->tail(1) == std::vector<std::string>{"dies"});
+    mux->add(r0, Stream::out, 0, "first\n");
+    mux->add(r1, Stream::err, 0, "dies");
+    mux->finish(r1, Stream::err);
+    CHECK(mux->tail(r1) == std::vector<std::string>{"dies"});
     mux->begin_attempt(1);
-    CHECK(mux->tail(1).empty());
-    mux->add(0, Stream::out, 0, "second\n");
+    CHECK(mux->tail(r1).empty());
+    mux->add(r0, Stream::out, 0, "second\n");
     mux->begin_attempt(2);
     mux->begin_attempt(4);
-    mux->add(0, Stream::out, 0, "fifth\n");
+    mux->add(r0, Stream::out, 0, "fifth\n");
     REQUIRE(mux.drain());
     mux->stop(soon());
     CHECK(mux.failures.empty());
@@ -143,7 +143,7 @@ TEST_CASE("A restart has files of its own, and those before keep what they have"
     CHECK(content(directory / "D/attempt_1/rank.1/stderr").empty());
     CHECK(content(directory / "D/attempt_4/rank.0/stdout") == "fifth\n");
     CHECK_FALSE(fs::exists(directory / "D/attempt_3"));
-    CHECK(mux.credited(0, Stream::out) == 6 + 7 + 6);
+    CHECK(mux.credited(r0, Stream::out) == 6 + 7 + 6);
 }
 
 TEST_CASE("Many bytes around a restart all land in the files of their attempt", "[output]") {
@@ -160,7 +160,7 @@ TEST_CASE("Many bytes around a restart all land in the files of their attempt", 
             const int rank = i % 3;
             const std::string line = fmt::format("{} {} {}\n", attempt, rank, i);
             const std::string folder = attempt == 0 ? "" : fmt::format("attempt_{}/", attempt);
-            mux->add(rank, Stream::out, 0, line);
+            mux->add(planned(rank), Stream::out, 0, line);
             sent[fmt::format("D/{}rank.{}/stdout", folder, rank)] += line;
         }
     }
@@ -182,7 +182,7 @@ TEST_CASE("Both outputs of a rank may share a file, in the order of their arriva
     std::array<std::string, 2> expected;
     for (int i = 0; i < 1000; i++) {
         const std::string line = fmt::format("line {}\n", i);
-        mux->add(i % 2, i % 3 == 0 ? Stream::err : Stream::out, 0, line);
+        mux->add(i % 2 == 0 ? r0 : r1, i % 3 == 0 ? Stream::err : Stream::out, 0, line);
         expected[static_cast<std::size_t>(i % 2)] += line;
     }
     REQUIRE(mux.drain());
@@ -190,7 +190,7 @@ TEST_CASE("Both outputs of a rank may share a file, in the order of their arriva
     CHECK(mux.failures.empty());
     CHECK(content(directory / "D/time_rank0.log") == expected[0]);
     CHECK(content(directory / "D/time_rank1.log") == expected[1]);
-    CHECK(mux.credited(0, Stream::out) + mux.credited(0, Stream::err) == expected[0].size());
+    CHECK(mux.credited(r0, Stream::out) + mux.credited(r0, Stream::err) == expected[0].size());
 }
 
 TEST_CASE("A stream without a file is only shown, and one that is neither is still credited",
@@ -207,8 +207,8 @@ TEST_CASE("A stream without a file is only shown, and one that is neither is sti
     options.shows[3].console = false;
     MuxUser mux(options, {"s1", "s1"});
     for (int rank = 0; rank < 2; rank++) {
-        mux->add(rank, Stream::out, 0, fmt::format("out{}\n", rank));
-        mux->add(rank, Stream::err, 0, fmt::format("err{}\n", rank));
+        mux->add(planned(rank), Stream::out, 0, fmt::format("out{}\n", rank));
+        mux->add(planned(rank), Stream::err, 0, fmt::format("err{}\n", rank));
     }
     REQUIRE(mux.drain());
     mux->stop(soon());
@@ -219,7 +219,7 @@ TEST_CASE("A stream without a file is only shown, and one that is neither is sti
     CHECK(lines == std::vector<std::string>{"err0\n", "out1\n"});
     for (int rank = 0; rank < 2; rank++)
         for (const Stream stream : {Stream::out, Stream::err})
-            CHECK(mux.credited(rank, stream) == 5);
+            CHECK(mux.credited(planned(rank), stream) == 5);
 }
 
 TEST_CASE("A restart whose files cannot be made is reported once, and keeps nobody waiting",
@@ -230,12 +230,12 @@ TEST_CASE("A restart whose files cannot be made is reported once, and keeps nobo
     REQUIRE(mux.drain());
     { std::ofstream in_the_way(directory / "D/attempt_1"); }
     mux->begin_attempt(1);
-    for (int i = 0; i < 10; i++) mux->add(i % 2, Stream::out, 0, "text\n");
+    for (int i = 0; i < 10; i++) mux->add(i % 2 == 0 ? r0 : r1, Stream::out, 0, "text\n");
     REQUIRE(mux.drain());
     mux->stop(soon());
     mux.collect();
     REQUIRE(mux.failures.size() == 1);
     CHECK_THAT(mux.failures[0].message, Catch::Matchers::Contains("/D/attempt_1/rank.0: ") &&
                                             Catch::Matchers::Contains("; attempt 1 has no files"));
-    CHECK(mux.credited(0, Stream::out) == 25);
+    CHECK(mux.credited(r0, Stream::out) == 25);
 }

@@ -47,12 +47,12 @@ void set_zone(const char* zone) {
 }  // namespace
 
 TEST_CASE("Each tag has its form", "[output]") {
-    CHECK(prefix_text(Tag::none, 3, Stream::out, "s2") == "");
-    CHECK(prefix_text(Tag::rank, 3, Stream::out, "s2") == "[3] ");
-    CHECK(prefix_text(Tag::host, 3, Stream::out, "s2") == "[s2] ");
-    CHECK(prefix_text(Tag::rank_host, 3, Stream::out, "s2") == "[3@s2] ");
-    CHECK(prefix_text(Tag::horovod, 3, Stream::out, "s2") == "[3]<stdout>:");
-    CHECK(prefix_text(Tag::horovod, 12, Stream::err, "s2") == "[12]<stderr>:");
+    CHECK(prefix_text(Tag::none, Rank{3}, Stream::out, "s2") == "");
+    CHECK(prefix_text(Tag::rank, Rank{3}, Stream::out, "s2") == "[3] ");
+    CHECK(prefix_text(Tag::host, Rank{3}, Stream::out, "s2") == "[s2] ");
+    CHECK(prefix_text(Tag::rank_host, Rank{3}, Stream::out, "s2") == "[3@s2] ");
+    CHECK(prefix_text(Tag::horovod, Rank{3}, Stream::out, "s2") == "[3]<stdout>:");
+    CHECK(prefix_text(Tag::horovod, Rank{12}, Stream::err, "s2") == "[12]<stderr>:");
 }
 
 TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
@@ -60,7 +60,7 @@ TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
     INFO("DTRUN_SEED=" << dice.seed());
     for (int round = 0; round < 300; round++) {
         const std::string prefix = prefix_text(round % 2 == 0 ? Tag::horovod : Tag::none,
-                                               static_cast<int>(dice.upto(2000)), Stream::out, "");
+                                               static_cast<Rank>(dice.upto(2000)), Stream::out, "");
         PartBudget budget{1 + dice.upto(round % 3 == 0 ? 300 : 10), 1u << 20};
         LinePrefixer lines(prefix, false, budget);
         const std::string bytes = dice.bytes(dice.upto(2000));

@@ -57,8 +57,8 @@ TEST_CASE("Streams of many ranks keep their lines whole and their order", "[outp
         shown_of[line.substr(0, line.find(':') + 1)] += line;
     REQUIRE(shown_of.size() == sent.size());
     for (std::size_t stream = 0; stream < sent.size(); stream++) {
-        const std::string prefix =
-            prefix_text(Tag::horovod, rank_of(stream), stream_of(stream), "s1");
+        const std::string prefix = prefix_text(Tag::horovod, plan::in_job(rank_of(stream), Rank{0}),
+                                               stream_of(stream), "s1");
         REQUIRE(shown_of[prefix] == shown(prefix, sent[stream], 1u << 20));
         REQUIRE(mux.credited(rank_of(stream), stream_of(stream)) == sent[stream].size());
         REQUIRE(mux->bytes(rank_of(stream), stream_of(stream)) == sent[stream].size());
@@ -69,8 +69,8 @@ TEST_CASE("Standard output and standard error are kept apart", "[output]") {
     const MemoryFile out;
     const MemoryFile err;
     MuxUser mux(on(out, err, Tag::rank_host), {"s1", "s2"});
-    mux->add(1, Stream::out, 0, "to out\n");
-    mux->add(0, Stream::err, 0, "to err\n");
+    mux->add(r1, Stream::out, 0, "to out\n");
+    mux->add(r0, Stream::err, 0, "to err\n");
     mux->message("dtrun: a message\n");
     REQUIRE(mux.drain());
     CHECK(out.text() == "[1@s2] to out\n");
@@ -80,10 +80,10 @@ TEST_CASE("Standard output and standard error are kept apart", "[output]") {
 TEST_CASE("One rank without a tag passes as it comes", "[output]") {
     const MemoryFile out;
     MuxUser mux(on(out, out, Tag::none), {"s1"});
-    mux->add(0, Stream::out, 0, "Your name? ");
+    mux->add(r0, Stream::out, 0, "Your name? ");
     REQUIRE(mux.drain());
     CHECK(out.text() == "Your name? ");
-    mux->finish(0, Stream::out);
+    mux->finish(r0, Stream::out);
     mux->stop(soon());
     CHECK(out.text() == "Your name? ");
 }
@@ -91,12 +91,12 @@ TEST_CASE("One rank without a tag passes as it comes", "[output]") {
 TEST_CASE("Several ranks without a tag have whole lines and nothing added", "[output]") {
     const MemoryFile out;
     MuxUser mux(on(out, out, Tag::none), {"s1", "s1"});
-    mux->add(0, Stream::out, 0, "one");
-    mux->add(1, Stream::out, 0, "other\n");
-    mux->add(0, Stream::out, 0, " line\nno end");
+    mux->add(r0, Stream::out, 0, "one");
+    mux->add(r1, Stream::out, 0, "other\n");
+    mux->add(r0, Stream::out, 0, " line\nno end");
     REQUIRE(mux.drain());
     CHECK(out.text() == "other\none line\n");
-    mux->finish(0, Stream::out);
+    mux->finish(r0, Stream::out);
     mux->stop(soon());
     CHECK(out.text() == "other\none line\nno end");
 }
@@ -106,12 +106,12 @@ TEST_CASE("A quiet rank is silent on the console, but keeps its last words", "[o
     auto options = on(out, out);
     options.console = {true, false};
     MuxUser mux(options, {"s1", "s1", "s1"});
-    for (const int rank : {0, 1, 2}) mux->add(rank, Stream::err, 0, "text");
-    for (const int rank : {0, 1, 2}) mux->finish(rank, Stream::err);
+    for (const int rank : {0, 1, 2}) mux->add(planned(rank), Stream::err, 0, "text");
+    for (const int rank : {0, 1, 2}) mux->finish(planned(rank), Stream::err);
     REQUIRE(mux.drain());
     CHECK(out.text() == "[0]<stderr>:text\n[2]<stderr>:text\n");
-    CHECK(mux->tail(1) == std::vector<std::string>{"text"});
-    CHECK(mux.credited(1, Stream::err) == 4);
+    CHECK(mux->tail(r1) == std::vector<std::string>{"text"});
+    CHECK(mux.credited(r1, Stream::err) == 4);
 }
 
 TEST_CASE("Timestamps stand before the tag, also with one rank and no tag", "[output]") {
@@ -119,7 +119,7 @@ TEST_CASE("Timestamps stand before the tag, also with one rank and no tag", "[ou
     auto options = on(out, out, GENERATE(Tag::none, Tag::rank));
     options.timestamps = true;
     MuxUser mux(options, {"s1"});
-    mux->add(0, Stream::out, 1'000'000'000, "text\n");
+    mux->add(r0, Stream::out, 1'000'000'000, "text\n");
     REQUIRE(mux.drain());
     const std::string rest = options.tag == Tag::none ? " text\n" : " [0] text\n";
     CHECK(out.text() ==
@@ -136,12 +136,11 @@ TEST_CASE("Bytes are credited when they have left, each once", "[output]") {
     MuxUser mux(options, {"s1", "s1"});
     const std::string chunk = std::string(99, 'x') + '\n';
     constexpr std::size_t kChunks = 200'000;
-    for (std::size_t i = 0; i < kChunks; i++)
-        mux->add(static_cast<int>(i % 2), Stream::out, 0, chunk);
-    mux->add(1, Stream::out, 0, "end");
-    mux->finish(1, Stream::out);
+    for (std::size_t i = 0; i < kChunks; i++) mux->add(i % 2 == 0 ? r0 : r1, Stream::out, 0, chunk);
+    mux->add(r1, Stream::out, 0, "end");
+    mux->finish(r1, Stream::out);
     CHECK_FALSE(mux.drain(after(std::chrono::milliseconds(50))));
-    CHECK(mux.credited(0, Stream::out) < kChunks * 50);
+    CHECK(mux.credited(r0, Stream::out) < kChunks * 50);
 
     std::string received;
     std::thread reader([&] { received = read_late(pipe->read.get()); });
@@ -150,8 +149,8 @@ TEST_CASE("Bytes are credited when they have left, each once", "[output]") {
     mux.collect();
     pipe->write.reset();
     reader.join();
-    CHECK(mux.credited(0, Stream::out) == kChunks * 50);
-    CHECK(mux.credited(1, Stream::out) == kChunks * 50 + 3);
+    CHECK(mux.credited(r0, Stream::out) == kChunks * 50);
+    CHECK(mux.credited(r1, Stream::out) == kChunks * 50 + 3);
     CHECK(received.size() == kChunks * (100 + 12) + 12 + 4);
     CHECK(received.ends_with("x\n[1]<stdout>:end\n"));
     CHECK(mux.failures.empty());
@@ -166,7 +165,7 @@ TEST_CASE("Prefixes that outweigh the lines stay within the limit of memory", "[
     options.pending_bytes_max = 64u << 10;
     MuxUser mux(options, {"s1"});
     constexpr std::size_t kLines = 1'000'000;
-    mux->add(0, Stream::out, 0, std::string(kLines, '\n'));
+    mux->add(r0, Stream::out, 0, std::string(kLines, '\n'));
     std::string received;
     std::thread reader([&] { received = read_late(pipe->read.get()); });
     mux->stop(soon());  // also shows what had to wait
@@ -174,7 +173,7 @@ TEST_CASE("Prefixes that outweigh the lines stay within the limit of memory", "[
     pipe->write.reset();
     reader.join();
     CHECK(received.size() == kLines * 13);
-    CHECK(mux.credited(0, Stream::out) == kLines);
+    CHECK(mux.credited(r0, Stream::out) == kLines);
 }
 
 TEST_CASE("A console without reader neither hangs stop() nor keeps credit", "[output]") {
@@ -186,13 +185,13 @@ TEST_CASE("A console without reader neither hangs stop() nor keeps credit", "[ou
     options.pending_bytes_max = 64u << 10;
     MuxUser mux(options, {"s1"});
     const std::string bytes(8u << 20, '\n');
-    mux->add(0, Stream::out, 0, bytes);
-    mux->add(0, Stream::err, 0, "the reason\n");
+    mux->add(r0, Stream::out, 0, bytes);
+    mux->add(r0, Stream::err, 0, "the reason\n");
     const auto begin = Clock::now();
     mux->stop(after(std::chrono::milliseconds(50)));
     CHECK(Clock::now() - begin < std::chrono::seconds(10));
     mux.collect();
-    CHECK(mux.credited(0, Stream::out) == bytes.size());
+    CHECK(mux.credited(r0, Stream::out) == bytes.size());
     REQUIRE(mux.failures.size() == 1);
     CHECK(mux.failures[0].code == Errc::timed_out);
     CHECK(err.text() == "[0]<stderr>:the reason\n");
@@ -207,13 +206,13 @@ TEST_CASE("A closed console is reported once and the job's bytes flow on", "[out
     options.stdout_fd = pipe->write.get();
     MuxUser mux(options, {"s1", "s1"});
     for (int i = 0; i < 3; i++) {
-        mux->add(0, Stream::out, 0, "text\n");
-        mux->add(1, Stream::err, 0, "text\n");
+        mux->add(r0, Stream::out, 0, "text\n");
+        mux->add(r1, Stream::err, 0, "text\n");
         REQUIRE(mux.drain());
     }
     REQUIRE(mux.failures.size() == 1);
     CHECK(mux.failures[0].code == Errc::closed);
-    CHECK(mux.credited(0, Stream::out) == 15);
+    CHECK(mux.credited(r0, Stream::out) == 15);
     CHECK(lines_of(err.text()).size() == 3);
 }
 
@@ -223,7 +222,7 @@ TEST_CASE("Messages from any thread stay whole among the ranks' lines", "[output
     std::thread other([&] {
         for (int i = 0; i < 500; i++) mux->message("dtrun: message\n");
     });
-    for (int i = 0; i < 500; i++) mux->add(i % 2, Stream::out, 0, "text\nte");
+    for (int i = 0; i < 500; i++) mux->add(i % 2 == 0 ? r0 : r1, Stream::out, 0, "text\nte");
     other.join();
     REQUIRE(mux.drain());
     const auto lines = lines_of(file.text());
@@ -239,12 +238,13 @@ TEST_CASE("A prefix of a stream's own stands in place of the tag's", "[output]")
     const MemoryFile out, err;
     OutputOptions options = on(out, err, Tag::none);
     options.shows.resize(4);
-    options.shows[stream_index(0, Stream::out)].prefix = "[default0]:";
-    options.shows[stream_index(1, Stream::err)].prefix = "<${rank}|${rank}> ";
+    options.shows[stream_index(r0, Stream::out)].prefix = "[default0]:";
+    options.shows[stream_index(r1, Stream::err)].prefix = "<${rank}|${rank}> ";
     MuxUser mux(options, {"s1", "s2"});
-    mux->set_first_rank(7);
+    mux->set_first_rank(Rank{7});
     for (int rank = 0; rank < 2; rank++)
-        for (const Stream stream : {Stream::out, Stream::err}) mux->add(rank, stream, 0, "a\nb\n");
+        for (const Stream stream : {Stream::out, Stream::err})
+            mux->add(planned(rank), stream, 0, "a\nb\n");
     REQUIRE(mux.drain());
     CHECK(out.text() == "[default0]:a\n[default0]:b\na\nb\n");
     CHECK(err.text() == "a\nb\n<8|8> a\n<8|8> b\n");
@@ -256,9 +256,9 @@ TEST_CASE("One rank with a prefix of its own has whole lines", "[output]") {
     options.shows.resize(2);
     options.shows[0].prefix = "> ";
     MuxUser mux(options, {"s1"});
-    mux->add(0, Stream::out, 0, "half");
+    mux->add(r0, Stream::out, 0, "half");
     REQUIRE(mux.drain());
-    mux->finish(0, Stream::out);
+    mux->finish(r0, Stream::out);
     REQUIRE(mux.drain());
     CHECK(out.text() == "> half\n");
 }

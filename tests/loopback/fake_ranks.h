@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "rendezvous/rank_messages.h"
 #include "worker/ranks/rank_runner.h"
 

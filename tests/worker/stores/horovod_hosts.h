@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/hub_timer.h"
 #include "rendezvous/rank_messages.h"
