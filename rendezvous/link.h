@@ -5,12 +5,13 @@
 #include "base/result.h"
 #include "rendezvous/backpressure.h"
 #include "rendezvous/frame.h"
+#include "rendezvous/incoming_frames.h"
+#include "rendezvous/peer_liveness.h"
 #include "rendezvous/sealing.h"
+#include "rendezvous/send_queue.h"
 
-#include <deque>
 #include <functional>
 #include <optional>
-#include <vector>
 
 namespace dtrun {
 
@@ -33,8 +34,8 @@ struct Connection {
 /// Thread: the socket's. Lifetime: run_writer() must have ended before the link is destroyed.
 class Link final : public Backpressure {
 public:
-    static constexpr std::size_t kFullBytes = 8u << 20;
-    static constexpr std::size_t kUnaskedBytesMax = 128u << 20;
+    static constexpr std::size_t kFullBytes = SendQueue::kFullBytes;
+    static constexpr std::size_t kUnaskedBytesMax = SendQueue::kUnaskedBytesMax;
 
     explicit Link(Connection connection);
     explicit Link(Unix::socket socket);
@@ -42,7 +43,7 @@ public:
     /// Waits until more bytes have arrived. Errc: closed, cancelled, invalid_input (encryption)
     asio::awaitable<Result<void>> receive();
     /// The next frame that has arrived, if any; valid until receive(). Errc: invalid_input
-    Result<std::optional<FrameView>> next();
+    Result<std::optional<FrameView>> next() { return incoming_.next(); }
 
     /// Passes every arriving frame to `handle` until the connection ends; pauses while this link is
     /// full.
@@ -63,8 +64,8 @@ public:
     /// Sends `header` and then `bytes` bytes straight from a pipe to the socket.
     /// \param pipe  must hold that many bytes, and nobody may read it until `sent` is called
     void send_from_pipe(Bytes header, int pipe, std::size_t bytes, std::function<void()> sent);
-    std::size_t queued_bytes() const { return queued_bytes_; }
-    bool is_full() const override { return queued_bytes_ > kFullBytes; }
+    std::size_t queued_bytes() const { return queue_.bytes(); }
+    bool is_full() const override { return queue_.is_full(); }
     asio::awaitable<void> room() override;
 
     /// Sends what is queued whenever the socket takes it; ends when the link is closed.
@@ -81,38 +82,15 @@ public:
     /// When the peer last gave a sign of life: it sent bytes or, while its link is full and it is
     /// not read, its socket took some.
     Deadline last_heard() const;
-    /// Whether, since last_heard(), the peer's kernel has sent ACKs and TCP has retransmitted
-    /// packets. Exact only if asked about every half second.
-    bool loses_packets();
-    /// Tells that the peer is about to be stopped by its user, or runs again. While it is stopped
-    /// full buffers do not end the connection, and loss of its machine may take minutes to be
-    /// noticed.
-    void set_peer_stopped(bool stopped);
-    /// Records whether the peer has said that it may not get a processor for seconds.
-    void set_peer_busy(bool busy) { peer_busy_ = busy; }
-    bool peer_is_busy() const { return peer_busy_; }
-    /// Whether the peer's kernel still acknowledges what we send; false without TCP. Meaningful
-    /// only where something is sent every half second.
-    bool machine_answers();
+    // See PeerLiveness.
+    bool loses_packets() { return peer_.loses_packets(); }
+    bool machine_answers() const { return peer_.machine_answers(); }
+    void set_peer_stopped(bool stopped) { peer_.set_stopped(stopped); }
+    void set_peer_busy(bool busy) { peer_.set_busy(busy); }
+    bool peer_is_busy() const { return peer_.is_busy(); }
 
 private:
-    /// One entry of the send queue: `bytes`, then `rest`, then `pipe_bytes` bytes from the pipe.
-    struct Item {
-        Bytes bytes{};
-        SharedBytes rest{};
-        std::size_t offset = 0;  ///< bytes of `bytes` and `rest` already sent
-        bool asked = false;      ///< not counted in unasked_bytes_
-        bool sealed = false;     ///< `bytes` are encrypted and hold everything
-        int pipe = -1;
-        std::size_t pipe_bytes = 0;
-        std::function<void()> sent{};
-
-        std::size_t rest_bytes() const { return rest ? rest->size() : 0; }
-        std::size_t unsent_bytes() const {
-            return bytes.size() + rest_bytes() - offset + pipe_bytes;
-        }
-    };
-    enum class Progress { done, blocked, broken };
+    using Progress = SendQueue::Progress;
     enum class Hold {
         none,
         here,      ///< this link is full
@@ -120,41 +98,23 @@ private:
     };
 
     Link(StreamSocket socket, std::optional<Sealing> sealing);
-    void enqueue(Item item);
+    void added();
+    void taken();
     void wake_writer();
     Progress write_queue();
     void drop_queue();
-    void queued(std::size_t bytes, bool asked);
-    void taken(const Item& item, std::size_t bytes);
-    void seal(Item& item);
-    Progress write_bytes(Item& item);
-    Progress write_pipe(Item& item);
-    void make_room();
     asio::awaitable<void> wait_for_room(Backpressure* towards);
-    Result<void> opened(std::size_t bytes);
 
     StreamSocket socket_;
-    std::optional<Sealing> sealing_;
-    Bytes buffer_;             ///< received frames; its size is the room
-    std::size_t used_ = 0;     ///< received bytes of buffer_
-    std::size_t parsed_ = 0;   ///< bytes of them that next() has returned
-    bool large_came_ = false;  ///< a frame has come lately that needed a larger buffer_
-    Bytes sealed_;             ///< encrypted bytes of an incomplete record
-    std::deque<Item> queue_;
-    std::size_t queued_bytes_ = 0;
-    bool peer_busy_ = false;
-    std::size_t unasked_bytes_ = 0;  ///< part of them that the peer has not asked for
-    std::uint64_t taken_bytes_ = 0;  ///< bytes that the socket has ever taken
+    IncomingFrames incoming_;
+    SendQueue queue_;
+    PeerLiveness peer_;
     Deadline last_taken_{};
     Hold hold_ = Hold::none;  ///< why the peer is not read at present
     /// The link is full and the peer is read nevertheless: it may wait for us to read first.
     bool heard_though_full_ = false;
-    bool writing_ = false;  ///< write_queue() is on the stack
     bool woken_ = false;    ///< the writer will look at the queue
-    bool broken_ = false;   ///< a write has failed: nothing more can be sent
     bool cut_off_ = false;  ///< the peer left too many bytes unread
-    Deadline last_heard_ = Clock::now();
-    std::uint32_t repeated_ = 0;  ///< TCP's retransmissions until about last_heard_
     Timer wake_writer_;
     Timer wake_flush_;
     Timer wake_room_;  ///< cancelled when the link is not full any more

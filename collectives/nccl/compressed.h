@@ -19,6 +19,9 @@ namespace dtrun::collectives::nccl {
 /// Pieces are cut into rounds, so that the memory that it takes does not grow with the arrays. All
 /// steps follow one another in one stream: coding runs at the rate of the GPU's memory, which is a
 /// small part of the time on the wire.
+///
+/// It has many members because it is one call's frame: the arguments, what the constructor computes
+/// of them and where parts of the workspace begin; each of the steps of a round reads most of these.
 class NcclGroup::Compressed {
 public:
     Compressed(NcclGroup& group, std::span<const Segment> segments, Reduce reduce,

@@ -24,6 +24,9 @@ namespace dtrun::collectives::nccl {
 /// Messages of start() are sent when the caller waits or polls, together with all that were started
 /// until then: NCCL runs one group of messages after the other, and ranks that each wait for the
 /// other's second group would deadlock.
+///
+/// It has many members because stream, memory and communicators have one state together: whatever
+/// fails ends all of them, and abort() may come from another thread while any of them is in use.
 class NcclGroup final : public Group {
 public:
     /// Chooses a GPU, which stays the current one of the calling thread, and makes the group on it.

@@ -77,6 +77,9 @@ struct JobOptions {
 /// The life of a job as a pure state machine: events go in, orders come out. The failure that
 /// arrives first is the cause of the outcome, unless its rank failed because of one whose failure
 /// arrives later; what dtrun ends afterwards are victims.
+///
+/// It has many methods because it has one for each event and each order: every event may be the cause,
+/// and is judged by all that came before, so parts of it would have to tell each other of all events.
 class Job {
 public:
     /// \param ranks_on_host  [host] how many ranks it runs

@@ -1,13 +1,9 @@
 #include "worker/mpi/pmix_server.h"
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/deadline.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <algorithm>
-#include <array>
 #include <utility>
 
 namespace dtrun::mpi {
@@ -15,7 +11,6 @@ namespace {
 
 constexpr std::chrono::seconds kLoadTime{30};
 constexpr std::chrono::seconds kEndTime{2};
-constexpr std::size_t kEndedWellMax = 256;
 
 const char* mode_name(MpiMode mode) {
     return mode == MpiMode::pmi1 ? "pmi1" : mode == MpiMode::pmi2 ? "pmi2" : "none";
@@ -27,43 +22,6 @@ bool serves(MpiMode mode) {
 
 }  // namespace
 
-/// A rank's connection to us, and ours to libpmix for it.
-struct PmixServer::Connection {
-    Connection(PmixServer& owner, tcp::socket rank_socket)
-        : server(owner), rank(std::move(rank_socket)), libpmix(owner.executor_) {
-        server.connections_.insert(this);
-    }
-    ~Connection() { server.connections_.erase(this); }
-    Connection(const Connection&) = delete;
-    Connection& operator=(const Connection&) = delete;
-
-    void close() {
-        boost::system::error_code ignored;
-        rank.close(ignored);
-        libpmix.close(ignored);
-    }
-
-    /// What it has sent first, and is still to be read.
-    std::string peek() {
-        std::array<char, 4096> bytes;
-        boost::system::error_code error;
-        const std::size_t size =
-            rank.receive(asio::buffer(bytes), tcp::socket::message_peek, error);
-        return error ? std::string() : std::string(bytes.data(), size);
-    }
-    /// Whether its process is still there, as far as can be seen.
-    bool is_open() {
-        pollfd end{rank.native_handle(), POLLRDHUP, 0};
-        return rank.is_open() && ::poll(&end, 1, 0) == 0;
-    }
-
-    PmixServer& server;
-    tcp::socket rank;
-    tcp::socket libpmix;
-    std::optional<std::uint32_t> client;  ///< who it is; unset: not known, or not passed on yet
-    bool finalized = false;
-};
-
 PmixServer::PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiObserver& observer,
                        Options options)
     : executor_(executor),
@@ -72,6 +30,7 @@ PmixServer::PmixServer(asio::any_io_executor executor, MpiNetwork& network, MpiO
       options_(std::move(options)),
       acceptor_(executor, "PMIx"),
       changed_(executor, Timer::time_point::max()),
+      connections_(executor, observer, tasks_),
       tasks_(executor) {}
 
 PmixServer::~PmixServer() = default;
@@ -107,10 +66,10 @@ void PmixServer::begin(const MpiWorld& world, std::string directory, MpiMode mod
     const bool prepared = name == options_.host_name && state_ == State::loaded && !requests_ &&
                           directory == directory_ && serves(mode);
     if (!prepared) abandon_process();
-    close_connections();
+    connections_.close();
     mode_ = mode;
     directory_ = std::move(directory);
-    told_of_refusal_ = told_of_second_ = false;
+    told_of_refusal_ = false;
     environment_.nspace = fmt::format("dtrun-{}-{}", world.job, world.generation);
     environment_.port = port_;
     environment_.host_name = name;
@@ -142,7 +101,7 @@ std::vector<RankWait> PmixServer::waits() const {
 
 void PmixServer::end(std::function<void()> gone) {
     requests_.reset();
-    close_connections();
+    connections_.close();
     if (!process_) {
         asio::post(executor_, std::move(gone));
         return;
@@ -158,7 +117,7 @@ void PmixServer::stop() noexcept {
     gone_.clear();
     if (process_) process_->kill();
     process_.reset();
-    close_connections();
+    connections_.close();
     tasks_.stop();
 }
 
@@ -175,83 +134,16 @@ asio::awaitable<void> PmixServer::accept_loop() {
 }
 
 asio::awaitable<void> PmixServer::serve(tcp::socket socket) {
-    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    const auto connection = connections_.add(std::move(socket));
     // Who says nothing is no rank.
-    const auto [silent] = co_await connection->rank.async_wait(tcp::socket::wait_read, use_tuple);
-    boost::system::error_code closed;  // meanwhile, by close_connections()
-    if (silent || connection->rank.available(closed) == 0 || !need_process()) co_return;
-    while (connection->rank.is_open() && (state_ == State::starting || state_ == State::loaded))
+    const auto [silent] = co_await connection->rank().async_wait(tcp::socket::wait_read, use_tuple);
+    boost::system::error_code closed;  // meanwhile, by connections_.close()
+    if (silent || connection->rank().available(closed) == 0 || !need_process()) co_return;
+    while (connection->is_open() && (state_ == State::starting || state_ == State::loaded))
         co_await changed_.async_wait(use_tuple);
-    if (!connection->rank.is_open() || state_ != State::serving) co_return;
-    if (is_second(*connection)) co_return;
-    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), process_port_);
-    const auto [error] = co_await connection->libpmix.async_connect(endpoint, use_tuple);
-    if (error || !connection->rank.is_open()) co_return;
-    close_on_exec(connection->libpmix.native_handle());
-    boost::system::error_code ignored;
-    connection->rank.set_option(tcp::no_delay(true), ignored);
-    connection->libpmix.set_option(tcp::no_delay(true), ignored);
-    tasks_.spawn(pass_on(connection, true));
-    co_await pass_on(connection, false);
-}
-
-asio::awaitable<void> PmixServer::pass_on(std::shared_ptr<Connection> connection, bool to_server) {
-    tcp::socket& from = to_server ? connection->rank : connection->libpmix;
-    tcp::socket& to = to_server ? connection->libpmix : connection->rank;
-    std::array<char, 16 << 10> bytes;
-    for (;;) {
-        const auto buffer = asio::buffer(bytes);
-        const auto [error, size] = co_await from.async_read_some(buffer, use_tuple);
-        if (error) break;
-        const auto part = asio::buffer(bytes.data(), size);
-        const auto [failed, written] = co_await asio::async_write(to, part, use_tuple);
-        if (failed) co_return connection->close();
-    }
-    if (to_server) co_return rank_hung_up(connection);
-    boost::system::error_code ignored;
-    to.shutdown(tcp::socket::shutdown_send, ignored);
-}
-
-/// Turns away a second program of a rank while the first one uses PMIx. libpmix would take the two
-/// for the same client and replace the data of the first, which then crashes. \return whether it
-/// was one
-bool PmixServer::is_second(Connection& newcomer) {
-    newcomer.client = environment_.client_in(newcomer.peek());
-    if (!newcomer.client) return false;
-    const bool second = std::ranges::any_of(connections_, [&](Connection* other) {
-        return other != &newcomer && other->client == newcomer.client && !other->finalized &&
-               other->is_open();
-    });
-    if (!second) return false;
-    const std::uint32_t rank = *std::exchange(newcomer.client, std::nullopt);
-    log::info("PMIx: turned away a second program of rank {}", rank);
-    if (!std::exchange(told_of_second_, true))
-        observer_.mpi_noted(
-            Rank{rank},
-            fmt::format("a second program of rank {} asks for MPI while the first one uses "
-                        "it, and is refused, since only one can be that rank; one that is to "
-                        "be alone begins with env {}",
-                        rank, kPmixUnset));
-    return true;
-}
-
-/// Handles the end of a rank's connection. libpmix takes it for the loss of that rank to all fences
-/// that have begun, also if the rank has finalized and a fence is of the next program that ranks
-/// run. So ends of finalized ranks' connections are kept from it, until there are too many.
-void PmixServer::rank_hung_up(const std::shared_ptr<Connection>& connection) {
-    boost::system::error_code ignored;
-    if (finalized_ == 0) {
-        // What is on its way in the other direction still arrives.
-        connection->libpmix.shutdown(tcp::socket::shutdown_send, ignored);
-        return;
-    }
-    --finalized_;
-    connection->rank.close(ignored);
-    ended_well_.push_back(connection);
-    if (ended_well_.size() <= kEndedWellMax) return;
-    if (const auto oldest = ended_well_.front().lock())
-        oldest->libpmix.shutdown(tcp::socket::shutdown_send, ignored);
-    ended_well_.pop_front();
+    if (!connection->is_open() || state_ != State::serving) co_return;
+    if (connections_.is_second(*connection, environment_)) co_return;
+    co_await connections_.pass_on(connection, process_port_);
 }
 
 Result<void> PmixServer::start_process(bool shared_memory) {
@@ -339,9 +231,7 @@ Result<void> PmixServer::take(const PmixFrame& frame) {
         if (frame.kind == PmixKind::finalized) {
             const auto ended = pmix_decode<PmixFinalized>(frame.payload);
             if (!ended) return std::unexpected(ended.error());
-            ++finalized_;
-            for (Connection* const connection : connections_)
-                connection->finalized |= connection->client == ended->rank;
+            connections_.finalized(ended->rank);
         }
         return requests_->take(frame);
     }
@@ -363,7 +253,7 @@ void PmixServer::set_state(State state) {
 void PmixServer::refuse(Error why) {
     refusal_ = std::move(why);
     set_state(State::refused);
-    close_connections();
+    connections_.close();
     if (!requests_) return;  // prepare() tells
     requests_->process_gone();
     if (!std::exchange(told_of_refusal_, true)) observer_.mpi_refused(kNoRank, refusal_.message);
@@ -399,12 +289,6 @@ void PmixServer::abandon_process() {
     if (process_) process_->kill();
     process_.reset();
     for (auto& gone : std::exchange(gone_, {})) asio::post(executor_, std::move(gone));
-}
-
-void PmixServer::close_connections() {
-    for (Connection* const connection : connections_) connection->close();
-    ended_well_.clear();
-    finalized_ = 0;
 }
 
 }  // namespace dtrun::mpi

@@ -6,6 +6,7 @@
 #include "rendezvous/modes.h"
 #include "rendezvous/rank_messages.h"
 #include "worker/mpi/network.h"
+#include "worker/mpi/pmix_connections.h"
 #include "worker/mpi/pmix_environment.h"
 #include "worker/mpi/pmix_process.h"
 #include "worker/mpi/pmix_requests.h"
@@ -14,10 +15,9 @@
 
 #include <sys/types.h>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,15 +82,11 @@ public:
     asio::awaitable<void> join();
 
 private:
-    struct Connection;
     using ProcessPtr = std::shared_ptr<PmixProcess>;
     enum class State : std::uint8_t { none, starting, loaded, serving, refused };
 
     asio::awaitable<void> accept_loop();
     asio::awaitable<void> serve(tcp::socket socket);
-    bool is_second(Connection& newcomer);
-    void rank_hung_up(const std::shared_ptr<Connection>& connection);
-    asio::awaitable<void> pass_on(std::shared_ptr<Connection> connection, bool to_server);
     Result<void> start_process(bool shared_memory);
     asio::awaitable<void> write(ProcessPtr process);
     asio::awaitable<void> read_output(ProcessPtr process);
@@ -101,7 +97,6 @@ private:
     void set_state(State state);
     void refuse(Error why);
     void abandon_process();
-    void close_connections();
     bool need_process() override;
     void to_process(Bytes frame) override;
 
@@ -122,10 +117,7 @@ private:
     std::uint16_t process_port_ = 0;
     std::vector<std::function<void()>> gone_;
     Timer changed_;  ///< cancelled when the state changes
-    std::set<Connection*> connections_;
-    std::size_t finalized_ = 0;  ///< ranks whose connections are still to end
-    std::deque<std::weak_ptr<Connection>> ended_well_;  ///< libpmix does not know yet
-    bool told_of_second_ = false;                       ///< in this generation
+    PmixConnections connections_;
     TaskGroup tasks_;
 };
 
