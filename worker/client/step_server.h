@@ -1,12 +1,13 @@
 #pragma once
 
-#include "base/fd.h"
 #include "rendezvous/hub.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"
 #include "worker/client/step_key.h"
+#include "worker/client/step_listener.h"
 #include "worker/client/step_peer.h"
+#include "worker/client/step_poll.h"
 #include "worker/client/step_roll.h"
 #include "worker/client/strangers.h"
 
@@ -71,8 +72,6 @@ private:
     void end_now(const std::string& why);
     Moment next_moment() const;
     void accept_all();
-    void set_accepting(bool accepting);
-    void watch(int fd, std::uint64_t what, std::uint32_t events);
     StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
     void flush_all();
@@ -99,13 +98,12 @@ private:
     const SlurmStep step_;
     std::string greeting_;
     Credentials credentials_;
-    PrivateFd listener_;
-    Fd poll_;
-    Fd wake_;  ///< eventfd: there are orders
     PrivateFd own_end_;
+    StepPoll poll_;
     StepRoll roll_;
 
     // Of the thread.
+    StepListener listener_;
     Hub hub_;
     Peers peers_;
     PeerId last_peer_ = 0;
@@ -113,8 +111,6 @@ private:
     std::vector<PeerId> resumed_;  ///< heard again: what was received before is to be handled
     std::deque<Full> full_due_;
     Strangers strangers_;
-    bool accepting_ = false;
-    Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once
     bool welcomed_ = false;
     std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then
