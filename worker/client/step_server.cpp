@@ -15,9 +15,7 @@
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::size_t kScratchBytes = 256u << 10;
 constexpr std::uint64_t kDescriptorsOfOthers = 128;  // helpers, strangers, and the program's own
-constexpr std::chrono::seconds kFullTime{1};
 /// How long the end waits for peers that do not read their last frames.
 constexpr std::chrono::seconds kEndTime{1};
 
@@ -42,7 +40,7 @@ StepServer::StepServer(const SlurmStep& step)
       roll_(step.ranks),
       listener_(poll_),
       hub_(*this, HubOptions{}),
-      scratch_(kScratchBytes) {
+      peers_(poll_, *this) {
     hub_.begin(1, step.ranks);
 }
 
@@ -86,7 +84,7 @@ Outcome<void> StepServer::add_own_end() {
     auto [ours, theirs] = private_socket_pair();
     if (!ours) return failure(DTRUN_INTERNAL, "socketpair: {}", strerror(errno));
     own_end_ = std::move(theirs);
-    enter(add(std::move(ours)), 0);
+    enter(peers_.add(std::move(ours)), 0);
     return {};
 }
 
@@ -105,16 +103,9 @@ Outcome<void> StepServer::wait_for_others(const Patience& patience) {
     return roll_.wait_for_others(patience);
 }
 
-StepPeer& StepServer::add(PrivateFd socket) {
-    const PeerId id = ++last_peer_;
-    auto peer = std::make_unique<StepPeer>(std::move(socket), id);
-    poll_.watch(peer->fd(), id, EPOLLIN);
-    return *peers_.emplace(id, std::move(peer)).first->second;
-}
-
 void StepServer::run() {
     try {
-        flush_all();
+        flush();
         while (!is_over()) turn();
     } catch (const std::exception&) {
         // Out of memory. The program may not be: it and the others find their connections closed.
@@ -125,7 +116,7 @@ void StepServer::run() {
 }
 
 bool StepServer::is_over() {
-    if (ending_) return peers_.empty() || now() >= *ending_;
+    if (ending_) return peers_.all().empty() || now() >= *ending_;
     return roll_.is_stopped();
 }
 
@@ -138,15 +129,19 @@ void StepServer::turn() {
         const std::uint64_t what = event.data.u64;
         if (what == StepPoll::kListener) {
             accept_all();
-        } else if (const auto peer = peers_.find(static_cast<PeerId>(what)); peer != peers_.end()) {
-            if ((event.events & EPOLLOUT) != 0) unflushed_.push_back(peer->first);
-            if ((event.events & ~EPOLLOUT) != 0) read(*peer->second);
+        } else {
+            peers_.on_ready(static_cast<PeerId>(what), event.events);
         }
     }
     hub_.expire(now());
     cut_off_late_strangers();
-    hear_the_full();
-    flush_all();
+    peers_.hear_the_full();
+    flush();
+}
+
+void StepServer::flush() {
+    peers_.flush_all();
+    last_fenced_.reset();
 }
 
 void StepServer::take_orders() {
@@ -158,8 +153,9 @@ void StepServer::take_orders() {
 void StepServer::end_now(const std::string& why) {
     ending_ = now() + kEndTime;
     listener_.close();
+    peers_.finish();
     if (welcomed_) hub_.fail_fences(why);
-    for (const auto& [id, peer] : peers_) {
+    for (const auto& [id, peer] : peers_.all()) {
         if (peer->is_stranger()) continue;
         if (welcomed_)
             send(*peer, encode(Stop{0, 0, why}));
@@ -171,95 +167,39 @@ void StepServer::end_now(const std::string& why) {
 Moment StepServer::next_moment() const {
     Moment next = std::min(hub_.next_deadline(), listener_.next());
     if (ending_) next = std::min(next, *ending_);
-    if (!full_due_.empty()) next = std::min(next, full_due_.front().due);
-    return std::min(next, strangers_.next());
+    return std::min({next, peers_.next(), strangers_.next()});
 }
 
 void StepServer::accept_all() {
     for (;;) {
-        if (const auto excess = strangers_.excess()) lose(*excess);
+        if (const auto excess = strangers_.excess()) peers_.lose(*excess);
         auto socket = listener_.accept();
         if (socket && !*socket) return;
         roll_.set_problem(socket ? "" : fmt::format(" (rank 0: accept: {})", socket.error().text));
         if (!socket) return;
-        StepPeer& peer = add(std::move(*socket));
+        StepPeer& peer = peers_.add(std::move(*socket));
         strangers_.add(peer.id, now() + kHandshakeTime);
         send(peer, greeting_);
     }
 }
 
 void StepServer::cut_off_late_strangers() {
-    while (const auto late = strangers_.late(now())) lose(*late);
-}
-
-/// \return whether the peer lives
-bool StepServer::flush(StepPeer& peer) {
-    if (!peer.flush() || peer.is_stuck()) return false;
-    const bool full = peer.is_full();
-    if (!full) peer.heard_though_full = false;
-    const bool reads = !full || peer.heard_though_full;
-    if (reads && std::exchange(peer.held_back, false)) resumed_.push_back(peer.id);
-    if (peer.writing != peer.has_unsent() || peer.reading != reads) {
-        if (peer.reading && !reads)
-            full_due_.push_back({now() + kFullTime, peer.id, peer.sent_bytes()});
-        peer.writing = peer.has_unsent();
-        peer.reading = reads;
-        poll_.watch(
-            peer.fd(), peer.id,
-            (reads ? std::uint32_t{EPOLLIN} : 0u) | (peer.writing ? std::uint32_t{EPOLLOUT} : 0u));
-    }
-    // The peer closes once it has read our last frame, which it might not get if we closed first.
-    if (ending_ && !peer.has_unsent()) ::shutdown(peer.fd(), SHUT_WR);
-    return true;
-}
-
-void StepServer::flush_all() {
-    while (!unflushed_.empty() || !resumed_.empty()) {  // who is lost makes others be told
-        for (const PeerId id : std::exchange(unflushed_, {})) {
-            const auto peer = peers_.find(id);
-            if (peer != peers_.end() && !flush(*peer->second)) lose(id);
-        }
-        for (const PeerId id : std::exchange(resumed_, {})) {
-            const auto peer = peers_.find(id);
-            if (peer != peers_.end()) handle_received(*peer->second);
-        }
-    }
-    last_fenced_.reset();
-}
-
-/// Reads again from a peer that is full and has read nothing for a while: it may be waiting for us
-/// to read, as all its threads send and none receives. A stopped rank sends nothing, so this costs
-/// nothing then.
-void StepServer::hear_the_full() {
-    while (!full_due_.empty() && full_due_.front().due <= now()) {
-        const Full was = full_due_.front();
-        full_due_.pop_front();
-        const auto found = peers_.find(was.peer);
-        if (found == peers_.end() || found->second->reading) continue;
-        StepPeer& peer = *found->second;
-        if (peer.sent_bytes() != was.sent_bytes) {
-            full_due_.push_back({now() + kFullTime, peer.id, peer.sent_bytes()});
-            continue;
-        }
-        peer.heard_though_full = true;
-        unflushed_.push_back(peer.id);
-    }
+    while (const auto late = strangers_.late(now())) peers_.lose(*late);
 }
 
 void StepServer::to_peer(PeerId id, FrameType type, std::string_view payload) {
-    const auto peer = peers_.find(id);
-    if (peer == peers_.end()) return;
+    StepPeer* peer = peers_.find(id);
+    if (peer == nullptr) return;
     if (type != FrameType::fenced)
-        return send(*peer->second, encode_frame(type, payload), type == FrameType::reply);
+        return peers_.send(*peer, std::make_shared<const Bytes>(encode_frame(type, payload)),
+                           type == FrameType::reply);
     if (!last_fenced_ || payload_of(*last_fenced_) != payload)
         last_fenced_ = std::make_shared<const Bytes>(encode_frame(type, payload));
-    peer->second->queue(last_fenced_, false);
-    unflushed_.push_back(id);
+    peers_.send(*peer, last_fenced_, false);
 }
 
-void StepServer::send(StepPeer& peer, Bytes bytes, bool asked) {
-    peer.queue(std::make_shared<const Bytes>(std::move(bytes)), asked);
-    unflushed_.push_back(peer.id);
+void StepServer::send(StepPeer& peer, Bytes bytes) {
+    peers_.send(peer, std::make_shared<const Bytes>(std::move(bytes)), false);
 }
 
 }  // namespace dtrun::embedded
