@@ -1,24 +1,22 @@
 #pragma once
 
-#include "base/fd.h"
 #include "rendezvous/hub.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"
 #include "worker/client/step_key.h"
-#include "worker/client/step_peer.h"
+#include "worker/client/step_listener.h"
+#include "worker/client/step_peers.h"
+#include "worker/client/step_poll.h"
 #include "worker/client/step_roll.h"
 #include "worker/client/strangers.h"
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
-#include <vector>
 
 namespace dtrun::embedded {
 
@@ -26,10 +24,15 @@ namespace dtrun::embedded {
 /// the ranks it is what an agent is. Ranks are welcomed once all of them have said hello. One that
 /// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
-/// Thread: its own one has everything but the roll; functions may be called by any.
+/// What is said is here: who is let in, what he is told, and how the step ends. StepPoll, StepListener
+/// and StepPeers have the descriptors, Strangers who must prove himself in time, StepRoll what rank
+/// 0's callers and the thread share, and the Hub the store and the fences.
+///
+/// Thread: its own one has everything but the roll and the wake-up; functions may be called by any.
+/// Locks: the roll's only.
 /// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
 /// it but the memory.
-class StepServer final : private Outbox {
+class StepServer final : private Outbox, private StepPeers::Handler {
 public:
     /// Listens at the first of the step's ports that is free, on every interface.
     /// \param key  without a secret yet, unless it is from a file
@@ -53,14 +56,6 @@ public:
     Outcome<void> wait_for_others(const Patience& patience);
 
 private:
-    /// A peer with so much unsent that we have stopped reading from it.
-    struct Full {
-        Moment due;  ///< then it is looked at
-        PeerId peer = 0;
-        std::uint64_t sent_bytes = 0;  ///< of it, up to here
-    };
-    using Peers = std::unordered_map<PeerId, std::unique_ptr<StepPeer>>;
-
     explicit StepServer(const SlurmStep& step);
     Outcome<void> add_own_end();
 
@@ -71,18 +66,12 @@ private:
     void end_now(const std::string& why);
     Moment next_moment() const;
     void accept_all();
-    void set_accepting(bool accepting);
-    void watch(int fd, std::uint64_t what, std::uint32_t events);
-    StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
-    void flush_all();
-    void hear_the_full();
-    bool flush(StepPeer& peer);
+    void flush();
 
     // step_server_peers.cpp: what peers say
-    void read(StepPeer& peer);
-    void handle_received(StepPeer& peer);
-    Result<void> handle(StepPeer& peer);
+    Result<void> on_received(StepPeer& peer) override;
+    void on_lost(const StepPeer& peer) override;
     Result<void> on_record(StepPeer& peer, std::string_view record);
     Result<void> on_proof(StepPeer& peer, std::string_view proof);
     Result<void> on_hello(StepPeer& peer, const FrameView& frame);
@@ -90,8 +79,7 @@ private:
     std::unexpected<Error> refuse(StepPeer& peer, std::string reason, bool later);
     void enter(StepPeer& peer, Rank rank);
     void welcome(StepPeer& peer);
-    void lose(PeerId id);
-    void send(StepPeer& peer, Bytes bytes, bool asked = false);
+    void send(StepPeer& peer, Bytes bytes);
 
     void to_peer(PeerId id, FrameType type, std::string_view payload) override;
     void to_root(FrameType, std::string_view) override {}
@@ -99,26 +87,18 @@ private:
     const SlurmStep step_;
     std::string greeting_;
     Credentials credentials_;
-    PrivateFd listener_;
-    Fd poll_;
-    Fd wake_;  ///< eventfd: there are orders
     PrivateFd own_end_;
+    StepPoll poll_;
     StepRoll roll_;
 
-    // Of the thread.
+    // Of the thread, once it runs.
+    StepListener listener_;
     Hub hub_;
-    Peers peers_;
-    PeerId last_peer_ = 0;
-    std::vector<PeerId> unflushed_;
-    std::vector<PeerId> resumed_;  ///< heard again: what was received before is to be handled
-    std::deque<Full> full_due_;
+    StepPeers peers_;
     Strangers strangers_;
-    bool accepting_ = false;
-    Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once
     bool welcomed_ = false;
     std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then
-    std::vector<char> scratch_;
 
     std::thread thread_;
 };

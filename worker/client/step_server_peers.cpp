@@ -7,22 +7,7 @@
 
 namespace dtrun::embedded {
 
-void StepServer::read(StepPeer& peer) {
-    const PeerId id = peer.id;
-    if (!peer.receive(scratch_)) return lose(id);
-    handle_received(peer);
-}
-
-void StepServer::handle_received(StepPeer& peer) {
-    const PeerId id = peer.id;
-    const Result<void> handled = handle(peer);
-    if (handled) return;
-    (void)peer.flush();  // a refusal
-    lose(id);
-}
-
-/// Errc: the peer is to be cut off
-Result<void> StepServer::handle(StepPeer& peer) {
+Result<void> StepServer::on_received(StepPeer& peer) {
     for (;;) {
         if (peer.stage == StepPeer::Stage::greeted || peer.stage == StepPeer::Stage::challenged) {
             const bool greeted = peer.stage == StepPeer::Stage::greeted;
@@ -32,8 +17,8 @@ Result<void> StepServer::handle(StepPeer& peer) {
             if (!taken) return taken;
             continue;
         }
-        if (peer.is_full() && !peer.heard_though_full) {
-            peer.held_back = true;  // until flush_all()
+        if (peer.out.is_full() && !peer.heard_though_full) {
+            peer.held_back = true;  // until StepPeers hears it again
             return {};
         }
         const auto frame = peer.take_frame();
@@ -103,7 +88,7 @@ void StepServer::enter(StepPeer& peer, Rank rank) {
     if (welcomed_) return welcome(peer);
     if (!roll_.come(rank)) return;
     welcomed_ = true;
-    for (const auto& [id, other] : peers_)
+    for (const auto& [id, other] : peers_.all())
         if (other->stage == StepPeer::Stage::rank) welcome(*other);
 }
 
@@ -128,13 +113,10 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
     return {};
 }
 
-/// Removes a peer whose connection has ended or is to end.
-void StepServer::lose(PeerId id) {
-    const auto node = peers_.extract(id);
-    const StepPeer& peer = *node.mapped();
-    strangers_.remove(id);
+void StepServer::on_lost(const StepPeer& peer) {
+    strangers_.remove(peer.id);
     if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
-        hub_.remove_peer(id);
+        hub_.remove_peer(peer.id);
     if (peer.stage != StepPeer::Stage::rank) return;
     if (ending_) {
         // what there was to tell has been told

@@ -129,6 +129,10 @@ struct CommunicatorOptions {
 
 /// A group of ranks that communicate; <dtrun_collectives.h> says more about each function. `count`
 /// is a number of elements.
+///
+/// It is as large as <dtrun_collectives.h>: it has a function for each operation there, and one that
+/// starts it where that may be left to run, and nothing of its own but the handle; so nothing else
+/// belongs here.
 /// \throws Error  everywhere: PEER_LOST (names the rank), CANCELLED, TIMED_OUT, INVALID, INTERNAL,
 ///                FORKED; when it is made also NOT_FOUND and REFUSED
 class Communicator {

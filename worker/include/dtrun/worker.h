@@ -50,6 +50,9 @@ struct Event {
 
 /// One process's membership of a job. Any number of threads may be in its functions; <dtrun.h> says
 /// more about each. Moving it while others use it is not allowed.
+///
+/// It is as large as <dtrun.h>: it has a function for each operation there, and nothing of its own
+/// but the handle, so nothing else belongs here.
 class Worker {
 public:
     /// Finds the launcher and takes this process's place among the ranks.
