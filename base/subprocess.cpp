@@ -26,8 +26,8 @@ struct Child {
     rlimit descriptors;
 };
 
-[[noreturn]] void child_fails(const Child& child, ExecFailure::Step step) {
-    const ExecFailure failure{step, errno};
+[[noreturn]] void child_fails(const Child& child, ExecFailure::Stage stage) {
+    const ExecFailure failure{stage, errno};
     if (::write(child.status, &failure, sizeof failure) < 0) ::_exit(125);
     ::_exit(126);
 }
@@ -62,14 +62,14 @@ void set_descriptors(Child& child) {
         int& source = child.sources[i];
         if (source == ProcessPlan::kNull) source = ::open("/dev/null", O_RDWR | O_CLOEXEC);
         if (source >= 0 && source != plan.descriptors[i].number) clear_number(child, source);
-        if (source < 0) child_fails(child, ExecFailure::Step::redirect);
+        if (source < 0) child_fails(child, ExecFailure::Stage::redirect);
     }
     // This covers every other descriptor, also an accepted one that is not yet close-on-exec.
     if (plan.close_others) ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     for (std::size_t i = 0; i < child.sources.size(); ++i) {
         const int source = child.sources[i], number = plan.descriptors[i].number;
         const int done = source == number ? ::fcntl(number, F_SETFD, 0) : ::dup2(source, number);
-        if (done < 0) child_fails(child, ExecFailure::Step::redirect);
+        if (done < 0) child_fails(child, ExecFailure::Stage::redirect);
     }
 }
 
@@ -85,12 +85,12 @@ void set_descriptors(Child& child) {
     set_descriptors(child);
     if (plan.descriptor_limit != 0) ::setrlimit(RLIMIT_NOFILE, &child.descriptors);
     if (plan.directory != nullptr && ::chdir(plan.directory) != 0)
-        child_fails(child, ExecFailure::Step::change_directory);
+        child_fails(child, ExecFailure::Stage::change_directory);
     if (plan.execute != nullptr)
         plan.execute(plan.execute_context, child.argv.data(), child.env.data());
     else
         ::execvpe(plan.path.c_str(), child.argv.data(), child.env.data());
-    child_fails(child, ExecFailure::Step::execute);
+    child_fails(child, ExecFailure::Stage::execute);
 }
 
 Child prepare(const ProcessPlan& plan, int status) {
@@ -127,8 +127,8 @@ Errc ExecFailure::code() const {
 }
 
 std::string ExecFailure::message() const {
-    constexpr std::array<const char*, 3> steps{"redirect", "change directory", "execute"};
-    return fmt::format("cannot {}: {}", steps.at(static_cast<std::size_t>(step)),
+    constexpr std::array<const char*, 3> stages{"redirect", "change directory", "execute"};
+    return fmt::format("cannot {}: {}", stages.at(static_cast<std::size_t>(stage)),
                        std::strerror(cause));
 }
 

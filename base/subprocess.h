@@ -54,8 +54,8 @@ struct ProcessPlan {
 
 /// Why a program was not executed.
 struct ExecFailure {
-    enum class Step : int { redirect, change_directory, execute };
-    Step step;
+    enum class Stage : int { redirect, change_directory, execute };
+    Stage stage;
     int cause;  ///< errno
 
     /// Errc: not_found (ENOENT), denied (EACCES), internal

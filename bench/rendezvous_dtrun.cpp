@@ -13,7 +13,7 @@ public:
     Progress begin(Task task, Connection& c) override {
         switch (task) {
             case Task::greet:
-                c.out += encode(Hello{.rank = c.rank, .pid = getpid()});
+                c.out += encode(Hello{.rank = Rank{c.rank}, .pid = getpid()});
                 return Progress::more;
             case Task::subscribe:
                 return Progress::done;
@@ -54,7 +54,7 @@ private:
             case Task::greet: {
                 if (frame.type != FrameType::welcome) return Progress::failed;
                 const auto welcome = decode<Welcome>(frame.payload);
-                if (!welcome || welcome->rank != c.rank) return Progress::failed;
+                if (!welcome || welcome->rank != Rank{c.rank}) return Progress::failed;
                 generation_ = welcome->generation;
                 return Progress::done;
             }

@@ -52,34 +52,34 @@ public:
 
 private:
     void admit(Connection connection) {
-        const PortId id = ++last_port_;
-        ports_[id] = std::make_unique<Link>(std::move(connection));
-        hub_.add_port(id, PortKind::subtree, kNoRank);
-        tasks_.spawn(ports_[id]->run_writer());
-        tasks_.spawn(run_port(id));
+        const PeerId id = ++last_peer_;
+        connections_[id] = std::make_unique<Link>(std::move(connection));
+        hub_.add_peer(id, PeerKind::subtree, kNoRank);
+        tasks_.spawn(connections_[id]->run_writer());
+        tasks_.spawn(run_peer(id));
     }
 
-    asio::awaitable<void> run_port(PortId id) {
+    asio::awaitable<void> run_peer(PeerId id) {
         const std::function<Result<void>(const FrameView&)> handle =
             [this, id](const FrameView& frame) -> Result<void> {
             if (!is_exchanged(frame.type)) return {};
-            const auto done = hub_.from_port(id, frame, Clock::now());
+            const auto done = hub_.from_peer(id, frame, Clock::now());
             timer_.look();
             return done;
         };
-        co_await ports_.at(id)->serve(handle);
+        co_await connections_.at(id)->serve(handle);
     }
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override {
-        ports_.at(port)->send_soon(type, payload);
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+        connections_.at(peer)->send_soon(type, payload);
     }
     void to_root(FrameType, std::string_view) override {}
 
     asio::any_io_executor executor_;
     Hub hub_;
     HubTimer timer_;
-    std::map<PortId, std::unique_ptr<Link>> ports_;
-    PortId last_port_ = 0;
+    std::map<PeerId, std::unique_ptr<Link>> connections_;
+    PeerId last_peer_ = 0;
     Server server_;
     TaskGroup tasks_;
 };
@@ -87,7 +87,7 @@ private:
 /// One agent's connections.
 class SimulatedAgent {
 public:
-    SimulatedAgent(asio::io_context& io, std::uint32_t host, const Shape& shape)
+    SimulatedAgent(asio::io_context& io, HostId host, const Shape& shape)
         : executor_(io.get_executor()), host_(host), shape_(shape), tasks_(executor_) {}
 
     asio::awaitable<void> start(std::uint16_t port, Credentials credentials, bool relay,
@@ -96,15 +96,16 @@ public:
         auto connection = co_await connect_to_server(addresses, port, credentials,
                                                      after(std::chrono::seconds(30)));
         if (!connection) {
-            std::fprintf(stderr, "agent %u: %s\n", host_, connection.error().message.c_str());
+            std::fprintf(stderr, "agent %u: %s\n", std::to_underlying(host_),
+                         connection.error().message.c_str());
             std::_Exit(1);
         }
         link_ = std::make_unique<Link>(std::move(*connection));
         const auto greet = [this](const Hello& hello) { return welcome(hello); };
-        ports_ = std::make_unique<Ports>(executor_, *link_, greet, [] {});
-        socket_ = ports_->open_for_ranks().value();
-        if (relay) relay_port_ = ports_->open_for_agents(credentials).value();
-        ports_->relay().begin(1, ranks_below);
+        connections_ = std::make_unique<Connections>(executor_, *link_, greet, [] {});
+        socket_ = connections_->open_for_ranks().value();
+        if (relay) relay_port_ = connections_->open_for_agents(credentials).value();
+        connections_->relay().begin(1, ranks_below);
         tasks_.spawn(link_->run_writer());
         tasks_.spawn(serve());
         Join join;
@@ -126,34 +127,35 @@ private:
 
     asio::awaitable<void> serve() {
         const std::function<Result<void>(const FrameView&)> handle =
-            [this](const FrameView& frame) { return ports_->from_head(frame); };
+            [this](const FrameView& frame) { return connections_->from_head(frame); };
         co_await link_->serve(handle);
     }
 
     asio::any_io_executor executor_;
-    std::uint32_t host_;
+    HostId host_;
     Shape shape_;
     std::unique_ptr<Link> link_;
-    std::unique_ptr<Ports> ports_;
+    std::unique_ptr<Connections> connections_;
     std::string socket_;
     std::uint16_t relay_port_ = 0;
     TaskGroup tasks_;
 };
 
-asio::awaitable<void> start_agents(std::vector<std::unique_ptr<SimulatedAgent>>& agents,
+asio::awaitable<void> start_agents(PerHost<std::unique_ptr<SimulatedAgent>>& agents,
                                    std::uint16_t port, Credentials credentials, Shape shape) {
     const Tree tree(shape.agents, shape.tree ? 2 : shape.agents);
-    std::vector<std::uint32_t> below(shape.agents, shape.ranks_each);
-    for (std::uint32_t host = 0; host < shape.agents; ++host)
+    PerHost<std::uint32_t> below(shape.agents, shape.ranks_each);
+    const auto hosts = all_hosts(shape.agents);
+    for (const HostId host : hosts)
         if (const auto parent = tree.parent(host)) below[*parent] += shape.ranks_each;
-    for (std::uint32_t host = 0; host < shape.agents; ++host) {
+    for (const HostId host : hosts) {
         const auto parent = tree.parent(host);
         const std::uint16_t to = parent ? agents[*parent]->relay_port() : port;
         co_await agents[host]->start(to, credentials, tree.is_relay(host), below[host]);
     }
-    for (std::uint32_t host = 0; host < shape.agents; ++host)
-        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(), host * shape.ranks_each,
-                    shape.ranks_each);
+    for (const HostId host : hosts)
+        std::printf("socket %s %u %u\n", agents[host]->socket().c_str(),
+                    std::to_underlying(host) * shape.ranks_each, shape.ranks_each);
     std::printf("ready\n");
     std::fflush(stdout);
 }
@@ -219,8 +221,8 @@ int main(int argc, char** argv) {
     if (::read(port_pipe[0], &port, sizeof port) != sizeof port) return 1;
     std::printf("root-pid %d\nagents-pid %d\n", root, ::getpid());
     asio::io_context io(1);
-    std::vector<std::unique_ptr<SimulatedAgent>> agents;
-    for (std::uint32_t host = 0; host < shape.agents; ++host)
+    PerHost<std::unique_ptr<SimulatedAgent>> agents;
+    for (const HostId host : all_hosts(shape.agents))
         agents.push_back(std::make_unique<SimulatedAgent>(io, host, shape));
     asio::posix::stream_descriptor input(io, ::dup(STDIN_FILENO));
     TaskGroup tasks(io.get_executor());

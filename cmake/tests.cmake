@@ -24,11 +24,15 @@ function(dtrun_runs result system)
     set(${result} ${runs} PARENT_SCOPE)
 endfunction()
 
-# dtrun_command_test(name LABELS l COMMAND word ... [SYSTEM] [LONG] [DEPENDS target ...] [TIMEOUT s]
+# dtrun_command_test(name LABELS l COMMAND word ... [SYSTEM] [LONG] [WAITS] [DEPENDS target ...] [TIMEOUT s]
 # [PROCESSORS n] [ENVIRONMENT NAME=value ...]): a command that succeeds, or ends with 77 for "skipped".
 # Targets that it names are built. LONG ones run only under `./dev test --all`.
+#
+# A test takes one processor, or as many as it says. One that WAITS, for networks and timeouts, takes half a
+# processor, so that it runs beside one that computes: CTest counts in halves, and `./dev test` gives it two
+# for each processor.
 function(dtrun_command_test name)
-    cmake_parse_arguments(ARG "SYSTEM;LONG" "TIMEOUT;PROCESSORS"
+    cmake_parse_arguments(ARG "SYSTEM;LONG;WAITS" "TIMEOUT;PROCESSORS"
                           "LABELS;COMMAND;DEPENDS;ENVIRONMENT" ${ARGN})
     dtrun_runs(runs "${ARG_SYSTEM}")
     if(NOT runs)
@@ -44,9 +48,13 @@ function(dtrun_command_test name)
     if(NOT ARG_PROCESSORS)
         set(ARG_PROCESSORS 1)
     endif()
+    math(EXPR halves "2 * ${ARG_PROCESSORS}")
+    if(ARG_WAITS)
+        set(halves 1)
+    endif()
     add_test(NAME ${name} COMMAND ${ARG_COMMAND} ${configurations})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-                         PROCESSORS ${ARG_PROCESSORS} SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENVIRONMENT}")
+                         PROCESSORS ${halves} SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENVIRONMENT}")
     foreach(word ${ARG_COMMAND} ${ARG_ENVIRONMENT} ${ARG_DEPENDS})
         string(REGEX REPLACE ".*TARGET_FILE:([^>]*)>.*" "\\1" word "${word}")
         if(TARGET ${word})
@@ -55,20 +63,22 @@ function(dtrun_command_test name)
     endforeach()
 endfunction()
 
-# dtrun_test(name SOURCES ... DEPS ... [LABELS l] [SYSTEM] [TIMEOUT s]): test_<name>, a Catch2 program, which CTest
-# runs as one test.
+# dtrun_test(name SOURCES ... DEPS ... [LABELS l] [SYSTEM] [LONG] [WAITS] [PROCESSORS n] [TIMEOUT s]):
+# test_<name>, a Catch2 program, which CTest runs as one test.
 function(dtrun_test name)
-    cmake_parse_arguments(ARG "SYSTEM" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "SYSTEM;LONG;WAITS" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;LABELS" ${ARGN})
     add_executable(test_${name} ${ARG_SOURCES})
     target_link_libraries(test_${name} PRIVATE dtrun_test_main ${ARG_DEPS})
     target_precompile_headers(test_${name} REUSE_FROM dtrun_test_main)
     if(NOT ARG_LABELS)
         set(ARG_LABELS unit)
     endif()
-    set(system)
-    if(ARG_SYSTEM)
-        set(system SYSTEM)
-    endif()
-    dtrun_command_test(${name} ${system} LABELS ${ARG_LABELS} TIMEOUT "${ARG_TIMEOUT}"
-                       COMMAND test_${name})
+    set(options)
+    foreach(option SYSTEM LONG WAITS)
+        if(ARG_${option})
+            list(APPEND options ${option})
+        endif()
+    endforeach()
+    dtrun_command_test(${name} ${options} LABELS ${ARG_LABELS} TIMEOUT "${ARG_TIMEOUT}"
+                       PROCESSORS "${ARG_PROCESSORS}" COMMAND test_${name})
 endfunction()

@@ -29,7 +29,8 @@ struct Making {
     bool has(std::string_view contract) const {
         return std::ranges::find(facts.contracts, contract) != facts.contracts.end();
     }
-    std::string rank() const { return text(slot.rank); }
+    std::uint32_t rank_number() const { return std::to_underlying(slot.rank); }
+    std::string rank() const { return text(rank_number()); }
     std::string size() const { return text(assign.world_size); }
     std::string local_rank() const { return text(slot.local_rank); }
     std::string local_size() const { return text(assign.ranks.size()); }
@@ -174,7 +175,8 @@ void add_tensorflow(Making& make) {
             workers +=
                 (workers.empty() ? "" : ",") + json_text(endpoint(node.address, node.port + i));
     const std::string cluster = JsonWriter().raw("worker", "[" + workers + "]").text();
-    const std::string task = JsonWriter().add("type", "worker").add("index", make.slot.rank).text();
+    const std::string task =
+        JsonWriter().add("type", "worker").add("index", make.rank_number()).text();
     make.fixed({{"TF_CONFIG", JsonWriter().raw("cluster", cluster).raw("task", task).text()}});
 }
 
@@ -188,8 +190,8 @@ void add_mxnet(Making& make) {
         servers = static_cast<std::uint32_t>(
             to_int(asked->second, 1, assign.world_size - 2).value_or(servers));
     const std::uint32_t workers = assign.world_size - 1 - servers;
-    const bool worker = make.slot.rank < workers;
-    const bool scheduler = make.slot.rank + 1 == assign.world_size;
+    const bool worker = make.rank_number() < workers;
+    const bool scheduler = make.rank_number() + 1 == assign.world_size;
     const NodePlace& last = assign.nodes.back();
     make.fixed({{"DMLC_ROLE", worker      ? "worker"
                               : scheduler ? "scheduler"
@@ -263,7 +265,7 @@ void add_slurm(Making& make) {
     const ContractFacts& facts = make.facts;
     std::string ranks_here;
     for (const RankSlot& rank : assign.ranks)
-        ranks_here += (ranks_here.empty() ? "" : ",") + text(rank.rank);
+        ranks_here += (ranks_here.empty() ? "" : ",") + text(std::to_underlying(rank.rank));
     make.fixed({{"SLURM_PROCID", make.rank()},
                 {"SLURM_LOCALID", make.local_rank()},
                 {"SLURM_NODEID", make.node()},

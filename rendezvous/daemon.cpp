@@ -77,80 +77,80 @@ Result<std::uint16_t> Daemon::adopt(int fd) {
 
 void Daemon::admit(const JobId& job, Connection connection) {
     if (stopping_) return;
-    const PortId id = ++last_port_;
-    const std::string peer = remote_address(connection.socket);
+    const PeerId id = ++last_peer_;
+    const std::string remote = remote_address(connection.socket);
     const std::string local = local_address(connection.socket);
-    auto port = std::make_shared<Port>(std::move(connection), job, *this);
-    port->peer = peer;
-    port->local = local;
-    ports_[id] = std::move(port);
-    tasks_.spawn(run_port(id));
+    auto peer = std::make_shared<Peer>(std::move(connection), job, *this);
+    peer->remote = remote;
+    peer->local = local;
+    peers_[id] = std::move(peer);
+    tasks_.spawn(run_peer(id));
 }
 
-asio::awaitable<void> Daemon::run_port(PortId id) {
-    Port& port = *ports_.at(id);
+asio::awaitable<void> Daemon::run_peer(PeerId id) {
+    Peer& peer = *peers_.at(id);
     TaskGroup writer(executor_);
-    writer.spawn(port.link.run_writer());
+    writer.spawn(peer.link.run_writer());
     const std::function<Result<void>(const FrameView&)> handle =
-        [this, id, &port](const FrameView& frame) { return on_frame(id, port, frame); };
-    const auto served = co_await port.link.serve(handle, &port);
+        [this, id, &peer](const FrameView& frame) { return on_frame(id, peer, frame); };
+    const auto served = co_await peer.link.serve(handle, &peer);
     const Error& why = served.error();
-    log::info("connection from {}: {}", port.peer, why.message);
+    log::info("connection from {}: {}", peer.remote, why.message);
     if (why.code == Errc::invalid_input || why.code == Errc::denied)
-        co_await refuse(port, why.message);
-    if (ServedJob* job = find_job(port.job); job != nullptr && port.entered && !stopping_)
+        co_await refuse(peer, why.message);
+    if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered && !stopping_)
         job->closed(id, Clock::now());
-    port.link.close();
+    peer.link.close();
     co_await writer.join();
-    const JobId job = port.job;
+    const JobId job = peer.job;
     holding_.erase(id);
-    ports_.erase(id);
+    peers_.erase(id);
     if (!stopping_) changed(job);
 }
 
 /// Sends a refusal and reads on until the peer closes: closing a socket with unread bytes would
 /// send a reset, which may discard the refusal.
-asio::awaitable<void> Daemon::refuse(Port& port, std::string why) {
-    port.link.send(encode(Refuse{std::move(why), false}));
-    co_await port.link.finish(after(kRefusalLimit));
+asio::awaitable<void> Daemon::refuse(Peer& peer, std::string why) {
+    peer.link.send(encode(Refuse{std::move(why), false}));
+    co_await peer.link.finish(after(kRefusalLimit));
 }
 
-bool Daemon::Port::is_full() const {
+bool Daemon::Peer::is_full() const {
     return held_bytes > Link::kFullBytes || (daemon.db_ && daemon.db_->is_behind());
 }
 
-asio::awaitable<void> Daemon::Port::room() {
+asio::awaitable<void> Daemon::Peer::room() {
     while (link.is_open() && is_full()) co_await daemon.released_.async_wait(use_tuple);
 }
 
-Result<void> Daemon::on_frame(PortId id, Port& port, const FrameView& frame) {
-    changed(port.job);
-    if (!port.entered) return first_frame(id, port, frame);
-    if (frame.type == FrameType::signal) return on_signal(port, frame.payload);
-    ServedJob* job = find_job(port.job);
+Result<void> Daemon::on_frame(PeerId id, Peer& peer, const FrameView& frame) {
+    changed(peer.job);
+    if (!peer.entered) return first_frame(id, peer, frame);
+    if (frame.type == FrameType::signal) return on_signal(peer, frame.payload);
+    ServedJob* job = find_job(peer.job);
     if (job == nullptr) return fail(Errc::denied, "the job is over");
     return job->frame(id, frame, Clock::now());
 }
 
-Result<void> Daemon::first_frame(PortId id, Port& port, const FrameView& frame) {
+Result<void> Daemon::first_frame(PeerId id, Peer& peer, const FrameView& frame) {
     const auto enter = decode<Enter>(frame.payload);
     if (frame.type != FrameType::enter || !enter)
         return fail(Errc::invalid_input, "a connection's first frame is enter");
-    if (job_id_of(enter->job_name) != port.job)
+    if (job_id_of(enter->job_name) != peer.job)
         return fail(Errc::denied, "the job's name is not the one that was authenticated");
-    if (enter->slots > 0) retire(port.job);
-    ServedJob& job = job_for(port.job, enter->job_name);
-    port.entered = true;
-    return job.enter(id, *enter, port.peer, port.local, Clock::now());
+    if (enter->slots > 0) retire(peer.job);
+    ServedJob& job = job_for(peer.job, enter->job_name);
+    peer.entered = true;
+    return job.enter(id, *enter, peer.remote, peer.local, Clock::now());
 }
 
 /// A member reports that Ctrl-Z is about to stop it (SIGTSTP), and that it runs again (SIGCONT).
-Result<void> Daemon::on_signal(Port& port, std::string_view payload) {
+Result<void> Daemon::on_signal(Peer& peer, std::string_view payload) {
     const auto signal = decode<SignalRanks>(payload);
     if (!signal || (signal->signal != SIGTSTP && signal->signal != SIGCONT))
         return fail(Errc::invalid_input, "malformed signal");
-    port.is_stopped = signal->signal == SIGTSTP;
-    port.link.set_peer_stopped(port.is_stopped);
+    peer.is_stopped = signal->signal == SIGTSTP;
+    peer.link.set_peer_stopped(peer.is_stopped);
     return {};
 }
 
@@ -175,11 +175,11 @@ void Daemon::retire(const JobId& id) {
     if (job == jobs_.end() || !job->second->is_over()) return;
     job->second->retire();
     flush();
-    for (const auto& [number, port] : ports_) {
-        if (port->job != id || !port->entered) continue;
+    for (const auto& [number, peer] : peers_) {
+        if (peer->job != id || !peer->entered) continue;
         job->second->closed(number, Clock::now());
-        port->entered = false;
-        tasks_.spawn(let_go(port));
+        peer->entered = false;
+        tasks_.spawn(let_go(peer));
     }
     if (db_) db_->drop_job(id);
     jobs_.erase(job);
@@ -228,42 +228,42 @@ void Daemon::flush() {
 /// Sends held frames whose changes are on disk.
 void Daemon::release() {
     for (auto at = holding_.begin(); at != holding_.end();) {
-        Port& port = *ports_.at(*at);
-        while (!port.held.empty() && port.held.front().number <= db_->durable()) {
-            Held frame = std::move(port.held.front());
-            port.held.pop_front();
-            port.held_bytes -= frame.bytes();
+        Peer& peer = *peers_.at(*at);
+        while (!peer.held.empty() && peer.held.front().number <= db_->durable()) {
+            Held frame = std::move(peer.held.front());
+            peer.held.pop_front();
+            peer.held_bytes -= frame.bytes();
             if (frame.rest)
-                port.link.send_soon(frame.type, frame.payload, std::move(frame.rest));
+                peer.link.send_soon(frame.type, frame.payload, std::move(frame.rest));
             else
-                port.link.send_soon(frame.type, frame.payload);
+                peer.link.send_soon(frame.type, frame.payload);
         }
-        at = port.held.empty() ? holding_.erase(at) : std::next(at);
+        at = peer.held.empty() ? holding_.erase(at) : std::next(at);
     }
     released_.cancel();
 }
 
-void Daemon::hold(PortId id, Held frame) {
-    Port& port = *ports_.at(id);
+void Daemon::hold(PeerId id, Held frame) {
+    Peer& peer = *peers_.at(id);
     frame.number = db_->submitted() + 1;  // the batch that is being recorded
-    port.held_bytes += frame.bytes();
-    port.held.push_back(std::move(frame));
+    peer.held_bytes += frame.bytes();
+    peer.held.push_back(std::move(frame));
     holding_.insert(id);
 }
 
-void Daemon::to_port(PortId id, FrameType type, std::string_view payload) {
-    const auto port = ports_.find(id);
-    if (port == ports_.end()) return;
+void Daemon::to_peer(PeerId id, FrameType type, std::string_view payload) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
     if (db_) return hold(id, {0, type, Bytes(payload), nullptr});
-    port->second->link.send_soon(type, payload);
+    peer->second->link.send_soon(type, payload);
 }
 
-void Daemon::share_with_port(PortId id, FrameType type, std::string_view payload,
+void Daemon::share_with_peer(PeerId id, FrameType type, std::string_view payload,
                              const SharedBytes& rest) {
-    const auto port = ports_.find(id);
-    if (port == ports_.end()) return;
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
     if (db_) return hold(id, {0, type, Bytes(payload), rest});
-    port->second->link.send_soon(type, payload, rest);
+    peer->second->link.send_soon(type, payload, rest);
 }
 
 void Daemon::to_root(FrameType, std::string_view) {}  // the daemon is the root
@@ -293,20 +293,20 @@ void Daemon::beat() {
     heartbeat.timeout_ms = static_cast<std::uint32_t>(
         std::min<std::int64_t>(options_.heartbeat_timeout.count(), UINT32_MAX));
     const Bytes frame = encode(heartbeat);
-    std::vector<std::pair<PortId, std::chrono::milliseconds>> silent;
-    for (const auto& [id, port] : ports_) {
-        port->link.send_soon(FrameType::heartbeat, payload_of(frame));
-        const auto silence = pulse_.lost_with_machine(port->link);
-        if (silence && !port->is_stopped) silent.emplace_back(id, *silence);
+    std::vector<std::pair<PeerId, std::chrono::milliseconds>> silent;
+    for (const auto& [id, peer] : peers_) {
+        peer->link.send_soon(FrameType::heartbeat, payload_of(frame));
+        const auto silence = pulse_.lost_with_machine(peer->link);
+        if (silence && !peer->is_stopped) silent.emplace_back(id, *silence);
     }
     for (const auto& [id, silence] : silent) {
-        Port& port = *ports_.at(id);
+        Peer& peer = *peers_.at(id);
         const std::string why = describe_silence(silence);
-        log::info("connection from {}: {}", port.peer, why);
-        if (ServedJob* job = find_job(port.job); job != nullptr && port.entered)
+        log::info("connection from {}: {}", peer.remote, why);
+        if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered)
             job->silent(id, why, Clock::now());
-        port.link.close();
-        changed(port.job);
+        peer.link.close();
+        changed(peer.job);
     }
 }
 
@@ -317,7 +317,7 @@ std::string Daemon::status(const std::string& job_name) const {
     status["uptime_s"] = std::chrono::duration_cast<std::chrono::seconds>(
                              std::chrono::system_clock::now() - started_)
                              .count();
-    status["connections"] = ports_.size();
+    status["connections"] = peers_.size();
     boost::json::array jobs;
     for (const auto& [id, job] : jobs_)
         if (!job->name().empty() && (job_name.empty() || job->name() == job_name))
@@ -326,17 +326,17 @@ std::string Daemon::status(const std::string& job_name) const {
     return boost::json::serialize(status);
 }
 
-asio::awaitable<void> Daemon::flush_port(std::shared_ptr<Port> port) {
-    while (port->link.is_open() && !port->held.empty())
-        co_await port->daemon.released_.async_wait(use_tuple);
-    co_await port->link.flush();
+asio::awaitable<void> Daemon::flush_peer(std::shared_ptr<Peer> peer) {
+    while (peer->link.is_open() && !peer->held.empty())
+        co_await peer->daemon.released_.async_wait(use_tuple);
+    co_await peer->link.flush();
 }
 
-/// Sends the port what is held and queued for it, then the end of the stream; the peer may
+/// Sends the peer what is held and queued for it, then the end of the stream; the peer may
 /// reconnect.
-asio::awaitable<void> Daemon::let_go(std::shared_ptr<Port> port) {
-    co_await flush_port(port);
-    port->link.shut_down_sending();
+asio::awaitable<void> Daemon::let_go(std::shared_ptr<Peer> peer) {
+    co_await flush_peer(peer);
+    peer->link.shut_down_sending();
 }
 
 asio::awaitable<void> Daemon::stop() {
@@ -346,11 +346,11 @@ asio::awaitable<void> Daemon::stop() {
     const Refuse kept{"dtrun serve was stopped; its jobs are kept", true};
     const Bytes goodbye = encode(kept);
     TaskGroup flushes(executor_);
-    for (const auto& [id, port] : ports_)
-        if (db_) to_port(id, FrameType::refuse, payload_of(goodbye));
+    for (const auto& [id, peer] : peers_)
+        if (db_) to_peer(id, FrameType::refuse, payload_of(goodbye));
     for (const auto& [id, job] : jobs_) job->save();
     flush();
-    for (const auto& [id, port] : ports_) flushes.spawn(flush_port(port));
+    for (const auto& [id, peer] : peers_) flushes.spawn(flush_peer(peer));
     {
         Timer limit(executor_, kGoodbyeLimit);
         limit.async_wait([&flushes](boost::system::error_code error) {
@@ -359,9 +359,9 @@ asio::awaitable<void> Daemon::stop() {
         co_await flushes.join();
     }
     stopping_ = true;  // connections that end from here on are no events of their jobs
-    for (const auto& [id, port] : ports_) {
-        port->link.shut_down_sending();
-        port->link.close();
+    for (const auto& [id, peer] : peers_) {
+        peer->link.shut_down_sending();
+        peer->link.close();
     }
     heart_.stop();
     timer_.cancel();
@@ -369,7 +369,7 @@ asio::awaitable<void> Daemon::stop() {
     released_.cancel();
     co_await heart_.join();
     co_await server_->join();
-    co_await tasks_.join();  // run_port() ends, since its link was closed
+    co_await tasks_.join();  // run_peer() ends, since its link was closed
     db_.reset();             // no more on_durable calls from here on
 }
 

@@ -55,16 +55,16 @@ private:
 
         std::size_t bytes() const { return payload.size() + (rest ? rest->size() : 0); }
     };
-    struct Port final : Backpressure {
-        Port(Connection connection, const JobId& job_, Daemon& daemon_)
+    struct Peer final : Backpressure {
+        Peer(Connection connection, const JobId& job_, Daemon& daemon_)
             : daemon(daemon_), link(std::move(connection)), job(job_) {}
-        /// Whether too many bytes are held for this port or wait for the disk (its link has its own
+        /// Whether too many bytes are held for this peer or wait for the disk (its link has its own
         /// queue).
         bool is_full() const override;
         asio::awaitable<void> room() override;
 
         Daemon& daemon;
-        std::string peer, local;
+        std::string remote, local;
         Link link;
         JobId job;
         bool entered = false;
@@ -73,25 +73,25 @@ private:
         std::size_t held_bytes = 0;
     };
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override;
-    void share_with_port(PortId port, FrameType type, std::string_view payload,
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
+    void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                          const SharedBytes& rest) override;
     void to_root(FrameType type, std::string_view payload) override;
-    void hold(PortId port, Held frame);
+    void hold(PeerId peer, Held frame);
     void release();
 
     void admit(const JobId& job, Connection connection);
-    asio::awaitable<void> run_port(PortId id);
-    Result<void> on_frame(PortId id, Port& port, const FrameView& frame);
-    Result<void> first_frame(PortId id, Port& port, const FrameView& frame);
-    Result<void> on_signal(Port& port, std::string_view payload);
-    asio::awaitable<void> refuse(Port& port, std::string why);
+    asio::awaitable<void> run_peer(PeerId id);
+    Result<void> on_frame(PeerId id, Peer& peer, const FrameView& frame);
+    Result<void> first_frame(PeerId id, Peer& peer, const FrameView& frame);
+    Result<void> on_signal(Peer& peer, std::string_view payload);
+    asio::awaitable<void> refuse(Peer& peer, std::string why);
     ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
     void changed(const JobId& job);
-    static asio::awaitable<void> flush_port(std::shared_ptr<Port> port);
-    static asio::awaitable<void> let_go(std::shared_ptr<Port> port);
+    static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);
+    static asio::awaitable<void> let_go(std::shared_ptr<Peer> peer);
     void settle();
     void flush();
     void retire(const JobId& job);
@@ -104,9 +104,9 @@ private:
     std::unique_ptr<StateDb> db_;
     std::unique_ptr<Server> server_;
     std::map<JobId, std::unique_ptr<ServedJob>> jobs_;
-    std::map<PortId, std::shared_ptr<Port>> ports_;  ///< shared with flush_port()
-    PortId last_port_ = 0;
-    std::set<PortId> holding_;  ///< ports with held frames
+    std::map<PeerId, std::shared_ptr<Peer>> peers_;  ///< shared with flush_peer()
+    PeerId last_peer_ = 0;
+    std::set<PeerId> holding_;  ///< peers with held frames
     bool settle_soon_ = false;
     std::vector<JobId> touched_;  ///< jobs with events, for settle()
     bool stopping_ = false;

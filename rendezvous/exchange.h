@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/numbered.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/frame.h"
 
@@ -10,24 +11,24 @@
 namespace dtrun {
 
 /// Names a connection of a rank, an agent or a member; its owner assigns the numbers.
-using PortId = std::uint32_t;
+using PeerId = std::uint32_t;
 
 /// Sends an Exchange's frames. Implementations must not call the Exchange.
 class Outbox {
 public:
     virtual ~Outbox() = default;
-    virtual void to_port(PortId port, FrameType type, std::string_view payload) = 0;
-    /// As to_port(), for a payload that ends with many bytes which other ports get as well.
-    virtual void share_with_port(PortId port, FrameType type, std::string_view payload,
+    virtual void to_peer(PeerId peer, FrameType type, std::string_view payload) = 0;
+    /// As to_peer(), for a payload that ends with many bytes which other peers get as well.
+    virtual void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                                  const SharedBytes& rest) {
-        to_port(port, type, std::string(payload) + *rest);
+        to_peer(peer, type, std::string(payload) + *rest);
     }
     /// Towards the root; never called by a Hub.
     virtual void to_root(FrameType type, std::string_view payload) = 0;
 };
 
-/// What is connected to a port.
-enum class PortKind : std::uint8_t {
+/// What a peer is.
+enum class PeerKind : std::uint8_t {
     rank,    ///< one rank, or a helper of one
     subtree  ///< an agent, a relay or a member
 };
@@ -38,12 +39,12 @@ class Exchange {
 public:
     virtual ~Exchange() = default;
 
-    virtual void add_port(PortId port, PortKind kind, std::uint32_t rank) = 0;
+    virtual void add_peer(PeerId peer, PeerKind kind, Rank rank) = 0;
     /// The connection has ended: requests and fences from behind it wait no longer.
-    virtual void remove_port(PortId port) = 0;
+    virtual void remove_peer(PeerId peer) = 0;
     /// A frame of one of the kinds for which is_exchanged() holds.
-    /// Errc: invalid_input (the port is to be closed)
-    virtual Result<void> from_port(PortId port, const FrameView& frame, Deadline now) = 0;
+    /// Errc: invalid_input (the peer is to be cut off)
+    virtual Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) = 0;
 
     /// Begins a generation: fences and store of the one before are over.
     /// \param ranks  how many ranks are below this node

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/message.h"
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Refuse {
 /// A rank's first words to its agent, over the socket that DTRUN_SOCKET names.
 struct Hello {
     std::uint16_t protocol = kProtocolVersion;
-    std::uint32_t rank = kNoRank;  ///< kNoRank: a helper of some rank, which only uses the store
+    Rank rank = kNoRank;           ///< kNoRank: a helper of some rank, which only uses the store
     std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
     std::int64_t pid = 0;
 
@@ -39,7 +40,7 @@ struct Hello {
 struct Welcome {
     std::string job;  ///< hexadecimal id
     std::uint64_t generation = 0;
-    std::uint32_t rank = kNoRank;
+    Rank rank = kNoRank;
     std::uint32_t world_size = 0;
     std::uint32_t local_rank = 0;
     std::uint32_t local_size = 0;
@@ -69,7 +70,7 @@ struct Gone {
 };
 
 struct FenceEntry {
-    std::uint32_t rank = 0;
+    Rank rank{};
     std::string bytes;
 
     bool operator==(const FenceEntry&) const = default;
@@ -135,7 +136,7 @@ struct GroupFence {
     std::string group;         ///< what the launcher calls the run; may be empty
     std::string name;          ///< at most Fence::kNameBytesMax
     std::uint64_t round = 0;   ///< how often the rank has been at a fence of this name before
-    std::uint32_t rank = 0;
+    Rank rank{};
     std::uint32_t ranks = 0;          ///< size of the group
     std::vector<FenceEntry> entries;  ///< the rank's bytes; at most one entry
     std::string why;                  ///< not empty: the rank gives up, and the fence fails
@@ -148,7 +149,7 @@ struct GroupFence {
 };
 
 struct RankProgress {
-    std::uint32_t rank = kNoRank;
+    Rank rank = kNoRank;
     std::uint64_t step = 0;  ///< counter of the program; grows
 
     bool operator==(const RankProgress&) const = default;
@@ -196,7 +197,7 @@ struct Heartbeat {
 };
 
 struct RelayLost {
-    std::uint32_t host = 0;
+    HostId host{};
     std::string why;
 
     template <class Self, class F>

@@ -13,7 +13,7 @@ constexpr std::size_t kFailuresMax = 4'096;
 constexpr std::size_t kOpenMax = 65'536;
 constexpr std::size_t kOpenBytesMax = 1u << 30;
 
-Fence sum_of(std::map<PortId, Fence> parts) {
+Fence sum_of(std::map<PeerId, Fence> parts) {
     Fence sum = std::move(parts.begin()->second);
     for (auto part = std::next(parts.begin()); part != parts.end(); ++part) {
         sum.ranks += part->second.ranks;
@@ -41,36 +41,36 @@ Fenced FenceTable::failed(const Key& key, std::string why) const {
     return {generation_, key.first, key.second, false, std::move(why), {}};
 }
 
-FenceTable::Outcome FenceTable::arrive(PortId port, Fence fence) {
+FenceTable::Arrival FenceTable::arrive(PeerId peer, Fence fence) {
     const Key key{fence.name, fence.round};
-    if (all_failed_) return {Outcome::Kind::failed, {}, failed(key, *all_failed_)};
+    if (all_failed_) return {Arrival::Kind::failed, {}, failed(key, *all_failed_)};
     if (const auto known = failed_.find(key); known != failed_.end())
-        return {Outcome::Kind::failed, {}, failed(key, known->second)};
+        return {Arrival::Kind::failed, {}, failed(key, known->second)};
 
     const std::size_t bytes = entry_bytes(fence.entries);
     if (open_.size() >= kOpenMax || open_bytes_ + bytes > kOpenBytesMax)
-        return {Outcome::Kind::too_much, {}, failed(key, "too many fences are open at once")};
+        return {Arrival::Kind::too_much, {}, failed(key, "too many fences are open at once")};
     Open& open = open_[key];
     const std::uint32_t room = open.passed ? 0 : ranks_ - open.ranks;
     if (fence.ranks == 0 || fence.ranks > room || fence.entries.size() > fence.ranks ||
-        open.parts.contains(port)) {
+        open.parts.contains(peer)) {
         if (open.ranks == 0) open_.erase(key);
-        return {Outcome::Kind::twice, {}, {}};
+        return {Arrival::Kind::twice, {}, {}};
     }
     open.ranks += fence.ranks;
     open.bytes += bytes;
     open_bytes_ += bytes;
-    open.parts.emplace(port, std::move(fence));
+    open.parts.emplace(peer, std::move(fence));
     if (open.ranks < ranks_) return {};
     open.passed = true;
     open_bytes_ -= std::exchange(open.bytes, 0);
-    return {Outcome::Kind::complete, sum_of(std::exchange(open.parts, {})), {}};
+    return {Arrival::Kind::complete, sum_of(std::exchange(open.parts, {})), {}};
 }
 
-void FenceTable::retract(PortId port) {
+void FenceTable::retract(PeerId peer) {
     for (auto at = open_.begin(); at != open_.end();) {
         Open& open = at->second;
-        if (const auto part = open.parts.find(port); part != open.parts.end()) {
+        if (const auto part = open.parts.find(peer); part != open.parts.end()) {
             const std::size_t bytes = entry_bytes(part->second.entries);
             open.ranks -= part->second.ranks;
             open.bytes -= bytes;

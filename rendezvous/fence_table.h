@@ -27,12 +27,13 @@ public:
     void begin(std::uint64_t generation, std::uint32_t ranks);
     std::uint64_t generation() const { return generation_; }
 
-    struct Outcome {
+    /// What becomes of an arrival.
+    struct Arrival {
         enum class Kind {
             pending,   ///< other ranks are missing
             complete,  ///< all ranks below have arrived; `sum` is their sum
             failed,    ///< the fence had failed before: `fenced` says why
-            twice,     ///< the port has arrived before, or for more ranks than there are: a mistake
+            twice,     ///< the peer has arrived before, or for more ranks than there are: a mistake
             too_much,  ///< limit of open fences: the caller ends this one with `fenced`
         };
         Kind kind = Kind::pending;
@@ -40,9 +41,9 @@ public:
         Fenced fenced;
     };
     /// \param fence  must be of this table's generation
-    Outcome arrive(PortId port, Fence fence);
-    /// Takes back the port's arrivals at fences that are not complete here.
-    void retract(PortId port);
+    Arrival arrive(PeerId peer, Fence fence);
+    /// Takes back the peer's arrivals at fences that are not complete here.
+    void retract(PeerId peer);
 
     /// Ends a fence; if it failed, later arrivals at it fail too. `fenced` without a name fails
     /// every fence of the generation, open or to come.
@@ -55,7 +56,7 @@ public:
 
 private:
     struct Open {
-        std::map<PortId, Fence> parts;
+        std::map<PeerId, Fence> parts;
         std::size_t bytes = 0;  ///< size of the parts
         std::uint32_t ranks = 0;
         bool passed = false;  ///< complete here; the parts are gone

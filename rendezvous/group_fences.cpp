@@ -23,7 +23,7 @@ Result<void> check(const GroupFence& fence) {
     if (fence.client == 0 || fence.name.empty() || fence.name.size() > Fence::kNameBytesMax ||
         fence.group.size() > kTextBytesMax || fence.why.size() > kTextBytesMax)
         return fail(Errc::invalid_input, "malformed fence");
-    if (fence.rank >= fence.ranks)
+    if (!is_below(fence.rank, fence.ranks))
         return fail(Errc::invalid_input, "rank {} of {} at a fence", fence.rank, fence.ranks);
     if (fence.entries.size() > 1 || entry_bytes(fence.entries) > Fence::kBytesMax)
         return fail(Errc::invalid_input, "too many bytes for a fence");
@@ -32,12 +32,12 @@ Result<void> check(const GroupFence& fence) {
 
 }  // namespace
 
-Result<void> GroupFences::from_port(PortId port, const GroupFence& fence) {
+Result<void> GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
     if (const auto checked = check(fence); !checked) return checked;
-    present_[fence.client] = port;
-    clients_[port] = fence.client;
+    present_[fence.client] = peer;
+    clients_[peer] = fence.client;
     const Key key{fence.group, fence.name, fence.round};
-    if (told_again(key, port, fence)) return {};
+    if (told_again(key, peer, fence)) return {};
     if (open_.size() >= kOpenMax && !open_.contains(key))
         return fail(Errc::invalid_input, "too many fences are open at once");
     Open& open = open_[key];
@@ -47,7 +47,7 @@ Result<void> GroupFences::from_port(PortId port, const GroupFence& fence) {
                     fence.name, fence.rank, fence.ranks, open.ranks);
     supersede(key, open, fence);
     Part& part = open.parts[fence.client];
-    part = {port, fence.rank, fence.entries};
+    part = {peer, fence.rank, fence.entries};
     for (FenceEntry& entry : part.entries) entry.rank = fence.rank;
     if (!fence.why.empty() || open.parts.size() == open.ranks)
         end(key, std::move(open_.extract(key).mapped()), fence.why);
@@ -56,7 +56,7 @@ Result<void> GroupFences::from_port(PortId port, const GroupFence& fence) {
 
 /// Answers with a fence's known outcome: to a client that was at it, and to a late one if it failed
 /// and one that was there is still connected. \return whether it has answered
-bool GroupFences::told_again(const Key& key, PortId port, const GroupFence& fence) {
+bool GroupFences::told_again(const Key& key, PeerId peer, const GroupFence& fence) {
     const auto found = ended_.find(key);
     if (found == ended_.end()) return false;
     const auto& [fenced, clients] = found->second.end;
@@ -65,7 +65,7 @@ bool GroupFences::told_again(const Key& key, PortId port, const GroupFence& fenc
         !fenced.complete && std::ranges::any_of(clients, [this](std::uint64_t client) {
             return present_.contains(client);
         });
-    if (was_there || is_late) events_.group_told(port, fenced);
+    if (was_there || is_late) events_.group_told(peer, fenced);
     return was_there || is_late;
 }
 
@@ -76,7 +76,7 @@ void GroupFences::supersede(const Key& key, Open& open, const GroupFence& fence)
         if (client == fence.client || part.rank != fence.rank) return false;
         Fenced lost = fenced_of(key);
         lost.why = fmt::format("another process has come as rank {}", fence.rank);
-        events_.group_told(part.port, lost);
+        events_.group_told(part.peer, lost);
         return true;
     });
 }
@@ -95,7 +95,7 @@ void GroupFences::end(const Key& key, Open open, std::string why) {
     if (!end.fenced.complete) end.fenced.entries.clear();
     std::ranges::sort(end.fenced.entries, {}, &FenceEntry::rank);
     events_.group_ended(key, end);
-    for (const auto& [client, part] : open.parts) events_.group_told(part.port, end.fenced);
+    for (const auto& [client, part] : open.parts) events_.group_told(part.peer, end.fenced);
     remember(key, std::move(end));
 }
 
@@ -115,13 +115,13 @@ void GroupFences::remember(const Key& key, End end) {
     }
 }
 
-void GroupFences::remove_port(PortId port) {
-    const auto client = clients_.extract(port);
+void GroupFences::remove_peer(PeerId peer) {
+    const auto client = clients_.extract(peer);
     if (client.empty()) return;
-    if (present_[client.mapped()] == port) present_.erase(client.mapped());
+    if (present_[client.mapped()] == peer) present_.erase(client.mapped());
     for (auto at = open_.begin(); at != open_.end();) {
         std::erase_if(at->second.parts,
-                      [port](const auto& part) { return part.second.port == port; });
+                      [peer](const auto& part) { return part.second.peer == peer; });
         at = at->second.parts.empty() ? open_.erase(at) : std::next(at);
     }
 }

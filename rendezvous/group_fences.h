@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/exchange_messages.h"
 
@@ -26,29 +27,29 @@ public:
         Fenced fenced;
         std::set<std::uint64_t> clients;
     };
-    /// Sends outcomes to ports, and records them for clients that reconnect.
+    /// Sends outcomes to peers, and records them for clients that reconnect.
     class Events {
     public:
         virtual ~Events() = default;
-        virtual void group_told(PortId port, const Fenced& fenced) = 0;
+        virtual void group_told(PeerId peer, const Fenced& fenced) = 0;
         virtual void group_ended(const Key& key, const End& end) = 0;
         virtual void group_forgotten(const Key& key) = 0;
     };
 
     explicit GroupFences(Events& events) : events_(events) {}
 
-    /// Errc: invalid_input (the port is to be closed)
-    Result<void> from_port(PortId port, const GroupFence& fence);
+    /// Errc: invalid_input (the peer is to be cut off)
+    Result<void> from_peer(PeerId peer, const GroupFence& fence);
     /// Takes back arrivals over this connection; the client may arrive again over another.
-    void remove_port(PortId port);
+    void remove_peer(PeerId peer);
 
     /// Restores a recorded outcome; to be called in the order of group_ended().
     void restore(const Key& key, End end) { remember(key, std::move(end)); }
 
 private:
     struct Part {
-        PortId port = 0;
-        std::uint32_t rank = 0;
+        PeerId peer = 0;
+        Rank rank{};
         std::vector<FenceEntry> entries;
     };
     struct Open {
@@ -60,7 +61,7 @@ private:
         std::uint64_t number = 0;  ///< counts all ends, for order_
     };
 
-    bool told_again(const Key& key, PortId port, const GroupFence& fence);
+    bool told_again(const Key& key, PeerId peer, const GroupFence& fence);
     void supersede(const Key& key, Open& open, const GroupFence& fence);
     void end(const Key& key, Open open, std::string why);
     void remember(const Key& key, End end);
@@ -71,8 +72,8 @@ private:
     std::map<std::uint64_t, Key> order_;
     std::uint64_t ends_ = 0;
     std::size_t ended_bytes_ = 0;
-    std::map<std::uint64_t, PortId> present_;  ///< last port of each connected client
-    std::map<PortId, std::uint64_t> clients_;  ///< client of each port
+    std::map<std::uint64_t, PeerId> present_;  ///< last peer of each connected client
+    std::map<PeerId, std::uint64_t> clients_;  ///< client of each peer
 };
 
 }  // namespace dtrun

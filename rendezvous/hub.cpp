@@ -12,7 +12,7 @@ constexpr std::size_t kAnswerBytes = 128;  // approximate overhead of one
 constexpr std::chrono::seconds kReturnLimit{60};
 /// By then a connection that its client has replaced is noticed to be dead: no late requests come.
 constexpr std::chrono::seconds kLateCopies{30};
-/// Results of at least this size are shared by all ports that get them.
+/// Results of at least this size are shared by all peers that get them.
 constexpr std::size_t kSharedBytesMin = 16u << 10;
 constexpr std::size_t kReasonBytesMax = 4'096;
 /// How many completed fences are kept. A thread is at one fence at a time, so nobody asks for older
@@ -54,33 +54,33 @@ void Hub::make_store() {
     store_ = std::make_unique<Store>(answer, journal_, options_.limits);
 }
 
-void Hub::add_port(PortId port, PortKind kind, std::uint32_t rank) {
-    ports_[port] = Port{kind, rank, {}, kReturnLimit, {}};
+void Hub::add_peer(PeerId peer, PeerKind kind, Rank rank) {
+    peers_[peer] = Peer{kind, rank, {}, kReturnLimit, {}};
 }
 
-void Hub::set_return_limit(PortId port, std::chrono::milliseconds limit) {
-    ports_.at(port).return_limit = limit;
+void Hub::set_return_limit(PeerId peer, std::chrono::milliseconds limit) {
+    peers_.at(peer).return_limit = limit;
 }
 
-void Hub::remove_port(PortId id, Deadline now) {
-    const auto port = ports_.extract(id);
-    if (port.empty()) return;
+void Hub::remove_peer(PeerId id, Deadline now) {
+    const auto peer = peers_.extract(id);
+    if (peer.empty()) return;
     fences_.retract(id);
-    group_fences_.remove_port(id);
-    for (const std::uint64_t name : port.mapped().clients) {
+    group_fences_.remove_peer(id);
+    for (const std::uint64_t name : peer.mapped().clients) {
         Client& client = clients_.at(name);
         for (const auto& [request, op] : client.waiting) store_->forget({name, request});
         client.waiting.clear();
         if (client.answers.empty())
             forget_client(name);
         else
-            set_away(name, client, now + port.mapped().return_limit);
+            set_away(name, client, now + peer.mapped().return_limit);
     }
 }
 
-Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
-    const auto port = ports_.find(id);
-    if (port == ports_.end()) return {};
+Result<void> Hub::from_peer(PeerId id, const FrameView& frame, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return {};
     switch (frame.type) {
         case FrameType::request:
             return on_request(id, frame.payload, now);
@@ -90,20 +90,20 @@ Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
             return on_unfence(frame.payload);
         case FrameType::group_fence: {
             const auto fence = decode<GroupFence>(frame.payload);
-            return fence ? group_fences_.from_port(id, *fence) : std::unexpected(fence.error());
+            return fence ? group_fences_.from_peer(id, *fence) : std::unexpected(fence.error());
         }
         case FrameType::gone:
             return on_gone(id, frame.payload, now);
         case FrameType::heartbeat: {
             const auto heartbeat = decode<Heartbeat>(frame.payload);
             if (!heartbeat) return std::unexpected(heartbeat.error());
-            port->second.progress = *heartbeat;
+            peer->second.progress = *heartbeat;
             return {};
         }
         case FrameType::progress: {
             const auto progress = decode<RankProgress>(frame.payload);
             if (!progress) return std::unexpected(progress.error());
-            port->second.progress = Heartbeat{1, *progress, progress->step};
+            peer->second.progress = Heartbeat{1, *progress, progress->step};
             return {};
         }
         default:
@@ -112,16 +112,16 @@ Result<void> Hub::from_port(PortId id, const FrameView& frame, Deadline now) {
     }
 }
 
-Result<void> Hub::on_gone(PortId port, std::string_view payload, Deadline now) {
+Result<void> Hub::on_gone(PeerId peer, std::string_view payload, Deadline now) {
     const auto gone = decode<Gone>(payload);
     if (!gone) return std::unexpected(gone.error());
     const auto found = clients_.find(gone->client);
-    if (found == clients_.end() || found->second.port != port) return {};
+    if (found == clients_.end() || found->second.peer != peer) return {};
     Client& client = found->second;
     for (const auto& [request, op] : client.waiting) store_->forget({gone->client, request});
     client.waiting.clear();
     forget_answers(gone->client, client);
-    ports_.at(port).clients.erase(gone->client);
+    peers_.at(peer).clients.erase(gone->client);
     if (!client.moved) {
         forget_client(gone->client);
         return {};
@@ -131,32 +131,32 @@ Result<void> Hub::on_gone(PortId port, std::string_view payload, Deadline now) {
     return {};
 }
 
-Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now) {
+Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now) {
     const auto request = decode_request(payload);
     if (!request) return std::unexpected(request.error());
     const RequestHeader& header = request->header;
-    if (has_asked(port, header)) return {};
+    if (has_asked(peer, header)) return {};
     PackReader in(request->arguments);
     if (in.array() == 0) in.set_failed();
     const std::uint64_t generation = in.uint();
     if (!in.ok()) {
-        answer(port, header, text_reply(Status::refused, "malformed arguments"));
+        answer(peer, header, text_reply(Status::refused, "malformed arguments"));
     } else if (generation != 0 && generation != this->generation()) {
-        answer(port, header, stale_reply(this->generation()));
+        answer(peer, header, stale_reply(this->generation()));
     } else if (header.op == Op::status) {
-        answer(port, header, status_reply());
+        answer(peer, header, status_reply());
     } else if (header.op == Op::cancel) {
         store_->cancel({header.client, in.uint()});
-        answer(port, header, {Status::ok, Bytes(1, '\x90')});
+        answer(peer, header, {Status::ok, Bytes(1, '\x90')});
     } else if (const auto asked = StoreRequest::decode(header.op, in); !asked) {
-        answer(port, header, text_reply(Status::refused, asked.error().message));
+        answer(peer, header, text_reply(Status::refused, asked.error().message));
     } else if (options_.fits && adds_something(header.op) && !options_.fits(payload.size())) {
         const Bytes frame = encode_reply({header.client, header.id, Status::refused}, {});
         const StoreReply full = text_reply(Status::refused, "the daemon's disk is full");
-        send_results(port, payload_of(frame),
+        send_results(peer, payload_of(frame),
                      full.results);  // not kept: the disk is full
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
-        answer(port, header, *reply);
+        answer(peer, header, *reply);
     } else {
         clients_.at(header.client).waiting[header.id] = header.op;
     }
@@ -165,10 +165,10 @@ Result<void> Hub::on_request(PortId port, std::string_view payload, Deadline now
 
 /// Whether this request is a repetition. Its kept answer is sent again, if there is one; else it
 /// still waits in the store, or is a late copy whose answer the client has.
-bool Hub::has_asked(PortId port, const RequestHeader& header) {
+bool Hub::has_asked(PeerId peer, const RequestHeader& header) {
     Client& client = clients_[header.client];
-    if (client.gone || (options_.reconnects && client.port > port)) return true;
-    if (client.port != port) move_to(port, header.client, client);
+    if (client.gone || (options_.reconnects && client.peer > peer)) return true;
+    if (client.peer != peer) move_to(peer, header.client, client);
     if (!options_.reconnects) return client.waiting.contains(header.id);
     const std::uint64_t lowest = header.id - header.behind;
     if (!client.answers.empty() && client.answers.begin()->first < lowest) {
@@ -181,19 +181,19 @@ bool Hub::has_asked(PortId port, const RequestHeader& header) {
     // The repeated answer counts as the newest, so it is dropped last.
     std::erase(client.answered, header.id);
     client.answered.push_back(header.id);
-    send_kept(port, known->second);
+    send_kept(peer, known->second);
     return true;
 }
 
 /// Records the connection over which a client asks, and is answered, from now on.
-void Hub::move_to(PortId port, std::uint64_t id, Client& client) {
-    if (client.port) {
+void Hub::move_to(PeerId peer, std::uint64_t id, Client& client) {
+    if (client.peer) {
         client.moved = true;
-        if (const auto old = ports_.find(*client.port); old != ports_.end())
+        if (const auto old = peers_.find(*client.peer); old != peers_.end())
             old->second.clients.erase(id);
     }
-    client.port = port;
-    ports_.at(port).clients.insert(id);
+    client.peer = peer;
+    peers_.at(peer).clients.insert(id);
     set_away(id, client, std::nullopt);
 }
 
@@ -239,35 +239,35 @@ StoreReply Hub::status_reply() const {
     return text_reply(Status::ok, options_.status());
 }
 
-void Hub::answer(PortId port, const RequestHeader& header, const StoreReply& reply) {
+void Hub::answer(PeerId peer, const RequestHeader& header, const StoreReply& reply) {
     const Bytes frame = encode_reply({header.client, header.id, reply.status}, {});
     const std::string_view reply_header = payload_of(frame);
     if (!options_.reconnects || !changes_something(header.op))
-        return send_results(port, reply_header, reply.results);
+        return send_results(peer, reply_header, reply.results);
     const auto payload = std::make_shared<const Bytes>(Bytes(reply_header) + reply.results);
     if (journal_ != nullptr) journal_->answered(header.client, header.id, *payload);
     keep_answer(header.client, header.id, payload);
-    send_kept(port, payload);
+    send_kept(peer, payload);
 }
 
-void Hub::send_kept(PortId port, const SharedBytes& payload) {
+void Hub::send_kept(PeerId peer, const SharedBytes& payload) {
     if (payload->size() < kSharedBytesMin)
-        outbox_.to_port(port, FrameType::reply, *payload);
+        outbox_.to_peer(peer, FrameType::reply, *payload);
     else
-        outbox_.share_with_port(port, FrameType::reply, "", payload);
+        outbox_.share_with_peer(peer, FrameType::reply, "", payload);
 }
 
-/// Sends results. Many clients may ask for the same large value: one copy is shared by all ports to
+/// Sends results. Many clients may ask for the same large value: one copy is shared by all peers to
 /// which it is still being sent.
-void Hub::send_results(PortId port, std::string_view reply_header, const Bytes& results) {
+void Hub::send_results(PeerId peer, std::string_view reply_header, const Bytes& results) {
     if (results.size() < kSharedBytesMin)
-        return outbox_.to_port(port, FrameType::reply, Bytes(reply_header) + results);
+        return outbox_.to_peer(peer, FrameType::reply, Bytes(reply_header) + results);
     SharedBytes shared = last_results_.lock();
     if (!shared || *shared != results) {
         shared = std::make_shared<const Bytes>(results);
         last_results_ = shared;
     }
-    outbox_.share_with_port(port, FrameType::reply, reply_header, shared);
+    outbox_.share_with_peer(peer, FrameType::reply, reply_header, shared);
 }
 
 void Hub::keep_answer(std::uint64_t name, std::uint64_t id, SharedBytes payload) {
@@ -288,7 +288,7 @@ void Hub::answer_late(Store::Token token, const StoreReply& reply) {
     const auto found = clients_.find(name);
     if (found == clients_.end()) return;
     const auto waiting = found->second.waiting.extract(id);
-    if (!waiting.empty()) answer(*found->second.port, {name, id, 0, waiting.mapped()}, reply);
+    if (!waiting.empty()) answer(*found->second.peer, {name, id, 0, waiting.mapped()}, reply);
 }
 
 void Hub::end_waits() {
@@ -300,11 +300,11 @@ bool Hub::completed(const std::string& name, std::uint64_t round) const {
     return last != completed_.end() && round <= last->second.fenced.round;
 }
 
-Result<void> Hub::on_fence(PortId port, std::string_view payload) {
+Result<void> Hub::on_fence(PeerId peer, std::string_view payload) {
     auto fence = decode<Fence>(payload);
     if (!fence) return std::unexpected(fence.error());
     const auto tell = [&](const Fenced& fenced) {
-        outbox_.to_port(port, FrameType::fenced, payload_of(encode(fenced)));
+        outbox_.to_peer(peer, FrameType::fenced, payload_of(encode(fenced)));
     };
     if (fence->name.empty() || fence->name.size() > Fence::kNameBytesMax)
         return fail(Errc::invalid_input, "a fence's name has 1 to {} bytes", Fence::kNameBytesMax);
@@ -319,23 +319,23 @@ Result<void> Hub::on_fence(PortId port, std::string_view payload) {
         tell(last);
         return {};
     }
-    auto outcome = fences_.arrive(port, std::move(*fence));
-    switch (outcome.kind) {
-        case FenceTable::Outcome::Kind::pending:
+    auto arrival = fences_.arrive(peer, std::move(*fence));
+    switch (arrival.kind) {
+        case FenceTable::Arrival::Kind::pending:
             return {};
-        case FenceTable::Outcome::Kind::failed:
-            tell(outcome.fenced);
+        case FenceTable::Arrival::Kind::failed:
+            tell(arrival.fenced);
             return {};
-        case FenceTable::Outcome::Kind::twice:
+        case FenceTable::Arrival::Kind::twice:
             return fail(Errc::invalid_input, "came to a fence twice");
-        case FenceTable::Outcome::Kind::too_much:
-            tell(outcome.fenced);
-            end_fence(outcome.fenced);
+        case FenceTable::Arrival::Kind::too_much:
+            tell(arrival.fenced);
+            end_fence(arrival.fenced);
             return {};
-        case FenceTable::Outcome::Kind::complete:
+        case FenceTable::Arrival::Kind::complete:
             break;
     }
-    Fence& sum = outcome.sum;
+    Fence& sum = arrival.sum;
     std::ranges::sort(sum.entries, {}, &FenceEntry::rank);
     Fenced fenced{sum.generation, sum.name, sum.round, true, "", std::move(sum.entries)};
     if (entry_bytes(fenced.entries) > Fence::kBytesMax) {
@@ -379,14 +379,14 @@ void Hub::end_fence(const Fenced& fenced) {
         journal_->failure_forgotten(old->first, old->second);
     SharedBytes shared;
     if (frame.size() >= kSharedBytesMin) shared = std::make_shared<const Bytes>(payload_of(frame));
-    for (const auto& [id, port] : ports_) {
-        if (port.kind == PortKind::subtree && shared)
-            outbox_.share_with_port(id, FrameType::fenced, "", shared);
-        else if (port.kind == PortKind::subtree)
-            outbox_.to_port(id, FrameType::fenced, payload_of(frame));
-        else if (port.rank != kNoRank)
+    for (const auto& [id, peer] : peers_) {
+        if (peer.kind == PeerKind::subtree && shared)
+            outbox_.share_with_peer(id, FrameType::fenced, "", shared);
+        else if (peer.kind == PeerKind::subtree)
+            outbox_.to_peer(id, FrameType::fenced, payload_of(frame));
+        else if (peer.rank != kNoRank)
             for (const Fenced& one : ended)
-                outbox_.to_port(id, FrameType::fenced, payload_of(encode(one)));
+                outbox_.to_peer(id, FrameType::fenced, payload_of(encode(one)));
     }
 }
 
@@ -435,7 +435,7 @@ void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     completed_bytes_ = 0;
     fences_.begin(generation, ranks);
     fences_failed_ = false;
-    for (auto& [id, port] : ports_) port.progress = {};
+    for (auto& [id, peer] : peers_) peer.progress = {};
 }
 
 void Hub::restore_answer(std::uint64_t name, std::uint64_t id, Bytes reply, Deadline now) {
@@ -453,8 +453,8 @@ void Hub::restore_group(const GroupFences::Key& key, GroupFences::End end) {
     group_fences_.restore(key, std::move(end));
 }
 
-void Hub::group_told(PortId port, const Fenced& fenced) {
-    outbox_.to_port(port, FrameType::fenced, payload_of(encode(fenced)));
+void Hub::group_told(PeerId peer, const Fenced& fenced) {
+    outbox_.to_peer(peer, FrameType::fenced, payload_of(encode(fenced)));
 }
 
 void Hub::group_ended(const GroupFences::Key& key, const GroupFences::End& end) {
@@ -472,7 +472,7 @@ void Hub::fail_fences(std::string why) {
 
 Heartbeat Hub::progress() const {
     ProgressSum sum;
-    for (const auto& [id, port] : ports_) sum.add(port.progress);
+    for (const auto& [id, peer] : peers_) sum.add(peer.progress);
     return sum.summary();
 }
 

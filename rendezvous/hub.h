@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/fence_table.h"
@@ -64,13 +65,13 @@ public:
     /// \param journal  nullptr: nothing is kept
     Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
 
-    void add_port(PortId port, PortKind kind, std::uint32_t rank) override;
-    /// Sets how long after this port's end its clients may reconnect over another; default 60 s.
-    void set_return_limit(PortId port, std::chrono::milliseconds limit);
-    /// With `reconnects`, remove_port(port, now) must be used instead.
-    void remove_port(PortId port) override { remove_port(port, Deadline{}); }
-    void remove_port(PortId port, Deadline now);
-    Result<void> from_port(PortId port, const FrameView& frame, Deadline now) override;
+    void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
+    /// Sets how long after this peer has gone its clients may reconnect over another; default 60 s.
+    void set_return_limit(PeerId peer, std::chrono::milliseconds limit);
+    /// With `reconnects`, remove_peer(peer, now) must be used instead.
+    void remove_peer(PeerId peer) override { remove_peer(peer, Deadline{}); }
+    void remove_peer(PeerId peer, Deadline now);
+    Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
 
@@ -87,7 +88,7 @@ public:
     std::size_t answer_bytes() const { return answer_bytes_; }
     Heartbeat progress() const;
 
-    // Restore a journal's records, in the order of its calls, before the first port is added.
+    // Restore a journal's records, in the order of its calls, before the first peer is added.
     void restore_generation(std::uint64_t generation, std::uint32_t ranks);
     Store& restore_store() { return *store_; }
     void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
@@ -95,16 +96,16 @@ public:
     void restore_group(const GroupFences::Key& key, GroupFences::End end);
 
 private:
-    struct Port {
-        PortKind kind{};
-        std::uint32_t rank = kNoRank;
+    struct Peer {
+        PeerKind kind{};
+        Rank rank = kNoRank;
         Heartbeat progress;
         std::chrono::milliseconds return_limit;
         std::unordered_set<std::uint64_t> clients;
     };
     struct Client {
-        std::optional<PortId> port;  ///< the last over which it has sent a request
-        bool moved = false;          ///< it has used another port before
+        std::optional<PeerId> peer;  ///< the last over which it has sent a request
+        bool moved = false;          ///< it has come over another peer before
         bool gone = false;  ///< it has sent `gone`; only late copies of requests can arrive
         std::optional<Deadline> away_until;            ///< when it is forgotten
         std::map<std::uint64_t, Op> waiting;           ///< by id
@@ -118,33 +119,33 @@ private:
     };
 
     void make_store();
-    Result<void> on_request(PortId port, std::string_view payload, Deadline now);
-    Result<void> on_gone(PortId port, std::string_view payload, Deadline now);
-    bool has_asked(PortId port, const RequestHeader& header);
-    void move_to(PortId port, std::uint64_t id, Client& client);
+    Result<void> on_request(PeerId peer, std::string_view payload, Deadline now);
+    Result<void> on_gone(PeerId peer, std::string_view payload, Deadline now);
+    bool has_asked(PeerId peer, const RequestHeader& header);
+    void move_to(PeerId peer, std::uint64_t id, Client& client);
     StoreReply status_reply() const;
-    void answer(PortId port, const RequestHeader& header, const StoreReply& reply);
-    void send_results(PortId port, std::string_view reply_header, const Bytes& results);
-    void send_kept(PortId port, const SharedBytes& payload);
+    void answer(PeerId peer, const RequestHeader& header, const StoreReply& reply);
+    void send_results(PeerId peer, std::string_view reply_header, const Bytes& results);
+    void send_kept(PeerId peer, const SharedBytes& payload);
     void keep_answer(std::uint64_t client, std::uint64_t id, SharedBytes payload);
     void answer_late(Store::Token token, const StoreReply& reply);
     void forget_answer(Client& client, std::uint64_t id);
     void forget_answers(std::uint64_t id, Client& client);
     void set_away(std::uint64_t id, Client& client, std::optional<Deadline> until);
     void forget_client(std::uint64_t id);
-    Result<void> on_fence(PortId port, std::string_view payload);
+    Result<void> on_fence(PeerId peer, std::string_view payload);
     Result<void> on_unfence(std::string_view payload);
     void end_fence(const Fenced& fenced);
     void remember_completed(const Fenced& fenced);
     bool completed(const std::string& name, std::uint64_t round) const;
-    void group_told(PortId port, const Fenced& fenced) override;
+    void group_told(PeerId peer, const Fenced& fenced) override;
     void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override;
     void group_forgotten(const GroupFences::Key& key) override;
 
     Outbox& outbox_;
     HubOptions options_;
     HubJournal* journal_;
-    std::map<PortId, Port> ports_;
+    std::map<PeerId, Peer> peers_;
     std::unique_ptr<Store> store_;
     Clients clients_;
     std::set<std::pair<Deadline, std::uint64_t>> away_;  ///< clients by away_until

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/message.h"
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace dtrun {
 /// A member offers slots for a daemon's job; the first frame of every connection, also after a
 /// reconnect.
 struct Enter {
-    std::uint64_t member = 0;      ///< random, never 0; the same after a reconnect
+    MemberId member{};             ///< random, never 0; the same after a reconnect
     std::uint64_t generation = 0;  ///< generation whose ranks it runs; 0: none
     std::uint64_t paused = 0;      ///< proposed generation that it has accepted; 0: none
     std::string job_name;

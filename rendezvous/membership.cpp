@@ -39,7 +39,7 @@ std::vector<MemberId> Membership::in_order() const {
     if (!options_.plan.empty()) return order;
     std::ranges::sort(order, {}, [this](MemberId id) {
         const Seat& seat = seats_.at(id);
-        const std::uint64_t first = seat.ranks.empty() ? kNoRank : seat.ranks.front().rank;
+        const Rank first = seat.ranks.empty() ? kNoRank : seat.ranks.front().rank;
         return std::pair(first, seat.order);
     });
     return order;
@@ -250,7 +250,7 @@ void Membership::seat_ranks(const std::vector<MemberId>& order) {
         const std::uint32_t count = std::min(seat.member.slots, options_.ranks_max - world_size_);
         for (std::uint32_t local = 0; local < count; ++local) {
             if (local == cross_sizes.size()) cross_sizes.push_back(0);
-            seat.ranks.push_back({world_size_++, local, cross_sizes[local]++, 0, local});
+            seat.ranks.push_back({Rank{world_size_++}, local, cross_sizes[local]++, 0, local});
         }
     }
     for (auto& [id, seat] : seats_)
@@ -263,7 +263,7 @@ Assign Membership::assignment(MemberId id) const {
     assign.ranks = seat.ranks;
     assign.ranks_below = static_cast<std::uint32_t>(assign.ranks.size());
     assign.node_rank = seat.node_rank;
-    if (!seat.ranks.empty() && seat.ranks.front().rank == 0) assign.peers = peer_addresses();
+    if (!seat.ranks.empty() && seat.ranks.front().rank == Rank{0}) assign.peers = peer_addresses();
     return assign;
 }
 
@@ -292,14 +292,15 @@ void Membership::describe_generation() {
         if (seat.ranks.empty()) continue;
         seat.node_rank = common_.node_count++;
         common_.node_names.push_back(seat.member.name);
-        for (const RankSlot& slot : seat.ranks) node_of_rank.at(slot.rank) = seat.node_rank;
+        for (const RankSlot& slot : seat.ranks)
+            node_of_rank.at(std::to_underlying(slot.rank)) = seat.node_rank;
         if (options_.describe_nodes) {
             // free_port itself is for MASTER_PORT.
             const auto port = static_cast<std::uint16_t>(seat.member.free_port + 1);
             common_.nodes.push_back(
                 {master_address(seat.member), port, static_cast<std::uint32_t>(seat.ranks.size())});
         }
-        if (seat.ranks.front().rank != 0) continue;
+        if (seat.ranks.front().rank != Rank{0}) continue;
         common_.master_address = master_address(seat.member);
         common_.master_port = seat.member.free_port;
     }

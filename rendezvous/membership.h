@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/numbered.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/member_messages.h"
 #include "rendezvous/rank_messages.h"
@@ -14,9 +15,6 @@
 #include <vector>
 
 namespace dtrun {
-
-/// Names a member for as long as it takes part, over reconnects; never 0.
-using MemberId = std::uint64_t;
 
 /// The slots of one host that take part in a job as a unit.
 struct Member {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "rendezvous/frame.h"
 
@@ -14,9 +15,6 @@ namespace dtrun {
 
 /// Version of this protocol; both sides must have the same.
 inline constexpr std::uint16_t kProtocolVersion = 3;
-
-/// "No rank" or "not known", where a rank is named.
-inline constexpr std::uint32_t kNoRank = 0xffff'ffff;
 
 #define DTRUN_FRAME(name, number, from_to, meaning)
 #define DTRUN_MESSAGE(name, number, Message, secrecy, from_to, meaning) struct Message;

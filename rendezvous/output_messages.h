@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/message.h"
@@ -17,7 +18,7 @@ namespace dtrun {
 enum class Stream : std::uint8_t { out, err };
 
 struct OutputEnd {
-    std::uint32_t rank = 0;
+    Rank rank{};
     Stream stream = Stream::out;
 
     template <class Self, class F>
@@ -60,7 +61,7 @@ struct OutputHeader {
     /// Limit of the bytes after it, so that other frames never wait long for one of these.
     static constexpr std::uint32_t kDataBytesMax = 256u << 10;
 
-    std::uint32_t rank = 0;
+    Rank rank{};
     Stream stream = Stream::out;
     std::int64_t time_ns = 0;  ///< when the host read the bytes: ns since 1970 UTC
 };

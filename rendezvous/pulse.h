@@ -4,6 +4,8 @@
 #include "base/loop/deadline.h"
 #include "rendezvous/link.h"
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -42,6 +44,10 @@ public:
     }
 
     std::chrono::milliseconds timeout() const { return timeout_; }
+    /// Peers that were told to wait longer for us are waited for as long.
+    void be_as_patient_as(std::chrono::milliseconds timeout) {
+        timeout_ = std::max(timeout_, timeout);
+    }
 
 private:
     Timer timer_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/message.h"
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace dtrun {
 
 /// One rank's place; the words are those of DESIGN and of Horovod.
 struct RankSlot {
-    std::uint32_t rank = 0;
+    Rank rank{};
     std::uint32_t local_rank = 0;
     std::uint32_t cross_rank = 0;
     std::uint32_t cross_size = 0;
@@ -80,7 +81,7 @@ struct Assign {
 };
 
 struct RankPid {
-    std::uint32_t rank = 0;
+    Rank rank{};
     std::int64_t pid = 0;
 
     template <class Self, class F>
@@ -109,7 +110,7 @@ enum class MpiUse : std::uint8_t {
 
 struct Exited {
     std::uint64_t generation = 0;
-    std::uint32_t rank = 0;
+    Rank rank{};
     std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
     std::int32_t code = 0;         ///< exit status, when `signal` is 0; or what MPI_Abort was told
     std::int32_t signal = 0;       ///< the signal that ended it; 0: none
@@ -187,12 +188,12 @@ struct Paused {
 
 /// A client that waits in a store which an agent serves.
 struct RankWait {
-    std::uint32_t rank = kNoRank;  ///< kNoRank: not known
-    std::int64_t pid = 0;          ///< on the host of `address`; 0: not known
-    std::string address;           ///< numeric; empty: the agent's own host
-    std::string what;              ///< what it waits for, for messages
-    bool starting = false;         ///< it waits in a framework's start, where all ranks meet
-    bool hopeless = false;         ///< it waits for a rank that the job does not have
+    Rank rank = kNoRank;    ///< kNoRank: not known
+    std::int64_t pid = 0;   ///< on the host of `address`; 0: not known
+    std::string address;    ///< numeric; empty: the agent's own host
+    std::string what;       ///< what it waits for, for messages
+    bool starting = false;  ///< it waits in a framework's start, where all ranks meet
+    bool hopeless = false;  ///< it waits for a rank that the job does not have
     std::uint32_t waited_ms = 0;
 
     bool operator==(const RankWait&) const = default;
@@ -217,10 +218,10 @@ struct Waits {
 /// News of one host's ranks and MPI.
 struct MpiNews {
     std::uint64_t generation = 0;
-    std::uint32_t rank = kNoRank;  ///< the first on this host that has called MPI_Init
-    std::string problem;           ///< why it cannot use MPI; empty: it can
-    std::string note;              ///< warning for the user; the rank goes on
-    bool aborted = false;          ///< it has called MPI_Abort, and still runs
+    Rank rank = kNoRank;   ///< the first on this host that has called MPI_Init
+    std::string problem;   ///< why it cannot use MPI; empty: it can
+    std::string note;      ///< warning for the user; the rank goes on
+    bool aborted = false;  ///< it has called MPI_Abort, and still runs
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

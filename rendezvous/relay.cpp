@@ -17,20 +17,20 @@ void ProgressSum::add(const Heartbeat& other) {
     summary_.fastest_step = std::max(summary_.fastest_step, other.fastest_step);
 }
 
-void Relay::add_port(PortId port, PortKind kind, std::uint32_t rank) {
-    ports_[port] = Port{kind, rank, {}, {}};
+void Relay::add_peer(PeerId peer, PeerKind kind, Rank rank) {
+    peers_[peer] = Peer{kind, rank, {}, {}};
 }
 
-void Relay::remove_port(PortId port) {
-    const auto found = ports_.find(port);
-    if (found == ports_.end()) return;
+void Relay::remove_peer(PeerId peer) {
+    const auto found = peers_.find(peer);
+    if (found == peers_.end()) return;
     for (const std::uint64_t client : found->second.clients) {
         outbox_.to_root(FrameType::gone, payload_of(encode(Gone{client})));
-        client_ports_.erase(client);
+        client_peers_.erase(client);
         forget_requests(client);
     }
-    fences_.retract(port);
-    ports_.erase(found);
+    fences_.retract(peer);
+    peers_.erase(found);
 }
 
 void Relay::forget_requests(std::uint64_t client) {
@@ -39,15 +39,15 @@ void Relay::forget_requests(std::uint64_t client) {
     unanswered_.erase(begin, end);
 }
 
-Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
-    const auto found = ports_.find(id);
-    if (found == ports_.end()) return {};
-    Port& port = found->second;
+Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline) {
+    const auto found = peers_.find(id);
+    if (found == peers_.end()) return {};
+    Peer& peer = found->second;
     switch (frame.type) {
         case FrameType::request:
-            return on_request(id, port, frame.payload);
+            return on_request(id, peer, frame.payload);
         case FrameType::fence:
-            return on_fence(id, port, frame.payload);
+            return on_fence(id, peer, frame.payload);
         case FrameType::unfence: {
             auto unfence = decode<Unfence>(frame.payload);
             if (!unfence) return std::unexpected(unfence.error());
@@ -57,7 +57,7 @@ Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
         case FrameType::gone: {
             const auto gone = decode<Gone>(frame.payload);
             if (!gone) return std::unexpected(gone.error());
-            if (port.clients.erase(gone->client) > 0) client_ports_.erase(gone->client);
+            if (peer.clients.erase(gone->client) > 0) client_peers_.erase(gone->client);
             forget_requests(gone->client);
             outbox_.to_root(frame.type, frame.payload);
             return {};
@@ -65,14 +65,14 @@ Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
         case FrameType::progress: {
             const auto progress = decode<RankProgress>(frame.payload);
             if (!progress) return std::unexpected(progress.error());
-            if (port.kind == PortKind::rank && port.rank != kNoRank)
-                port.progress = Heartbeat{1, {port.rank, progress->step}, progress->step};
+            if (peer.kind == PeerKind::rank && peer.rank != kNoRank)
+                peer.progress = Heartbeat{1, {peer.rank, progress->step}, progress->step};
             return {};
         }
         case FrameType::heartbeat: {
             const auto heartbeat = decode<Heartbeat>(frame.payload);
             if (!heartbeat) return std::unexpected(heartbeat.error());
-            port.progress = *heartbeat;
+            peer.progress = *heartbeat;
             return {};
         }
         default:
@@ -81,13 +81,13 @@ Result<void> Relay::from_port(PortId id, const FrameView& frame, Deadline) {
     }
 }
 
-Result<void> Relay::on_request(PortId id, Port& port, std::string_view payload) {
+Result<void> Relay::on_request(PeerId id, Peer& peer, std::string_view payload) {
     const auto request = decode_request(payload);
     if (!request) return std::unexpected(request.error());
     const RequestHeader& header = request->header;
-    const auto [owner, fresh] = client_ports_.try_emplace(header.client, id);
+    const auto [owner, fresh] = client_peers_.try_emplace(header.client, id);
     if (fresh)
-        port.clients.insert(header.client);
+        peer.clients.insert(header.client);
     else if (owner->second != id)
         return fail(Errc::invalid_input, "two connections call themselves the same client");
     if (resendable_) unanswered_[{header.client, header.id}] = {++requests_, Bytes(payload)};
@@ -95,47 +95,47 @@ Result<void> Relay::on_request(PortId id, Port& port, std::string_view payload) 
     return {};
 }
 
-Result<void> Relay::on_fence(PortId id, const Port& port, std::string_view payload) {
+Result<void> Relay::on_fence(PeerId id, const Peer& peer, std::string_view payload) {
     auto fence = decode<Fence>(payload);
     if (!fence) return std::unexpected(fence.error());
     if (fence->name.empty() || fence->name.size() > Fence::kNameBytesMax)
         return fail(Errc::invalid_input, "a fence's name has 1 to {} bytes", Fence::kNameBytesMax);
-    if (port.kind == PortKind::rank) {
-        if (port.rank == kNoRank) return fail(Errc::invalid_input, "only ranks come to fences");
+    if (peer.kind == PeerKind::rank) {
+        if (peer.rank == kNoRank) return fail(Errc::invalid_input, "only ranks come to fences");
         if (fence->ranks != 1 || fence->entries.size() > 1)
             return fail(Errc::invalid_input, "a rank comes to a fence for itself only");
-        for (FenceEntry& entry : fence->entries) entry.rank = port.rank;
+        for (FenceEntry& entry : fence->entries) entry.rank = peer.rank;
     }
     if (fence->generation != fences_.generation()) {
         const Fenced stale{fence->generation,         fence->name, fence->round, false,
                            "this generation is over", {}};
-        outbox_.to_port(id, FrameType::fenced, payload_of(encode(stale)));
+        outbox_.to_peer(id, FrameType::fenced, payload_of(encode(stale)));
         return {};
     }
-    const auto outcome = fences_.arrive(id, std::move(*fence));
-    switch (outcome.kind) {
-        case FenceTable::Outcome::Kind::pending:
+    const auto arrival = fences_.arrive(id, std::move(*fence));
+    switch (arrival.kind) {
+        case FenceTable::Arrival::Kind::pending:
             return {};
-        case FenceTable::Outcome::Kind::complete: {
-            if (entry_bytes(outcome.sum.entries) > Fence::kBytesMax) {
+        case FenceTable::Arrival::Kind::complete: {
+            if (entry_bytes(arrival.sum.entries) > Fence::kBytesMax) {
                 give_up(
-                    {outcome.sum.generation, outcome.sum.name, outcome.sum.round, kTooManyBytes});
+                    {arrival.sum.generation, arrival.sum.name, arrival.sum.round, kTooManyBytes});
                 return {};
             }
-            const Bytes frame = encode(outcome.sum);
+            const Bytes frame = encode(arrival.sum);
             if (resendable_)
-                unanswered_fences_[{outcome.sum.name, outcome.sum.round}] = outcome.sum;
+                unanswered_fences_[{arrival.sum.name, arrival.sum.round}] = arrival.sum;
             outbox_.to_root(FrameType::fence, payload_of(frame));
             return {};
         }
-        case FenceTable::Outcome::Kind::failed:
-            outbox_.to_port(id, FrameType::fenced, payload_of(encode(outcome.fenced)));
+        case FenceTable::Arrival::Kind::failed:
+            outbox_.to_peer(id, FrameType::fenced, payload_of(encode(arrival.fenced)));
             return {};
-        case FenceTable::Outcome::Kind::twice:
+        case FenceTable::Arrival::Kind::twice:
             return fail(Errc::invalid_input, "came to a fence twice");
-        case FenceTable::Outcome::Kind::too_much: {
-            const Fenced& failed = outcome.fenced;
-            outbox_.to_port(id, FrameType::fenced, payload_of(encode(failed)));
+        case FenceTable::Arrival::Kind::too_much: {
+            const Fenced& failed = arrival.fenced;
+            outbox_.to_peer(id, FrameType::fenced, payload_of(encode(failed)));
             give_up({failed.generation, failed.name, failed.round, failed.why});
             return {};
         }
@@ -152,7 +152,7 @@ void Relay::begin(std::uint64_t generation, std::uint32_t ranks) {
     fences_failed_ = false;
     unanswered_fences_.clear();
     unfences_.clear();
-    for (auto& [id, port] : ports_) port.progress = {};
+    for (auto& [id, peer] : peers_) peer.progress = {};
 }
 
 void Relay::fail_fences(std::string why) {
@@ -169,8 +169,8 @@ void Relay::give_up(Unfence unfence) {
 
 void Relay::announce(const Event& event) {
     const Bytes frame = encode(event);
-    for (const auto& [id, port] : ports_)
-        if (port.kind == PortKind::rank) outbox_.to_port(id, FrameType::event, payload_of(frame));
+    for (const auto& [id, peer] : peers_)
+        if (peer.kind == PeerKind::rank) outbox_.to_peer(id, FrameType::event, payload_of(frame));
 }
 
 Result<void> Relay::from_root(const FrameView& frame) {
@@ -179,9 +179,9 @@ Result<void> Relay::from_root(const FrameView& frame) {
             const auto reply = decode_reply(frame.payload);
             if (!reply) return std::unexpected(reply.error());
             if (resendable_) unanswered_.erase({reply->header.client, reply->header.id});
-            const auto port = client_ports_.find(reply->header.client);
-            if (port != client_ports_.end())
-                outbox_.to_port(port->second, frame.type, frame.payload);
+            const auto peer = client_peers_.find(reply->header.client);
+            if (peer != client_peers_.end())
+                outbox_.to_peer(peer->second, frame.type, frame.payload);
             return {};
         }
         case FrameType::fenced: {
@@ -194,8 +194,8 @@ Result<void> Relay::from_root(const FrameView& frame) {
                 unanswered_fences_.erase({fenced->name, fenced->round});
             if (!fenced->name.empty()) unfences_.erase({fenced->name, fenced->round});
             for (const Fenced& ended : fences_.end(*fenced)) tell_ranks(ended);
-            for (const auto& [id, port] : ports_)
-                if (port.kind == PortKind::subtree) outbox_.to_port(id, frame.type, frame.payload);
+            for (const auto& [id, peer] : peers_)
+                if (peer.kind == PeerKind::subtree) outbox_.to_peer(id, frame.type, frame.payload);
             return {};
         }
         case FrameType::heartbeat:
@@ -208,7 +208,7 @@ Result<void> Relay::from_root(const FrameView& frame) {
 
 Heartbeat Relay::summary() const {
     ProgressSum sum;
-    for (const auto& [id, port] : ports_) sum.add(port.progress);
+    for (const auto& [id, peer] : peers_) sum.add(peer.progress);
     return sum.summary();
 }
 
@@ -224,9 +224,9 @@ void Relay::resend() {
 
 void Relay::tell_ranks(const Fenced& fenced) {
     const Bytes frame = encode(fenced);
-    for (const auto& [id, port] : ports_)
-        if (port.kind == PortKind::rank && port.rank != kNoRank)
-            outbox_.to_port(id, FrameType::fenced, payload_of(frame));
+    for (const auto& [id, peer] : peers_)
+        if (peer.kind == PeerKind::rank && peer.rank != kNoRank)
+            outbox_.to_peer(id, FrameType::fenced, payload_of(frame));
 }
 
 }  // namespace dtrun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/fence_table.h"
@@ -17,9 +18,9 @@ class Relay final : public Exchange {
 public:
     explicit Relay(Outbox& outbox) : outbox_(outbox) {}
 
-    void add_port(PortId port, PortKind kind, std::uint32_t rank) override;
-    void remove_port(PortId port) override;
-    Result<void> from_port(PortId port, const FrameView& frame, Deadline now) override;
+    void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
+    void remove_peer(PeerId peer) override;
+    Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
 
@@ -36,23 +37,23 @@ public:
     void set_resendable() { resendable_ = true; }
 
 private:
-    struct Port {
-        PortKind kind{};
-        std::uint32_t rank = kNoRank;
+    struct Peer {
+        PeerKind kind{};
+        Rank rank = kNoRank;
         std::unordered_set<std::uint64_t> clients;
         Heartbeat progress;
     };
     using RequestKey = std::pair<std::uint64_t, std::uint64_t>;  ///< client and id
 
-    Result<void> on_request(PortId id, Port& port, std::string_view payload);
-    Result<void> on_fence(PortId id, const Port& port, std::string_view payload);
+    Result<void> on_request(PeerId id, Peer& peer, std::string_view payload);
+    Result<void> on_fence(PeerId id, const Peer& peer, std::string_view payload);
     void tell_ranks(const Fenced& fenced);
     void give_up(Unfence unfence);
     void forget_requests(std::uint64_t client);
 
     Outbox& outbox_;
-    std::map<PortId, Port> ports_;
-    std::unordered_map<std::uint64_t, PortId> client_ports_;
+    std::map<PeerId, Peer> peers_;
+    std::unordered_map<std::uint64_t, PeerId> client_peers_;
     FenceTable fences_;
     bool fences_failed_ = false;  ///< fences of this generation have failed, and the root was told
     bool resendable_ = false;

@@ -1,11 +1,14 @@
 #include "rendezvous/relayed.h"
 
+#include <utility>
+
 namespace dtrun {
 
-Bytes encode_relayed(std::uint32_t host, FrameType type, std::string_view payload) {
+Bytes encode_relayed(HostId host, FrameType type, std::string_view payload) {
     Bytes bytes;
     bytes.reserve(4 + FrameHeader::kBytes + payload.size());
-    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(host >> shift);
+    for (int shift = 24; shift >= 0; shift -= 8)
+        bytes += static_cast<char>(std::to_underlying(host) >> shift);
     const auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
     bytes.append(header.data(), header.size());
     bytes += payload;
@@ -15,8 +18,9 @@ Bytes encode_relayed(std::uint32_t host, FrameType type, std::string_view payloa
 Result<RelayedView> decode_relayed(std::string_view payload) {
     if (payload.size() < 4) return fail(Errc::invalid_input, "relayed frame without a host");
     RelayedView view;
-    for (std::size_t i = 0; i < 4; ++i)
-        view.host = view.host << 8 | static_cast<std::uint8_t>(payload[i]);
+    std::uint32_t host = 0;
+    for (std::size_t i = 0; i < 4; ++i) host = host << 8 | static_cast<std::uint8_t>(payload[i]);
+    view.host = HostId{host};
     std::string_view inner = payload.substr(4);
     const auto frame = next_frame(inner);
     if (!frame) return std::unexpected(frame.error());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/frame.h"
 
 #include <cstdint>
@@ -8,12 +9,12 @@ namespace dtrun {
 
 /// Content of a `relayed` frame: a frame from or for a host that has no connection to the head.
 struct RelayedView {
-    std::uint32_t host = 0;
+    HostId host{};
     FrameView frame;
 };
 
 /// The payload of a `relayed` frame.
-Bytes encode_relayed(std::uint32_t host, FrameType type, std::string_view payload);
+Bytes encode_relayed(HostId host, FrameType type, std::string_view payload);
 /// Errc: invalid_input (not one whole frame, or one that is itself relayed)
 Result<RelayedView> decode_relayed(std::string_view payload);
 

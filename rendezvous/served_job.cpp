@@ -69,25 +69,26 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
         std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
 }
 
-Result<void> ServedJob::enter(PortId port, const Enter& enter, std::string peer, std::string local,
-                              Deadline now) {
-    if (enter.member == 0 || enter.slots > kSlotsMax || enter.name.size() > kTextBytesMax ||
-        enter.addresses.size() > kAddressesMax || enter.job_name.size() > kTextBytesMax)
+Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,
+                              std::string local, Deadline now) {
+    if (enter.member == MemberId{} || enter.slots > kSlotsMax ||
+        enter.name.size() > kTextBytesMax || enter.addresses.size() > kAddressesMax ||
+        enter.job_name.size() > kTextBytesMax)
         return fail(Errc::invalid_input, "malformed enter");
     if (enter.slots > 0) {
-        auto done = enter_member(port, enter, std::move(peer), std::move(local), now);
+        auto done = enter_member(peer, enter, std::move(remote), std::move(local), now);
         if (!done) return done;
     } else {
-        ports_[port] = Port{};
-        hub_.add_port(port, PortKind::subtree, kNoRank);
+        peers_[peer] = Peer{};
+        hub_.add_peer(peer, PeerKind::subtree, kNoRank);
     }
     const std::uint32_t return_ms = std::min(enter.return_ms, Enter::kReturnMsMax);
-    hub_.set_return_limit(port, std::chrono::milliseconds(return_ms) + kReturnMargin);
+    hub_.set_return_limit(peer, std::chrono::milliseconds(return_ms) + kReturnMargin);
     carry_out();
     return {};
 }
 
-Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::string peer,
+Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::string remote,
                                      std::string local, Deadline now) {
     if (ended_) return fail(Errc::denied, "job {} has ended", options_.name);
     if (!membership_) {
@@ -102,9 +103,9 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
     const MembershipOptions& options = membership_->options();
     if (membership_->has(enter.member)) {
         // The member has reconnected: its old connection is dead.
-        if (const auto old = member_ports_.find(enter.member); old != member_ports_.end()) {
-            hub_.remove_port(old->second, now);
-            ports_.erase(old->second);
+        if (const auto old = member_peers_.find(enter.member); old != member_peers_.end()) {
+            hub_.remove_peer(old->second, now);
+            peers_.erase(old->second);
         }
     } else if (enter.generation != 0) {
         return fail(Errc::denied, "this host was taken for lost meanwhile");
@@ -115,9 +116,9 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
                     "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
                     options_.name, options.ranks_min, options.ranks_max);
     }
-    ports_[port] = Port{enter.member};
-    member_ports_[enter.member] = port;
-    hub_.add_port(port, PortKind::subtree, kNoRank);
+    peers_[peer] = Peer{enter.member};
+    member_peers_[enter.member] = peer;
+    hub_.add_peer(peer, PeerKind::subtree, kNoRank);
     if (membership_->has(enter.member)) {
         log::info("job {}: {} is back", options_.name, escaped(enter.name));
         membership_->come_back(enter.member, enter.generation, enter.paused);
@@ -125,29 +126,29 @@ Result<void> ServedJob::enter_member(PortId port, const Enter& enter, std::strin
         return {};
     }
     log::info("job {}: {} enters with {} slots", options_.name, escaped(enter.name), enter.slots);
-    Member member{enter.name,       enter.slots,     std::move(peer),
+    Member member{enter.name,       enter.slots,     std::move(remote),
                   std::move(local), enter.free_port, enter.addresses};
     membership_->enter(enter.member, std::move(member), now);
     return {};
 }
 
-Result<void> ServedJob::frame(PortId id, const FrameView& frame, Deadline now) {
-    const auto port = ports_.find(id);
-    if (port == ports_.end()) return fail(Errc::invalid_input, "another connection took its place");
-    if (is_exchanged(frame.type)) return hub_.from_port(id, frame, now);
-    const MemberId member = port->second.member;
-    if (member == 0 || (frame.type != FrameType::accept && frame.type != FrameType::leave))
+Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return fail(Errc::invalid_input, "another connection took its place");
+    if (is_exchanged(frame.type)) return hub_.from_peer(id, frame, now);
+    const std::optional<MemberId> member = peer->second.member;
+    if (!member || (frame.type != FrameType::accept && frame.type != FrameType::leave))
         return fail(Errc::invalid_input, "unexpected frame of type {}",
                     static_cast<int>(frame.type));
     if (frame.type == FrameType::accept) {
         const auto accept = decode<Accept>(frame.payload);
         if (!accept) return std::unexpected(accept.error());
-        membership_->accept(member, accept->generation, now);
+        membership_->accept(*member, accept->generation, now);
     } else {
         const auto leave = decode<Leave>(frame.payload);
         if (!leave) return std::unexpected(leave.error());
         const std::string why = leave->why.substr(0, kTextBytesMax);
-        membership_->leave(member, leave->finished, why, now);
+        membership_->leave(*member, leave->finished, why, now);
         carry_out();
         return fail(Errc::closed, "left");
     }
@@ -155,24 +156,24 @@ Result<void> ServedJob::frame(PortId id, const FrameView& frame, Deadline now) {
     return {};
 }
 
-void ServedJob::closed(PortId id, Deadline now) {
-    const auto port = ports_.find(id);
-    if (port == ports_.end()) return;
-    const MemberId member = port->second.member;
-    hub_.remove_port(id, now);
-    ports_.erase(port);
-    if (member == 0) return;
-    member_ports_.erase(member);
-    membership_->away(member, now);
+void ServedJob::closed(PeerId id, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
+    const std::optional<MemberId> member = peer->second.member;
+    hub_.remove_peer(id, now);
+    peers_.erase(peer);
+    if (!member) return;
+    member_peers_.erase(*member);
+    membership_->away(*member, now);
 }
 
-void ServedJob::silent(PortId id, const std::string& why, Deadline now) {
-    const auto port = ports_.find(id);
-    if (port == ports_.end()) return;
-    const MemberId member = port->second.member;
+void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
+    const std::optional<MemberId> member = peer->second.member;
     closed(id, now);
-    if (member == 0) return;
-    membership_->lost(member, why, now);
+    if (!member) return;
+    membership_->lost(*member, why, now);
     carry_out();
 }
 
@@ -208,21 +209,21 @@ void ServedJob::carry_out() {
         ended_ = orders.ended;
         log::info("job {}: {}", options_.name,
                   orders.ended->finished ? "finished" : escaped(orders.ended->why, kTextBytesMax));
-        for (const auto& [member, port] : member_ports_)
+        for (const auto& [member, peer] : member_peers_)
             send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));
     }
     unsaved_ = true;
 }
 
 void ServedJob::end(const std::string& why) {
-    for (const auto& [member, port] : member_ports_)
+    for (const auto& [member, peer] : member_peers_)
         send(member, encode(Stop{SIGTERM, kGraceMs, why}));
 }
 
 void ServedJob::send(MemberId member, const Bytes& frame) {
-    const auto port = member_ports_.find(member);
-    if (port == member_ports_.end()) return;
-    outbox_.to_port(port->second, static_cast<FrameType>(frame[4]), payload_of(frame));
+    const auto peer = member_peers_.find(member);
+    if (peer == member_peers_.end()) return;
+    outbox_.to_peer(peer->second, static_cast<FrameType>(frame[4]), payload_of(frame));
 }
 
 void ServedJob::save() {
@@ -241,14 +242,14 @@ void ServedJob::save() {
 }
 
 bool ServedJob::idle() const {
-    if (!ports_.empty()) return false;
+    if (!peers_.empty()) return false;
     if (membership_) return ended_.has_value() || membership_->seats().empty();
     // Kept answers are needed: a client whose connection broke may repeat its request.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
 }
 
 bool ServedJob::is_over() const {
-    return membership_ && (ended_ || membership_->seats().empty()) && member_ports_.empty();
+    return membership_ && (ended_ || membership_->seats().empty()) && member_peers_.empty();
 }
 
 void ServedJob::retire() {
@@ -266,7 +267,7 @@ boost::json::object ServedJob::describe() const {
     job["waiting"] = hub_.store().waiting();
     const Heartbeat progress = hub_.progress();
     if (progress.reporting > 0) {
-        job["slowest_rank"] = progress.slowest.rank;
+        job["slowest_rank"] = std::to_underlying(progress.slowest.rank);
         job["slowest_step"] = progress.slowest.step;
         job["fastest_step"] = progress.fastest_step;
     }
@@ -280,7 +281,7 @@ boost::json::object ServedJob::describe() const {
         member["host"] = seat.member.name;
         member["slots"] = seat.member.slots;
         member["ranks"] = seat.ranks.size();
-        if (!seat.ranks.empty()) member["first_rank"] = seat.ranks.front().rank;
+        if (!seat.ranks.empty()) member["first_rank"] = std::to_underlying(seat.ranks.front().rank);
         member["connected"] = !seat.away_until.has_value();
         members.push_back(std::move(member));
     }

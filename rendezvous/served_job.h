@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/member_messages.h"
@@ -35,14 +36,14 @@ public:
               std::chrono::milliseconds limit);
 
     /// The first frame of a connection.
-    /// \param local, peer  the connection's ends, numeric
-    /// Errc: denied, invalid_input: the port is refused with this text
-    Result<void> enter(PortId port, const Enter& enter, std::string peer, std::string local,
+    /// \param local, remote  the connection's ends, numeric
+    /// Errc: denied, invalid_input: the peer is refused with this text
+    Result<void> enter(PeerId peer, const Enter& enter, std::string remote, std::string local,
                        Deadline now);
-    /// Any other frame. Errc: invalid_input (the port is to be closed)
-    Result<void> frame(PortId port, const FrameView& frame, Deadline now);
-    void closed(PortId port, Deadline now);                          ///< the peer may reconnect
-    void silent(PortId port, const std::string& why, Deadline now);  ///< the peer is lost
+    /// Any other frame. Errc: invalid_input (the peer is to be cut off)
+    Result<void> frame(PeerId peer, const FrameView& frame, Deadline now);
+    void closed(PeerId peer, Deadline now);                          ///< the peer may reconnect
+    void silent(PeerId peer, const std::string& why, Deadline now);  ///< the peer is lost
     void tick(Deadline now);
     Deadline next_deadline() const;
     /// Ends the job for all, because the daemon ends.
@@ -62,12 +63,12 @@ public:
     boost::json::object describe() const;
 
 private:
-    struct Port {
-        MemberId member = 0;  ///< 0: a client of the store only
+    struct Peer {
+        std::optional<MemberId> member;  ///< nothing: a client of the store only
     };
 
-    Result<void> enter_member(PortId port, const Enter& enter, std::string peer, std::string local,
-                              Deadline now);
+    Result<void> enter_member(PeerId peer, const Enter& enter, std::string remote,
+                              std::string local, Deadline now);
     void carry_out();
     void send(MemberId member, const Bytes& frame);
 
@@ -78,8 +79,8 @@ private:
     std::unique_ptr<HubJournal> journal_;
     std::optional<Membership> membership_;  ///< once a member has entered
     Hub hub_;
-    std::map<PortId, Port> ports_;
-    std::map<MemberId, PortId> member_ports_;
+    std::map<PeerId, Peer> peers_;
+    std::map<MemberId, PeerId> member_peers_;
     std::optional<Membership::Ended> ended_;
     bool unsaved_ = true;
 };

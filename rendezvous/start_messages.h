@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/heartbeat.h"
 #include "rendezvous/message.h"
 #include "rendezvous/modes.h"
@@ -18,7 +19,7 @@ namespace dtrun {
 struct Bootstrap {
     std::string job_id;                  ///< 16 bytes
     std::string secret;                  ///< 32 bytes
-    std::uint32_t host = 0;              ///< this host's index in the job
+    HostId host{};                       ///< this host's index in the job
     std::string host_name;               ///< what the user calls this host
     std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
@@ -33,10 +34,10 @@ struct Bootstrap {
     bool reserve_everywhere = false;      ///< with `nodes`: on all hosts, not only on the first
     std::uint32_t output_window_bytes = 1u << 20;  ///< most output sent and not yet credited
     InputTarget input = InputTarget::none;
-    std::uint32_t input_rank = 0;  ///< for InputTarget::one
-    std::uint8_t log_level = 1;    ///< log::Level
-    bool encrypt = false;          ///< all the job's connections between hosts are encrypted
-    bool relay = false;            ///< other hosts' agents will connect to this one
+    Rank input_rank{};           ///< for InputTarget::one
+    std::uint8_t log_level = 1;  ///< log::Level
+    bool encrypt = false;        ///< all the job's connections between hosts are encrypted
+    bool relay = false;          ///< other hosts' agents will connect to this one
     std::uint32_t heartbeat_timeout_ms = kHeartbeatTimeout.count();  ///< silence that means loss
     std::uint32_t cpus_per_rank = 0;     ///< as given by a scheduler; 0: not known
     std::vector<std::string> contracts;  ///< names; contracts/variables.h knows them
@@ -79,7 +80,7 @@ struct Bootstrap {
 
 /// Address at which one relay listens for the agents behind it.
 struct RelayAddress {
-    std::uint32_t host = 0;
+    HostId host{};
     std::string address;  ///< numeric
     std::uint16_t port = 0;
 
@@ -111,7 +112,7 @@ enum class HostProblem : std::uint8_t {
 };
 
 struct Join {
-    std::uint32_t host = 0;
+    HostId host{};
     std::string hostname;  ///< what the host calls itself
     std::int64_t agent_pid = 0;
     std::string address;                 ///< numeric address by which this host reached the head

@@ -383,7 +383,8 @@ void StateDb::save_job(const JobRecord& record) {
     auto& rows = member_rows_[record.id];
     std::erase_if(rows, [&](const auto& row) {
         if (record.seats.contains(row.first)) return false;
-        run("DELETE FROM member WHERE job=? AND member=?", record.id, row.first);
+        run("DELETE FROM member WHERE job=? AND member=?", record.id,
+            std::to_underlying(row.first));
         return true;
     });
     for (const auto& [id, seat] : record.seats) {
@@ -398,8 +399,8 @@ void StateDb::save_job(const JobRecord& record) {
         std::string& recorded = rows[id];
         if (recorded == row) continue;
         recorded = std::move(row);
-        run("INSERT OR REPLACE INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id, id,
-            std::string_view(member.name), std::uint64_t(member.slots),
+        run("INSERT OR REPLACE INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
+            std::to_underlying(id), std::string_view(member.name), std::uint64_t(member.slots),
             std::string_view(member.peer_address), std::string_view(member.server_address),
             std::uint64_t(member.free_port), seat.order, seat.accepted, payload_of(ranks));
     }
@@ -442,7 +443,7 @@ std::vector<JobRecord> StateDb::jobs() {
             "SELECT member,name,slots,peer,server,port,ord,accepted,assignment FROM member "
             "WHERE job=?",
             [&](sqlite3_stmt* row) {
-                Membership::Seat& seat = record.seats[number(row, 0)];
+                Membership::Seat& seat = record.seats[MemberId{number(row, 0)}];
                 seat.member = {
                     text(row, 1), static_cast<std::uint32_t>(number(row, 2)), text(row, 3),
                     text(row, 4), static_cast<std::uint16_t>(number(row, 5)), {}};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/numbered.h"
 #include "base/result.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/membership.h"

@@ -1,8 +1,11 @@
 #pragma once
 
+#include "base/numbered.h"
+
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace dtrun {
 
@@ -15,13 +18,14 @@ public:
             relays_ = static_cast<std::uint32_t>(std::ceil(std::sqrt(static_cast<double>(hosts))));
     }
 
-    bool is_relay(std::uint32_t host) const { return host < relays_; }
+    bool is_relay(HostId host) const { return std::to_underlying(host) < relays_; }
 
     /// The relay of a host; nothing if it connects to the head.
-    std::optional<std::uint32_t> parent(std::uint32_t host) const {
+    std::optional<HostId> parent(HostId host) const {
         if (relays_ == 0 || is_relay(host)) return std::nullopt;
         const std::uint64_t behind = hosts_ - relays_;
-        return static_cast<std::uint32_t>(std::uint64_t(host - relays_) * relays_ / behind);
+        const std::uint64_t place = std::to_underlying(host) - relays_;  // among those behind one
+        return static_cast<HostId>(place * relays_ / behind);
     }
 
 private:

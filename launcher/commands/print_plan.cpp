@@ -85,7 +85,7 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
                         name_width, "slot", "local", "cross", "address", address_width, "user",
                         user_width, "by");
     for (const RankPlace& place : spec.placement.ranks) {
-        const plan::JobHost& host = spec.hosts[static_cast<std::size_t>(place.host)];
+        const plan::JobHost& host = spec.hosts[plan::host_of(place)];
         text += fmt::format(
             "{:>6}  {:<{}}  {:>4}  {:>5}  {:>5}  {:<{}}  {:<{}}  {}\n", place.rank, host.host.name,
             name_width, place.slot, fmt::format("{}/{}", place.local_rank, place.local_size),
@@ -130,7 +130,7 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     plan["hosts"] = std::move(hosts);
     json::array ranks;
     for (const RankPlace& place : spec.placement.ranks) {
-        const Host& host = spec.hosts[static_cast<std::size_t>(place.host)].host;
+        const Host& host = spec.hosts[plan::host_of(place)].host;
         ranks.push_back({{"rank", place.rank},
                          {"host", host.name},
                          {"slot", place.slot},

@@ -114,7 +114,7 @@ asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_daemon(plan::Da
     auto client =
         std::make_unique<StoreClient>(executor, std::make_unique<Link>(std::move(*connection)));
     Enter enter;
-    enter.member = 1;
+    enter.member = MemberId{1};
     enter.job_name = target.job;
     client->say(enter);
     client->keep_alive();

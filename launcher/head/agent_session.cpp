@@ -10,11 +10,11 @@
 
 namespace dtrun::head {
 
-AgentSession::AgentSession(Connection connection, PortId port, AgentEvents& events)
+AgentSession::AgentSession(Connection connection, PeerId peer, AgentEvents& events)
     : peer_address_(dtrun::remote_address(connection.socket)),
       local_address_(dtrun::local_address(connection.socket)),
       link_(std::move(connection)),
-      port_(port),
+      peer_(peer),
       events_(events) {}
 
 asio::awaitable<void> AgentSession::run(Backpressure* towards) {
@@ -68,7 +68,7 @@ Result<void> AgentSession::handle_relayed(std::string_view payload) {
     return handle_from(relayed->host, frame);
 }
 
-Result<void> AgentSession::handle_from(std::uint32_t host, const FrameView& frame) {
+Result<void> AgentSession::handle_from(HostId host, const FrameView& frame) {
     switch (frame.type) {
         case FrameType::output: {
             const auto output = decode_output(frame.payload);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/link.h"
 #include "rendezvous/output_messages.h"
@@ -21,23 +22,23 @@ public:
     virtual ~AgentEvents() = default;
     /// \param relayed  the joined agent is connected to this session's agent, which relays for it
     virtual void agent_joined(AgentSession& agent, Join join, bool relayed) = 0;
-    virtual void agent_started(std::uint32_t host, const Started& started) = 0;
-    virtual void agent_exited(std::uint32_t host, const Exited& exited) = 0;
-    virtual void agent_output(std::uint32_t host, const OutputView& output) = 0;
-    virtual void agent_output_end(std::uint32_t host, const OutputEnd& end) = 0;
-    virtual void agent_input_credit(std::uint32_t host, std::uint64_t bytes) = 0;
-    virtual void agent_paused(std::uint32_t host, const Paused& paused) = 0;
+    virtual void agent_started(HostId host, const Started& started) = 0;
+    virtual void agent_exited(HostId host, const Exited& exited) = 0;
+    virtual void agent_output(HostId host, const OutputView& output) = 0;
+    virtual void agent_output_end(HostId host, const OutputEnd& end) = 0;
+    virtual void agent_input_credit(HostId host, std::uint64_t bytes) = 0;
+    virtual void agent_paused(HostId host, const Paused& paused) = 0;
     /// The scheduler that has started the agent sends it a signal to end the job.
-    virtual void agent_signalled(std::uint32_t host, int signal) = 0;
-    virtual void agent_reached(std::uint32_t host, const Reached& reached) = 0;
-    virtual void agent_waits(std::uint32_t host, Waits waits) = 0;
-    virtual void agent_mpi(std::uint32_t host, const MpiNews& news) = 0;
-    virtual void agent_done(std::uint32_t host, const Done& done) = 0;
+    virtual void agent_signalled(HostId host, int signal) = 0;
+    virtual void agent_reached(HostId host, const Reached& reached) = 0;
+    virtual void agent_waits(HostId host, Waits waits) = 0;
+    virtual void agent_mpi(HostId host, const MpiNews& news) = 0;
+    virtual void agent_done(HostId host, const Done& done) = 0;
     /// A frame that is_exchanged(). Errc: invalid_input
     virtual Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) = 0;
     /// Whether a host has joined through this session.
-    virtual bool is_behind(const AgentSession& agent, std::uint32_t host) const = 0;
-    virtual void agent_lost(std::uint32_t host, const std::string& why) = 0;
+    virtual bool is_behind(const AgentSession& agent, HostId host) const = 0;
+    virtual void agent_lost(HostId host, const std::string& why) = 0;
     /// The connection has ended, as it should after agent_done(). Not called after close().
     virtual void agent_closed(AgentSession& agent, const Error& why) = 0;
 };
@@ -47,7 +48,7 @@ public:
 /// Thread: io_context only. Lifetime: `events` outlives it; run() must have ended before destruction.
 class AgentSession {
 public:
-    AgentSession(Connection connection, PortId port, AgentEvents& events);
+    AgentSession(Connection connection, PeerId peer, AgentEvents& events);
 
     /// \param towards  as Link::serve()'s
     asio::awaitable<void> run(Backpressure* towards);
@@ -55,26 +56,26 @@ public:
     Link& link() { return link_; }
     const Link& link() const { return link_; }
 
-    PortId port() const { return port_; }
+    PeerId peer() const { return peer_; }
     /// Set once the agent has joined.
-    std::optional<std::uint32_t> host() const { return host_; }
-    void set_host(std::uint32_t host) { host_ = host; }
+    std::optional<HostId> host() const { return host_; }
+    void set_host(HostId host) { host_ = host; }
     const std::string& peer_address() const { return peer_address_; }    ///< numeric
     const std::string& local_address() const { return local_address_; }  ///< numeric
 
 private:
     Result<void> handle(const FrameView& frame);
     Result<void> handle_relayed(std::string_view payload);
-    Result<void> handle_from(std::uint32_t host, const FrameView& frame);
+    Result<void> handle_from(HostId host, const FrameView& frame);
     template <class Message, class Handler>
     Result<void> with(std::string_view payload, Handler handler);
 
     std::string peer_address_;
     std::string local_address_;
     Link link_;
-    PortId port_;
+    PeerId peer_;
     AgentEvents& events_;
-    std::optional<std::uint32_t> host_;
+    std::optional<HostId> host_;
 };
 
 }  // namespace dtrun::head

@@ -9,7 +9,7 @@ void AnswerWatch::pause(std::uint64_t generation, std::chrono::milliseconds grac
     by_ = now + grace + kLimit;
 }
 
-void AnswerWatch::paused(std::uint32_t host, std::uint64_t generation) {
+void AnswerWatch::paused(HostId host, std::uint64_t generation) {
     hosts_[host].paused = generation;
 }
 
@@ -18,16 +18,16 @@ void AnswerWatch::stop(std::chrono::milliseconds grace, Deadline now) {
     by_ = now + grace + kLimit;
 }
 
-std::vector<std::uint32_t> AnswerWatch::late(Deadline now) const {
-    std::vector<std::uint32_t> late;
+std::vector<HostId> AnswerWatch::late(Deadline now) const {
+    std::vector<HostId> late;
     if (!by_ || now < *by_) return late;
-    std::vector<Deadline> patience;
+    PerHost<Deadline> patience;
     for (const Host& host : hosts_) patience.push_back(host.output.patience(*by_, kLimit));
     // A relay is done only after the hosts behind it.
-    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+    for (const HostId host : hosts_.hosts())
         if (const auto relay = tree_.parent(host))
             patience[*relay] = std::max(patience[*relay], patience[host]);
-    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+    for (const HostId host : hosts_.hosts()) {
         const bool answered = pausing_ != 0 && hosts_[host].paused == pausing_;
         if (!answered && now >= patience[host]) late.push_back(host);
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/output/output_backlog.h"
 #include "rendezvous/tree.h"
 
@@ -16,16 +17,16 @@ class AnswerWatch {
 public:
     AnswerWatch(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
 
-    output::OutputBacklog& output(std::uint32_t host) { return hosts_[host].output; }
+    output::OutputBacklog& output(HostId host) { return hosts_[host].output; }
 
     /// All hosts were told to end their ranks, for this generation.
     void pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now);
-    void paused(std::uint32_t host, std::uint64_t generation);
+    void paused(HostId host, std::uint64_t generation);
     /// All hosts were told to end. The caller itself knows which of them are done.
     void stop(std::chrono::milliseconds grace, Deadline now);
 
     /// Hosts that have not answered in time; hosts that are gone may be among them.
-    std::vector<std::uint32_t> late(Deadline now) const;
+    std::vector<HostId> late(Deadline now) const;
 
     /// Time after the grace for SIGKILL to take effect and to be reported.
     static constexpr std::chrono::seconds kLimit{8};
@@ -36,7 +37,7 @@ private:
         std::uint64_t paused = 0;  ///< the generation for which its ranks have ended
     };
     const Tree& tree_;
-    std::vector<Host> hosts_;
+    PerHost<Host> hosts_;
     std::uint64_t pausing_ = 0;  ///< the generation for which ranks are to end; 0: none
     std::optional<Deadline> by_;
 };

@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
@@ -49,24 +50,22 @@ public:
     /// The destination of agents' frames if it can be full, else nullptr.
     virtual Backpressure* towards() { return nullptr; }
 
-    virtual void entered(std::uint32_t host, Member member) = 0;
-    virtual void lost(std::uint32_t host, const std::string& why) = 0;
+    virtual void entered(HostId host, Member member) = 0;
+    virtual void lost(HostId host, const std::string& why) = 0;
     virtual void begin() = 0;  ///< every host is ready
     /// Ends all ranks because this one failed, and starts them again. Only in OwnAssigner's jobs.
     virtual void restart(const Exited& because) = 0;
-    virtual void paused(std::uint32_t host, std::uint64_t generation) = 0;
-    virtual void reached(std::uint32_t, const Reached&) {}
+    virtual void paused(HostId host, std::uint64_t generation) = 0;
+    virtual void reached(HostId, const Reached&) {}
     virtual void wake() {}  ///< a host is lost, or the job ends: waiting tasks check again
 
     /// Whether news of this generation's ranks counts.
     virtual bool is_current(std::uint64_t generation) const = 0;
     /// Whether the head itself watches who waits for whom.
     virtual bool watches_waits() const = 0;
-    /// The job's number of this launcher's rank 0.
-    virtual std::uint32_t first_rank() const { return 0; }
     /// A rank has ended, perhaps only because the peers that it had are gone.
     /// \return true: the assigner tells the job later, unless a new generation is under way by then
-    virtual bool hold_back(std::uint32_t, const Exited&) { return false; }
+    virtual bool hold_back(HostId, const Exited&) { return false; }
 
     virtual void ending() {}  ///< the job ends: a daemon that assigns ranks is told
     virtual void hurry() {}   ///< the user wants it over: leave() waits no longer

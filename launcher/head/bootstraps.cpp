@@ -66,7 +66,7 @@ Bootstrap Bootstraps::common() const {
     boot.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
     boot.input = input_target(options.stdin_target.kind);
-    boot.input_rank = static_cast<std::uint32_t>(options.stdin_target.rank);
+    boot.input_rank = static_cast<Rank>(options.stdin_target.rank);
     boot.log_level = static_cast<std::uint8_t>(options.verbosity);
     if (spec_.allocation)
         boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
@@ -106,7 +106,7 @@ JobId Bootstraps::mpi_job() const {
     return id;
 }
 
-Bytes Bootstraps::for_host(std::uint32_t host) const {
+Bytes Bootstraps::for_host(HostId host) const {
     const plan::JobHost& target = spec_.hosts[host];
     Bootstrap boot = common();
     boot.host = host;
@@ -119,7 +119,7 @@ Bytes Bootstraps::for_host(std::uint32_t host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
-    if (host != 0 && !boot.reserve_everywhere) boot.reserve_ports = 0;
+    if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
     return encode_and_wipe(std::move(boot));
 }
 

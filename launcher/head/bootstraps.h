@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/numbered.h"
 #include "launcher/head/hosts.h"
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/start_messages.h"
@@ -35,7 +36,7 @@ public:
     void prefer(const std::string& address);
 
     /// A frame for one host; to be wiped after use. Its relay, if it has one, must have joined.
-    Bytes for_host(std::uint32_t host) const;
+    Bytes for_host(HostId host) const;
     /// One frame for all hosts that Slurm starts: each agent takes its own part of it.
     Bytes for_all_nodes() const;
 

@@ -54,7 +54,7 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
 }  // namespace
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::open(
-    std::uint32_t host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
+    HostId host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
     const plan::JobHost& target = spec_.hosts[host];
     if (target.transport == plan::Transport::local) {
         auto here = start_here(local_command(task), login_environment());

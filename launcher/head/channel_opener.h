@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/dial.h"
@@ -24,7 +25,7 @@ public:
           bootstraps_(bootstraps) {}
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        std::uint32_t host, AgentTask task, Deadline deadline,
+        HostId host, AgentTask task, Deadline deadline,
         std::function<void(const char*)> phase) override;
 
 private:

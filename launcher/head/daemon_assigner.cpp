@@ -18,18 +18,19 @@ namespace {
 /// How much later than the heartbeat timeout the news of a host's loss may arrive here.
 constexpr std::chrono::milliseconds kNewsLimit{1'500};
 
-std::string cause_text(const Outcome& outcome) {
+constexpr HostId kOwnHost{0};  // the only one of this launcher's job
+
+std::string cause_text(const JobOutcome& outcome) {
     switch (outcome.cause) {
-        case Outcome::Cause::rank_failed:
+        case JobOutcome::Cause::rank_failed:
             return outcome.first->signal != 0
-                       ? fmt::format("rank {} was ended by signal {}",
-                                     outcome.first_rank + outcome.first->rank,
+                       ? fmt::format("rank {} was ended by signal {}", outcome.first->rank,
                                      outcome.first->signal)
-                       : fmt::format("rank {} exited with code {}",
-                                     outcome.first_rank + outcome.first->rank, outcome.first->code);
-        case Outcome::Cause::host_lost:
+                       : fmt::format("rank {} exited with code {}", outcome.first->rank,
+                                     outcome.first->code);
+        case JobOutcome::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
-        case Outcome::Cause::interrupted:
+        case JobOutcome::Cause::interrupted:
             return fmt::format("ended by signal {}", outcome.signal);
         default:
             return "its ranks could not be started";
@@ -47,7 +48,7 @@ void DaemonAssigner::to_root(FrameType type, std::string_view payload) {
     if (uplink_) uplink_->send(type, payload);
 }
 
-void DaemonAssigner::entered(std::uint32_t, Member member) {
+void DaemonAssigner::entered(HostId, Member member) {
     member_ = std::move(member);
 }
 
@@ -58,7 +59,7 @@ void DaemonAssigner::begin() {
     const plan::Options& options = spec.options;
     const plan::JoinOptions& join = *options.join;
     Enter enter;
-    enter.member = random_id();
+    enter.member = MemberId{random_id()};
     enter.job_name = spec.daemon->job;
     enter.name = host_name();
     enter.slots = static_cast<std::uint32_t>(spec.placement.world_size());
@@ -80,14 +81,16 @@ void DaemonAssigner::begin() {
 void DaemonAssigner::daemon_assigned(const Assign& assign) {
     if (context_.job.ending()) return;
     generation_ = assign.generation;
-    first_rank_ = assign.ranks.empty() ? 0 : assign.ranks.front().rank;
+    const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
+    const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
-    log::info("generation {}: ranks {} to {} of {}", assign.generation, first_rank_,
-              first_rank_ + ranks - 1, assign.world_size);
-    context_.output.set_first_rank(first_rank_);
-    context_.job.generation_began(ranks, first_rank_);
+    log::info("generation {}: ranks {} to {} of {}", assign.generation, first, last,
+              assign.world_size);
+    context_.hosts.set_first_rank(first);
+    context_.output.set_first_rank(first);
+    context_.job.generation_began(ranks, first);
     relay_.begin(assign.generation, ranks);
-    context_.hosts.send(0, encode(assign));
+    context_.hosts.send(kOwnHost, encode(assign));
     context_.input.start();
 }
 
@@ -99,10 +102,11 @@ void DaemonAssigner::daemon_proposed(const Propose& propose) {
     context_.input.pause();
     const std::chrono::milliseconds grace = context_.spec.options.grace;
     context_.answers.pause(propose.generation, grace, Clock::now());
-    context_.hosts.send(0, encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
+    context_.hosts.send(kOwnHost,
+                        encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
 }
 
-void DaemonAssigner::paused(std::uint32_t, std::uint64_t generation) {
+void DaemonAssigner::paused(HostId, std::uint64_t generation) {
     if (uplink_ && generation == proposed_) uplink_->accept(generation);
 }
 
@@ -138,7 +142,7 @@ void DaemonAssigner::daemon_lost(const Error& why) {
 
 /// In a job that can go on without some hosts, ranks whose peers are gone fail before the daemon
 /// knows of the loss: such a failure counts only if no new generation follows.
-bool DaemonAssigner::hold_back(std::uint32_t host, const Exited& exited) {
+bool DaemonAssigner::hold_back(HostId host, const Exited& exited) {
     if (!uplink_ || exited.sent_signal != 0 || (exited.code == 0 && exited.signal == 0))
         return false;
     const plan::JoinOptions& join = *context_.spec.options.join;
@@ -147,7 +151,7 @@ bool DaemonAssigner::hold_back(std::uint32_t host, const Exited& exited) {
     return true;
 }
 
-asio::awaitable<void> DaemonAssigner::believe_later(std::uint32_t host, Exited exited) {
+asio::awaitable<void> DaemonAssigner::believe_later(HostId host, Exited exited) {
     const std::uint64_t generation = generation_;
     Timer timer(context_.executor, context_.spec.options.heartbeat_timeout + kNewsLimit);
     co_await timer.async_wait(use_tuple);
@@ -166,8 +170,8 @@ void DaemonAssigner::hurry() {
 
 asio::awaitable<void> DaemonAssigner::leave() {
     if (!uplink_) co_return;
-    const Outcome& outcome = context_.job.outcome();
-    const bool finished = outcome.cause == Outcome::Cause::success;
+    const JobOutcome& outcome = context_.job.outcome();
+    const bool finished = outcome.cause == JobOutcome::Cause::success;
     const std::string why = finished ? std::string() : cause_text(outcome);
     co_await uplink_->leave(finished, why);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/uplink.h"
 #include "rendezvous/relay.h"
@@ -17,15 +18,14 @@ public:
     Exchange& exchange() override { return relay_; }
     void to_root(FrameType type, std::string_view payload) override;
     Backpressure* towards() override { return this; }
-    void entered(std::uint32_t host, Member member) override;
-    void lost(std::uint32_t, const std::string&) override {}
+    void entered(HostId host, Member member) override;
+    void lost(HostId, const std::string&) override {}
     void begin() override;
     void restart(const Exited&) override {}  // a daemon's restarts are its own
-    void paused(std::uint32_t host, std::uint64_t generation) override;
+    void paused(HostId host, std::uint64_t generation) override;
     bool is_current(std::uint64_t) const override { return true; }
     bool watches_waits() const override { return false; }
-    std::uint32_t first_rank() const override { return first_rank_; }
-    bool hold_back(std::uint32_t host, const Exited& exited) override;
+    bool hold_back(HostId host, const Exited& exited) override;
     void ending() override;
     void hurry() override;
     asio::awaitable<void> leave() override;
@@ -41,7 +41,7 @@ private:
     void daemon_lost(const Error& why) override;
     bool is_full() const override;  ///< of the connection to the daemon
     asio::awaitable<void> room() override;
-    asio::awaitable<void> believe_later(std::uint32_t host, Exited exited);
+    asio::awaitable<void> believe_later(HostId host, Exited exited);
 
     JobContext context_;
     Relay relay_;
@@ -49,7 +49,6 @@ private:
     Member member_;                   ///< the host, as its agent has described it
     std::uint64_t generation_ = 0;    ///< that runs here
     std::uint64_t proposed_ = 0;      ///< the newest that the daemon has proposed
-    std::uint32_t first_rank_ = 0;
     TaskGroup tasks_;
 };
 

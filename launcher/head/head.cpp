@@ -32,27 +32,27 @@ JobOptions job_options(const plan::Options& asked) {
     return options;
 }
 
-std::vector<std::uint32_t> ranks_on_host(const plan::JobSpec& spec) {
-    std::vector<std::uint32_t> counts;
+PerHost<std::uint32_t> ranks_on_host(const plan::JobSpec& spec) {
+    PerHost<std::uint32_t> counts;
     for (const plan::JobHost& host : spec.hosts)
         counts.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     return counts;
 }
 
-std::vector<std::string> host_names(const plan::JobSpec& spec) {
-    std::vector<std::string> names;
+PerHost<std::string> host_names(const plan::JobSpec& spec) {
+    PerHost<std::string> names;
     for (const plan::JobHost& host : spec.hosts) names.push_back(host.host.name);
     return names;
 }
 
 /// Hosts some of whose ranks read dtrun's standard input.
-std::vector<std::uint32_t> input_readers(const plan::JobSpec& spec) {
+std::vector<HostId> input_readers(const plan::JobSpec& spec) {
     const plan::StdinTarget& target = spec.options.stdin_target;
-    std::vector<std::uint32_t> readers;
-    for (std::uint32_t host = 0; host < spec.hosts.size(); ++host) {
+    std::vector<HostId> readers;
+    for (const HostId host : spec.hosts.hosts()) {
         const auto& ranks = spec.hosts[host].ranks;
         const bool has_rank =
-            std::ranges::find(ranks, static_cast<std::uint32_t>(target.rank)) != ranks.end();
+            std::ranges::find(ranks, static_cast<plan::PlannedRank>(target.rank)) != ranks.end();
         if (target.kind == plan::StdinTarget::Kind::all ||
             (target.kind == plan::StdinTarget::Kind::rank && has_rank))
             readers.push_back(host);
@@ -102,12 +102,12 @@ Head::Head(asio::io_context& io, const plan::JobSpec& spec, Hosts& hosts, output
       answers_(hosts.tree(), spec.hosts.size()),
       waits_(
           static_cast<std::uint32_t>(spec.placement.world_size()),
-          [&spec](std::uint32_t rank) { return spec.host_of(rank); }, spec.options.init_timeout),
+          [&hosts](Rank rank) { return hosts.name_of_host(rank); }, spec.options.init_timeout),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
       output_(io.get_executor(), spec, output, hosts, answers_, [this] { end_by(SIGPIPE); }),
       progress_(io.get_executor(), output, host_names(spec)),
       stdin_(io.get_executor(), input_readers(spec),
-             [this](std::uint32_t host, std::string_view bytes) {
+             [this](HostId host, std::string_view bytes) {
                  hosts_.send(host, encode(Input{std::string(bytes)}));
              }),
       sessions_(
@@ -181,12 +181,12 @@ void Head::stop_hosts(const Job::Order& order) {
     const auto grace =
         static_cast<std::uint32_t>(std::min<long long>(order.grace.count(), UINT32_MAX));
     // A signal that dtrun was sent may have been sent to every process of Slurm's job.
-    const Outcome& outcome = job_.outcome();
+    const JobOutcome& outcome = job_.outcome();
     const bool in_slurm = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
         return host.transport == plan::Transport::slurm;
     });
-    const bool by_scheduler =
-        in_slurm && outcome.cause == Outcome::Cause::interrupted && outcome.signal == order.signal;
+    const bool by_scheduler = in_slurm && outcome.cause == JobOutcome::Cause::interrupted &&
+                              outcome.signal == order.signal;
     hosts_.send_to_all(encode(Stop{order.signal, grace, "", by_scheduler}));
     assigner_->ending();
     answers_.stop(order.grace, Clock::now());
@@ -206,19 +206,19 @@ void Head::all_started() {
                   directory);
 }
 
-void Head::host_phase(std::uint32_t host, const char* phase) {
+void Head::host_phase(HostId host, const char* phase) {
     hosts_[host].phase = phase;
     progress_.host_phase(host, phase);
 }
 
-void Head::host_failed(std::uint32_t host, const Error& why) {
+void Head::host_failed(HostId host, const Error& why) {
     progress_.host_failed(host);
     job_.host_failed({host, failure_kind(why.code), why.message});
     for (const auto& starter : starters_) starter->look();
     decide();
 }
 
-bool Head::is_settled(std::uint32_t host) const {
+bool Head::is_settled(HostId host) const {
     return hosts_[host].session != nullptr || hosts_[host].done || job_.has_failed(host);
 }
 
@@ -227,7 +227,7 @@ asio::awaitable<void> Head::watch_start_timeout() {
     Timer timer(io_, *spec_.options.start_timeout);
     co_await timer.async_wait(use_tuple);
     // Every host that is not ready says what it was doing.
-    for (const std::uint32_t host : job_.connecting())
+    for (const HostId host : job_.connecting())
         job_.host_late({host, StartFailure::timed_out, hosts_[host].phase});
     job_.start_timed_out();
     decide();
@@ -238,8 +238,8 @@ void Head::admit(Connection connection) {
 }
 
 void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
-    const std::uint32_t host = join.host;
-    const bool known = host < hosts_.count();
+    const HostId host = join.host;
+    const bool known = hosts_.has(host);
     log::info("{}: agent {} on {} joined {} from {}", known ? hosts_.name(host) : "?",
               join.agent_pid, join.hostname, relayed ? "a relay" : agent.local_address(),
               relayed ? join.address : agent.peer_address());
@@ -258,7 +258,7 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     state.addresses = join.addresses;
     if (!relayed) {
         agent.set_host(host);
-        assigner_->exchange().add_port(agent.port(), PortKind::subtree, kNoRank);
+        assigner_->exchange().add_peer(agent.peer(), PeerKind::subtree, kNoRank);
     }
     for (const auto& starter : starters_) starter->look();
     Member member;
@@ -296,18 +296,15 @@ void Head::give_up(AgentSession& session, const std::string& why) {
     agent_closed(session, Error{Errc::timed_out, why});
 }
 
-void Head::agent_started(std::uint32_t host, const Started& started) {
+void Head::agent_started(HostId host, const Started& started) {
     for (const RankPid& rank : started.ranks) hosts_[host].ranks[rank.pid] = rank.rank;
     for (const RankPid& rank : started.ranks)
         log::info("rank {} runs on {} as pid {}", rank.rank, hosts_.name(host), rank.pid);
 }
 
-void Head::agent_exited(std::uint32_t host, const Exited& told) {
-    if (!assigner_->is_current(told.generation)) return;
-    Exited exited = told;
-    exited.rank -= assigner_->first_rank();  // from here on ranks count from this launcher's first
-    if (!hosts_.runs_on(exited.rank, host)) return;
-    log::info("rank {} ended: code {} signal {}", told.rank, exited.code, exited.signal);
+void Head::agent_exited(HostId host, const Exited& exited) {
+    if (!assigner_->is_current(exited.generation) || !hosts_.planned_on(host, exited.rank)) return;
+    log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
@@ -316,26 +313,25 @@ void Head::agent_exited(std::uint32_t host, const Exited& told) {
     decide();
 }
 
-void Head::agent_output(std::uint32_t host, const OutputView& output) {
-    const std::uint32_t rank = output.header.rank - assigner_->first_rank();
-    if (hosts_.runs_on(rank, host)) output_.add(host, rank, output);
+void Head::agent_output(HostId host, const OutputView& output) {
+    if (const auto rank = hosts_.planned_on(host, output.header.rank))
+        output_.add(host, *rank, output);
 }
 
-void Head::agent_output_end(std::uint32_t host, const OutputEnd& end) {
-    const std::uint32_t rank = end.rank - assigner_->first_rank();
-    if (hosts_.runs_on(rank, host)) output_.finish(rank, end.stream);
+void Head::agent_output_end(HostId host, const OutputEnd& end) {
+    if (const auto rank = hosts_.planned_on(host, end.rank)) output_.finish(*rank, end.stream);
 }
 
-void Head::agent_input_credit(std::uint32_t host, std::uint64_t bytes) {
+void Head::agent_input_credit(HostId host, std::uint64_t bytes) {
     stdin_.credit(host, bytes);
 }
 
-void Head::agent_paused(std::uint32_t host, const Paused& paused) {
+void Head::agent_paused(HostId host, const Paused& paused) {
     answers_.paused(host, paused.generation);
     assigner_->paused(host, paused.generation);
 }
 
-void Head::agent_signalled(std::uint32_t host, int signal) {
+void Head::agent_signalled(HostId host, int signal) {
     const char* name = ::sigabbrev_np(signal);
     if (job_.ending() || name == nullptr) return;
     log::warn("Slurm ends the job: its agent on {} got SIG{}", hosts_.name(host), name);
@@ -343,11 +339,11 @@ void Head::agent_signalled(std::uint32_t host, int signal) {
     decide();
 }
 
-void Head::agent_reached(std::uint32_t host, const Reached& reached) {
+void Head::agent_reached(HostId host, const Reached& reached) {
     assigner_->reached(host, reached);
 }
 
-void Head::agent_waits(std::uint32_t host, Waits waits) {
+void Head::agent_waits(HostId host, Waits waits) {
     if (!assigner_->watches_waits() || !assigner_->is_current(waits.generation)) return;
     for (RankWait& wait : waits.waits) {
         const auto where = wait.address.empty() ? host : hosts_.at(wait.address);
@@ -359,14 +355,13 @@ void Head::agent_waits(std::uint32_t host, Waits waits) {
     waits_.waits(host, std::move(waits.waits), Clock::now());
 }
 
-void Head::agent_mpi(std::uint32_t host, const MpiNews& news) {
+void Head::agent_mpi(HostId host, const MpiNews& news) {
     if (!assigner_->is_current(news.generation)) return;
     if (!news.note.empty()) return log::warn("{}", news.note);
-    const std::uint32_t rank = news.rank - assigner_->first_rank();
-    if (news.aborted) return job_.rank_aborts(rank);
+    if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
         const std::string who =
-            hosts_.runs_on(rank, host) ? fmt::format("rank {}", news.rank) : "a rank";
+            hosts_.planned_on(host, news.rank) ? fmt::format("rank {}", news.rank) : "a rank";
         job_.stuck(
             fmt::format("{} on {} cannot have MPI: {}", who, hosts_.name(host), news.problem));
         return decide();
@@ -384,14 +379,14 @@ void Head::watch_waits() {
     decide();
 }
 
-void Head::agent_done(std::uint32_t host, const Done& done) {
+void Head::agent_done(HostId host, const Done& done) {
     HostState& state = hosts_[host];
     if (state.done) return;
     state.done = true;
     stdin_.host_gone(host);
     AgentSession* session = std::exchange(state.session, nullptr);
     if (session != nullptr && !state.relayed) {
-        assigner_->exchange().remove_port(session->port());
+        assigner_->exchange().remove_peer(session->peer());
         sessions_.close(*session);
     }
     job_.host_done(host, done.strays);
@@ -399,32 +394,32 @@ void Head::agent_done(std::uint32_t host, const Done& done) {
 }
 
 Result<void> Head::agent_exchanged(AgentSession& agent, const FrameView& frame) {
-    const auto done = assigner_->exchange().from_port(agent.port(), frame, Clock::now());
+    const auto done = assigner_->exchange().from_peer(agent.peer(), frame, Clock::now());
     assigner_->exchanged();
     return done;
 }
 
-bool Head::is_behind(const AgentSession& agent, std::uint32_t host) const {
+bool Head::is_behind(const AgentSession& agent, HostId host) const {
     return hosts_.is_behind(agent, host);
 }
 
-void Head::agent_lost(std::uint32_t host, const std::string& why) {
+void Head::agent_lost(HostId host, const std::string& why) {
     hosts_[host].session = nullptr;
     if (!hosts_[host].done) lost(host, why);
 }
 
 void Head::agent_closed(AgentSession& agent, const Error& why) {
-    assigner_->exchange().remove_port(agent.port());
+    assigner_->exchange().remove_peer(agent.peer());
     sessions_.close(agent);
     if (!agent.host()) return;
     agent_lost(*agent.host(), why.message);
-    for (std::uint32_t host = 0; host < hosts_.count(); ++host)
+    for (const HostId host : hosts_.hosts())
         if (is_behind(agent, host))
             agent_lost(
                 host, fmt::format("{}, which relayed for it, is lost", hosts_.name(*agent.host())));
 }
 
-void Head::lost(std::uint32_t host, const std::string& why) {
+void Head::lost(HostId host, const std::string& why) {
     hosts_[host].done = true;
     stdin_.host_gone(host);
     assigner_->lost(host, why);
@@ -436,7 +431,7 @@ void Head::lost(std::uint32_t host, const std::string& why) {
 
 /// The last resort: a host that does not answer the order to end its ranks is given up.
 void Head::watch_answers() {
-    for (const std::uint32_t host : answers_.late(Clock::now())) {
+    for (const HostId host : answers_.late(Clock::now())) {
         const HostState& state = hosts_[host];
         if (state.session == nullptr || state.done) continue;
         log::warn("{}: not all of its ranks have ended; given up", hosts_.name(host));
@@ -500,7 +495,7 @@ asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
 }
 
 int Head::finish() {
-    const Outcome& outcome = job_.outcome();
+    const JobOutcome& outcome = job_.outcome();
     job_.set_waiting(waits_.describe());
     const int own = output_.report(outcome, hurry_ ? kHurriedWriteLimit : kWriteLimit);
     const int code = exit_code(outcome);

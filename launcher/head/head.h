@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/assigner.h"
@@ -62,27 +63,27 @@ public:
 private:
     // What agents say.
     void agent_joined(AgentSession& agent, Join join, bool relayed) override;
-    void agent_started(std::uint32_t host, const Started& started) override;
-    void agent_exited(std::uint32_t host, const Exited& exited) override;
-    void agent_output(std::uint32_t host, const OutputView& output) override;
-    void agent_output_end(std::uint32_t host, const OutputEnd& end) override;
-    void agent_input_credit(std::uint32_t host, std::uint64_t bytes) override;
-    void agent_paused(std::uint32_t host, const Paused& paused) override;
-    void agent_signalled(std::uint32_t host, int signal) override;
-    void agent_reached(std::uint32_t host, const Reached& reached) override;
-    void agent_waits(std::uint32_t host, Waits waits) override;
-    void agent_mpi(std::uint32_t host, const MpiNews& news) override;
-    void agent_done(std::uint32_t host, const Done& done) override;
+    void agent_started(HostId host, const Started& started) override;
+    void agent_exited(HostId host, const Exited& exited) override;
+    void agent_output(HostId host, const OutputView& output) override;
+    void agent_output_end(HostId host, const OutputEnd& end) override;
+    void agent_input_credit(HostId host, std::uint64_t bytes) override;
+    void agent_paused(HostId host, const Paused& paused) override;
+    void agent_signalled(HostId host, int signal) override;
+    void agent_reached(HostId host, const Reached& reached) override;
+    void agent_waits(HostId host, Waits waits) override;
+    void agent_mpi(HostId host, const MpiNews& news) override;
+    void agent_done(HostId host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
-    bool is_behind(const AgentSession& agent, std::uint32_t host) const override;
-    void agent_lost(std::uint32_t host, const std::string& why) override;
+    bool is_behind(const AgentSession& agent, HostId host) const override;
+    void agent_lost(HostId host, const std::string& why) override;
     void agent_closed(AgentSession& agent, const Error& why) override;
 
     // What starters say and ask.
-    void host_phase(std::uint32_t host, const char* phase) override;
-    void host_failed(std::uint32_t host, const Error& why) override;
-    bool has_failed(std::uint32_t host) const override { return job_.has_failed(host); }
-    bool is_settled(std::uint32_t host) const override;
+    void host_phase(HostId host, const char* phase) override;
+    void host_failed(HostId host, const Error& why) override;
+    bool has_failed(HostId host) const override { return job_.has_failed(host); }
+    bool is_settled(HostId host) const override;
     bool is_starting() const override { return starting_; }
     bool is_ending() const override { return job_.ending(); }
     void starter_idle() override { over_.cancel(); }
@@ -93,7 +94,7 @@ private:
     void stop_hosts(const Job::Order& order);
     void all_started();
     void start_over();
-    void lost(std::uint32_t host, const std::string& why);
+    void lost(HostId host, const std::string& why);
     void give_up(AgentSession& session, const std::string& why);
     void watch_waits();
     void watch_answers();

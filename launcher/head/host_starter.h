@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "base/result.h"
 
 #include <cstdint>
@@ -12,12 +13,12 @@ class StartEvents {
 public:
     virtual ~StartEvents() = default;
     /// \param phase  what the host does now, e.g. "ssh authentication"; a literal
-    virtual void host_phase(std::uint32_t host, const char* phase) = 0;
+    virtual void host_phase(HostId host, const char* phase) = 0;
     /// Its agent cannot be started, or did not join.
-    virtual void host_failed(std::uint32_t host, const Error& why) = 0;
-    virtual bool has_failed(std::uint32_t host) const = 0;
+    virtual void host_failed(HostId host, const Error& why) = 0;
+    virtual bool has_failed(HostId host) const = 0;
     /// The host has joined, is done, or has failed: nobody waits for it any more.
-    virtual bool is_settled(std::uint32_t host) const = 0;
+    virtual bool is_settled(HostId host) const = 0;
     /// Hosts may still be started: not all are ready, and the job does not end.
     virtual bool is_starting() const = 0;
     virtual bool is_ending() const = 0;  ///< the job is
@@ -36,7 +37,7 @@ public:
     /// A relay may have joined, or the job may end: tasks that wait for this check again.
     virtual void look() = 0;
     /// A host that had joined is lost. Its starter ends what the job may have left there.
-    virtual void host_lost(std::uint32_t host) = 0;
+    virtual void host_lost(HostId host) = 0;
     /// Whether something is under way that the end of the job waits for.
     virtual bool is_busy() const = 0;
     virtual void beat() = 0;  ///< every heartbeat interval

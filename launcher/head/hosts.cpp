@@ -13,31 +13,38 @@ Hosts::Hosts(const plan::JobSpec& spec)
             static_cast<std::uint32_t>(spec.options.tree_threshold)),
       states_(spec.hosts.size()) {}
 
-bool Hosts::is_behind(const AgentSession& session, std::uint32_t host) const {
-    return host < count() && states_[host].relayed && states_[host].session == &session;
+bool Hosts::is_behind(const AgentSession& session, HostId host) const {
+    return has(host) && states_[host].relayed && states_[host].session == &session;
 }
 
-std::optional<std::uint32_t> Hosts::at(const std::string& address) const {
-    for (std::uint32_t host = 0; host < count(); ++host)
+std::optional<HostId> Hosts::at(const std::string& address) const {
+    for (const HostId host : hosts())
         if (states_[host].address == address ||
             std::ranges::count(states_[host].addresses, address) > 0)
             return host;
     return std::nullopt;
 }
 
-std::uint32_t Hosts::rank_of(std::uint32_t host, std::int64_t pid) const {
+Rank Hosts::rank_of(HostId host, std::int64_t pid) const {
     const auto found = states_[host].ranks.find(pid);
     if (found != states_[host].ranks.end()) return found->second;
-    const std::vector<std::uint32_t>& ranks = spec_.hosts[host].ranks;
-    return ranks.size() == 1 ? ranks.front() : kNoRank;
+    const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
+    return ranks.size() == 1 ? plan::in_job(ranks.front(), first_rank_) : kNoRank;
 }
 
-bool Hosts::runs_on(std::uint32_t rank, std::uint32_t host) const {
-    const auto& ranks = spec_.placement.ranks;
-    return rank < ranks.size() && static_cast<std::uint32_t>(ranks[rank].host) == host;
+std::optional<plan::PlannedRank> Hosts::planned_on(HostId host, Rank rank) const {
+    const auto& places = spec_.placement.ranks;
+    const plan::PlannedRank planned = plan::in_plan(rank, first_rank_);
+    const std::size_t at = std::to_underlying(planned);
+    if (at >= places.size() || plan::host_of(places[at]) != host) return std::nullopt;
+    return planned;
 }
 
-void Hosts::send(std::uint32_t host, Bytes frame) {
+const std::string& Hosts::name_of_host(Rank rank) const {
+    return spec_.host_of(plan::in_plan(rank, first_rank_));
+}
+
+void Hosts::send(HostId host, Bytes frame) {
     const HostState& state = states_[host];
     if (state.session == nullptr || state.done) return;
     Link& link = state.session->link();
@@ -48,7 +55,7 @@ void Hosts::send(std::uint32_t host, Bytes frame) {
 }
 
 void Hosts::send_to_all(const Bytes& frame) {
-    for (std::uint32_t host = 0; host < count(); ++host) send(host, frame);
+    for (const HostId host : hosts()) send(host, frame);
 }
 
 }  // namespace dtrun::head

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/message.h"
@@ -21,13 +22,12 @@ struct HostState {
     bool done = false;                   ///< nothing of the job is left there, or it is lost
     std::string address;                 ///< its agent's, for hosts behind it; numeric
     std::vector<std::string> addresses;  ///< all that it has
-    std::map<std::int64_t, std::uint32_t> ranks;  ///< pid -> rank, of started ones
-    std::uint16_t relay_port = 0;                 ///< where its agent accepts others; 0: nowhere
-    const char* phase = "waiting for its turn";   ///< what it does until it has joined
+    std::map<std::int64_t, Rank> ranks;  ///< pid -> rank, of started ones
+    std::uint16_t relay_port = 0;        ///< where its agent accepts others; 0: nowhere
+    const char* phase = "waiting for its turn";  ///< what it does until it has joined
 };
 
-/// The hosts of a job: which have joined, over which connection, and what they are sent. A host's
-/// number is its index in JobSpec::hosts.
+/// The hosts of a job: which have joined, over which connection, and what they are sent.
 ///
 /// Thread: the loop's. Lifetime: `spec` and the sessions outlive it.
 class Hosts {
@@ -35,28 +35,36 @@ public:
     explicit Hosts(const plan::JobSpec& spec);
 
     std::uint32_t count() const { return static_cast<std::uint32_t>(states_.size()); }
-    HostState& operator[](std::uint32_t host) { return states_[host]; }
-    const HostState& operator[](std::uint32_t host) const { return states_[host]; }
-    const std::string& name(std::uint32_t host) const { return spec_.hosts[host].host.name; }
+    bool has(HostId host) const { return states_.has(host); }
+    auto hosts() const { return states_.hosts(); }
+    HostState& operator[](HostId host) { return states_[host]; }
+    const HostState& operator[](HostId host) const { return states_[host]; }
+    const std::string& name(HostId host) const { return spec_.hosts[host].host.name; }
     const Tree& tree() const { return tree_; }
 
     /// Whether the host has joined through this session, directly or behind a relay.
-    bool is_behind(const AgentSession& session, std::uint32_t host) const;
+    bool is_behind(const AgentSession& session, HostId host) const;
     /// The host that has this address, numeric.
-    std::optional<std::uint32_t> at(const std::string& address) const;
+    std::optional<HostId> at(const std::string& address) const;
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
-    std::uint32_t rank_of(std::uint32_t host, std::int64_t pid) const;
-    /// Whether the plan has placed the rank on the host: agents speak for their own ranks only.
-    bool runs_on(std::uint32_t rank, std::uint32_t host) const;
+    Rank rank_of(HostId host, std::int64_t pid) const;
+    /// The place of a rank in the plan, if the plan has put it on this host: agents speak for their
+    /// own ranks only.
+    std::optional<plan::PlannedRank> planned_on(HostId host, Rank rank) const;
+    /// The name of the host of a rank that is this launcher's.
+    const std::string& name_of_host(Rank rank) const;
+    /// Sets the number in the job of the plan's first rank; 0 until then.
+    void set_first_rank(Rank first) { first_rank_ = first; }
 
     /// Sends through the host's relay if it has one; drops the frame unless it is connected.
-    void send(std::uint32_t host, Bytes frame);
+    void send(HostId host, Bytes frame);
     void send_to_all(const Bytes& frame);
 
 private:
     const plan::JobSpec& spec_;
     Tree tree_;
-    std::vector<HostState> states_;
+    PerHost<HostState> states_;
+    Rank first_rank_{};
 };
 
 }  // namespace dtrun::head

@@ -35,31 +35,31 @@ int failure_code(StartFailure kind) {
 
 }  // namespace
 
-int exit_code(const Outcome& outcome) {
+int exit_code(const JobOutcome& outcome) {
     switch (outcome.cause) {
-        case Outcome::Cause::success:
+        case JobOutcome::Cause::success:
             return 0;
-        case Outcome::Cause::cannot_start:
+        case JobOutcome::Cause::cannot_start:
             return failure_code(outcome.host_failures.front().kind);
-        case Outcome::Cause::rank_failed:
+        case JobOutcome::Cause::rank_failed:
             // MPI_Abort takes any number. Its low 8 bits may be 0, but the job has failed.
             return outcome.first->signal != 0 ? plan::kExitSignalBase + outcome.first->signal
                                               : std::max(outcome.first->code & 0xff, 1);
-        case Outcome::Cause::host_lost:
+        case JobOutcome::Cause::host_lost:
             return plan::kExitLost;
-        case Outcome::Cause::interrupted:
+        case JobOutcome::Cause::interrupted:
             return plan::kExitSignalBase + outcome.signal;
-        case Outcome::Cause::start_timeout:
+        case JobOutcome::Cause::start_timeout:
             return plan::kExitTimeout;
-        case Outcome::Cause::ended_elsewhere:
+        case JobOutcome::Cause::ended_elsewhere:
             return plan::kExitLost;
-        case Outcome::Cause::stuck:
+        case JobOutcome::Cause::stuck:
             return plan::kExitStuck;
     }
     return plan::kExitInternal;
 }
 
-Job::Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options)
+Job::Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options)
     : options_(options),
       ranks_on_host_(std::move(ranks_on_host)),
       hosts_(ranks_on_host_.size(), HostState::connecting),
@@ -69,14 +69,14 @@ std::uint32_t Job::count(HostState state) const {
     return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
 }
 
-std::vector<std::uint32_t> Job::connecting() const {
-    std::vector<std::uint32_t> hosts;
-    for (std::uint32_t host = 0; host < hosts_.size(); ++host)
+std::vector<HostId> Job::connecting() const {
+    std::vector<HostId> hosts;
+    for (const HostId host : hosts_.hosts())
         if (hosts_[host] == HostState::connecting) hosts.push_back(host);
     return hosts;
 }
 
-void Job::host_ready(std::uint32_t host) {
+void Job::host_ready(HostId host) {
     hosts_[host] = HostState::ready;
     all_answered();
 }
@@ -93,7 +93,7 @@ void Job::all_answered() {
     if (stopping_ || count(HostState::connecting) > 0) return;
     if (!outcome_.host_failures.empty()) {
         std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
-        cause(Outcome::Cause::cannot_start);
+        cause(JobOutcome::Cause::cannot_start);
         return stop(SIGTERM, std::chrono::milliseconds(0));
     }
     started_ = start_wanted_ = true;
@@ -101,25 +101,25 @@ void Job::all_answered() {
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
 }
 
-void Job::host_lost(std::uint32_t host, std::string text) {
+void Job::host_lost(HostId host, std::string text) {
     if (hosts_[host] != HostState::ready) return;
     hosts_[host] = HostState::lost;
     live_ -= std::exchange(live_on_host_[host], 0);
-    if (outcome_.cause == Outcome::Cause::success) {
+    if (outcome_.cause == JobOutcome::Cause::success) {
         outcome_.lost_host = host;
         outcome_.lost_text = std::move(text);
-        cause(Outcome::Cause::host_lost);
+        cause(JobOutcome::Cause::host_lost);
     }
     stop(SIGTERM, options_.grace);
 }
 
-void Job::host_done(std::uint32_t host, std::uint32_t strays) {
+void Job::host_done(HostId host, std::uint32_t strays) {
     hosts_[host] = HostState::done;
     live_ -= std::exchange(live_on_host_[host], 0);
     outcome_.strays += strays;
 }
 
-void Job::rank_exited(std::uint32_t host, const Exited& exited) {
+void Job::rank_exited(HostId host, const Exited& exited) {
     // The host was given up meanwhile, or its ranks are ended for another generation.
     if (live_on_host_[host] == 0 || paused_) return;
     const bool failed = exited.code != 0 || exited.signal != 0 || exited.mpi == MpiUse::aborted;
@@ -138,9 +138,9 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
     } else if (exited.sent_signal != 0) {
         ++outcome_.victims;
         outcome_.killed += exited.signal == SIGKILL;
-    } else if (failed && outcome_.cause == Outcome::Cause::success) {
+    } else if (failed && outcome_.cause == JobOutcome::Cause::success) {
         outcome_.first = exited;
-        cause(Outcome::Cause::rank_failed);
+        cause(JobOutcome::Cause::rank_failed);
         if (!options_.keep_going) stop(SIGTERM, options_.grace);
     } else if (failed) {
         ++outcome_.also_failed;
@@ -151,14 +151,15 @@ void Job::rank_exited(std::uint32_t host, const Exited& exited) {
 }
 
 bool Job::aborted() const {
-    return outcome_.cause == Outcome::Cause::rank_failed && outcome_.first->mpi == MpiUse::aborted;
+    return outcome_.cause == JobOutcome::Cause::rank_failed &&
+           outcome_.first->mpi == MpiUse::aborted;
 }
 
 /// Whether this failure was before the recorded first one, although its news has arrived later.
 /// Open MPI's ranks call MPI_Abort when a peer is gone, so a rank that died in MPI by itself failed
 /// before those that aborted, and the rank that aborted first failed before all others.
 bool Job::explains_first(const Exited& exited) const {
-    if (outcome_.cause != Outcome::Cause::rank_failed || options_.keep_going ||
+    if (outcome_.cause != JobOutcome::Cause::rank_failed || options_.keep_going ||
         outcome_.first->rank == exited.rank)
         return false;
     const auto died_in_mpi = [](const Exited& rank) {
@@ -171,17 +172,17 @@ bool Job::explains_first(const Exited& exited) const {
 /// Whether the rank ended before the first failure. Ranks start at about the same time, so run
 /// times tell the order even if news arrive in another.
 bool Job::is_before_cause(const Exited& exited) const {
-    return outcome_.cause == Outcome::Cause::success ||
-           (outcome_.cause == Outcome::Cause::rank_failed &&
+    return outcome_.cause == JobOutcome::Cause::success ||
+           (outcome_.cause == JobOutcome::Cause::rank_failed &&
             exited.ran_ns < outcome_.first->ran_ns);
 }
 
-void Job::rank_aborts(std::uint32_t rank) {
-    if (outcome_.cause == Outcome::Cause::success && !first_abort_) first_abort_ = rank;
+void Job::rank_aborts(Rank rank) {
+    if (outcome_.cause == JobOutcome::Cause::success && !first_abort_) first_abort_ = rank;
 }
 
 bool Job::may_restart(const Exited& exited) const {
-    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == Outcome::Cause::success &&
+    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == JobOutcome::Cause::success &&
            outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
 }
 
@@ -196,13 +197,13 @@ void Job::restarted() {
 void Job::stuck(std::string why) {
     if (stopping_ || paused_) return;
     outcome_.ended_text = std::move(why);
-    cause(Outcome::Cause::stuck);
+    cause(JobOutcome::Cause::stuck);
     stop(SIGTERM, options_.grace);
 }
 
 void Job::left_mpi(std::string why) {
     if (!aborted()) return;
-    outcome_.cause = Outcome::Cause::stuck;
+    outcome_.cause = JobOutcome::Cause::stuck;
     outcome_.ended_text = std::move(why);
     ++outcome_.also_failed;
 }
@@ -214,9 +215,9 @@ void Job::interrupt(int signal) {
 }
 
 void Job::end(int signal) {
-    if (outcome_.cause == Outcome::Cause::success && live_ + !started_ > 0) {
+    if (outcome_.cause == JobOutcome::Cause::success && live_ + !started_ > 0) {
         outcome_.signal = signal;
-        cause(Outcome::Cause::interrupted);
+        cause(JobOutcome::Cause::interrupted);
     }
     const bool ours = signal == SIGINT || signal == SIGPIPE;  // not meant for the ranks
     stop(ours ? SIGTERM : signal, options_.grace);
@@ -229,11 +230,11 @@ void Job::host_late(HostFailure failure) {
 void Job::start_timed_out() {
     if (started_ || stopping_) return;
     std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
-    cause(Outcome::Cause::start_timeout);
+    cause(JobOutcome::Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
 }
 
-void Job::generation_began(std::uint32_t ranks, std::uint32_t first_rank) {
+void Job::generation_began(std::uint32_t ranks, Rank first_rank) {
     paused_ = false;
     live_on_host_.front() = live_ = ranks;
     outcome_.ended_well.clear();
@@ -246,15 +247,15 @@ void Job::pausing() {
 
 void Job::ended_elsewhere(bool finished, std::string why) {
     paused_ = false;
-    if (!finished && outcome_.cause == Outcome::Cause::success) {
+    if (!finished && outcome_.cause == JobOutcome::Cause::success) {
         outcome_.ended_text = std::move(why);
-        cause(Outcome::Cause::ended_elsewhere);
+        cause(JobOutcome::Cause::ended_elsewhere);
     }
     stop(SIGTERM, options_.grace);
 }
 
-void Job::cause(Outcome::Cause cause) {
-    if (outcome_.cause == Outcome::Cause::success) outcome_.cause = cause;
+void Job::cause(JobOutcome::Cause cause) {
+    if (outcome_.cause == JobOutcome::Cause::success) outcome_.cause = cause;
 }
 
 void Job::stop(int signal, std::chrono::milliseconds grace) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/deadline.h"
+#include "base/numbered.h"
 #include "rendezvous/rank_messages.h"
 
 #include <chrono>
@@ -25,13 +26,13 @@ enum class StartFailure : std::uint8_t {
 };
 
 struct HostFailure {
-    std::uint32_t host = 0;
+    HostId host{};
     StartFailure kind = StartFailure::other;
     std::string text;  ///< without the host's name
 };
 
 /// How a job ended, for the report and the exit code.
-struct Outcome {
+struct JobOutcome {
     enum class Cause : std::uint8_t {
         success,
         cannot_start,  ///< see host_failures
@@ -45,14 +46,14 @@ struct Outcome {
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;  ///< by host
     std::optional<Exited> first;             ///< the first rank that failed
-    std::uint32_t lost_host = 0;
+    HostId lost_host{};
     std::string lost_text;
     std::string ended_text;
-    std::uint32_t first_rank = 0;  ///< of this launcher's; ranks here count from it
+    Rank first_rank{};  ///< of this launcher's; see plan::PlannedRank
     int signal = 0;
     /// A rank that ended by itself, with code 0.
     struct EndedWell {
-        std::uint32_t rank = 0;
+        Rank rank{};
         std::int64_t ran_ns = 0;
     };
     std::vector<EndedWell> ended_well{};  ///< before there was a cause
@@ -65,7 +66,7 @@ struct Outcome {
 };
 
 /// The process's exit status for an outcome. Pure; the table is tested.
-int exit_code(const Outcome& outcome);
+int exit_code(const JobOutcome& outcome);
 
 struct JobOptions {
     bool keep_going = false;
@@ -82,16 +83,16 @@ struct JobOptions {
 class Job {
 public:
     /// \param ranks_on_host  [host] how many ranks it runs
-    Job(std::vector<std::uint32_t> ranks_on_host, JobOptions options);
+    Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options);
 
     // What happened.
-    void host_ready(std::uint32_t host);
-    void host_failed(HostFailure failure);                     ///< before the ranks started
-    void host_lost(std::uint32_t host, std::string text);      ///< after it was ready
-    void host_done(std::uint32_t host, std::uint32_t strays);  ///< nothing is left there
-    void rank_exited(std::uint32_t host, const Exited& exited);
+    void host_ready(HostId host);
+    void host_failed(HostFailure failure);              ///< before the ranks started
+    void host_lost(HostId host, std::string text);      ///< after it was ready
+    void host_done(HostId host, std::uint32_t strays);  ///< nothing is left there
+    void rank_exited(HostId host, const Exited& exited);
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.
-    void rank_aborts(std::uint32_t rank);
+    void rank_aborts(Rank rank);
     void left_mpi(std::string why);  ///< the cause of aborted(): a rank that had ended well before
     void stuck(std::string why);     ///< ranks wait for one that does not come
     void end(int signal);            ///< a scheduler ends the job by this signal
@@ -99,7 +100,7 @@ public:
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
     /// A generation of a daemon's job: this many ranks run here, on one host.
-    void generation_began(std::uint32_t ranks, std::uint32_t first_rank);
+    void generation_began(std::uint32_t ranks, Rank first_rank);
     void pausing();    ///< exits of ranks until the next generation do not count
     void restarted();  ///< all ranks start again, after take_restart()
     void ended_elsewhere(bool finished, std::string why);
@@ -116,11 +117,11 @@ public:
     bool over() const;                 ///< nothing is left anywhere that we know of
     bool ending() const { return stopping_; }
     bool interrupted() const { return interrupted_; }
-    std::vector<std::uint32_t> connecting() const;  ///< hosts that have not answered yet
-    bool has_failed(std::uint32_t host) const { return hosts_[host] == HostState::failed; }
+    std::vector<HostId> connecting() const;  ///< hosts that have not answered yet
+    bool has_failed(HostId host) const { return hosts_[host] == HostState::failed; }
     bool running() const { return started_ && !stopping_; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
-    const Outcome& outcome() const { return outcome_; }
+    const JobOutcome& outcome() const { return outcome_; }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
 private:
@@ -130,14 +131,14 @@ private:
     bool may_restart(const Exited& exited) const;
     bool explains_first(const Exited& exited) const;
     bool is_before_cause(const Exited& exited) const;
-    void cause(Outcome::Cause cause);
+    void cause(JobOutcome::Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
     std::uint32_t count(HostState state) const;
 
     JobOptions options_;
-    std::vector<std::uint32_t> ranks_on_host_;
-    std::vector<HostState> hosts_;
-    std::vector<std::uint32_t> live_on_host_;
+    PerHost<std::uint32_t> ranks_on_host_;
+    PerHost<HostState> hosts_;
+    PerHost<std::uint32_t> live_on_host_;
     std::uint32_t live_ = 0;
     bool started_ = false;
     bool start_wanted_ = false;
@@ -146,8 +147,8 @@ private:
     bool interrupted_ = false;
     std::optional<Order> stop_order_;
     std::optional<Exited> restart_order_;
-    std::optional<std::uint32_t> first_abort_;  ///< the rank
-    Outcome outcome_;
+    std::optional<Rank> first_abort_;  ///< the rank
+    JobOutcome outcome_;
 };
 
 }  // namespace dtrun::head

@@ -21,32 +21,32 @@ JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
       reader_gone_(std::move(reader_gone)),
       idle_(std::move(executor), Timer::time_point::max()) {}
 
-void JobOutput::add(std::uint32_t host, std::uint32_t rank, const OutputView& output) {
+void JobOutput::add(HostId host, plan::PlannedRank rank, const OutputView& output) {
     answers_.output(host).add(output.data.size());
     output_.add(static_cast<int>(rank), output.header.stream, output.header.time_ns, output.data);
 }
 
-void JobOutput::finish(std::uint32_t rank, Stream stream) {
+void JobOutput::finish(plan::PlannedRank rank, Stream stream) {
     if (stream == Stream::out || stream == Stream::err)
         output_.finish(static_cast<int>(rank), stream);
 }
 
-std::vector<std::string> JobOutput::tail(std::uint32_t rank) const {
+std::vector<std::string> JobOutput::tail(plan::PlannedRank rank) const {
     return output_.tail(static_cast<int>(rank));
 }
 
-void JobOutput::tell_restart(const Outcome& because) {
+void JobOutput::tell_restart(const JobOutcome& because) {
     output_.message(
-        failure_report(because, spec_, [this](std::uint32_t rank) { return tail(rank); }));
+        failure_report(because, spec_, [this](plan::PlannedRank rank) { return tail(rank); }));
 }
 
 void JobOutput::return_credits() {
     for (const output::OutputCredit& credit : output_.collect()) {
         const auto rank = static_cast<std::size_t>(credit.rank);
-        const auto host = static_cast<std::uint32_t>(spec_.placement.ranks[rank].host);
+        const HostId host = plan::host_of(spec_.placement.ranks[rank]);
         answers_.output(host).left(credit.bytes, Clock::now());
     }
-    for (std::uint32_t host = 0; host < hosts_.count(); ++host)
+    for (const HostId host : hosts_.hosts())
         if (const auto bytes = answers_.output(host).take_credit())
             hosts_.send(host, encode(Credit{bytes}));
     for (Error& failure : output_.take_failures()) failed(std::move(failure));
@@ -70,11 +70,11 @@ asio::awaitable<void> JobOutput::drain(const bool& hurry) {
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 
-int JobOutput::report(const Outcome& outcome, std::chrono::milliseconds limit) {
+int JobOutput::report(const JobOutcome& outcome, std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
     output_.message(
-        failure_report(outcome, spec_, [this](std::uint32_t rank) { return tail(rank); }));
+        failure_report(outcome, spec_, [this](plan::PlannedRank rank) { return tail(rank); }));
     const std::string& error_file = spec_.options.error_file;
     if (outcome.first && !error_file.empty())
         if (const auto left = leave_torch_error(error_file, *outcome.first); !left)

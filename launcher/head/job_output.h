@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
@@ -24,13 +25,12 @@ public:
     JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec, output::Output& output,
               Hosts& hosts, AnswerWatch& answers, std::function<void()> reader_gone);
 
-    /// \param rank  counted from this launcher's first, as in the plan
-    void add(std::uint32_t host, std::uint32_t rank, const OutputView& output);
-    void finish(std::uint32_t rank, Stream stream);
+    void add(HostId host, plan::PlannedRank rank, const OutputView& output);
+    void finish(plan::PlannedRank rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
-    void set_first_rank(std::uint32_t rank) { output_.set_first_rank(static_cast<int>(rank)); }
+    void set_first_rank(Rank first) { output_.set_first_rank(static_cast<int>(first)); }
     /// Why all ranks are started again.
-    void tell_restart(const Outcome& because);
+    void tell_restart(const JobOutcome& because);
     void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }
 
     /// Lets agents send as many bytes as have been written. To be called when Output asks for it.
@@ -40,10 +40,10 @@ public:
     void wake() { idle_.cancel(); }
     /// Shows why the job has failed, and ends the Output.
     /// \return the exit status if the job itself has succeeded
-    int report(const Outcome& outcome, std::chrono::milliseconds limit);
+    int report(const JobOutcome& outcome, std::chrono::milliseconds limit);
 
 private:
-    std::vector<std::string> tail(std::uint32_t rank) const;
+    std::vector<std::string> tail(plan::PlannedRank rank) const;
     void failed(Error failure);
 
     const plan::JobSpec& spec_;

@@ -24,7 +24,7 @@ LoginStarter::LoginStarter(Parts parts)
       relay_ready_(parts_.executor, Timer::time_point::max()),
       tasks_(parts_.executor) {}
 
-bool LoginStarter::is_ours(std::uint32_t host) const {
+bool LoginStarter::is_ours(HostId host) const {
     return spec_.hosts[host].transport != plan::Transport::slurm;
 }
 
@@ -39,7 +39,8 @@ void LoginStarter::look() {
 }
 
 asio::awaitable<void> LoginStarter::start_hosts() {
-    for (std::uint32_t host = 0; host < lifelines_.size(); ++host) {
+    const auto hosts = lifelines_.hosts();
+    for (const HostId host : hosts) {
         if (!is_ours(host)) continue;
         while (logins_ >= kLoginsMax && events_->is_starting())
             co_await login_slot_.async_wait(use_tuple);
@@ -50,7 +51,7 @@ asio::awaitable<void> LoginStarter::start_hosts() {
 }
 
 /// Starts the agent of one host, and holds its lifeline until that ends.
-asio::awaitable<void> LoginStarter::run_host(std::uint32_t host) {
+asio::awaitable<void> LoginStarter::run_host(HostId host) {
     const auto limit = spec_.options.connect_timeout;
     const Deadline deadline = after(limit);
     auto started = co_await log_in(host, deadline);
@@ -68,7 +69,7 @@ asio::awaitable<void> LoginStarter::run_host(std::uint32_t host) {
     co_await hold_lifeline(host, after(limit + kJoinSlack));
 }
 
-asio::awaitable<Result<void>> LoginStarter::log_in(std::uint32_t host, Deadline deadline) {
+asio::awaitable<Result<void>> LoginStarter::log_in(HostId host, Deadline deadline) {
     const std::function<void(const char*)> phase = [this, host](const char* what) {
         events_->host_phase(host, what);
     };
@@ -84,7 +85,7 @@ asio::awaitable<Result<void>> LoginStarter::log_in(std::uint32_t host, Deadline 
 }
 
 /// Sends the host's agent its bootstrap, once the relay to which it is to connect is there.
-asio::awaitable<Result<void>> LoginStarter::tell_agent(std::uint32_t host, Deadline deadline) {
+asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host, Deadline deadline) {
     co_await wait_for_relay(host);
     Bytes frame = parts_.bootstraps.for_host(host);
     // A slow relay is not this host's fault.
@@ -97,7 +98,7 @@ asio::awaitable<Result<void>> LoginStarter::tell_agent(std::uint32_t host, Deadl
 
 /// Waits for the relay that this host is to connect to. If the relay cannot be started, neither can
 /// the job, and this host may connect to the head to be told so.
-asio::awaitable<void> LoginStarter::wait_for_relay(std::uint32_t host) {
+asio::awaitable<void> LoginStarter::wait_for_relay(HostId host) {
     const auto parent = parts_.hosts.tree().parent(host);
     if (!parent) co_return;
     events_->host_phase(host, "its relay");
@@ -108,7 +109,7 @@ asio::awaitable<void> LoginStarter::wait_for_relay(std::uint32_t host) {
 
 /// Reads what the agent writes to its standard streams until they end; before the agent has joined,
 /// that end is a failure of the host.
-asio::awaitable<void> LoginStarter::hold_lifeline(std::uint32_t host, Deadline join_deadline) {
+asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_deadline) {
     transport::Channel& channel = *lifelines_[host];
     const HostState& state = parts_.hosts[host];
     transport::LineReader lines(channel);
@@ -138,7 +139,7 @@ asio::awaitable<void> LoginStarter::hold_lifeline(std::uint32_t host, Deadline j
 
 /// Ends what a lost agent may have left on its host: the agent's guard has done so, unless the
 /// guard was killed as well.
-void LoginStarter::host_lost(std::uint32_t host) {
+void LoginStarter::host_lost(HostId host) {
     if (!is_ours(host)) return;
     to_sweep_.emplace_back(host, after(kSweepsLimit));
     if (sweepers_ == kLoginsMax) return;
@@ -163,7 +164,7 @@ asio::awaitable<void> LoginStarter::sweep_hosts() {
     events_->starter_idle();
 }
 
-asio::awaitable<void> LoginStarter::sweep(std::uint32_t host) {
+asio::awaitable<void> LoginStarter::sweep(HostId host) {
     const Deadline deadline = after(kSweepLimit);
     const std::function<void(const char*)> phase = [](const char*) {};
     const auto channel = co_await parts_.channels.open(host, AgentTask::sweep, deadline, phase);

@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/host_starter.h"
 #include "launcher/transport/agent_starter.h"
@@ -31,8 +32,7 @@ public:
     /// \param phase  is told what is being done
     /// Errc: those of ssh_login() and start_process()
     virtual asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        std::uint32_t host, AgentTask task, Deadline deadline,
-        std::function<void(const char*)> phase) = 0;
+        HostId host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) = 0;
 };
 
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
@@ -53,33 +53,33 @@ public:
 
     void start(StartEvents& events) override;
     void look() override;
-    void host_lost(std::uint32_t host) override;
+    void host_lost(HostId host) override;
     bool is_busy() const override { return sweepers_ > 0; }
     void beat() override {}
     asio::awaitable<void> end(bool hurry) override;
     asio::awaitable<void> join() override;
 
 private:
-    bool is_ours(std::uint32_t host) const;
+    bool is_ours(HostId host) const;
     asio::awaitable<void> start_hosts();
-    asio::awaitable<void> run_host(std::uint32_t host);
-    asio::awaitable<Result<void>> log_in(std::uint32_t host, Deadline deadline);
-    asio::awaitable<Result<void>> tell_agent(std::uint32_t host, Deadline deadline);
-    asio::awaitable<void> wait_for_relay(std::uint32_t host);
-    asio::awaitable<void> hold_lifeline(std::uint32_t host, Deadline join_deadline);
+    asio::awaitable<void> run_host(HostId host);
+    asio::awaitable<Result<void>> log_in(HostId host, Deadline deadline);
+    asio::awaitable<Result<void>> tell_agent(HostId host, Deadline deadline);
+    asio::awaitable<void> wait_for_relay(HostId host);
+    asio::awaitable<void> hold_lifeline(HostId host, Deadline join_deadline);
     asio::awaitable<void> sweep_hosts();
-    asio::awaitable<void> sweep(std::uint32_t host);
+    asio::awaitable<void> sweep(HostId host);
 
     Parts parts_;
     const plan::JobSpec& spec_;
     StartEvents* events_ = nullptr;
-    std::vector<std::unique_ptr<transport::Channel>> lifelines_;  ///< by host
+    PerHost<std::unique_ptr<transport::Channel>> lifelines_;  ///< by host
     transport::AgentCopies copies_;
     unsigned logins_ = 0;
     Timer login_slot_;   ///< cancelled when a login has ended
     Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
-    std::deque<std::pair<std::uint32_t, Deadline>> to_sweep_;  ///< hosts, and until when to begin
-    std::vector<std::string> not_swept_;                       ///< hosts for which it was too late
+    std::deque<std::pair<HostId, Deadline>> to_sweep_;  ///< hosts, and until when to begin
+    std::vector<std::string> not_swept_;                ///< hosts for which it was too late
     unsigned sweepers_ = 0;
     TaskGroup tasks_;
 };

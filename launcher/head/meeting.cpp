@@ -24,13 +24,13 @@ Meeting::Meeting(asio::any_io_executor executor, const plan::JobSpec& spec, Host
       answered_(std::move(executor), Timer::time_point::max()) {}
 
 asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> addresses,
-                                                     std::uint16_t port,
-                                                     std::vector<std::uint32_t> others, bool last) {
+                                                     std::uint16_t port, std::vector<HostId> others,
+                                                     bool last) {
     answers_.clear();
     asking_ = true;
     const Probe probe{addresses, port, static_cast<std::uint32_t>(kProbeLimit.count())};
     const Bytes frame = encode(probe);
-    for (const std::uint32_t host : others) hosts_.send(host, frame);
+    for (const HostId host : others) hosts_.send(host, frame);
     const Deadline deadline = after(kProbeLimit + kNewsLimit);
     while (answers_.size() < others.size() && !job_.ending()) {
         answered_.expires_at(deadline);
@@ -60,12 +60,12 @@ void Meeting::warn(const std::vector<std::string>& addresses) const {
     }
     if (!cut_off.empty())
         log::warn("{} {} not reach {}, where rank 0 is: {}", join_names(cut_off),
-                  cut_off.size() == 1 ? "does" : "do", spec_.host_of(0), why);
+                  cut_off.size() == 1 ? "does" : "do", hosts_.name_of_host(Rank{0}), why);
     log::warn("no address of {} is reached by every host: ranks may not find each other",
-              spec_.host_of(0));
+              hosts_.name_of_host(Rank{0}));
 }
 
-void Meeting::reached(std::uint32_t host, const Reached& reached) {
+void Meeting::reached(HostId host, const Reached& reached) {
     if (!asking_) return;
     answers_[host] = reached;
     answered_.cancel();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "rendezvous/start_messages.h"
@@ -25,9 +26,9 @@ public:
     /// \param last  no other addresses will be tried: a failure is followed by a warning
     /// \return the first address that all of them reach; empty if there is none, or the job ends
     asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
-                                                std::uint16_t port,
-                                                std::vector<std::uint32_t> others, bool last);
-    void reached(std::uint32_t host, const Reached& reached);
+                                                std::uint16_t port, std::vector<HostId> others,
+                                                bool last);
+    void reached(HostId host, const Reached& reached);
     void wake() { answered_.cancel(); }  ///< a host is lost, or the job ends
 
 private:
@@ -36,7 +37,7 @@ private:
     const plan::JobSpec& spec_;
     Hosts& hosts_;
     const Job& job_;
-    std::map<std::uint32_t, Reached> answers_;  ///< by host
+    std::map<HostId, Reached> answers_;  ///< by host
     bool asking_ = false;
     Timer answered_;  ///< cancelled when a host has answered
 };

@@ -17,12 +17,12 @@ namespace {
 constexpr std::chrono::milliseconds kShortLife{1'000};  // of ranks, from start to failure
 constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
 
-// Hosts are the members of the job's membership.
-MemberId member_of(std::uint32_t host) {
-    return MemberId{host} + 1;
+// The members of this head's own membership are its hosts, each under the host's number.
+MemberId member_of(HostId host) {
+    return MemberId{std::to_underlying(host)};
 }
-std::uint32_t host_of(MemberId member) {
-    return static_cast<std::uint32_t>(member - 1);
+HostId host_of(MemberId member) {
+    return static_cast<HostId>(std::to_underlying(member));
 }
 
 MembershipOptions membership_options(const plan::JobSpec& spec) {
@@ -33,7 +33,7 @@ MembershipOptions membership_options(const plan::JobSpec& spec) {
     options.plan.resize(placement.hosts.size());
     for (const RankPlace& place : placement.ranks) {
         RankSlot slot;
-        slot.rank = static_cast<std::uint32_t>(place.rank);
+        slot.rank = static_cast<Rank>(place.rank);
         slot.local_rank = static_cast<std::uint32_t>(place.local_rank);
         slot.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
         slot.cross_size = static_cast<std::uint32_t>(place.cross_size);
@@ -54,11 +54,11 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
       delay_(context_.executor),
       tasks_(context_.executor) {}
 
-void OwnAssigner::entered(std::uint32_t host, Member member) {
+void OwnAssigner::entered(HostId host, Member member) {
     membership_.enter(member_of(host), std::move(member), Clock::now());
 }
 
-void OwnAssigner::lost(std::uint32_t host, const std::string& why) {
+void OwnAssigner::lost(HostId host, const std::string& why) {
     membership_.lost(member_of(host), why, Clock::now());
     wake();
 }
@@ -83,7 +83,7 @@ asio::awaitable<void> OwnAssigner::meet() {
     master_address_ = first.master_address;
     if (assignments_.size() > 1 && first.master_port != 0 && meets_at_master()) {
         const std::uint16_t port = first.master_port;
-        std::vector<std::uint32_t> others;
+        std::vector<HostId> others;
         for (std::size_t i = 1; i < assignments_.size(); ++i)
             others.push_back(host_of(assignments_[i].first));
         std::vector<std::string> candidates(1, master_address_);
@@ -108,7 +108,7 @@ bool OwnAssigner::meets_at_master() const {
     return torch && !elsewhere && spec.options.torch_store != TorchStore::proxy;
 }
 
-void OwnAssigner::reached(std::uint32_t host, const Reached& reached) {
+void OwnAssigner::reached(HostId host, const Reached& reached) {
     meeting_.reached(host, reached);
 }
 
@@ -117,16 +117,16 @@ void OwnAssigner::start_ranks() {
     started_at_ = Clock::now();
     hub_.begin(membership_.generation(), membership_.world_size());
     Hosts& hosts = context_.hosts;
-    std::vector<std::uint32_t> ranks_below(hosts.count());
+    PerHost<std::uint32_t> ranks_below(hosts.count());
     for (const auto& [member, assign] : assignments_) {
-        const std::uint32_t host = host_of(member);
+        const HostId host = host_of(member);
         const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
         ranks_below[host] += ranks;
         if (hosts[host].relayed) ranks_below[*hosts.tree().parent(host)] += ranks;
     }
     // Relays come first, and so know of the generation before those behind them.
     for (auto& [member, assign] : std::exchange(assignments_, {})) {
-        const std::uint32_t host = host_of(member);
+        const HostId host = host_of(member);
         assign.ranks_below = ranks_below[host];
         assign.master_address = master_address_;
         if (!assign.nodes.empty()) assign.nodes.front().address = master_address_;
@@ -136,15 +136,15 @@ void OwnAssigner::start_ranks() {
 }
 
 void OwnAssigner::restart(const Exited& because) {
-    const Outcome& outcome = context_.job.outcome();
+    const JobOutcome& outcome = context_.job.outcome();
     restart_because_ = {};
-    restart_because_.cause = Outcome::Cause::rank_failed;
+    restart_because_.cause = JobOutcome::Cause::rank_failed;
     restart_because_.first = because;
     restart_because_.ended_well = outcome.ended_well;
     restart_because_.waiting = context_.waits.describe();
     const std::chrono::milliseconds grace = context_.spec.options.grace;
     log::warn("rank {} on {} failed: ending all ranks, to start them again ({} of {})",
-              because.rank, context_.spec.host_of(because.rank), outcome.restarts,
+              because.rank, context_.hosts.name_of_host(because.rank), outcome.restarts,
               context_.spec.options.max_restarts);
     context_.input.pause();
     membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());
@@ -154,7 +154,7 @@ void OwnAssigner::restart(const Exited& because) {
                             encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
 }
 
-void OwnAssigner::paused(std::uint32_t host, std::uint64_t generation) {
+void OwnAssigner::paused(HostId host, std::uint64_t generation) {
     membership_.accept(member_of(host), generation, Clock::now());
     auto orders = membership_.take_orders();
     if (orders.assignments.empty() || context_.job.ending()) return;
@@ -174,8 +174,8 @@ asio::awaitable<void> OwnAssigner::start_again() {
         co_await delay_.async_wait(use_tuple);
     }
     if (context_.job.ending()) co_return;
-    for (std::uint32_t host = 0; host < context_.hosts.count(); ++host)
-        context_.hosts[host].ranks.clear();
+    const auto hosts = context_.hosts.hosts();
+    for (const HostId host : hosts) context_.hosts[host].ranks.clear();
     context_.waits.begin();
     context_.job.restarted();
     context_.output.begin_attempt(restarts);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/meeting.h"
 #include "rendezvous/hub.h"
@@ -21,12 +22,12 @@ public:
     Exchange& exchange() override { return hub_; }
     void exchanged() override { hub_timer_.look(); }
     void to_root(FrameType, std::string_view) override {}  // this head is the root
-    void entered(std::uint32_t host, Member member) override;
-    void lost(std::uint32_t host, const std::string& why) override;
+    void entered(HostId host, Member member) override;
+    void lost(HostId host, const std::string& why) override;
     void begin() override;
     void restart(const Exited& because) override;
-    void paused(std::uint32_t host, std::uint64_t generation) override;
-    void reached(std::uint32_t host, const Reached& reached) override;
+    void paused(HostId host, std::uint64_t generation) override;
+    void reached(HostId host, const Reached& reached) override;
     void wake() override;
     bool is_current(std::uint64_t generation) const override;
     bool watches_waits() const override { return true; }
@@ -45,9 +46,9 @@ private:
     Meeting meeting_;
     std::vector<std::pair<MemberId, Assign>> assignments_;  ///< of a generation that begins soon
     std::string master_address_;                            ///< once it is known
-    Outcome restart_because_;  ///< reported once all output of the failed ranks is there
-    Deadline started_at_{};    ///< when this generation's ranks were started
-    Timer delay_;              ///< of a restart
+    JobOutcome restart_because_;  ///< reported once all output of the failed ranks is there
+    Deadline started_at_{};       ///< when this generation's ranks were started
+    Timer delay_;                 ///< of a restart
     TaskGroup tasks_;
 };
 

@@ -59,19 +59,19 @@ std::string exception_text(std::string_view error_file, const std::vector<std::s
     return text;
 }
 
-std::string waiting_text(const Outcome& outcome) {
+std::string waiting_text(const JobOutcome& outcome) {
     if (outcome.waiting.empty()) return {};
     std::string text = "  who waited then, and for what:\n";
     for (const std::string& line : outcome.waiting) text += "    " + line + "\n";
     return text;
 }
 
-std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
+std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
     const Exited& first = *outcome.first;
-    const std::string& host = spec.host_of(first.rank);
-    const std::uint32_t rank = outcome.first_rank + first.rank;
+    const plan::PlannedRank planned = plan::in_plan(first.rank, outcome.first_rank);
+    const std::string& host = spec.host_of(planned);
     if (first.pid == 0)
-        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", rank, host,
+        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
                            spec.options.program.front(), first.error);
     std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
                                         : fmt::format("exited with code {}", first.code);
@@ -81,8 +81,8 @@ std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, cons
     how += " after " + duration_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
     std::string text =
-        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", rank, host, first.pid, how);
-    const std::vector<std::string> lines = tail(first.rank);
+        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
+    const std::vector<std::string> lines = tail(planned);
     text += exception_text(first.traceback, lines);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
     text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
@@ -92,27 +92,28 @@ std::string rank_failure(const Outcome& outcome, const plan::JobSpec& spec, cons
 
 /// Names ranks that had ended with code 0 before the failure: one whose program called exit(0) too
 /// early is why the others fail.
-std::string ended_well_text(const Outcome& outcome, const plan::JobSpec& spec) {
+std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec) {
     if (outcome.ended_well.empty()) return {};
-    std::vector<std::uint32_t> ranks;
+    std::vector<Rank> ranks;
     std::int64_t last_ns = 0;
-    for (const Outcome::EndedWell& ended : outcome.ended_well) {
-        ranks.push_back(outcome.first_rank + ended.rank);
+    for (const JobOutcome::EndedWell& ended : outcome.ended_well) {
+        ranks.push_back(ended.rank);
         last_ns = std::max(last_ns, ended.ran_ns);
     }
     std::ranges::sort(ranks);
     const bool one = ranks.size() == 1;
     const std::string who =
-        one ? fmt::format("rank {} on {}", ranks[0], spec.host_of(outcome.ended_well[0].rank))
+        one ? fmt::format("rank {} on {}", ranks[0],
+                          spec.host_of(plan::in_plan(ranks[0], outcome.first_rank)))
             : "ranks " + plan::rank_ranges(ranks);
     const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
     return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",
                        duration_text(before_ns));
 }
 
-std::string victims_text(const Outcome& outcome) {
-    const bool of_some =
-        outcome.cause == Outcome::Cause::rank_failed || outcome.cause == Outcome::Cause::host_lost;
+std::string victims_text(const JobOutcome& outcome) {
+    const bool of_some = outcome.cause == JobOutcome::Cause::rank_failed ||
+                         outcome.cause == JobOutcome::Cause::host_lost;
     const std::string_view rank = of_some ? "other rank" : "rank";  // than those that are the cause
     std::vector<std::string> parts;
     if (outcome.also_failed > 0)
@@ -144,31 +145,32 @@ std::string host_failures_text(const std::vector<HostFailure>& failures,
     return text;
 }
 
-std::string failure_report(const Outcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
+std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
+                           const TailOf& tail) {
     switch (outcome.cause) {
-        case Outcome::Cause::success:
+        case JobOutcome::Cause::success:
             return {};
-        case Outcome::Cause::cannot_start:
+        case JobOutcome::Cause::cannot_start:
             return fmt::format("dtrun: cannot start: {} of {} failed\n",
                                outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
                    host_failures_text(outcome.host_failures, spec);
-        case Outcome::Cause::rank_failed:
+        case JobOutcome::Cause::rank_failed:
             return rank_failure(outcome, spec, tail) + waiting_text(outcome) +
                    ended_well_text(outcome, spec) + victims_text(outcome);
-        case Outcome::Cause::stuck:
+        case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    victims_text(outcome);
-        case Outcome::Cause::host_lost:
+        case JobOutcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +
                    waiting_text(outcome) + victims_text(outcome);
-        case Outcome::Cause::ended_elsewhere:
+        case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);
-        case Outcome::Cause::interrupted:
+        case JobOutcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
                    waiting_text(outcome) + victims_text(outcome);
-        case Outcome::Cause::start_timeout:
+        case JobOutcome::Cause::start_timeout:
             return fmt::format(
                        "dtrun: not every rank was running after {:.3g} s (--start-timeout); waited "
                        "for:\n",

@@ -79,7 +79,7 @@ Result<void> RealHead::open() {
 Result<void> RealHead::open_output() {
     std::vector<std::string> rank_hosts;
     for (const RankPlace& place : spec_.placement.ranks)
-        rank_hosts.push_back(spec_.host_of(static_cast<std::uint32_t>(place.rank)));
+        rank_hosts.push_back(spec_.host_of(static_cast<plan::PlannedRank>(place.rank)));
     const auto wake = [this] {
         asio::post(io_, [this] {
             if (head_) head_->output_left();

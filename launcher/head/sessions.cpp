@@ -10,8 +10,8 @@ Sessions::Sessions(asio::any_io_executor executor, AgentEvents& events,
 
 void Sessions::admit(Connection connection, Backpressure* towards) {
     const auto session =
-        sessions_.emplace(sessions_.end(), std::move(connection), ++last_port_, events_);
-    open_[session->port()] = &*session;
+        sessions_.emplace(sessions_.end(), std::move(connection), ++last_peer_, events_);
+    open_[session->peer()] = &*session;
     tasks_.spawn(session->run_writer());
     tasks_.spawn(run(session, towards));
 }
@@ -22,7 +22,7 @@ asio::awaitable<void> Sessions::run(std::list<AgentSession>::iterator session,
 }
 
 void Sessions::close(AgentSession& session) {
-    open_.erase(session.port());
+    open_.erase(session.peer());
     session.link().close();
 }
 
@@ -30,7 +30,7 @@ std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> Sessions::beat(
     const Pulse& pulse) {
     const Bytes frame = encode(Heartbeat{});
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
-    for (const auto& [port, session] : open_) {
+    for (const auto& [peer, session] : open_) {
         session->link().send(frame);
         if (!session->host()) continue;
         const auto silence = pulse.lost(session->link());
@@ -39,14 +39,14 @@ std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> Sessions::beat(
     return silent;
 }
 
-void Sessions::to_port(PortId port, FrameType type, std::string_view payload) {
-    const auto session = open_.find(port);
+void Sessions::to_peer(PeerId peer, FrameType type, std::string_view payload) {
+    const auto session = open_.find(peer);
     if (session != open_.end()) session->second->link().send_soon(type, payload);
 }
 
-void Sessions::share_with_port(PortId port, FrameType type, std::string_view payload,
+void Sessions::share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                                const SharedBytes& rest) {
-    const auto session = open_.find(port);
+    const auto session = open_.find(peer);
     if (session != open_.end()) session->second->link().send_soon(type, payload, rest);
 }
 

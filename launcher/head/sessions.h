@@ -35,8 +35,8 @@ public:
     /// Sends everybody a heartbeat. \return agents silent for too long, and for how long
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> beat(const Pulse& pulse);
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override;
-    void share_with_port(PortId port, FrameType type, std::string_view payload,
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
+    void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                          const SharedBytes& rest) override;
     void to_root(FrameType type, std::string_view payload) override { to_root_(type, payload); }
 
@@ -48,8 +48,8 @@ private:
     AgentEvents& events_;
     std::function<void(FrameType, std::string_view)> to_root_;
     std::list<AgentSession> sessions_;
-    std::map<PortId, AgentSession*> open_;
-    PortId last_port_ = 0;
+    std::map<PeerId, AgentSession*> open_;
+    PeerId last_peer_ = 0;
     TaskGroup tasks_;
 };
 

@@ -25,10 +25,10 @@ constexpr std::string_view kStart =
 
 }  // namespace
 
-std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec) {
-    std::map<int, std::vector<std::uint32_t>> components;
-    std::vector<std::vector<std::uint32_t>> groups;
-    for (std::uint32_t host = 0; host < spec.hosts.size(); ++host) {
+std::vector<std::vector<HostId>> step_groups(const plan::JobSpec& spec) {
+    std::map<int, std::vector<HostId>> components;
+    std::vector<std::vector<HostId>> groups;
+    for (const HostId host : spec.hosts.hosts()) {
         if (spec.hosts[host].transport != plan::Transport::slurm) continue;
         if (spec.gpus_differ)
             groups.push_back({host});
@@ -39,12 +39,11 @@ std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec) {
     return groups;
 }
 
-std::vector<std::string> srun_command(const plan::JobSpec& spec,
-                                      std::span<const std::uint32_t> hosts,
+std::vector<std::string> srun_command(const plan::JobSpec& spec, std::span<const HostId> hosts,
                                       const std::string& command) {
     const Allocation::Node& node = spec.hosts[hosts.front()].node;
     std::vector<std::string> names;
-    for (const std::uint32_t host : hosts) names.push_back(spec.hosts[host].host.name);
+    for (const HostId host : hosts) names.push_back(spec.hosts[host].host.name);
     std::vector<std::string> argv{
         "srun", fmt::format("--nodes={}", hosts.size()), fmt::format("--ntasks={}", hosts.size()),
         "--ntasks-per-node=1", "--nodelist=" + compress_nodelist(names), "--overlap", "--mpi=none",

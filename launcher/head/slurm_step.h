@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/transport/agent_file.h"
 
@@ -17,11 +18,10 @@ namespace dtrun::head {
 /// standard input, and each host is alone where nodes have different numbers of GPUs, for which one
 /// step cannot ask.
 /// \return indexes into spec.hosts
-std::vector<std::vector<std::uint32_t>> step_groups(const plan::JobSpec& spec);
+std::vector<std::vector<HostId>> step_groups(const plan::JobSpec& spec);
 
 /// `srun` with one task on each of `hosts`, which runs `command` under /bin/sh.
-std::vector<std::string> srun_command(const plan::JobSpec& spec,
-                                      std::span<const std::uint32_t> hosts,
+std::vector<std::string> srun_command(const plan::JobSpec& spec, std::span<const HostId> hosts,
                                       const std::string& command);
 
 /// Slurm's short form of a number for each node: "4(x2),3".

@@ -61,9 +61,9 @@ bool StepStarter::Step::any(NodeState state) const {
 }
 
 /// One srun, from its start to its end.
-asio::awaitable<void> StepStarter::run_step(std::vector<std::uint32_t> hosts) {
+asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
     Step& step = steps_.emplace_back();
-    for (const std::uint32_t host : hosts) {
+    for (const HostId host : hosts) {
         step.nodes[spec_.hosts[host].host.name] = {host, NodeState::starting};
         events_->host_phase(host, "srun");
     }
@@ -201,8 +201,9 @@ bool StepStarter::relays_needed(const Step& step) const {
 asio::awaitable<void> StepStarter::tell_relays(Step& step) {
     step.relays_unknown = true;
     Relays known;
-    for (std::uint32_t host = 0; host < parts_.hosts.count() && parts_.hosts.tree().is_relay(host);
-         ++host) {
+    const auto hosts = parts_.hosts.hosts();
+    for (const HostId host : hosts) {
+        if (!parts_.hosts.tree().is_relay(host)) break;  // relays come first
         while (events_->is_starting() && parts_.hosts[host].relay_port == 0 &&
                !events_->has_failed(host))
             co_await relay_ready_.async_wait(use_tuple);

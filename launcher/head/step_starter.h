@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/host_starter.h"
 #include "launcher/transport/agent_file.h"
@@ -36,7 +37,7 @@ public:
 
     void start(StartEvents& events) override;
     void look() override { relay_ready_.cancel(); }
-    void host_lost(std::uint32_t) override {}  // the end of its step ends what is left there
+    void host_lost(HostId) override {}  // the end of its step ends what is left there
     bool is_busy() const override { return false; }
     void beat() override;
     asio::awaitable<void> end(bool hurry) override;
@@ -48,7 +49,7 @@ private:
     /// One srun, which starts the agents of many hosts.
     struct Step {
         struct Node {
-            std::uint32_t host = 0;
+            HostId host{};
             NodeState state{};
         };
         std::unique_ptr<transport::Process> process;
@@ -62,7 +63,7 @@ private:
         bool any_up_to(NodeState state) const;
     };
 
-    asio::awaitable<void> run_step(std::vector<std::uint32_t> hosts);
+    asio::awaitable<void> run_step(std::vector<HostId> hosts);
     asio::awaitable<Result<void>> start_step(Step& step, transport::LineReader& lines);
     asio::awaitable<Result<void>> await_nodes(Step& step, transport::LineReader& lines,
                                               NodeState state, Deadline deadline);

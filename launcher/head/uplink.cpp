@@ -100,6 +100,12 @@ asio::awaitable<Result<void>> Uplink::serve() {
 }
 
 Result<void> Uplink::handle(const FrameView& frame) {
+    if (frame.type == FrameType::heartbeat) {
+        const auto heartbeat = decode<Heartbeat>(frame.payload);
+        if (!heartbeat) return std::unexpected(heartbeat.error());
+        pulse_.be_as_patient_as(std::chrono::milliseconds(heartbeat->timeout_ms));
+        return {};
+    }
     if (is_exchanged(frame.type)) return events_.daemon_exchanged(frame);
     switch (frame.type) {
         case FrameType::assign: {

@@ -35,7 +35,7 @@ struct Who {
 };
 
 Who who(const std::vector<const RankWait*>& waits) {
-    std::set<std::uint32_t> known;
+    std::set<Rank> known;
     std::size_t unknown = 0;
     for (const RankWait* wait : waits) {
         if (wait->rank == kNoRank)
@@ -54,7 +54,7 @@ Who who(const std::vector<const RankWait*>& waits) {
 
 }  // namespace
 
-WaitWatch::WaitWatch(std::uint32_t ranks, std::function<std::string(std::uint32_t)> host_of,
+WaitWatch::WaitWatch(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
                      std::optional<milliseconds> limit)
     : ranks_(ranks), host_of_(std::move(host_of)), limit_(limit) {}
 
@@ -66,7 +66,7 @@ void WaitWatch::begin() {
     told_ = over_ = false;
 }
 
-void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now) {
+void WaitWatch::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
     if (over_) return;
     std::vector<Waiting>& list = waits_[host];
     list.clear();
@@ -76,7 +76,7 @@ void WaitWatch::waits(std::uint32_t host, std::vector<RankWait> waits, Deadline 
     }
 }
 
-void WaitWatch::rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi) {
+void WaitWatch::rank_ended(Rank rank, std::int64_t pid, MpiUse mpi) {
     ended_[rank] = pid;
     if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
 }
@@ -96,9 +96,9 @@ std::vector<const RankWait*> WaitWatch::pointers(const std::vector<const Waiting
     return waits;
 }
 
-std::string WaitWatch::names(std::vector<std::uint32_t> ranks) const {
+std::string WaitWatch::names(std::vector<Rank> ranks) const {
     std::vector<std::string> texts;
-    for (const std::uint32_t rank : ranks) {
+    for (const Rank rank : ranks) {
         const auto ended = ended_.find(rank);
         const std::string pid =
             ended == ended_.end() ? "" : fmt::format(" (pid {})", ended->second);
@@ -109,13 +109,13 @@ std::string WaitWatch::names(std::vector<std::uint32_t> ranks) const {
 
 /// Names the ranks that do not wait with the others; empty if a waiting process is of unknown rank.
 std::string WaitWatch::missing(const std::vector<const Waiting*>& meeting) const {
-    std::set<std::uint32_t> here;
+    std::set<Rank> here;
     for (const Waiting* waiting : meeting) {
         if (waiting->wait.rank == kNoRank) return {};
         here.insert(waiting->wait.rank);
     }
-    std::vector<std::uint32_t> absent;
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank)
+    std::vector<Rank> absent;
+    for (const Rank rank : all_ranks(ranks_))
         if (!here.contains(rank)) absent.push_back(rank);
     return absent.empty() ? std::string() : names(std::move(absent));
 }
@@ -138,7 +138,7 @@ std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>
     if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
     const auto ended_ranks = std::views::keys(ended_);
-    std::set<std::uint32_t> accounted_for(ended_ranks.begin(), ended_ranks.end());
+    std::set<Rank> accounted_for(ended_ranks.begin(), ended_ranks.end());
     for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
     if (accounted_for.contains(kNoRank) || accounted_for.size() < ranks_) return std::nullopt;
     return fmt::format("{} ended without having met the others; {}{}",

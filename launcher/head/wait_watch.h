@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/numbered.h"
 #include "rendezvous/rank_messages.h"
 
 #include <chrono>
@@ -22,16 +23,16 @@ class WaitWatch {
 public:
     /// \param host_of  name of a rank's host
     /// \param limit    --init-timeout
-    WaitWatch(std::uint32_t ranks, std::function<std::string(std::uint32_t)> host_of,
+    WaitWatch(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
               std::optional<std::chrono::milliseconds> limit);
 
     /// All ranks start, or start again.
     void begin();
     /// All waits in the stores that a host's agent serves, in place of its last ones; ranks are set
     /// where they are known.
-    void waits(std::uint32_t host, std::vector<RankWait> waits, Deadline now);
+    void waits(HostId host, std::vector<RankWait> waits, Deadline now);
     /// A rank has ended by itself.
-    void rank_ended(std::uint32_t rank, std::int64_t pid, MpiUse mpi);
+    void rank_ended(Rank rank, std::int64_t pid, MpiUse mpi);
     /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
     void mpi_used() { mpi_used_ = true; }
 
@@ -61,15 +62,15 @@ private:
                                     std::string_view flag) const;
     std::optional<std::string> in_vain(Deadline now) const;
     std::string missing(const std::vector<const Waiting*>& meeting) const;
-    std::string names(std::vector<std::uint32_t> ranks) const;
+    std::string names(std::vector<Rank> ranks) const;
 
     std::uint32_t ranks_;
-    std::function<std::string(std::uint32_t)> host_of_;
+    std::function<std::string(Rank)> host_of_;
     std::optional<std::chrono::milliseconds> limit_;
-    std::map<std::uint32_t, std::vector<Waiting>> waits_;  ///< by host
-    std::map<std::uint32_t, std::int64_t> ended_;          ///< by rank: its pid
+    std::map<HostId, std::vector<Waiting>> waits_;  ///< by host
+    std::map<Rank, std::int64_t> ended_;            ///< by rank: its pid
     bool mpi_used_ = false;
-    std::map<std::uint32_t, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
+    std::map<Rank, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
     bool told_ = false;
     bool over_ = false;  ///< the last verdict has ended the job
 };

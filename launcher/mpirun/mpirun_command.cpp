@@ -160,7 +160,7 @@ private:
             const auto last =
                 std::find_if(first, ranks.end(),
                              [host = first->host](const auto& rank) { return rank.host != host; });
-            const plan::JobHost& host = spec_.hosts[static_cast<std::size_t>(first->host)];
+            const plan::JobHost& host = spec_.hosts[plan::host_of(*first)];
             command_.hostfile += fmt::format("{}:{}\n", name_of(host.host), last - first);
             first = last;
         }

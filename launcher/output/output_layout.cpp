@@ -77,8 +77,9 @@ RankFileName torchrun_names(const plan::JobSpec& spec) {
     return [&spec](std::size_t stream, int attempt) -> std::string {
         if (!has(spec, spec.options.rank_output.to_file, stream)) return "";
         const std::string host =
-            spec.hosts.size() > 1 ? spec.host_of(static_cast<std::uint32_t>(rank_of(stream))) + "/"
-                                  : "";
+            spec.hosts.size() > 1
+                ? spec.host_of(static_cast<plan::PlannedRank>(rank_of(stream))) + "/"
+                : "";
         return fmt::format("{}attempt_{}/{}/{}.log", host, attempt,
                            place_of(spec, stream).local_rank,
                            stream_of(stream) == Stream::out ? "stdout" : "stderr");

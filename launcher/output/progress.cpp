@@ -12,7 +12,7 @@ constexpr std::size_t kNamesMax = 4;  // of hosts that wait for the same thing
 
 }  // namespace
 
-Progress::Progress(asio::any_io_executor executor, Output& output, std::vector<std::string> hosts)
+Progress::Progress(asio::any_io_executor executor, Output& output, PerHost<std::string> hosts)
     : timer_(executor),
       output_(output),
       names_(std::move(hosts)),
@@ -24,17 +24,17 @@ void Progress::start() {
     tick();
 }
 
-void Progress::host_phase(std::uint32_t host, const char* what) {
+void Progress::host_phase(HostId host, const char* what) {
     if (phases_[host] != nullptr) phases_[host] = what;
 }
 
-void Progress::host_ready(std::uint32_t host) {
+void Progress::host_ready(HostId host) {
     if (phases_[host] == nullptr) return;
     phases_[host] = nullptr;
     ++ready_;
 }
 
-void Progress::host_failed(std::uint32_t host) {
+void Progress::host_failed(HostId host) {
     if (phases_[host] == nullptr) return;
     phases_[host] = nullptr;
     ++failed_;
@@ -57,7 +57,7 @@ void Progress::tick() {
 
 std::string Progress::line() const {
     std::map<std::string, std::pair<std::string, std::size_t>> waiting;  // phase -> names, count
-    for (std::size_t host = 0; host < names_.size(); ++host) {
+    for (const HostId host : names_.hosts()) {
         if (phases_[host] == nullptr) continue;
         auto& [names, count] = waiting[phases_[host]];
         if (++count <= kNamesMax) names += (names.empty() ? "" : ", ") + names_[host];

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/output/output.h"
 
 #include <cstdint>
@@ -16,13 +17,13 @@ namespace dtrun::output {
 /// destroyed.
 class Progress {
 public:
-    Progress(asio::any_io_executor executor, Output& output, std::vector<std::string> hosts);
+    Progress(asio::any_io_executor executor, Output& output, PerHost<std::string> hosts);
 
     void start();
     /// \param what  what the host is doing now, e.g. "ssh authentication"
-    void host_phase(std::uint32_t host, const char* what);
-    void host_ready(std::uint32_t host);
-    void host_failed(std::uint32_t host);
+    void host_phase(HostId host, const char* what);
+    void host_ready(HostId host);
+    void host_failed(HostId host);
     void finish();  ///< removes the live line; idempotent
 
 private:
@@ -31,8 +32,8 @@ private:
 
     Timer timer_;
     Output& output_;
-    std::vector<std::string> names_;
-    std::vector<const char*> phases_;  ///< nullptr: ready or failed
+    PerHost<std::string> names_;
+    PerHost<const char*> phases_;  ///< nullptr: ready or failed
     std::size_t ready_ = 0;
     std::size_t failed_ = 0;
     Deadline started_;

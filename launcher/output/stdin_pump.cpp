@@ -8,10 +8,10 @@
 
 namespace dtrun::output {
 
-StdinPump::StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
-                     std::function<void(std::uint32_t, std::string_view)> send)
+StdinPump::StdinPump(asio::any_io_executor executor, std::vector<HostId> hosts,
+                     std::function<void(HostId, std::string_view)> send)
     : executor_(executor), send_(std::move(send)) {
-    for (const std::uint32_t host : hosts) receivers_.push_back({host, 0});
+    for (const HostId host : hosts) receivers_.push_back({host, 0});
 }
 
 void StdinPump::start() {
@@ -82,13 +82,13 @@ void StdinPump::deliver(std::string_view bytes) {
     }
 }
 
-void StdinPump::credit(std::uint32_t host, std::uint64_t bytes) {
+void StdinPump::credit(HostId host, std::uint64_t bytes) {
     for (Receiver& receiver : receivers_)
         if (receiver.host == host) receiver.under_way -= std::min(receiver.under_way, bytes);
     wait();
 }
 
-void StdinPump::host_gone(std::uint32_t host) {
+void StdinPump::host_gone(HostId host) {
     std::erase_if(receivers_, [host](const Receiver& r) { return r.host == host; });
     wait();
 }

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 
 #include <cstdint>
 #include <functional>
@@ -19,14 +20,14 @@ class StdinPump {
 public:
     /// \param hosts  those that get the input
     /// \param send   called with each piece for every host; an empty one is the end of input
-    StdinPump(asio::any_io_executor executor, std::vector<std::uint32_t> hosts,
-              std::function<void(std::uint32_t host, std::string_view bytes)> send);
+    StdinPump(asio::any_io_executor executor, std::vector<HostId> hosts,
+              std::function<void(HostId host, std::string_view bytes)> send);
 
     /// Ranks run, or run again: they get the input that earlier ranks have not got, and its end.
     void start();
     void pause();  ///< there are no ranks until start()
-    void credit(std::uint32_t host, std::uint64_t bytes);
-    void host_gone(std::uint32_t host);
+    void credit(HostId host, std::uint64_t bytes);
+    void host_gone(HostId host);
     void resume();  ///< dtrun may be in the foreground now
     void stop() noexcept;
 
@@ -34,7 +35,7 @@ public:
 
 private:
     struct Receiver {
-        std::uint32_t host = 0;
+        HostId host{};
         std::uint64_t under_way = 0;
     };
 
@@ -47,7 +48,7 @@ private:
 
     asio::any_io_executor executor_;
     std::vector<Receiver> receivers_;
-    std::function<void(std::uint32_t, std::string_view)> send_;
+    std::function<void(HostId, std::string_view)> send_;
     Fd input_;  ///< a description of our own, to leave the flags of the shared one alone
     std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
     bool waiting_ = false;

@@ -315,8 +315,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
             target.transport == Transport::local ? environment->local : environment->remote;
     }
     for (const RankPlace& place : spec.placement.ranks)
-        spec.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(
-            static_cast<std::uint32_t>(place.rank));
+        spec.hosts[host_of(place)].ranks.push_back(static_cast<PlannedRank>(place.rank));
     spec.env_added = std::move(environment->added);
     if (options.join) {
         auto daemon = find_daemon(options.join->daemon, caller);

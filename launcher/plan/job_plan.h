@@ -1,11 +1,13 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "hostfiles/allocation.h"
 #include "hostfiles/placement.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
+#include "launcher/plan/planned_rank.h"
 #include "launcher/transport/host_target.h"
 
 #include <cstdint>
@@ -23,9 +25,14 @@ struct JobHost {
     Host host;
     Transport transport = Transport::ssh;
     std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
-    std::vector<std::uint32_t> ranks;                      ///< in order of local_rank
+    std::vector<PlannedRank> ranks;                        ///< in order of local_rank
     Allocation::Node node;                                 ///< what a scheduler tells of it
 };
+
+/// The host that the plan has chosen for a rank.
+inline HostId host_of(const RankPlace& place) {
+    return static_cast<HostId>(place.host);
+}
 
 /// Where the numbers of a job came from, for a person.
 struct Sources {
@@ -39,7 +46,7 @@ struct JobSpec {
     Options options;
     transport::SshOptions ssh;
     Placement placement;
-    std::vector<JobHost> hosts;  ///< as placement.hosts
+    PerHost<JobHost> hosts;  ///< as placement.hosts
     Sources sources;
     std::optional<Allocation> allocation;  ///< of a scheduler around us, if hosts are from there
     bool heterogeneous = false;            ///< that allocation has several components
@@ -52,8 +59,9 @@ struct JobSpec {
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
     std::vector<Options::Variable> environment_here;  ///< --mpi mpirun: what mpirun itself gets
 
-    const std::string& host_of(std::uint32_t rank) const {
-        return hosts[static_cast<std::size_t>(placement.ranks[rank].host)].host.name;
+    /// The name of the rank's host.
+    const std::string& host_of(PlannedRank rank) const {
+        return hosts[plan::host_of(placement.ranks[std::to_underlying(rank)])].host.name;
     }
 };
 

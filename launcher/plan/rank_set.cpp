@@ -15,6 +15,10 @@ std::optional<int> rank_number(std::string_view text) {
     return to_int(text, 0, kRanksMax - 1);
 }
 
+bool follows(Rank rank, Rank other) {
+    return std::to_underlying(rank) == std::to_underlying(other) + 1;
+}
+
 }  // namespace
 
 Result<RankSet> RankSet::parse(std::string_view text) {
@@ -44,13 +48,13 @@ bool RankSet::contains(int rank) const {
         ranges_, [rank](const Range& range) { return range.first <= rank && rank <= range.last; });
 }
 
-std::string rank_ranges(const std::vector<std::uint32_t>& ranks) {
+std::string rank_ranges(const std::vector<Rank>& ranks) {
     std::string text;
     std::size_t shown = 0;
     for (std::size_t i = 0; i < ranks.size();) {
         if (++shown > kRangesShown) return text + fmt::format(", … ({} ranks)", ranks.size());
         std::size_t end = i + 1;
-        while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+        while (end < ranks.size() && follows(ranks[end], ranks[end - 1])) ++end;
         text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[i]);
         if (end - i > 1) text += fmt::format("-{}", ranks[end - 1]);
         i = end;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "hostfiles/host.h"
 
@@ -35,6 +36,6 @@ private:
 
 /// "0-2, 5", for people; of very many ranges the first ones and how many ranks there are in all.
 /// \param ranks  in order, each once
-std::string rank_ranges(const std::vector<std::uint32_t>& ranks);
+std::string rank_ranges(const std::vector<Rank>& ranks);
 
 }  // namespace dtrun::plan

@@ -33,7 +33,7 @@ Assign second_host() {
     assign.node_count = 2;
     assign.master_address = "10.0.0.1";
     assign.master_port = 20'123;
-    assign.ranks = {{4, 0, 1, 2, 0}, {5, 1, 1, 2, 3}, {6, 2, 0, 1, 4}};
+    assign.ranks = {{Rank{4}, 0, 1, 2, 0}, {Rank{5}, 1, 1, 2, 3}, {Rank{6}, 2, 0, 1, 4}};
     assign.nodes = {{"10.0.0.1", 20'124, 4}, {"10.0.0.2", 21'000, 3}};
     return assign;
 }
@@ -239,7 +239,7 @@ TEST_CASE("one rank alone may host a store of torch for workers of its own", "[c
     alone.world_size = alone.node_count = 1;
     alone.master_address = "127.0.0.1";
     alone.master_port = 20'123;
-    alone.ranks = {{0, 0, 0, 1, 0}};
+    alone.ranks = {{Rank{0}, 0, 0, 1, 0}};
     const ContractFacts facts = default_facts();
     CHECK(torch_store_for(alone, facts, {}) == TorchStore::rank0);
     const auto environment = all_of(contract_variables(alone, alone.ranks[0], facts, {}));

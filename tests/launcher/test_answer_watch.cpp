@@ -8,7 +8,9 @@ using namespace head;
 namespace {
 
 using std::chrono::seconds;
-using Hosts = std::vector<std::uint32_t>;
+using Hosts = std::vector<HostId>;
+
+constexpr HostId h0{0}, h1{1}, h2{2};
 
 constexpr Deadline kStart{seconds(1'000)};
 constexpr seconds kGrace{5};
@@ -22,7 +24,7 @@ TEST_CASE("nobody is late who was told nothing, or has time left", "[end]") {
     CHECK(answers.late(kStart).empty());
     answers.stop(kGrace, kStart);
     CHECK(answers.late(kLate - seconds(1)).empty());
-    CHECK(answers.late(kLate) == Hosts{0, 1});
+    CHECK(answers.late(kLate) == Hosts{h0, h1});
 }
 
 TEST_CASE("a host whose ranks do not end for another generation is late, the others are not",
@@ -30,19 +32,20 @@ TEST_CASE("a host whose ranks do not end for another generation is late, the oth
     const Tree tree(3, 256);
     AnswerWatch answers(tree, 3);
     answers.pause(2, kGrace, kStart);
-    answers.paused(0, 2);
-    answers.paused(2, 2);
-    CHECK(answers.late(kLate) == Hosts{1});
-    answers.paused(1, 2);
+    answers.paused(h0, 2);
+    answers.paused(h2, 2);
+    CHECK(answers.late(kLate) == Hosts{h1});
+    answers.paused(h1, 2);
     CHECK(answers.late(kLate + seconds(99)).empty());
     answers.stop(kGrace, kLate + seconds(99));  // what they have answered before does not count
-    CHECK(answers.late(kLate + seconds(200)) == Hosts{0, 1, 2});
+    CHECK(answers.late(kLate + seconds(200)) == Hosts{h0, h1, h2});
 }
 
 TEST_CASE("a host is not late while its output waits for our reader, nor is its relay", "[end]") {
     const Tree tree(9, 1);  // with relays for the others
-    std::uint32_t behind = 0;
-    while (!tree.parent(behind)) ++behind;
+    const auto hosts = all_hosts(9);
+    const HostId behind = *std::ranges::find_if(
+        hosts, [&tree](HostId host) { return tree.parent(host).has_value(); });
     AnswerWatch answers(tree, 9);
     answers.output(behind).add(100);
     answers.stop(kGrace, kStart);

@@ -49,7 +49,7 @@ JobSpec job_of(const std::string& typed, const Environment& caller) {
 }
 
 /// What the ranks of a host start with, before the agent adds the contracts' variables.
-std::string value_in(const JobSpec& spec, std::size_t host, const std::string& name) {
+std::string value_in(const JobSpec& spec, HostId host, const std::string& name) {
     for (const auto& [variable, value] : spec.hosts[host].env)
         if (variable == name) return value;
     return "not set";
@@ -243,21 +243,22 @@ TEST_CASE("Inherited CUDA_VISIBLE_DEVICES give way to slots that were chosen",
         {"torchrun --nproc-per-node 2 --contract deepspeed t.py", "3,1"},
     }));
     CAPTURE(typed);
-    CHECK(value_in(job_of(typed, caller), 0, "CUDA_VISIBLE_DEVICES") == value);
+    CHECK(value_in(job_of(typed, caller), HostId{0}, "CUDA_VISIBLE_DEVICES") == value);
 }
 
 TEST_CASE("With other machines the working directory is before all in PYTHONPATH",
           "[launcher][deepspeed]") {
     const Environment caller = with("PYTHONPATH=/lib/mine");
     const JobSpec job = job_of("deepspeed --hosts localhost:1,elsewhere:1 t.py", caller);
-    CHECK(value_in(job, 0, "PYTHONPATH") == "/work:/lib/mine");
-    CHECK(value_in(job, 1, "PYTHONPATH") == "/work:/lib/mine");
+    CHECK(value_in(job, HostId{0}, "PYTHONPATH") == "/work:/lib/mine");
+    CHECK(value_in(job, HostId{1}, "PYTHONPATH") == "/work:/lib/mine");
     const std::string two = "deepspeed --hosts localhost:1,elsewhere:1 ";
-    CHECK(value_in(job_of(two + "t.py", kBare), 1, "PYTHONPATH") == "/work");
-    CHECK(value_in(job_of(two + "t.py", with("PYTHONPATH=")), 1, "PYTHONPATH") == "/work");
-    CHECK(value_in(job_of(two + "--wdir /data t.py", kBare), 1, "PYTHONPATH") == "/data");
-    CHECK(value_in(job_of(two + "-x PYTHONPATH=/x t.py", caller), 1, "PYTHONPATH") == "/x");
-    CHECK(value_in(job_of("deepspeed --hosts localhost:2 t.py", caller), 0, "PYTHONPATH") ==
+    CHECK(value_in(job_of(two + "t.py", kBare), HostId{1}, "PYTHONPATH") == "/work");
+    CHECK(value_in(job_of(two + "t.py", with("PYTHONPATH=")), HostId{1}, "PYTHONPATH") == "/work");
+    CHECK(value_in(job_of(two + "--wdir /data t.py", kBare), HostId{1}, "PYTHONPATH") == "/data");
+    CHECK(value_in(job_of(two + "-x PYTHONPATH=/x t.py", caller), HostId{1}, "PYTHONPATH") == "/x");
+    CHECK(value_in(job_of("deepspeed --hosts localhost:2 t.py", caller), HostId{0}, "PYTHONPATH") ==
           "/lib/mine");
-    CHECK(value_in(job_of("-H localhost,elsewhere t.py", caller), 1, "PYTHONPATH") == "/lib/mine");
+    CHECK(value_in(job_of("-H localhost,elsewhere t.py", caller), HostId{1}, "PYTHONPATH") ==
+          "/lib/mine");
 }

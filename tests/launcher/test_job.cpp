@@ -14,11 +14,12 @@ using namespace plan;
 namespace {
 
 using namespace std::chrono_literals;
-using Cause = Outcome::Cause;
+using Cause = JobOutcome::Cause;
+constexpr HostId h0{0}, h1{1}, h2{2};
 
 Exited exited(std::uint32_t rank, int code, int signal = 0, int sent = 0) {
     Exited made;
-    made.rank = rank;
+    made.rank = Rank{rank};
     made.pid = 1'000 + rank;
     made.code = code;
     made.signal = signal;
@@ -34,18 +35,18 @@ Exited in_mpi(Exited exited, MpiUse use) {
 /// Two hosts with two ranks each, all of them running.
 Job running_job(JobOptions options = {}) {
     Job job({2, 2}, options);
-    job.host_ready(0);
+    job.host_ready(h0);
     CHECK_FALSE(job.take_start());
-    job.host_ready(1);
+    job.host_ready(h1);
     CHECK(job.take_start());
     CHECK_FALSE(job.take_start());
     return job;
 }
 
 void all_done(Job& job) {
-    job.host_done(0, 0);
+    job.host_done(h0, 0);
     CHECK_FALSE(job.over());
-    job.host_done(1, 0);
+    job.host_done(h1, 0);
     CHECK(job.over());
 }
 
@@ -53,9 +54,10 @@ void all_done(Job& job) {
 
 TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job]") {
     Job job = running_job();
-    for (const std::uint32_t rank : {3u, 0u, 1u}) job.rank_exited(rank / 2, exited(rank, 0));
+    for (const std::uint32_t rank : {3u, 0u, 1u})
+        job.rank_exited(HostId{rank / 2}, exited(rank, 0));
     CHECK_FALSE(job.take_stop().has_value());
-    job.rank_exited(1, exited(2, 0));
+    job.rank_exited(h1, exited(2, 0));
     const auto order = job.take_stop();
     REQUIRE(order.has_value());
     CHECK(order->signal == SIGTERM);
@@ -66,21 +68,21 @@ TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job
 
 TEST_CASE("a failure makes all ranks start again while restarts are left", "[job]") {
     Job job = running_job({false, 3s, 1});
-    job.rank_exited(0, exited(0, 0));
-    job.rank_exited(1, exited(2, 7));
+    job.rank_exited(h0, exited(0, 0));
+    job.rank_exited(h1, exited(2, 7));
     CHECK_FALSE(job.take_stop().has_value());
     const auto because = job.take_restart();
     REQUIRE(because.has_value());
-    CHECK(because->rank == 2);
+    CHECK(because->rank == Rank{2});
     CHECK_FALSE(job.take_restart().has_value());
-    job.rank_exited(1, exited(3, 0, SIGTERM, SIGTERM));  // ended for the next start
-    job.rank_exited(0, exited(1, 5));
+    job.rank_exited(h1, exited(3, 0, SIGTERM, SIGTERM));  // ended for the next start
+    job.rank_exited(h0, exited(1, 5));
     CHECK_FALSE(job.take_restart().has_value());
     job.restarted();
-    job.rank_exited(0, exited(1, 9));
+    job.rank_exited(h0, exited(1, 9));
     REQUIRE(job.take_stop().has_value());
     for (const std::uint32_t rank : {0u, 2u, 3u})
-        job.rank_exited(rank / 2, exited(rank, 0, SIGTERM, SIGTERM));
+        job.rank_exited(HostId{rank / 2}, exited(rank, 0, SIGTERM, SIGTERM));
     all_done(job);
     CHECK(exit_code(job.outcome()) == 9);
     CHECK(job.outcome().restarts == 1);
@@ -89,7 +91,7 @@ TEST_CASE("a failure makes all ranks start again while restarts are left", "[job
 
 TEST_CASE("a job that is ended while its ranks start again ends", "[job]") {
     Job job = running_job({false, 3s, 5});
-    job.rank_exited(1, exited(2, 7));
+    job.rank_exited(h1, exited(2, 7));
     REQUIRE(job.take_restart().has_value());
     job.interrupt(SIGINT);
     CHECK(job.take_stop().has_value());
@@ -102,7 +104,7 @@ TEST_CASE("ranks that wait in vain end the job, with a code of its own", "[job]"
     job.stuck("rank 3 ended without having met the others");
     REQUIRE(job.take_stop().has_value());
     for (const std::uint32_t rank : {0u, 1u, 2u, 3u})
-        job.rank_exited(rank / 2, exited(rank, 0, SIGTERM, SIGTERM));
+        job.rank_exited(HostId{rank / 2}, exited(rank, 0, SIGTERM, SIGTERM));
     all_done(job);
     CHECK(job.outcome().cause == Cause::stuck);
     CHECK(exit_code(job.outcome()) == kExitStuck);
@@ -112,7 +114,7 @@ TEST_CASE("what MPI_Abort was told makes an exit code, which is no success", "[j
     for (const auto& [told, code] :
          {std::pair{7, 7}, {0, 1}, {255, 255}, {256, 1}, {300, 44}, {-1, 255}}) {
         Job job = running_job();
-        job.rank_exited(1, in_mpi(exited(2, told), MpiUse::aborted));
+        job.rank_exited(h1, in_mpi(exited(2, told), MpiUse::aborted));
         CHECK(exit_code(job.outcome()) == code);
     }
 }
@@ -125,19 +127,20 @@ TEST_CASE("ranks that ended well before the first failure are remembered, though
     };
     const auto ended_well = [](const Job& job) {
         std::vector<std::uint32_t> ranks;
-        for (const auto& ended : job.outcome().ended_well) ranks.push_back(ended.rank);
+        for (const auto& ended : job.outcome().ended_well)
+            ranks.push_back(std::to_underlying(ended.rank));
         return ranks;
     };
     Job job = running_job({true, 3s});
-    job.rank_exited(0, after(exited(0, 0), 900));
-    job.rank_exited(1, after(exited(3, 1), 800));
-    job.rank_exited(1, after(exited(2, 0), 700));
-    job.rank_exited(0, after(exited(1, 0), 1'000));  // after it
+    job.rank_exited(h0, after(exited(0, 0), 900));
+    job.rank_exited(h1, after(exited(3, 1), 800));
+    job.rank_exited(h1, after(exited(2, 0), 700));
+    job.rank_exited(h0, after(exited(1, 0), 1'000));  // after it
     CHECK(ended_well(job) == std::vector<std::uint32_t>{0, 2});
 
     Job again = running_job({false, 3s, 1});
-    again.rank_exited(0, exited(0, 0));
-    again.rank_exited(1, exited(2, 7));
+    again.rank_exited(h0, exited(0, 0));
+    again.rank_exited(h1, exited(2, 7));
     CHECK(ended_well(again) == std::vector<std::uint32_t>{0});
     again.restarted();
     CHECK(ended_well(again).empty());
@@ -146,16 +149,16 @@ TEST_CASE("ranks that ended well before the first failure are remembered, though
 TEST_CASE("the first failure names the outcome, and what dtrun ends after it are victims",
           "[job]") {
     Job job = running_job({false, 3s});
-    job.rank_exited(1, exited(2, 7));
+    job.rank_exited(h1, exited(2, 7));
     CHECK(job.take_stop()->grace == 3s);
-    job.rank_exited(0, exited(0, 0, SIGTERM, SIGTERM));
-    job.rank_exited(0, exited(1, 0, SIGKILL, SIGKILL));
-    job.rank_exited(1, exited(3, 9));  // fell by itself
+    job.rank_exited(h0, exited(0, 0, SIGTERM, SIGTERM));
+    job.rank_exited(h0, exited(1, 0, SIGKILL, SIGKILL));
+    job.rank_exited(h1, exited(3, 9));  // fell by itself
     CHECK_FALSE(job.take_stop().has_value());
     all_done(job);
-    const Outcome& outcome = job.outcome();
+    const JobOutcome& outcome = job.outcome();
     CHECK(outcome.cause == Cause::rank_failed);
-    CHECK(outcome.first->rank == 2);
+    CHECK(outcome.first->rank == Rank{2});
     CHECK(outcome.victims == 2);
     CHECK(outcome.killed == 1);
     CHECK(outcome.also_failed == 1);
@@ -165,16 +168,16 @@ TEST_CASE("the first failure names the outcome, and what dtrun ends after it are
 TEST_CASE("the rank that calls MPI_Abort first names the outcome, even if others exit before it",
           "[job]") {
     Job job = running_job();
-    job.rank_aborts(2);
-    job.rank_aborts(0);  // because of rank 2
-    job.rank_exited(0, exited(0, 14));
+    job.rank_aborts(Rank{2});
+    job.rank_aborts(Rank{0});  // because of rank 2
+    job.rank_exited(h0, exited(0, 14));
     CHECK(job.take_stop().has_value());
-    job.rank_exited(0, exited(1, 1, 0, SIGTERM));
-    job.rank_exited(1, exited(2, 7, 0, SIGTERM));
-    job.rank_exited(1, exited(3, 0, SIGTERM, SIGTERM));
+    job.rank_exited(h0, exited(1, 1, 0, SIGTERM));
+    job.rank_exited(h1, exited(2, 7, 0, SIGTERM));
+    job.rank_exited(h1, exited(3, 0, SIGTERM, SIGTERM));
     all_done(job);
     REQUIRE(job.outcome().first.has_value());
-    CHECK(job.outcome().first->rank == 2);
+    CHECK(job.outcome().first->rank == Rank{2});
     CHECK(job.outcome().also_failed == 1);
     CHECK(job.outcome().victims == 2);
     CHECK(exit_code(job.outcome()) == 7);
@@ -185,41 +188,41 @@ TEST_CASE(
     "of",
     "[job]") {
     Job job = running_job();
-    job.rank_aborts(0);
+    job.rank_aborts(Rank{0});
     SECTION("by a signal, after which those that called it are heard of") {
-        job.rank_exited(1, in_mpi(exited(2, 0, SIGKILL), MpiUse::initialized));
+        job.rank_exited(h1, in_mpi(exited(2, 0, SIGKILL), MpiUse::initialized));
         REQUIRE(job.take_stop().has_value());
-        job.rank_exited(0, in_mpi(exited(0, 14), MpiUse::aborted));
+        job.rank_exited(h0, in_mpi(exited(0, 14), MpiUse::aborted));
         job.left_mpi("rank 2 ended without MPI_Finalize");
         CHECK(job.outcome().cause == Cause::rank_failed);
-        CHECK(job.outcome().first->rank == 2);
+        CHECK(job.outcome().first->rank == Rank{2});
         CHECK(exit_code(job.outcome()) == 137);
         CHECK(job.outcome().also_failed == 1);
         return;
     }
-    job.rank_exited(0, in_mpi(exited(0, 14), MpiUse::aborted));
+    job.rank_exited(h0, in_mpi(exited(0, 14), MpiUse::aborted));
     REQUIRE(job.take_stop().has_value());
     SECTION("by a signal") {
-        job.rank_exited(1, in_mpi(exited(2, 0, SIGSEGV), MpiUse::initialized));
-        job.rank_exited(1, in_mpi(exited(3, 14), MpiUse::aborted));
+        job.rank_exited(h1, in_mpi(exited(2, 0, SIGSEGV), MpiUse::initialized));
+        job.rank_exited(h1, in_mpi(exited(3, 14), MpiUse::aborted));
         CHECK(job.outcome().cause == Cause::rank_failed);
-        CHECK(job.outcome().first->rank == 2);
+        CHECK(job.outcome().first->rank == Rank{2});
         CHECK(exit_code(job.outcome()) == 139);
         CHECK(job.outcome().also_failed == 2);
     }
     SECTION("well, without MPI_Finalize") {
-        job.rank_exited(1, in_mpi(exited(2, 0), MpiUse::initialized));
+        job.rank_exited(h1, in_mpi(exited(2, 0), MpiUse::initialized));
         job.left_mpi("rank 2 ended without MPI_Finalize");
-        job.rank_exited(1, in_mpi(exited(3, 14), MpiUse::aborted));
+        job.rank_exited(h1, in_mpi(exited(3, 14), MpiUse::aborted));
         CHECK(job.outcome().cause == Cause::stuck);
         CHECK(job.outcome().ended_text == "rank 2 ended without MPI_Finalize");
         CHECK(exit_code(job.outcome()) == kExitStuck);
         CHECK(job.outcome().also_failed == 2);
     }
     SECTION("by dtrun, which had been told of MPI_Abort: then that stays the cause") {
-        job.rank_exited(1, in_mpi(exited(2, 0, SIGTERM, SIGTERM), MpiUse::initialized));
-        job.rank_exited(1, in_mpi(exited(3, 14), MpiUse::aborted));
-        CHECK(job.outcome().first->rank == 0);
+        job.rank_exited(h1, in_mpi(exited(2, 0, SIGTERM, SIGTERM), MpiUse::initialized));
+        job.rank_exited(h1, in_mpi(exited(3, 14), MpiUse::aborted));
+        CHECK(job.outcome().first->rank == Rank{0});
         CHECK(exit_code(job.outcome()) == 14);
     }
     CHECK_FALSE(job.take_stop().has_value());
@@ -227,17 +230,17 @@ TEST_CASE(
 
 TEST_CASE("a rank that a signal ended makes 128 plus its number", "[job]") {
     Job job = running_job();
-    job.rank_exited(0, exited(1, 0, SIGSEGV));
+    job.rank_exited(h0, exited(1, 0, SIGSEGV));
     CHECK(exit_code(job.outcome()) == 139);
 }
 
 TEST_CASE("with keep_going the others finish, and the first failure still counts", "[job]") {
     Job job = running_job({true, 5s});
-    job.rank_exited(0, exited(0, 4));
+    job.rank_exited(h0, exited(0, 4));
     CHECK_FALSE(job.take_stop().has_value());
-    job.rank_exited(0, exited(1, 5));
-    job.rank_exited(1, exited(2, 0));
-    job.rank_exited(1, exited(3, 0));
+    job.rank_exited(h0, exited(1, 5));
+    job.rank_exited(h1, exited(2, 0));
+    job.rank_exited(h1, exited(3, 0));
     CHECK(job.take_stop().has_value());
     CHECK(job.outcome().also_failed == 1);
     CHECK(exit_code(job.outcome()) == 4);
@@ -245,36 +248,36 @@ TEST_CASE("with keep_going the others finish, and the first failure still counts
 
 TEST_CASE("hosts that fail are reported together once every host has answered", "[job]") {
     Job job({1, 1, 1}, {});
-    job.host_failed({0, StartFailure::unreachable, "refused"});
+    job.host_failed({h0, StartFailure::unreachable, "refused"});
     CHECK_FALSE(job.take_stop().has_value());
-    job.host_ready(1);
+    job.host_ready(h1);
     CHECK_FALSE(job.take_start());
-    job.host_failed({2, StartFailure::denied, "key"});
+    job.host_failed({h2, StartFailure::denied, "key"});
     CHECK_FALSE(job.take_start());
     CHECK(job.take_stop().has_value());
     CHECK(job.outcome().cause == Cause::cannot_start);
     CHECK(job.outcome().host_failures.size() == 2);
     CHECK(exit_code(job.outcome()) == kExitUnreachable);
     CHECK_FALSE(job.over());
-    job.host_done(1, 0);
+    job.host_done(h1, 0);
     CHECK(job.over());
 }
 
 TEST_CASE("a lost host ends the job unless something failed before it", "[job]") {
     Job job = running_job();
-    job.host_lost(1, "silent");
+    job.host_lost(h1, "silent");
     CHECK(job.take_stop().has_value());
-    job.rank_exited(1, exited(2, 1));  // late news from the lost host counts for nothing
-    job.rank_exited(0, exited(0, 0, SIGTERM, SIGTERM));
-    job.host_done(0, 0);
+    job.rank_exited(h1, exited(2, 1));  // late news from the lost host counts for nothing
+    job.rank_exited(h0, exited(0, 0, SIGTERM, SIGTERM));
+    job.host_done(h0, 0);
     CHECK(job.over());
     CHECK(job.outcome().cause == Cause::host_lost);
     CHECK(job.outcome().also_failed == 0);
     CHECK(exit_code(job.outcome()) == kExitLost);
 
     Job failed = running_job();
-    failed.rank_exited(0, exited(0, 3));
-    failed.host_lost(1, "silent");
+    failed.rank_exited(h0, exited(0, 3));
+    failed.host_lost(h1, "silent");
     CHECK(exit_code(failed.outcome()) == 3);
 }
 
@@ -303,8 +306,8 @@ TEST_CASE("TERM, HUP and QUIT are passed on as they are", "[job]") {
 
 TEST_CASE("a scheduler that ends the job gives it its grace, however often it says so", "[job]") {
     Job job({1, 1}, {false, 3'000ms});
-    job.host_ready(0);
-    job.host_ready(1);
+    job.host_ready(h0);
+    job.host_ready(h1);
     REQUIRE(job.take_start());
     job.end(SIGTERM);
     const auto order = job.take_stop();
@@ -325,7 +328,7 @@ TEST_CASE("an interruption while hosts connect ends the job without waiting for 
     job.interrupt(SIGINT);
     CHECK(job.take_stop().has_value());
     CHECK(job.over());
-    job.host_ready(0);  // too late: it is told to end, and waited for
+    job.host_ready(h0);  // too late: it is told to end, and waited for
     CHECK_FALSE(job.take_start());
     CHECK_FALSE(job.over());
 }
@@ -350,9 +353,9 @@ TEST_CASE("each way to fail before the start has its exit code", "[job]") {
                                                           {StartFailure::directory_missing, 126},
                                                           {StartFailure::other, 210}};
     for (const auto& [kind, code] : table) {
-        Outcome outcome;
+        JobOutcome outcome;
         outcome.cause = Cause::cannot_start;
-        outcome.host_failures.push_back({0, kind, ""});
+        outcome.host_failures.push_back({h0, kind, ""});
         CHECK(exit_code(outcome) == code);
     }
 }
@@ -363,10 +366,11 @@ TEST_CASE("whatever happens in whatever order, one cause stays and the job ends"
     std::mt19937 random(seed);
     for (int round = 0; round < 500; ++round) {
         const std::uint32_t hosts = 1 + random() % 5;
-        Job job(std::vector<std::uint32_t>(hosts, 2), {random() % 2 == 0, 1s});
+        Job job(PerHost<std::uint32_t>(hosts, 2), {random() % 2 == 0, 1s});
         auto cause = Cause::success;
         for (int event = 0; event < 60; ++event) {
-            const std::uint32_t host = random() % hosts;
+            const auto number = static_cast<std::uint32_t>(random() % hosts);
+            const HostId host{number};
             switch (random() % 6) {
                 case 0:
                     job.host_ready(host);
@@ -378,7 +382,7 @@ TEST_CASE("whatever happens in whatever order, one cause stays and the job ends"
                     if (random() % 8 == 0) job.host_lost(host, "x");
                     break;
                 case 3:
-                    job.rank_exited(host, exited(host * 2, static_cast<int>(random() % 2)));
+                    job.rank_exited(host, exited(number * 2, static_cast<int>(random() % 2)));
                     break;
                 case 4:
                     if (random() % 16 == 0) job.interrupt(SIGINT);
@@ -392,7 +396,7 @@ TEST_CASE("whatever happens in whatever order, one cause stays and the job ends"
         }
         job.interrupt(SIGINT);
         job.interrupt(SIGINT);
-        for (std::uint32_t host = 0; host < hosts; ++host) job.host_done(host, 0);
+        for (const HostId host : all_hosts(hosts)) job.host_done(host, 0);
         CHECK(job.over());
     }
 }

@@ -29,8 +29,8 @@ JobSpec spec_of(const std::vector<std::pair<std::string, int>>& hosts) {
     spec.placement = place_ranks(list, {}).value();
     for (const Host& host : spec.placement.hosts) spec.hosts.emplace_back().host = host;
     for (const RankPlace& place : spec.placement.ranks)
-        spec.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(
-            static_cast<std::uint32_t>(place.rank));
+        spec.hosts[plan::host_of(place)].ranks.push_back(
+            static_cast<plan::PlannedRank>(place.rank));
     return spec;
 }
 

@@ -24,15 +24,15 @@ JobSpec sample_spec() {
     return spec;
 }
 
-std::vector<std::string> no_tail(std::uint32_t) {
+std::vector<std::string> no_tail(PlannedRank) {
     return {};
 }
 
-Outcome rank_failed(std::uint32_t rank, int code, int signal) {
-    Outcome outcome;
-    outcome.cause = Outcome::Cause::rank_failed;
+JobOutcome rank_failed(std::uint32_t rank, int code, int signal) {
+    JobOutcome outcome;
+    outcome.cause = JobOutcome::Cause::rank_failed;
     outcome.first = Exited{};
-    outcome.first->rank = rank;
+    outcome.first->rank = Rank{rank};
     outcome.first->pid = 4'242;
     outcome.first->code = code;
     outcome.first->signal = signal;
@@ -43,13 +43,13 @@ Outcome rank_failed(std::uint32_t rank, int code, int signal) {
 }  // namespace
 
 TEST_CASE("the report names rank, host, pid, code, time, last words and victims", "[report]") {
-    Outcome outcome = rank_failed(3, 7, 0);
+    JobOutcome outcome = rank_failed(3, 7, 0);
     outcome.victims = 4;
     outcome.killed = 1;
     outcome.also_failed = 1;
     outcome.strays = 2;
-    const auto tail = [](std::uint32_t rank) {
-        CHECK(rank == 3);
+    const auto tail = [](PlannedRank rank) {
+        CHECK(rank == PlannedRank{3});
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK(failure_report(outcome, sample_spec(), tail) ==
@@ -62,7 +62,7 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
 }
 
 TEST_CASE("the report shows what @record has left, and who waited", "[report]") {
-    Outcome outcome = rank_failed(1, 1, 0);
+    JobOutcome outcome = rank_failed(1, 1, 0);
     outcome.restarts = 2;
     outcome.waiting = {"ranks 0, 2-5: torch's store: key default_pg/0//cpu//0/1"};
     outcome.first->traceback =
@@ -88,9 +88,9 @@ TEST_CASE("the report shows what @record has left, and who waited", "[report]") 
 }
 
 TEST_CASE("an exception that standard error ends with is not shown twice", "[report]") {
-    Outcome outcome = rank_failed(1, 1, 0);
+    JobOutcome outcome = rank_failed(1, 1, 0);
     outcome.first->traceback = R"({"message": "ValueError: boom"})";
-    const auto tail = [](std::uint32_t) {
+    const auto tail = [](PlannedRank) {
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK_THAT(failure_report(outcome, sample_spec(), tail), !Catch::Contains("its exception"));
@@ -115,7 +115,7 @@ TEST_CASE("what @record has left goes on to the caller with the rank's exit code
 }
 
 TEST_CASE("the report tells a signal by name, and memory when the kernel says so", "[report]") {
-    Outcome outcome = rank_failed(0, 0, SIGKILL);
+    JobOutcome outcome = rank_failed(0, 0, SIGKILL);
     outcome.first->out_of_memory = true;
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: rank 0 on s1 (pid 4242) was ended by signal 9 (SIGKILL): out of memory, the "
@@ -124,38 +124,52 @@ TEST_CASE("the report tells a signal by name, and memory when the kernel says so
 }
 
 TEST_CASE("the report tells of ranks that had ended well before another one failed", "[report]") {
-    Outcome outcome = rank_failed(3, 1, 0);
+    JobOutcome outcome = rank_failed(3, 1, 0);
     outcome.victims = 2;
-    outcome.ended_well = {{2, 950'000'000}};
+    outcome.ended_well = {{Rank{2}, 950'000'000}};
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: rank 3 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
           "  it wrote nothing to standard error\n"
           "  rank 2 on s2 had ended with code 0, 0.30 s before\n"
           "  2 other ranks ended by dtrun\n");
-    outcome.ended_well = {{5, 1'000'000'000}, {0, 500'000'000}, {1, 1'260'000'000}};
-    outcome.first_rank = 6;
-    CHECK_THAT(
-        failure_report(outcome, sample_spec(), no_tail),
-        Catch::Contains("\n  ranks 6-7, 11 had ended with code 0, the last 0.00 s before\n"));
+    outcome.ended_well = {
+        {Rank{5}, 1'000'000'000}, {Rank{0}, 500'000'000}, {Rank{1}, 1'260'000'000}};
+    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+               Catch::Contains("\n  ranks 0-1, 5 had ended with code 0, the last 0.00 s before\n"));
+}
+
+TEST_CASE("a member of a daemon's job tells of its ranks by the job's numbers", "[report]") {
+    JobOutcome outcome = rank_failed(9, 1, 0);
+    outcome.first_rank = Rank{6};
+    outcome.ended_well = {{Rank{8}, 950'000'000}};
+    const auto tail = [](PlannedRank rank) {
+        CHECK(rank == PlannedRank{3});
+        return std::vector<std::string>{"boom"};
+    };
+    CHECK(failure_report(outcome, sample_spec(), tail) ==
+          "dtrun: rank 9 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
+          "  last 1 line of its standard error:\n"
+          "  | boom\n"
+          "  rank 8 on s2 had ended with code 0, 0.30 s before\n");
 }
 
 TEST_CASE("a long list of ranks is cut", "[report]") {
-    CHECK(rank_ranges({7}) == "7");
-    CHECK(rank_ranges({0, 1, 2, 5, 7, 8}) == "0-2, 5, 7-8");
-    std::vector<std::uint32_t> even;
-    for (std::uint32_t rank = 0; rank < 1'000; rank += 2) even.push_back(rank);
+    CHECK(rank_ranges({Rank{7}}) == "7");
+    CHECK(rank_ranges({Rank{0}, Rank{1}, Rank{2}, Rank{5}, Rank{7}, Rank{8}}) == "0-2, 5, 7-8");
+    std::vector<Rank> even;
+    for (std::uint32_t rank = 0; rank < 1'000; rank += 2) even.push_back(Rank{rank});
     CHECK(rank_ranges(even) ==
           "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, … (500 ranks)");
 }
 
 TEST_CASE("ranks are others only where some are the cause", "[report]") {
-    Outcome outcome;
+    JobOutcome outcome;
     outcome.victims = 4;
-    outcome.cause = Outcome::Cause::stuck;
+    outcome.cause = JobOutcome::Cause::stuck;
     outcome.ended_text = "rank 1 waits";
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: rank 1 waits\n  4 ranks ended by dtrun\n");
-    outcome.cause = Outcome::Cause::interrupted;
+    outcome.cause = JobOutcome::Cause::interrupted;
     outcome.signal = SIGTERM;
     outcome.victims = 1;
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
@@ -163,11 +177,11 @@ TEST_CASE("ranks are others only where some are the cause", "[report]") {
 }
 
 TEST_CASE("hosts that failed alike share a line", "[report]") {
-    Outcome outcome;
-    outcome.cause = Outcome::Cause::cannot_start;
-    outcome.host_failures = {{0, StartFailure::denied, "no key"},
-                             {1, StartFailure::unreachable, "refused"},
-                             {2, StartFailure::denied, "no key"}};
+    JobOutcome outcome;
+    outcome.cause = JobOutcome::Cause::cannot_start;
+    outcome.host_failures = {{HostId{0}, StartFailure::denied, "no key"},
+                             {HostId{1}, StartFailure::unreachable, "refused"},
+                             {HostId{2}, StartFailure::denied, "no key"}};
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: cannot start: 3 of 3 hosts failed\n"
           "  s1 and s3: no key\n"
@@ -175,14 +189,14 @@ TEST_CASE("hosts that failed alike share a line", "[report]") {
 }
 
 TEST_CASE("a lost host, an interruption and success have their own words, or none", "[report]") {
-    Outcome outcome;
+    JobOutcome outcome;
     CHECK(failure_report(outcome, sample_spec(), no_tail).empty());
-    outcome.cause = Outcome::Cause::host_lost;
-    outcome.lost_host = 1;
+    outcome.cause = JobOutcome::Cause::host_lost;
+    outcome.lost_host = HostId{1};
     outcome.lost_text = "connection closed";
     CHECK(failure_report(outcome, sample_spec(), no_tail) ==
           "dtrun: host s2 lost: connection closed\n");
-    outcome.cause = Outcome::Cause::interrupted;
+    outcome.cause = JobOutcome::Cause::interrupted;
     outcome.signal = SIGINT;
     CHECK(failure_report(outcome, sample_spec(), no_tail) == "dtrun: ended by signal 2 (SIGINT)\n");
 }

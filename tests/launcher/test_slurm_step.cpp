@@ -75,8 +75,8 @@ TEST_CASE("more ranks than Slurm's are placed where they fit", "[slurm]") {
     options.world_size = 10;
     const auto ten = spec_in(environment, options);
     REQUIRE(ten.has_value());
-    CHECK(ten->hosts[0].ranks.size() == 4);
-    CHECK(ten->hosts[1].ranks.size() == 6);
+    CHECK(ten->hosts[HostId{0}].ranks.size() == 4);
+    CHECK(ten->hosts[HostId{1}].ranks.size() == 6);
     options.world_size = 13;
     CHECK_FALSE(spec_in(environment, options).has_value());
 }

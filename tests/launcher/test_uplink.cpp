@@ -86,6 +86,23 @@ asio::awaitable<bool> serve_after_silence(FakeDaemon& daemon, Uplink& uplink) {
     co_return true;
 }
 
+/// A daemon that has said how patient it is, and then says nothing for longer than its member would wait.
+asio::awaitable<bool> serve_with_patience(FakeDaemon& daemon, Uplink& uplink) {
+    TaskGroup member(daemon.io.get_executor());
+    member.spawn(uplink.run(Enter{}));
+    tcp::socket socket = co_await daemon.accept();
+    Heartbeat heartbeat;
+    heartbeat.timeout_ms = 60'000;
+    const Bytes beat = encode(heartbeat);
+    const auto buffer = asio::buffer(beat);
+    co_await asio::async_write(socket, buffer, use_tuple);
+    Timer silence(daemon.io.get_executor(), std::chrono::milliseconds(1'200));
+    co_await silence.async_wait(use_tuple);
+    co_await end_job(socket);
+    co_await member.join();
+    co_return true;
+}
+
 }  // namespace
 
 TEST_CASE("who takes a daemon's port while it is away does not end its jobs", "[uplink]") {
@@ -107,6 +124,17 @@ TEST_CASE("a member connects again to a daemon that says nothing while its machi
     run_to_end(daemon.io, serve_after_silence(daemon, uplink));
     CHECK(events.said == "stopped: that is all");
     CHECK(events.connections == 2);
+}
+
+TEST_CASE("a member is as patient as its daemon was told to be", "[uplink]") {
+    FakeDaemon daemon;
+    Events events;
+    UplinkOptions options;
+    options.heartbeat_timeout = std::chrono::milliseconds(200);
+    Uplink uplink(daemon.io.get_executor(), daemon.target(), options, events);
+    run_to_end(daemon.io, serve_with_patience(daemon, uplink));
+    CHECK(events.said == "stopped: that is all");
+    CHECK(events.connections == 1);
 }
 
 }  // namespace dtrun

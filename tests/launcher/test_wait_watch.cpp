@@ -13,10 +13,11 @@ using namespace std::chrono_literals;
 const Deadline kStart = Deadline() + 1h;
 
 WaitWatch four_ranks(std::optional<std::chrono::milliseconds> limit = {}) {
-    return {4, [](std::uint32_t rank) { return "s" + std::to_string(rank / 2 + 1); }, limit};
+    return {4, [](Rank rank) { return fmt::format("s{}", std::to_underlying(rank) / 2 + 1); },
+            limit};
 }
 
-RankWait at_start(std::uint32_t rank, std::string what = "hvd.init(): all ranks to arrive") {
+RankWait at_start(Rank rank, std::string what = "hvd.init(): all ranks to arrive") {
     RankWait wait;
     wait.rank = rank;
     wait.what = std::move(what);
@@ -28,10 +29,10 @@ RankWait at_start(std::uint32_t rank, std::string what = "hvd.init(): all ranks 
 
 TEST_CASE("ranks that wait for one that has ended are told of it, and it is named", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.waits(0, {at_start(0), at_start(1)}, kStart);
-    watch.waits(1, {at_start(2)}, kStart);
+    watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
+    watch.waits(HostId{1}, {at_start(Rank{2})}, kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
-    watch.rank_ended(3, 43, MpiUse::none);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none);
     const auto verdict = watch.look(kStart + 5s);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
@@ -43,38 +44,41 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
 
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.waits(0, {at_start(0), at_start(1)}, kStart);
-    watch.rank_ended(3, 43, MpiUse::none);
+    watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
-    watch.waits(1, {at_start(2)}, kStart + 9s);
+    watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 9s);
     CHECK_FALSE(watch.look(kStart + 9s + 500ms).has_value());  // its end may be under way
     CHECK(watch.look(kStart + 11s).has_value());
 }
 
 TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.rank_ended(3, 43, MpiUse::none);
-    watch.waits(0, {at_start(0), at_start(0), at_start(1), at_start(3)}, kStart);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none);
+    watch.waits(HostId{0},
+                {at_start(Rank{0}), at_start(Rank{0}), at_start(Rank{1}), at_start(Rank{3})},
+                kStart);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
-    watch.waits(1, {at_start(kNoRank)}, kStart);  // it may be anybody's
+    watch.waits(HostId{1}, {at_start(kNoRank)}, kStart);  // it may be anybody's
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
 }
 
 TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     WaitWatch watch = four_ranks(1s);
-    RankWait wait = at_start(1, "torch's store: key checkpoint");
+    RankWait wait = at_start(Rank{1}, "torch's store: key checkpoint");
     wait.starting = false;
-    watch.waits(0, {wait}, kStart);
-    for (const std::uint32_t rank : {0, 2, 3}) watch.rank_ended(rank, 40 + rank, MpiUse::none);
+    watch.waits(HostId{0}, {wait}, kStart);
+    for (const std::uint32_t rank : {0, 2, 3})
+        watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
     CHECK(watch.describe() == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
 }
 
 TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
     WaitWatch watch = four_ranks();
-    RankWait wait = at_start(2, "torch's store: key default_pg/0//4");
+    RankWait wait = at_start(Rank{2}, "torch's store: key default_pg/0//4");
     wait.hopeless = true;
-    watch.waits(1, {wait}, kStart);
+    watch.waits(HostId{1}, {wait}, kStart);
     CHECK_FALSE(watch.look(kStart + 1s).has_value());
     const auto verdict = watch.look(kStart + 2s);
     REQUIRE(verdict.has_value());
@@ -87,8 +91,8 @@ TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
 
 TEST_CASE("--init-timeout names who has not come", "[waits]") {
     WaitWatch watch = four_ranks(2s);
-    watch.waits(0, {at_start(0)}, kStart);
-    watch.waits(1, {at_start(3)}, kStart + 1s);
+    watch.waits(HostId{0}, {at_start(Rank{0})}, kStart);
+    watch.waits(HostId{1}, {at_start(Rank{3})}, kStart + 1s);
     CHECK_FALSE(watch.look(kStart + 1900ms).has_value());
     const auto verdict = watch.look(kStart + 2s);
     REQUIRE(verdict.has_value());
@@ -100,21 +104,21 @@ TEST_CASE("--init-timeout names who has not come", "[waits]") {
 
 TEST_CASE("who waited is told as it was when the job was ended for it", "[waits]") {
     WaitWatch watch = four_ranks(2s);
-    watch.waits(0, {at_start(0)}, kStart);
-    watch.waits(1, {at_start(2), at_start(3)}, kStart);
+    watch.waits(HostId{0}, {at_start(Rank{0})}, kStart);
+    watch.waits(HostId{1}, {at_start(Rank{2}), at_start(Rank{3})}, kStart);
     REQUIRE(watch.look(kStart + 2s).has_value());
-    watch.waits(1, {at_start(2)}, kStart + 3s);  // the other one has been ended
+    watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 3s);  // the other one has been ended
     const std::vector<std::string> all{"ranks 0, 2-3: hvd.init(): all ranks to arrive"};
     CHECK(watch.describe() == all);
     watch.begin();
-    watch.waits(1, {at_start(2)}, kStart + 4s);
+    watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 4s);
     CHECK(watch.describe().size() == 1);
 }
 
 TEST_CASE("without a limit a long wait is told of once", "[waits]") {
     WaitWatch watch = four_ranks();
     RankWait unknown = at_start(kNoRank);
-    watch.waits(0, {at_start(0), unknown}, kStart);
+    watch.waits(HostId{0}, {at_start(Rank{0}), unknown}, kStart);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     const auto verdict = watch.look(kStart + 10s);
     REQUIRE(verdict.has_value());
@@ -128,7 +132,7 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
 
 TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]") {
     WaitWatch watch = four_ranks();
-    watch.rank_ended(3, 43, MpiUse::none);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none);
     CHECK_FALSE(watch.look(kStart).has_value());
     watch.mpi_used();
     auto verdict = watch.look(kStart);
@@ -138,9 +142,9 @@ TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]"
           "rank 3 on s2 (pid 43) ended without MPI_Init, which other ranks have called");
     watch.begin();
     watch.mpi_used();
-    watch.rank_ended(1, 41, MpiUse::finalized);
+    watch.rank_ended(Rank{1}, 41, MpiUse::finalized);
     CHECK_FALSE(watch.look(kStart).has_value());
-    watch.rank_ended(0, 40, MpiUse::initialized);
+    watch.rank_ended(Rank{0}, 40, MpiUse::initialized);
     verdict = watch.look(kStart);
     REQUIRE(verdict.has_value());
     CHECK(verdict->text ==
@@ -150,8 +154,9 @@ TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]"
 TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
     WaitWatch watch = four_ranks();
     watch.mpi_used();
-    for (const std::uint32_t rank : {0, 1, 2}) watch.rank_ended(rank, 40 + rank, MpiUse::finalized);
-    watch.rank_ended(3, 43, MpiUse::initialized);
+    for (const std::uint32_t rank : {0, 1, 2})
+        watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::finalized);
+    watch.rank_ended(Rank{3}, 43, MpiUse::initialized);
     CHECK_FALSE(watch.look(kStart).has_value());
 }
 

@@ -4,13 +4,14 @@
 #include "rendezvous/rank_messages.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 #include <csignal>
 
 namespace dtrun::simulation {
 
 FakeRanks::FakeRanks(asio::any_io_executor executor, std::mt19937& random,
-                     std::function<RankScript(std::uint64_t, std::uint32_t)> script_of,
+                     std::function<RankScript(std::uint64_t, Rank)> script_of,
                      std::function<void(const Exited&)> exited)
     : executor_(executor),
       random_(random),
@@ -22,7 +23,7 @@ FakeRanks::~FakeRanks() = default;
 
 void FakeRanks::start(const Request& request, std::function<void(Start)> started) {
     const pid_t pid = ++last_pid_;
-    Rank rank;
+    Running rank;
     rank.generation = request.generation;
     rank.rank = request.rank;
     rank.script = script_of_(request.generation, request.rank);
@@ -63,15 +64,15 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
     });
 }
 
-void FakeRanks::write_output(Rank& rank) {
+void FakeRanks::write_output(Running& rank) {
     std::string text;
     while (text.size() < rank.script.output_bytes)
-        text += "rank " + std::to_string(rank.rank) + " says this\n";
+        text += fmt::format("rank {} says this\n", rank.rank);
     if (!text.empty()) static_cast<void>(!::write(rank.out.get(), text.data(), text.size()));
 }
 
 void FakeRanks::end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal) {
-    Rank& rank = ranks_[pid];
+    Running& rank = ranks_[pid];
     rank.ends = std::make_unique<Timer>(executor_, delay);
     rank.ends->async_wait([this, pid, code, signal, alive = std::weak_ptr(alive_)](auto error) {
         if (alive.lock() && !error) ended(pid, code, signal);
@@ -101,7 +102,7 @@ void FakeRanks::signal(int signal) {
         if (!rank.script.ignores_signals) end_after(pid, rank.script.reaction, 0, signal);
 }
 
-void FakeRanks::kill(std::uint64_t generation, std::uint32_t which) {
+void FakeRanks::kill(std::uint64_t generation, Rank which) {
     for (auto& [pid, rank] : ranks_)
         if (rank.generation == generation && rank.rank == which)
             end_after(pid, std::chrono::milliseconds(1), 0, SIGKILL);

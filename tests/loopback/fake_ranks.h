@@ -31,13 +31,13 @@ class FakeRanks final : public ranks::RankRunner {
 public:
     /// \param script_of  what a rank does, in the generation
     FakeRanks(asio::any_io_executor executor, std::mt19937& random,
-              std::function<RankScript(std::uint64_t generation, std::uint32_t rank)> script_of,
+              std::function<RankScript(std::uint64_t generation, Rank rank)> script_of,
               std::function<void(const Exited&)> exited);
     ~FakeRanks() override;
 
     void start(const Request& request, std::function<void(Start)> started) override;
     void signal(int signal) override;
-    void kill(std::uint64_t generation, std::uint32_t rank) override;
+    void kill(std::uint64_t generation, Rank rank) override;
     void signalled(int) override {}
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
@@ -48,25 +48,25 @@ public:
     void vanish();
 
 private:
-    struct Rank {
+    struct Running {
         std::uint64_t generation = 0;
-        std::uint32_t rank = 0;
+        Rank rank{};
         RankScript script;
         Deadline started{};
         int sent_signal = 0;
         Fd out, err;
         std::unique_ptr<Timer> ends;
     };
-    void write_output(Rank& rank);
+    void write_output(Running& rank);
     void end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal);
     void ended(pid_t pid, int code, int signal);
     void look_whether_gone();
 
     asio::any_io_executor executor_;
     std::mt19937& random_;
-    std::function<RankScript(std::uint64_t, std::uint32_t)> script_of_;
+    std::function<RankScript(std::uint64_t, Rank)> script_of_;
     std::function<void(const Exited&)> exited_;
-    std::map<pid_t, Rank> ranks_;
+    std::map<pid_t, Running> ranks_;
     pid_t last_pid_ = 100;
     int strays_ = 0;
     std::function<void(int)> gone_;

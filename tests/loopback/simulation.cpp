@@ -192,19 +192,19 @@ public:
     std::string story() const;
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        std::uint32_t host, head::AgentTask task, Deadline deadline,
+        HostId host, head::AgentTask task, Deadline deadline,
         std::function<void(const char*)> phase) override;
 
 private:
     void at(milliseconds when, std::function<void()> what);
     asio::awaitable<void> do_at(milliseconds when, std::function<void()> what);
     void plan_events();
-    void start_agent(std::uint32_t host, Fd lifeline, std::shared_ptr<std::string> said,
+    void start_agent(HostId host, Fd lifeline, std::shared_ptr<std::string> said,
                      std::shared_ptr<Timer> news);
-    agent::AgentParts agent_parts(std::uint32_t host);
-    asio::awaitable<void> run_agent(std::uint32_t host);
-    asio::awaitable<Result<Connection>> connect(std::uint32_t host);
-    void lose_power(std::uint32_t host);
+    agent::AgentParts agent_parts(HostId host);
+    asio::awaitable<void> run_agent(HostId host);
+    asio::awaitable<Result<Connection>> connect(HostId host);
+    void lose_power(HostId host);
     void note(std::string text);
 
     const Script& script_;
@@ -218,7 +218,7 @@ private:
     std::unique_ptr<MemoryOutput> output_;
     std::unique_ptr<head::Head> head_;
     std::unique_ptr<head::Bootstraps> bootstraps_;
-    std::vector<HostHere> here_;
+    PerHost<HostHere> here_;
     TaskGroup tasks_{io_.get_executor()};
     std::size_t logins_ = 0;
     Ending ending_;
@@ -276,7 +276,7 @@ void World::note(std::string text) {
 
 std::string World::story() const {
     std::string text = output_->text();
-    for (std::uint32_t host = 0; host < here_.size(); ++host) {
+    for (const HostId host : here_.hosts()) {
         const head::HostState& state = (*hosts_)[host];
         text += fmt::format("h{}: {}, {}{}{}, {} ranks run\n", host, state.phase,
                             state.joined ? "joined" : "not joined", state.done ? ", done" : "",
@@ -305,7 +305,7 @@ void World::plan_events() {
         at(script_.reader_pauses->second, [this] { output_->pause(false); });
     }
     for (const auto& [host, does] : script_.hosts) {
-        const std::uint32_t which = host;
+        const HostId which = host;
         if (does.loses_power) at(*does.loses_power, [this, which] { lose_power(which); });
         if (does.agent_killed)
             at(*does.agent_killed, [this, which] {
@@ -331,15 +331,14 @@ void World::plan_events() {
 }
 
 /// Nothing runs there any more, and packets to it are lost.
-void World::lose_power(std::uint32_t host) {
+void World::lose_power(HostId host) {
     here_[host].gone = true;
     if (here_[host].ranks != nullptr) here_[host].ranks->vanish();
     if (here_[host].wire) here_[host].wire->stall(true);
 }
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
-    std::uint32_t host, head::AgentTask task, Deadline deadline,
-    std::function<void(const char*)> phase) {
+    HostId host, head::AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
     const auto found = script_.hosts.find(host);
     const HostScript does = found == script_.hosts.end() ? HostScript{} : found->second;
     ++logins_;
@@ -374,7 +373,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     co_return opened;
 }
 
-void World::start_agent(std::uint32_t host, Fd lifeline, std::shared_ptr<std::string> said,
+void World::start_agent(HostId host, Fd lifeline, std::shared_ptr<std::string> said,
                         std::shared_ptr<Timer> news) {
     agent::AgentParts parts = agent_parts(host);
     parts.lifeline = std::move(lifeline);
@@ -386,7 +385,7 @@ void World::start_agent(std::uint32_t host, Fd lifeline, std::shared_ptr<std::st
     tasks_.spawn(run_agent(host));
 }
 
-agent::AgentParts World::agent_parts(std::uint32_t host) {
+agent::AgentParts World::agent_parts(HostId host) {
     static char* no_environment[] = {nullptr};
     agent::AgentParts parts;
     parts.host_env = no_environment;
@@ -395,10 +394,10 @@ agent::AgentParts World::agent_parts(std::uint32_t host) {
     };
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
-        const auto script_of = [this](std::uint64_t generation, std::uint32_t rank) {
-            const auto attempt = script_.attempts.find({generation, rank});
+        const auto script_of = [this](std::uint64_t generation, Rank rank) {
+            const auto attempt = script_.attempts.find({generation, std::to_underlying(rank)});
             if (attempt != script_.attempts.end()) return attempt->second;
-            const auto always = script_.ranks.find(rank);
+            const auto always = script_.ranks.find(std::to_underlying(rank));
             return always == script_.ranks.end() ? RankScript{} : always->second;
         };
         const auto told = [this, host, exited](const Exited& what) {
@@ -416,14 +415,14 @@ agent::AgentParts World::agent_parts(std::uint32_t host) {
     return parts;
 }
 
-asio::awaitable<void> World::run_agent(std::uint32_t host) {
+asio::awaitable<void> World::run_agent(HostId host) {
     const int status = co_await here_[host].agent->run();
     note(fmt::format("the agent of h{} ended with {}", host, status));
     // Its standard streams end with it.
     if (here_[host].channel != nullptr) here_[host].channel->close();
 }
 
-asio::awaitable<Result<Connection>> World::connect(std::uint32_t host) {
+asio::awaitable<Result<Connection>> World::connect(HostId host) {
     const auto found = script_.hosts.find(host);
     const Login login = found == script_.hosts.end() ? Login::works : found->second.login;
     Result<Connection> refused = fail(Errc::unreachable, "192.0.2.1: no route");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/head/head.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/output/output.h"
@@ -42,7 +43,7 @@ struct Script {
     std::map<std::uint32_t, RankScript> ranks{};
     /// By generation and rank; these take precedence over `ranks`.
     std::map<std::pair<std::uint64_t, std::uint32_t>, RankScript> attempts{};
-    std::map<std::uint32_t, HostScript> hosts{};
+    std::map<HostId, HostScript> hosts{};
     std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
     /// From when to when nobody reads dtrun's output.
     std::optional<std::pair<milliseconds, milliseconds>> reader_pauses{};

@@ -190,10 +190,10 @@ TEST_CASE("every kind of host that cannot be started is told with its name, and 
           "[loopback]") {
     Script script;
     script.ranks_on_host = {1, 1, 1, 1, 1, 1};
-    script.hosts[1].login = Login::refused;
-    script.hosts[2].login = Login::hangs;
-    script.hosts[3].login = Login::says_nothing;
-    script.hosts[4].login = Login::cannot_connect;
+    script.hosts[HostId{1}].login = Login::refused;
+    script.hosts[HostId{2}].login = Login::hangs;
+    script.hosts[HostId{3}].login = Login::says_nothing;
+    script.hosts[HostId{4}].login = Login::cannot_connect;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code >= 200);
         CHECK_THAT(ending.shown, Contains("4 of 6 hosts failed"));
@@ -208,7 +208,7 @@ TEST_CASE("every kind of host that cannot be started is told with its name, and 
 
 TEST_CASE("an agent that ends before it has joined is told with how it ended", "[loopback]") {
     Script script;
-    script.hosts[1].login = Login::dies_with_bootstrap;
+    script.hosts[HostId{1}].login = Login::dies_with_bootstrap;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code >= 200);
         CHECK_THAT(ending.shown, Contains("h1: the agent"));
@@ -219,8 +219,8 @@ TEST_CASE("--start-timeout ends a start that takes too long, and names who is no
           "[loopback]") {
     Script script;
     script.ranks_on_host = {1, 1, 1};
-    script.hosts[1].login_takes = 5s;
-    script.hosts[2].login = Login::says_nothing;
+    script.hosts[HostId{1}].login_takes = 5s;
+    script.hosts[HostId{2}].login = Login::says_nothing;
     script.options = [](plan::Options& options) { options.start_timeout = 2s; };
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code >= 200);
@@ -234,7 +234,7 @@ TEST_CASE("never more than 128 log-ins go on at once, and all hosts have their t
           "[loopback]") {
     Script script;
     script.ranks_on_host.assign(300, 1);
-    for (std::uint32_t host = 0; host < 300; ++host) script.hosts[host].login_takes = 200ms;
+    for (const HostId host : all_hosts(300)) script.hosts[host].login_takes = 200ms;
     in_many_orders(1, script, [](const Ending& ending) {
         CHECK(ending.code == 0);
         CHECK(ending.logins_max == 128);
@@ -246,7 +246,7 @@ TEST_CASE("a host that loses its power is lost after the heartbeat timeout, and 
     Script script;
     script.ranks_on_host = {2, 2, 2};
     for (std::uint32_t rank = 0; rank < 6; ++rank) script.ranks[rank].life = 1h;
-    script.hosts[1].loses_power = 500ms;
+    script.hosts[HostId{1}].loses_power = 500ms;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
         CHECK_THAT(ending.shown, Contains("h1") && Contains("last heard 3"));
@@ -260,7 +260,7 @@ TEST_CASE("the loss of hundreds of hosts does not keep the user for more than ha
     Script script;
     script.ranks_on_host.assign(400, 1);
     for (std::uint32_t rank = 0; rank < 400; ++rank) script.ranks[rank].life = 1h;
-    for (std::uint32_t host = 1; host < 400; ++host) script.hosts[host].loses_power = 1s;
+    for (std::uint32_t host = 1; host < 400; ++host) script.hosts[HostId{host}].loses_power = 1s;
     in_many_orders(1, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
         CHECK(ending.logins_max <= 128);
@@ -272,13 +272,13 @@ TEST_CASE("an agent that is killed, or cut off, ends the job at once and leaves 
           "[loopback]") {
     Script script;
     for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
-    script.hosts[0].agent_killed = 200ms;
+    script.hosts[HostId{0}].agent_killed = 200ms;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
         CHECK(ending.took < 2s);
     });
     script.hosts.clear();
-    script.hosts[1].cut_off = 200ms;
+    script.hosts[HostId{1}].cut_off = 200ms;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
         CHECK(ending.took < 5s);
@@ -289,9 +289,9 @@ TEST_CASE("a network that delivers nothing for two seconds is no lost host, for 
           "[loopback]") {
     Script script;
     for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 8s;
-    script.hosts[1].stalled = {1s, 3s};
+    script.hosts[HostId{1}].stalled = {1s, 3s};
     in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == 0); });
-    script.hosts[1].stalled = {1s, 5s};
+    script.hosts[HostId{1}].stalled = {1s, 5s};
     in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
 }
 
@@ -348,7 +348,7 @@ TEST_CASE("a host that does not end its ranks is given up after the grace", "[lo
     for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
     script.ranks[0] = {.life = 50ms, .code = 2};
     // Stalls that are too short to be silence keep the answer away again and again.
-    script.hosts[1].stalled = {60ms, 2'500ms};
+    script.hosts[HostId{1}].stalled = {60ms, 2'500ms};
     in_many_orders(10, script, [](const Ending& ending) {
         CHECK(ending.code == 2);
         CHECK(ending.took < 20s);
@@ -390,7 +390,7 @@ Script any_script(std::mt19937& random) {
         does.not_executable = any(30) == 0;
     }
     const auto hosts = static_cast<std::uint32_t>(script.ranks_on_host.size());
-    for (std::uint32_t host = 0; host < hosts; ++host) {
+    for (const HostId host : all_hosts(hosts)) {
         HostScript& does = script.hosts[host];
         does.login_takes = milliseconds(any(100));
         if (any(15) == 0) does.login = static_cast<Login>(any(6));

@@ -21,7 +21,7 @@ namespace dtrun {
 namespace {
 
 struct Sink final : Outbox {
-    void to_port(PortId, FrameType type, std::string_view payload) override {
+    void to_peer(PeerId, FrameType type, std::string_view payload) override {
         sent.push_back({type, std::string(payload)});
     }
     void to_root(FrameType, std::string_view) override {}
@@ -41,7 +41,7 @@ Bytes set_arguments(std::string_view key, std::string_view value) {
 void ask(Hub& hub, std::uint64_t id, Op op, const Bytes& arguments) {
     const auto behind = static_cast<std::uint32_t>(id - 1);  // nothing was answered yet
     const Bytes frame = encode_request({5, id, behind, op}, arguments);
-    REQUIRE(hub.from_port(
+    REQUIRE(hub.from_peer(
         1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{}));
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         const auto journal = (*db)->journal(id);
         Sink out;
         Hub hub(out, options, journal.get());
-        hub.add_port(1, PortKind::subtree, kNoRank);
+        hub.add_peer(1, PeerKind::subtree, kNoRank);
         ask(hub, 1, Op::set, set_arguments("key", std::string("a\0b", 3)));
         ask(hub, 2, Op::push, set_arguments("queue", "first"));
         ask(hub, 3, Op::push, set_arguments("queue", "second"));
@@ -70,8 +70,8 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         record.generation = 3;
         record.phase = Membership::Phase::running;
         record.options.ranks_max = 9;
-        record.seats[77].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
-        record.seats[77].ranks = {{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
+        record.seats[MemberId{77}].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
+        record.seats[MemberId{77}].ranks = {{Rank{0}, 0, 0, 1, 0}, {Rank{1}, 1, 0, 1, 1}};
         (*db)->save_job(record);
         (*db)->commit();
         ask(hub, 5, Op::set, set_arguments("late", "lost"));
@@ -86,15 +86,15 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     CHECK(jobs[0].generation == 3);
     CHECK(jobs[0].options.ranks_max == 9);
     REQUIRE(jobs[0].seats.size() == 1);
-    const auto& seat = jobs[0].seats.at(77);
+    const auto& seat = jobs[0].seats.at(MemberId{77});
     CHECK(seat.member.name == "s1");
-    CHECK(seat.ranks == std::vector<RankSlot>{{0, 0, 0, 1, 0}, {1, 1, 0, 1, 1}});
+    CHECK(seat.ranks == std::vector<RankSlot>{{Rank{0}, 0, 0, 1, 0}, {Rank{1}, 1, 0, 1, 1}});
 
     Sink out;
     Hub hub(out, options, nullptr);
     (*db)->restore(id, hub, {});
     CHECK(hub.store().size() == 3);
-    hub.add_port(1, PortKind::subtree, kNoRank);
+    hub.add_peer(1, PeerKind::subtree, kNoRank);
     // Sent again: answered again, and not done again.
     ask(hub, 3, Op::push, set_arguments("queue", "second"));
     Bytes key;
@@ -120,16 +120,16 @@ struct Job {
         options.name = "job";
         return options;
     }
-    void enter(PortId port, MemberId member, std::uint32_t slots = 0) {
+    void enter(PeerId peer, MemberId member, std::uint32_t slots = 0) {
         Enter enter;
         enter.member = member;
         enter.job_name = "job";
         enter.slots = slots;
-        REQUIRE(job.enter(port, enter, "", "", now));
+        REQUIRE(job.enter(peer, enter, "", "", now));
     }
-    void ask(PortId port, std::uint64_t client, std::uint64_t id, Op op, const Bytes& arguments) {
+    void ask(PeerId peer, std::uint64_t client, std::uint64_t id, Op op, const Bytes& arguments) {
         const Bytes frame = encode_request({client, id, 0, op}, arguments);
-        REQUIRE(job.frame(port, {FrameType::request, payload_of(frame)}, now));
+        REQUIRE(job.frame(peer, {FrameType::request, payload_of(frame)}, now));
     }
     Bytes pop_arguments() const {
         Bytes bytes;
@@ -148,15 +148,15 @@ struct Job {
 
 TEST_CASE("an item whose taker has lost its connection is not lost with the job", "[daemon]") {
     Job it;
-    it.enter(1, 11);
+    it.enter(1, MemberId{11});
     it.ask(1, 5, 1, Op::push, set_arguments("queue", "item"));
-    it.enter(2, 12);
+    it.enter(2, MemberId{12});
     it.ask(2, 6, 1, Op::pop, it.pop_arguments());
     CHECK(it.last_status() == Status::ok);
     it.job.closed(1, it.now);
     it.job.closed(2, it.now);  // before the answer was read
     CHECK_FALSE(it.job.idle());
-    it.enter(3, 12);
+    it.enter(3, MemberId{12});
     it.ask(3, 6, 1, Op::pop, it.pop_arguments());
     CHECK(it.last_status() == Status::ok);
     const Bytes gone = encode(Gone{6});
@@ -169,8 +169,8 @@ TEST_CASE("an item whose taker has lost its connection is not lost with the job"
 TEST_CASE("a job that has ended gives its name free although others look into its store",
           "[daemon]") {
     Job it;
-    it.enter(1, 11, 1);
-    it.enter(2, 12);
+    it.enter(1, MemberId{11}, 1);
+    it.enter(2, MemberId{12});
     CHECK_FALSE(it.job.is_over());
     const Bytes leave = encode(Leave{true, ""});
     CHECK_FALSE(it.job.frame(1, {FrameType::leave, payload_of(leave)}, it.now));
@@ -201,7 +201,7 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
         const auto journal = (*db)->journal(id);
         Sink out;
         Hub hub(out, options, journal.get());
-        hub.add_port(1, PortKind::subtree, kNoRank);
+        hub.add_peer(1, PeerKind::subtree, kNoRank);
         (*db)->save_job(record);
         (*db)->commit();
 

@@ -47,7 +47,7 @@ struct Fixture {
         REQUIRE(connection.has_value());
         auto link = std::make_shared<Link>(std::move(*connection));
         Enter enter;
-        enter.member = ++last_member;
+        enter.member = MemberId{++last_member};
         enter.job_name = "job";
         link->send(encode(enter));
         co_return link;
@@ -56,7 +56,7 @@ struct Fixture {
     asio::io_context io;
     Daemon daemon;
     std::uint16_t port = 0;
-    MemberId last_member = 0;
+    std::uint64_t last_member = 0;
 };
 
 /// The type of the next frame; nothing: the connection has ended.

@@ -112,7 +112,7 @@ public:
             connect(i);
             for (std::uint32_t local = 0; local < ranks_each; ++local) {
                 const std::uint32_t rank = i * ranks_each + local;
-                node.relay->add_port(local, PortKind::rank, rank);
+                node.relay->add_peer(local, PeerKind::rank, Rank{rank});
                 clients_.push_back(Client{i, local, rank, 1'000 + rank});
             }
         }
@@ -128,8 +128,8 @@ public:
 private:
     struct NodeBox final : Outbox {
         NodeBox(Simulation& s, std::uint32_t n) : simulation(s), node(n) {}
-        void to_port(PortId port, FrameType type, std::string_view payload) override {
-            simulation.to_client(node, port, {type, payload});
+        void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+            simulation.to_client(node, peer, {type, payload});
         }
         void to_root(FrameType type, std::string_view payload) override {
             Node& self = simulation.nodes_[node];
@@ -140,24 +140,24 @@ private:
     };
     struct HubBox final : Outbox {
         explicit HubBox(Simulation& s) : simulation(s) {}
-        void to_port(PortId port, FrameType type, std::string_view payload) override {
-            held.push_back({port, {type, std::string(payload)}});
+        void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+            held.push_back({peer, {type, std::string(payload)}});
         }
         void to_root(FrameType, std::string_view) override { FAIL("a hub has no root"); }
         Simulation& simulation;
-        std::vector<std::pair<PortId, std::pair<FrameType, std::string>>> held;  ///< until commit
+        std::vector<std::pair<PeerId, std::pair<FrameType, std::string>>> held;  ///< until commit
     };
     using Wire = std::deque<std::pair<FrameType, std::string>>;
     struct Node {
         std::unique_ptr<NodeBox> box;
         std::unique_ptr<Relay> relay;
         bool connected = false;
-        PortId port = 0;
+        PeerId peer = 0;
         Wire up, down;
     };
     struct Client {
         std::uint32_t node = 0;
-        PortId port = 0;
+        PeerId peer = 0;
         std::uint32_t rank = 0;
         std::uint64_t client = 0;
         std::uint64_t id = 0;
@@ -181,16 +181,16 @@ private:
 
     void commit() {
         journal_.commit();
-        for (auto& [port, frame] : std::exchange(hub_box_->held, {}))
+        for (auto& [peer, frame] : std::exchange(hub_box_->held, {}))
             for (Node& node : nodes_)
-                if (node.connected && node.port == port) node.down.push_back(frame);
+                if (node.connected && node.peer == peer) node.down.push_back(frame);
     }
 
     void connect(std::uint32_t i) {
         Node& node = nodes_[i];
         node.connected = true;
-        node.port = ++last_port_;
-        hub_->add_port(node.port, PortKind::subtree, kNoRank);
+        node.peer = ++last_peer_;
+        hub_->add_peer(node.peer, PeerKind::subtree, kNoRank);
         node.relay->resend();
     }
 
@@ -200,7 +200,7 @@ private:
         node.connected = false;
         node.up.clear();
         node.down.clear();
-        hub_->remove_port(node.port);
+        hub_->remove_peer(node.peer);
         ++breaks;
     }
 
@@ -252,7 +252,7 @@ private:
     void deliver_up(Node& node) {
         const auto frame = node.up.front();
         node.up.pop_front();
-        REQUIRE(hub_->from_port(node.port, {frame.first, frame.second}, Deadline{}));
+        REQUIRE(hub_->from_peer(node.peer, {frame.first, frame.second}, Deadline{}));
     }
 
     void deliver_down(Node& node) {
@@ -293,22 +293,23 @@ private:
     void ask(Client& client, Op op, const Bytes& args) {
         client.asked = op;
         const Bytes frame = encode_request({client.client, ++client.id, 0, op}, args);
-        REQUIRE(nodes_[client.node].relay->from_port(
-            client.port, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)},
+        REQUIRE(nodes_[client.node].relay->from_peer(
+            client.peer, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)},
             Deadline{}));
     }
 
     void fence(Client& client) {
         client.fencing = true;
-        Fence fence{1, "f", client.round, 1, {{client.rank, std::to_string(client.rank * 7)}}};
+        Fence fence{
+            1, "f", client.round, 1, {{Rank{client.rank}, std::to_string(client.rank * 7)}}};
         const Bytes frame = encode(fence);
-        REQUIRE(nodes_[client.node].relay->from_port(
-            client.port, {FrameType::fence, std::string_view(frame).substr(FrameHeader::kBytes)},
+        REQUIRE(nodes_[client.node].relay->from_peer(
+            client.peer, {FrameType::fence, std::string_view(frame).substr(FrameHeader::kBytes)},
             Deadline{}));
     }
 
-    void to_client(std::uint32_t node, PortId port, const FrameView& frame) {
-        Client& client = clients_[node * ranks_each_ + port];
+    void to_client(std::uint32_t node, PeerId peer, const FrameView& frame) {
+        Client& client = clients_[node * ranks_each_ + peer];
         if (frame.type == FrameType::fenced) return fenced(client, frame);
         REQUIRE(frame.type == FrameType::reply);
         const auto reply = decode_reply(frame.payload);
@@ -347,7 +348,7 @@ private:
         REQUIRE(fenced->complete);
         REQUIRE(fenced->entries.size() == world_);
         for (std::uint32_t rank = 0; rank < world_; ++rank) {
-            REQUIRE(fenced->entries[rank].rank == rank);
+            REQUIRE(fenced->entries[rank].rank == Rank{rank});
             REQUIRE(fenced->entries[rank].bytes == std::to_string(rank * 7));
         }
         // Nobody leaves a fence before everybody has come to it.
@@ -408,7 +409,7 @@ private:
     std::unique_ptr<Hub> hub_;
     std::vector<Node> nodes_;
     std::vector<Client> clients_;
-    PortId last_port_ = 0;
+    PeerId last_peer_ = 0;
     std::set<std::int64_t> sums_;
     std::uint64_t adds_asked_ = 0;
     std::set<std::string> pushed_, popped_;
@@ -416,21 +417,21 @@ private:
 
 /// Keeps what an Exchange sends.
 struct Kept final : Outbox {
-    void to_port(PortId port, FrameType type, std::string_view payload) override {
-        ports.push_back({port, {type, std::string(payload)}});
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+        peers.push_back({peer, {type, std::string(payload)}});
     }
     void to_root(FrameType type, std::string_view payload) override {
         root.push_back({type, std::string(payload)});
     }
-    std::vector<std::pair<PortId, std::pair<FrameType, std::string>>> ports;
+    std::vector<std::pair<PeerId, std::pair<FrameType, std::string>>> peers;
     std::vector<std::pair<FrameType, std::string>> root;
 };
 
 template <class Message>
-Result<void> give(Exchange& exchange, PortId port, const Message& message) {
+Result<void> give(Exchange& exchange, PeerId peer, const Message& message) {
     const Bytes frame = encode(message);
-    return exchange.from_port(
-        port, {MessageTraits<Message>::kType, std::string_view(frame).substr(FrameHeader::kBytes)},
+    return exchange.from_peer(
+        peer, {MessageTraits<Message>::kType, std::string_view(frame).substr(FrameHeader::kBytes)},
         Deadline{});
 }
 
@@ -474,14 +475,14 @@ TEST_CASE("a fence of thousands of agents is one frame for each", "[exchange]") 
     Kept out;
     Hub hub(out, {});
     hub.begin(1, kAgents * kRanksEach);
-    for (PortId agent = 0; agent < kAgents; ++agent)
-        hub.add_port(agent, PortKind::subtree, kNoRank);
-    for (PortId agent = 0; agent < kAgents; ++agent) {
-        CHECK(out.ports.empty());
+    for (PeerId agent = 0; agent < kAgents; ++agent)
+        hub.add_peer(agent, PeerKind::subtree, kNoRank);
+    for (PeerId agent = 0; agent < kAgents; ++agent) {
+        CHECK(out.peers.empty());
         REQUIRE(give(hub, agent, Fence{1, "barrier", 0, kRanksEach, {}}));
     }
-    REQUIRE(out.ports.size() == kAgents);
-    const auto fenced = decode<Fenced>(out.ports.back().second.second);
+    REQUIRE(out.peers.size() == kAgents);
+    const auto fenced = decode<Fenced>(out.peers.back().second.second);
     REQUIRE(fenced);
     CHECK(fenced->complete);
     CHECK(fenced->entries.empty());
@@ -492,18 +493,18 @@ TEST_CASE("a fence that one rank gives up fails for all, also for those who come
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 3);
-    for (PortId port = 0; port < 3; ++port) hub.add_port(port, PortKind::rank, port);
+    for (PeerId peer = 0; peer < 3; ++peer) hub.add_peer(peer, PeerKind::rank, Rank{peer});
     REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
     REQUIRE(give(hub, 1, Fence{1, "f", 0, 1, {}}));
     REQUIRE(give(hub, 1, Unfence{1, "f", 0, "rank 1 waited 5 s"}));
     REQUIRE(give(hub, 2, Fence{1, "f", 0, 1, {}}));
-    std::set<PortId> told;
-    for (const auto& [port, frame] : out.ports) {
+    std::set<PeerId> told;
+    for (const auto& [peer, frame] : out.peers) {
         const auto fenced = decode<Fenced>(frame.second);
         REQUIRE(fenced);
         CHECK_FALSE(fenced->complete);
         CHECK(fenced->why == "rank 1 waited 5 s");
-        told.insert(port);
+        told.insert(peer);
     }
     CHECK(told.size() == 3);
 }
@@ -512,23 +513,23 @@ TEST_CASE("giving up a fence that is complete changes nothing", "[exchange]") {
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 2);
-    for (PortId port = 0; port < 2; ++port) hub.add_port(port, PortKind::rank, port);
-    for (PortId port = 0; port < 2; ++port) REQUIRE(give(hub, port, Fence{1, "f", 0, 1, {}}));
-    const std::size_t sent = out.ports.size();
+    for (PeerId peer = 0; peer < 2; ++peer) hub.add_peer(peer, PeerKind::rank, Rank{peer});
+    for (PeerId peer = 0; peer < 2; ++peer) REQUIRE(give(hub, peer, Fence{1, "f", 0, 1, {}}));
+    const std::size_t sent = out.peers.size();
     REQUIRE(give(hub, 0, Unfence{1, "f", 0, "too late"}));
-    CHECK(out.ports.size() == sent);
+    CHECK(out.peers.size() == sent);
 }
 
 TEST_CASE("the end of a rank fails the fences that wait for it, now and later", "[exchange]") {
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 2);
-    hub.add_port(0, PortKind::rank, 0);
+    hub.add_peer(0, PeerKind::rank, Rank{0});
     REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
     hub.fail_fences("rank 1 on s2 has ended");
     REQUIRE(give(hub, 0, Fence{1, "g", 0, 1, {}}));
-    REQUIRE(out.ports.size() == 2);
-    for (const auto& [port, frame] : out.ports)
+    REQUIRE(out.peers.size() == 2);
+    for (const auto& [peer, frame] : out.peers)
         CHECK(decode<Fenced>(frame.second)->why == "rank 1 on s2 has ended");
 }
 
@@ -536,22 +537,22 @@ TEST_CASE("what an old generation asks for is answered with the current one", "[
     Kept out;
     Hub hub(out, {});
     hub.begin(1, 1);
-    hub.add_port(0, PortKind::rank, 0);
+    hub.add_peer(0, PeerKind::rank, Rank{0});
     const auto ask = [&](std::uint64_t id, Op op, const Bytes& args) {
         const Bytes frame = encode_request({7, id, 0, op}, args);
-        REQUIRE(hub.from_port(
+        REQUIRE(hub.from_peer(
             0, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)},
             Deadline{}));
     };
     ask(1, Op::set, arguments(1, {"k", "v"}));
     ask(2, Op::get, arguments(1, {"other"}, {}, kForeverMs));
-    REQUIRE(out.ports.size() == 1);
+    REQUIRE(out.peers.size() == 1);
     hub.begin(2, 1);
     ask(3, Op::get, arguments(1, {"k"}, {}, 0));
     ask(4, Op::get, arguments(2, {"k"}, {}, 0));
     ask(5, Op::get, arguments(0, {"k"}, {}, 0));
     std::map<std::uint64_t, Status> statuses;
-    for (const auto& [port, frame] : out.ports)
+    for (const auto& [peer, frame] : out.peers)
         if (frame.first == FrameType::reply) {
             const auto reply = decode_reply(frame.second);
             statuses[reply->header.id] = reply->header.status;
@@ -568,7 +569,7 @@ TEST_CASE("that a rank gives up is said again after the connection was lost", "[
     Relay relay(out);
     relay.set_resendable();
     relay.begin(1, 2);
-    relay.add_port(0, PortKind::rank, 0);
+    relay.add_peer(0, PeerKind::rank, Rank{0});
     REQUIRE(give(relay, 0, Unfence{1, "f", 0, "waited 5 s"}));
     relay.fail_fences("rank 1 has ended");
     out.root.clear();
@@ -593,10 +594,10 @@ TEST_CASE("requests are sent again in the order in which they came, whoever aske
     Relay relay(out);
     relay.set_resendable();
     relay.begin(1, 1);
-    relay.add_port(0, PortKind::rank, 0);
+    relay.add_peer(0, PeerKind::rank, Rank{0});
     const auto ask = [&relay](std::uint64_t client, std::uint64_t id) {
         const Bytes frame = encode_request({client, id, 0, Op::set}, arguments(1, {"k", "v"}));
-        REQUIRE(relay.from_port(0, {FrameType::request, payload_of(frame)}, {}));
+        REQUIRE(relay.from_peer(0, {FrameType::request, payload_of(frame)}, {}));
     };
     ask(9, 1), ask(3, 1), ask(7, 1), ask(3, 2);
     out.root.clear();
@@ -607,7 +608,7 @@ TEST_CASE("requests are sent again in the order in which they came, whoever aske
     CHECK(clients == std::vector<std::uint64_t>{9, 3, 7, 3});
     // Nobody waits for the answers of a client that has gone.
     const Bytes gone = encode(Gone{3});
-    REQUIRE(relay.from_port(0, {FrameType::gone, payload_of(gone)}, {}));
+    REQUIRE(relay.from_peer(0, {FrameType::gone, payload_of(gone)}, {}));
     out.root.clear();
     relay.resend();
     CHECK(out.root.size() == 2);
@@ -621,19 +622,19 @@ TEST_CASE("only answers of what changes something are kept for a client that may
     options.reconnects = true;
     Hub hub(out, options, &journal);
     hub.begin(1, 1);
-    hub.add_port(0, PortKind::subtree, kNoRank);
+    hub.add_peer(0, PeerKind::subtree, kNoRank);
     std::uint64_t id = 0;
     const auto ask = [&](Op op, const Bytes& args) {
         const auto behind = static_cast<std::uint32_t>(id);
         const Bytes frame = encode_request({7, ++id, behind, op}, args);
-        REQUIRE(hub.from_port(0, {FrameType::request, payload_of(frame)}, Deadline{}));
+        REQUIRE(hub.from_peer(0, {FrameType::request, payload_of(frame)}, Deadline{}));
     };
     ask(Op::get, arguments(1, {"k"}, {}, kForeverMs));
     ask(Op::pop, arguments(1, {"q"}, {}, kForeverMs));
     ask(Op::set, arguments(1, {"k", "v"}));
     ask(Op::push, arguments(1, {"q", "item"}));
     ask(Op::get, arguments(1, {"k"}, {}, 0));
-    CHECK(out.ports.size() == 5);
+    CHECK(out.peers.size() == 5);
     journal.commit();
     std::set<std::uint64_t> kept;
     for (const auto& [request, reply] : journal.kept().answers.at(7)) kept.insert(request);
@@ -652,20 +653,20 @@ struct Returning {
         return options;
     }
     /// \param behind  as in the request
-    void ask(PortId port, std::uint64_t client, std::uint64_t id, std::uint32_t behind, Op op,
+    void ask(PeerId peer, std::uint64_t client, std::uint64_t id, std::uint32_t behind, Op op,
              const Bytes& args) {
         const Bytes frame = encode_request({client, id, behind, op}, args);
-        REQUIRE(hub.from_port(port, {FrameType::request, payload_of(frame)}, now));
+        REQUIRE(hub.from_peer(peer, {FrameType::request, payload_of(frame)}, now));
     }
     /// The last reply: to whom, and its first result.
     std::uint64_t last_number() const {
-        const auto reply = decode_reply(out.ports.back().second.second);
+        const auto reply = decode_reply(out.peers.back().second.second);
         PackReader in(reply->results);
         in.array();
         return in.uint();
     }
     std::string last_bytes() const {
-        const auto reply = decode_reply(out.ports.back().second.second);
+        const auto reply = decode_reply(out.peers.back().second.second);
         PackReader in(reply->results);
         in.array();
         return std::string(in.bytes());
@@ -680,15 +681,15 @@ struct Returning {
 TEST_CASE("the answer of a request that has waited long is kept, whatever was answered meanwhile",
           "[exchange]") {
     Returning job;
-    job.hub.add_port(1, PortKind::subtree, kNoRank);
-    job.hub.add_port(2, PortKind::subtree, kNoRank);
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
+    job.hub.add_peer(2, PeerKind::subtree, kNoRank);
     job.ask(1, 7, 1, 0, Op::pop, arguments(1, {"q"}, {}, kForeverMs));
     for (std::uint64_t id = 2; id <= 200; ++id)
         job.ask(1, 7, id, static_cast<std::uint32_t>(id - 1), Op::set, arguments(1, {"k", "v"}));
     job.ask(2, 8, 1, 0, Op::push, arguments(1, {"q", "first"}));
     job.ask(2, 8, 2, 0, Op::push, arguments(1, {"q", "second"}));
-    job.hub.remove_port(1, job.now);
-    job.hub.add_port(3, PortKind::subtree, kNoRank);
+    job.hub.remove_peer(1, job.now);
+    job.hub.add_peer(3, PeerKind::subtree, kNoRank);
     job.ask(3, 7, 1, 0, Op::pop, arguments(1, {"q"}, {}, kForeverMs));
     CHECK(job.last_bytes() == "first");
     job.ask(3, 7, 201, 0, Op::pop, arguments(1, {"q"}, {}, 0));
@@ -698,20 +699,20 @@ TEST_CASE("the answer of a request that has waited long is kept, whatever was an
 TEST_CASE("what arrives late over a connection that was given up for another is not done again",
           "[exchange]") {
     Returning job;
-    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     job.ask(1, 7, 4, 0, Op::add, arguments(1, {"sum"}, 1));
-    job.hub.add_port(2, PortKind::subtree, kNoRank);  // the first one is not known to be dead
+    job.hub.add_peer(2, PeerKind::subtree, kNoRank);  // the first one is not known to be dead
     job.ask(2, 7, 5, 0, Op::add, arguments(1, {"sum"}, 1));
     job.ask(2, 7, 6, 0, Op::add, arguments(1, {"sum"}, 1));
-    const std::size_t said = job.out.ports.size();
+    const std::size_t said = job.out.peers.size();
     job.ask(1, 7, 5, 0, Op::add, arguments(1, {"sum"}, 1));
-    CHECK(job.out.ports.size() == said);
+    CHECK(job.out.peers.size() == said);
     // Nor when the client has said goodbye meanwhile.
     REQUIRE(give(job.hub, 2, Gone{7}));
-    job.hub.remove_port(2, job.now);
+    job.hub.remove_peer(2, job.now);
     job.ask(1, 7, 6, 0, Op::add, arguments(1, {"sum"}, 1));
-    CHECK(job.out.ports.size() == said);
-    job.hub.add_port(3, PortKind::subtree, kNoRank);
+    CHECK(job.out.peers.size() == said);
+    job.hub.add_peer(3, PeerKind::subtree, kNoRank);
     job.ask(3, 9, 1, 0, Op::add, arguments(1, {"sum"}, 0));
     CHECK(job.last_number() == 3);
 }
@@ -719,10 +720,10 @@ TEST_CASE("what arrives late over a connection that was given up for another is 
 TEST_CASE("answers are kept as long as their client may come back, and counted", "[exchange]") {
     Returning job;
     const std::string large(1'000'000, 'x');
-    const auto take_one = [&](PortId port, std::uint64_t client) {
-        job.hub.add_port(port, PortKind::subtree, kNoRank);
-        job.ask(port, client, 1, 0, Op::push, arguments(1, {"q", large}));
-        job.ask(port, client, 2, 0, Op::pop, arguments(1, {"q"}, {}, 0));
+    const auto take_one = [&](PeerId peer, std::uint64_t client) {
+        job.hub.add_peer(peer, PeerKind::subtree, kNoRank);
+        job.ask(peer, client, 1, 0, Op::push, arguments(1, {"q", large}));
+        job.ask(peer, client, 2, 0, Op::pop, arguments(1, {"q"}, {}, 0));
     };
     take_one(1, 7);
     CHECK(job.hub.store().size() == 0);
@@ -732,7 +733,7 @@ TEST_CASE("answers are kept as long as their client may come back, and counted",
 
     take_one(2, 8);
     job.hub.set_return_limit(2, std::chrono::seconds(5));
-    job.hub.remove_port(2, job.now);
+    job.hub.remove_peer(2, job.now);
     CHECK(job.hub.next_deadline() == job.now + std::chrono::seconds(5));
     job.hub.expire(job.now + std::chrono::seconds(4));
     CHECK(job.hub.answer_bytes() > large.size());
@@ -745,13 +746,13 @@ TEST_CASE("answers count as the store's bytes do", "[exchange]") {
     HubOptions options;
     options.limits.bytes_max = 100'000;
     Returning job(options);
-    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     const std::string value(30'000, 'x');
     std::uint64_t id = 0;
     const auto status = [&](Op op, const Bytes& args) {
         ++id;
         job.ask(1, 7, id, static_cast<std::uint32_t>(id - 1), op, args);
-        return decode_reply(job.out.ports.back().second.second)->header.status;
+        return decode_reply(job.out.peers.back().second.second)->header.status;
     };
     for (int i = 0; i < 3; ++i) {
         REQUIRE(status(Op::push, arguments(1, {"q", value})) == Status::ok);
@@ -765,13 +766,13 @@ TEST_CASE("what does not fit the disk is refused, and not done", "[exchange]") {
     bool has_room = false;
     options.fits = [&has_room](std::size_t) { return has_room; };
     Returning job(options);
-    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     job.ask(1, 7, 1, 0, Op::set, arguments(1, {"k", "v"}));
-    CHECK(decode_reply(job.out.ports.back().second.second)->header.status == Status::refused);
+    CHECK(decode_reply(job.out.peers.back().second.second)->header.status == Status::refused);
     CHECK(job.last_bytes() == "the daemon's disk is full");
     CHECK(job.hub.store().size() == 0);
     job.ask(1, 7, 2, 1, Op::erase, arguments(1, {"k"}));  // what needs no room is done
-    CHECK(decode_reply(job.out.ports.back().second.second)->header.status == Status::ok);
+    CHECK(decode_reply(job.out.peers.back().second.second)->header.status == Status::ok);
     has_room = true;
     job.ask(1, 7, 3, 0, Op::set, arguments(1, {"k", "v"}));
     CHECK(job.hub.store().size() == 1);
@@ -785,7 +786,7 @@ TEST_CASE("that a fence has failed is known after a restart", "[exchange]") {
     {
         Hub hub(out, options, &journal);
         hub.begin(1, 2);
-        hub.add_port(0, PortKind::subtree, kNoRank);
+        hub.add_peer(0, PeerKind::subtree, kNoRank);
         REQUIRE(give(hub, 0, Fence{1, "f", 0, 1, {}}));
         REQUIRE(give(hub, 0, Unfence{1, "f", 0, "rank 0 waited 1 s"}));
     }
@@ -793,16 +794,16 @@ TEST_CASE("that a fence has failed is known after a restart", "[exchange]") {
     Hub hub(out, options, &journal);
     hub.restore_generation(1, 2);
     for (const auto& [key, fenced] : journal.kept().failures) hub.restore_fence(fenced);
-    hub.add_port(1, PortKind::subtree, kNoRank);
-    out.ports.clear();
+    hub.add_peer(1, PeerKind::subtree, kNoRank);
+    out.peers.clear();
     REQUIRE(give(hub, 1, Fence{1, "f", 0, 1, {}}));
-    REQUIRE(out.ports.size() == 1);
-    CHECK(decode<Fenced>(out.ports[0].second.second)->why == "rank 0 waited 1 s");
+    REQUIRE(out.peers.size() == 1);
+    CHECK(decode<Fenced>(out.peers[0].second.second)->why == "rank 0 waited 1 s");
     // A fence of a new generation has nothing to do with it.
     hub.begin(2, 1);
-    out.ports.clear();
+    out.peers.clear();
     REQUIRE(give(hub, 1, Fence{2, "f", 0, 1, {}}));
-    CHECK(decode<Fenced>(out.ports.back().second.second)->complete);
+    CHECK(decode<Fenced>(out.peers.back().second.second)->complete);
     CHECK(journal.kept().failures.size() == 1);
     journal.commit();
     CHECK(journal.kept().failures.empty());
@@ -810,44 +811,44 @@ TEST_CASE("that a fence has failed is known after a restart", "[exchange]") {
 
 TEST_CASE("fences may have any number of names, of which the last are known", "[exchange]") {
     Returning job;
-    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     int complete = 0;
     for (int i = 0; i < 70'000; ++i) {
         REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {}}));
-        complete += decode<Fenced>(job.out.ports.back().second.second)->complete ? 1 : 0;
-        job.out.ports.clear();
+        complete += decode<Fenced>(job.out.peers.back().second.second)->complete ? 1 : 0;
+        job.out.peers.clear();
     }
     CHECK(complete == 70'000);
     // Who comes back to one is told again.
     REQUIRE(give(job.hub, 1, Fence{1, "69999", 0, 1, {}}));
-    CHECK(decode<Fenced>(job.out.ports.back().second.second)->complete);
+    CHECK(decode<Fenced>(job.out.peers.back().second.second)->complete);
 }
 
 TEST_CASE("ends of fences are kept as far as they fit, the last ones in any case", "[exchange]") {
     Returning job;
-    job.hub.add_port(1, PortKind::subtree, kNoRank);
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     const std::string large(4u << 20, 'x');
     for (int i = 0; i < 20; ++i)
-        REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {{0, large}}}));
-    job.out.ports.clear();
-    REQUIRE(give(job.hub, 1, Fence{1, "19", 0, 1, {{0, large}}}));
-    REQUIRE(job.out.ports.size() == 1);
-    CHECK(decode<Fenced>(job.out.ports[0].second.second)->entries.size() == 1);
+        REQUIRE(give(job.hub, 1, Fence{1, std::to_string(i), 0, 1, {{Rank{0}, large}}}));
+    job.out.peers.clear();
+    REQUIRE(give(job.hub, 1, Fence{1, "19", 0, 1, {{Rank{0}, large}}}));
+    REQUIRE(job.out.peers.size() == 1);
+    CHECK(decode<Fenced>(job.out.peers[0].second.second)->entries.size() == 1);
 }
 
 TEST_CASE("a relay sums the progress of its ranks and of relays behind it", "[exchange]") {
     Kept out;
     Relay relay(out);
     relay.begin(1, 4);
-    relay.add_port(0, PortKind::rank, 4);
-    relay.add_port(1, PortKind::rank, 5);
-    relay.add_port(2, PortKind::subtree, kNoRank);
-    REQUIRE(give(relay, 0, RankProgress{99, 20}));  // a rank speaks for itself only
-    REQUIRE(give(relay, 1, RankProgress{5, 12}));
-    REQUIRE(give(relay, 2, Heartbeat{2, {8, 30}, 31}));
+    relay.add_peer(0, PeerKind::rank, Rank{4});
+    relay.add_peer(1, PeerKind::rank, Rank{5});
+    relay.add_peer(2, PeerKind::subtree, kNoRank);
+    REQUIRE(give(relay, 0, RankProgress{Rank{99}, 20}));  // a rank speaks for itself only
+    REQUIRE(give(relay, 1, RankProgress{Rank{5}, 12}));
+    REQUIRE(give(relay, 2, Heartbeat{2, {Rank{8}, 30}, 31}));
     const Heartbeat sum = relay.summary();
     CHECK(sum.reporting == 4);
-    CHECK(sum.slowest == RankProgress{5, 12});
+    CHECK(sum.slowest == RankProgress{Rank{5}, 12});
     CHECK(sum.fastest_step == 31);
 }
 
@@ -855,8 +856,8 @@ TEST_CASE("a relay turns away who pretends to be another rank or client", "[exch
     Kept out;
     Relay relay(out);
     relay.begin(1, 2);
-    relay.add_port(0, PortKind::rank, 0);
-    relay.add_port(1, PortKind::rank, kNoRank);
+    relay.add_peer(0, PeerKind::rank, Rank{0});
+    relay.add_peer(1, PeerKind::rank, kNoRank);
     CHECK_FALSE(give(relay, 0, Fence{1, "f", 0, 2, {}}));
     CHECK_FALSE(give(relay, 1, Fence{1, "f", 0, 1, {}}));
     CHECK_FALSE(give(relay, 0, Fence{1, "", 0, 1, {}}));
@@ -865,8 +866,8 @@ TEST_CASE("a relay turns away who pretends to be another rank or client", "[exch
     const Bytes frame = encode_request({7, 1, 0, Op::count}, arguments(0, {}));
     const FrameView request{FrameType::request,
                             std::string_view(frame).substr(FrameHeader::kBytes)};
-    CHECK(relay.from_port(0, request, Deadline{}));
-    CHECK_FALSE(relay.from_port(1, request, Deadline{}));
+    CHECK(relay.from_peer(0, request, Deadline{}));
+    CHECK_FALSE(relay.from_peer(1, request, Deadline{}));
 }
 
 }  // namespace dtrun

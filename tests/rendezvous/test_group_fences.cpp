@@ -10,20 +10,20 @@ namespace dtrun {
 namespace {
 
 struct Told final : GroupFences::Events {
-    void group_told(PortId port, const Fenced& fenced) override { told.emplace_back(port, fenced); }
+    void group_told(PeerId peer, const Fenced& fenced) override { told.emplace_back(peer, fenced); }
     void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override {
         kept[key] = end;
     }
     void group_forgotten(const GroupFences::Key& key) override { kept.erase(key); }
 
-    /// What this port was told last, and nothing if it was told nothing.
-    std::optional<Fenced> last_of(PortId port) const {
+    /// What this peer was told last, and nothing if it was told nothing.
+    std::optional<Fenced> last_of(PeerId peer) const {
         std::optional<Fenced> last;
         for (const auto& [to, fenced] : told)
-            if (to == port) last = fenced;
+            if (to == peer) last = fenced;
         return last;
     }
-    std::vector<std::pair<PortId, Fenced>> told;
+    std::vector<std::pair<PeerId, Fenced>> told;
     std::map<GroupFences::Key, GroupFences::End> kept;
 };
 
@@ -32,15 +32,15 @@ struct Group {
     GroupFences fences{out};
 
     /// A process comes over a connection, as a rank of `ranks`.
-    Result<void> come(PortId port, std::uint64_t client, std::uint32_t rank, std::string why = {},
+    Result<void> come(PeerId peer, std::uint64_t client, std::uint32_t rank, std::string why = {},
                       std::uint32_t ranks = 2) {
-        return fences.from_port(port, {client,
+        return fences.from_peer(peer, {client,
                                        "run",
                                        "f",
                                        0,
-                                       rank,
+                                       Rank{rank},
                                        ranks,
-                                       {{rank, "of " + std::to_string(client)}},
+                                       {{Rank{rank}, "of " + std::to_string(client)}},
                                        std::move(why)});
     }
 };
@@ -52,8 +52,8 @@ TEST_CASE("a fence of another launcher's ranks ends when all have come", "[group
     REQUIRE(group.come(1, 100, 1));
     CHECK(group.out.told.empty());
     REQUIRE(group.come(2, 200, 0));
-    for (const PortId port : {1, 2}) {
-        const auto fenced = group.out.last_of(port);
+    for (const PeerId peer : {1, 2}) {
+        const auto fenced = group.out.last_of(peer);
         REQUIRE(fenced);
         CHECK(fenced->complete);
         REQUIRE(fenced->entries.size() == 2);
@@ -65,7 +65,7 @@ TEST_CASE("a fence of another launcher's ranks ends when all have come", "[group
 TEST_CASE("who died at a fence has not come to it when the program is run again", "[group]") {
     Group group;
     REQUIRE(group.come(1, 100, 0));
-    group.fences.remove_port(1);
+    group.fences.remove_peer(1);
     REQUIRE(group.come(2, 200, 1));
     CHECK(group.out.told.empty());
     REQUIRE(group.come(3, 300, 0));
@@ -88,11 +88,11 @@ TEST_CASE("an end is told again to those who were there, and to no later run", "
     Group group;
     REQUIRE(group.come(1, 100, 0));
     REQUIRE(group.come(2, 200, 1));
-    group.fences.remove_port(1);
+    group.fences.remove_peer(1);
     REQUIRE(group.come(3, 100, 0));  // its connection broke before it was told
     CHECK(group.out.last_of(3)->complete);
-    group.fences.remove_port(2);
-    group.fences.remove_port(3);
+    group.fences.remove_peer(2);
+    group.fences.remove_peer(3);
     REQUIRE(group.come(4, 400, 0));
     CHECK_FALSE(group.out.last_of(4));
 }
@@ -103,8 +103,8 @@ TEST_CASE("a fence that is given up fails for who comes late, but not for a late
     CHECK(group.out.last_of(1)->why == "rank 0 waited 50 ms");
     REQUIRE(group.come(2, 200, 1));
     CHECK(group.out.last_of(2)->why == "rank 0 waited 50 ms");
-    group.fences.remove_port(1);
-    group.fences.remove_port(2);
+    group.fences.remove_peer(1);
+    group.fences.remove_peer(2);
     REQUIRE(group.come(3, 300, 1));
     CHECK_FALSE(group.out.last_of(3));
 }
@@ -127,7 +127,7 @@ TEST_CASE("ranks that disagree how many they are, or bring nonsense, are turned 
     CHECK(other.error().message == "fence 'f': rank 1 says that there are 3 ranks, not 2");
     CHECK_FALSE(group.come(3, 300, 2));
     CHECK_FALSE(group.come(3, 0, 1));
-    CHECK_FALSE(group.fences.from_port(3, {300, "run", "", 0, 1, 2, {}, ""}));
+    CHECK_FALSE(group.fences.from_peer(3, {300, "run", "", 0, Rank{1}, 2, {}, ""}));
 }
 
 }  // namespace dtrun

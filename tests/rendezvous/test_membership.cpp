@@ -16,6 +16,10 @@ using Phase = Membership::Phase;
 
 const Deadline kStart{};
 
+constexpr MemberId operator""_member(unsigned long long number) {
+    return MemberId{number};
+}
+
 Member host(std::uint32_t number, std::uint32_t slots) {
     return {"s" + std::to_string(number),
             slots,
@@ -37,7 +41,8 @@ std::vector<std::vector<std::uint32_t>> ranks_of(const Membership::Orders& order
     std::vector<std::vector<std::uint32_t>> all;
     for (const auto& [id, assign] : orders.assignments) {
         all.emplace_back();
-        for (const RankSlot& slot : assign.ranks) all.back().push_back(slot.rank);
+        for (const RankSlot& slot : assign.ranks)
+            all.back().push_back(std::to_underlying(slot.rank));
     }
     return all;
 }
@@ -51,8 +56,8 @@ TEST_CASE("a job whose ranks start again keeps its places and gets a new generat
     Membership membership(options);
     Member first = host(1, 2);
     first.addresses = {"10.0.0.1", "192.168.0.1", "127.0.0.1"};
-    membership.enter(11, first, kStart);
-    membership.enter(12, host(2, 1), kStart);
+    membership.enter(11_member, first, kStart);
+    membership.enter(12_member, host(2, 1), kStart);
     const auto begun = membership.take_orders();
     REQUIRE(begun.assignments.size() == 2);
     const Assign& assign = begun.assignments[0].second;
@@ -69,9 +74,9 @@ TEST_CASE("a job whose ranks start again keeps its places and gets a new generat
     CHECK(paused.proposals[0].second.generation == 2);
     membership.restart("rank 1 failed, too", kStart);  // it is on its way already
     CHECK(membership.take_orders().proposals.empty());
-    membership.accept(12, 2, kStart);
+    membership.accept(12_member, 2, kStart);
     CHECK(membership.take_orders().assignments.empty());
-    membership.accept(11, 2, kStart);
+    membership.accept(11_member, 2, kStart);
     const auto again = membership.take_orders();
     CHECK(ranks_of(again) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2}});
     CHECK(again.assignments[0].second.generation == 2);
@@ -80,10 +85,10 @@ TEST_CASE("a job whose ranks start again keeps its places and gets a new generat
 
 TEST_CASE("a static job begins when its slots have come, and not before", "[membership]") {
     Membership membership(sizes(4, 4));
-    membership.enter(11, host(1, 2), kStart);
+    membership.enter(11_member, host(1, 2), kStart);
     CHECK(membership.take_orders().assignments.empty());
     CHECK(membership.generation() == 0);
-    membership.enter(12, host(2, 2), kStart);
+    membership.enter(12_member, host(2, 2), kStart);
     const auto orders = membership.take_orders();
     CHECK(membership.generation() == 1);
     CHECK(orders.begun == 4);
@@ -100,10 +105,10 @@ TEST_CASE("a static job begins when its slots have come, and not before", "[memb
 TEST_CASE("ranks of a planned job are those of the plan, in whatever order its hosts come",
           "[membership]") {
     MembershipOptions options = sizes(3, 3);
-    options.plan = {{{0, 0, 0, 2, 0}, {2, 1, 0, 1, 1}}, {{1, 0, 1, 2, 0}}};
+    options.plan = {{{Rank{0}, 0, 0, 2, 0}, {Rank{2}, 1, 0, 1, 1}}, {{Rank{1}, 0, 1, 2, 0}}};
     Membership membership(options);
-    membership.enter(2, host(2, 1), kStart);
-    membership.enter(1, host(1, 2), kStart);
+    membership.enter(2_member, host(2, 1), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
     const auto orders = membership.take_orders();
     CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 2}, {1}});
     CHECK(orders.assignments[0].second.master_address == "10.0.0.1");
@@ -114,17 +119,17 @@ TEST_CASE("rank 0's host on the server's machine is named by an address that oth
     Membership membership(sizes(2, 2));
     Member here = host(1, 1);
     here.peer_address = "127.0.0.1";
-    membership.enter(1, here, kStart);
-    membership.enter(2, host(2, 1), kStart);
+    membership.enter(1_member, here, kStart);
+    membership.enter(2_member, host(2, 1), kStart);
     CHECK(membership.take_orders().assignments[0].second.master_address == "10.0.0.100");
 }
 
 TEST_CASE("an elastic job begins with fewer ranks after the last call", "[membership]") {
     Membership membership(sizes(2, 8));
-    membership.enter(1, host(1, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
     CHECK(membership.take_orders().assignments.empty());
     CHECK(membership.next_deadline() == kStart + milliseconds(2'000));
-    membership.enter(2, host(2, 2), kStart + milliseconds(500));
+    membership.enter(2_member, host(2, 2), kStart + milliseconds(500));
     membership.tick(kStart + milliseconds(1'999));
     CHECK(membership.generation() == 0);
     membership.tick(kStart + milliseconds(2'000));
@@ -134,7 +139,7 @@ TEST_CASE("an elastic job begins with fewer ranks after the last call", "[member
 TEST_CASE("a job whose ranks do not come together ends, and says how many there were",
           "[membership]") {
     Membership membership(sizes(4, 4));
-    membership.enter(1, host(1, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
     membership.tick(kStart + milliseconds(600'000));
     const auto orders = membership.take_orders();
     REQUIRE(orders.ended.has_value());
@@ -145,49 +150,49 @@ TEST_CASE("a job whose ranks do not come together ends, and says how many there 
 TEST_CASE("survivors of a lost host keep their order, once all have ended their ranks",
           "[membership]") {
     Membership membership(sizes(2, 6));
-    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(i, host(i, 2), kStart);
+    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
     REQUIRE(membership.take_orders().begun == 6);
-    membership.lost(1, "gone", kStart);
+    membership.lost(1_member, "gone", kStart);
     auto orders = membership.take_orders();
     REQUIRE(orders.proposals.size() == 2);
     CHECK(orders.proposals[0].second.generation == 2);
     CHECK(orders.proposals[0].second.why == "s1: gone");
-    membership.accept(3, 2, kStart);
+    membership.accept(3_member, 2, kStart);
     CHECK(membership.take_orders().assignments.empty());
-    membership.accept(2, 2, kStart);
+    membership.accept(2_member, 2, kStart);
     orders = membership.take_orders();
     CHECK(membership.generation() == 2);
     REQUIRE(orders.assignments.size() == 2);
-    CHECK(orders.assignments[0].first == 2);
+    CHECK(orders.assignments[0].first == 2_member);
     CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2, 3}});
 }
 
 TEST_CASE("newcomers are let in together after the last call, behind the survivors",
           "[membership]") {
     Membership membership(sizes(2, 8));
-    membership.enter(9, host(9, 2), kStart);
+    membership.enter(9_member, host(9, 2), kStart);
     membership.tick(kStart + milliseconds(2'000));
     REQUIRE(membership.take_orders().begun == 2);
-    membership.enter(1, host(1, 2), kStart + milliseconds(5'000));
-    membership.enter(2, host(2, 2), kStart + milliseconds(6'000));
+    membership.enter(1_member, host(1, 2), kStart + milliseconds(5'000));
+    membership.enter(2_member, host(2, 2), kStart + milliseconds(6'000));
     CHECK(membership.take_orders().proposals.empty());
     membership.tick(kStart + milliseconds(7'000));
     REQUIRE(membership.take_orders().proposals.size() == 1);
-    membership.accept(9, 2, kStart + milliseconds(7'100));
+    membership.accept(9_member, 2, kStart + milliseconds(7'100));
     const auto orders = membership.take_orders();
     CHECK(orders.begun == 6);
     for (const auto& [id, assign] : orders.assignments)
-        if (id == 9) CHECK(assign.ranks.front().rank == 0);
+        if (id == 9_member) CHECK(assign.ranks.front().rank == Rank{0});
 }
 
 TEST_CASE("a newcomer that goes again before the last call costs nobody a restart",
           "[membership]") {
     Membership membership(sizes(2, 8));
-    membership.enter(1, host(1, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
     membership.tick(kStart + milliseconds(2'000));
     REQUIRE(membership.take_orders().begun == 2);
-    membership.enter(2, host(2, 2), kStart + milliseconds(5'000));
-    membership.leave(2, false, "interrupted", kStart + milliseconds(5'500));
+    membership.enter(2_member, host(2, 2), kStart + milliseconds(5'000));
+    membership.leave(2_member, false, "interrupted", kStart + milliseconds(5'500));
     membership.tick(kStart + milliseconds(9'000));
     const auto orders = membership.take_orders();
     CHECK(orders.proposals.empty());
@@ -198,12 +203,12 @@ TEST_CASE("a newcomer that goes again before the last call costs nobody a restar
 TEST_CASE("fences fail with the member whose ranks will not come to them", "[membership]") {
     for (const bool finished : {true, false}) {
         Membership membership(sizes(2, 6));
-        for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(i, host(i, 2), kStart);
+        for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
         membership.take_orders();
         if (finished)
-            membership.leave(2, true, "", kStart);
+            membership.leave(2_member, true, "", kStart);
         else
-            membership.lost(2, "last heard 3.0 s ago", kStart);
+            membership.lost(2_member, "last heard 3.0 s ago", kStart);
         CHECK(membership.take_orders().fences_failed ==
               (finished ? "s2 has finished" : "s2: last heard 3.0 s ago"));
     }
@@ -211,13 +216,13 @@ TEST_CASE("fences fail with the member whose ranks will not come to them", "[mem
 
 TEST_CASE("slots beyond the maximum are spares, and take a lost host's place", "[membership]") {
     Membership membership(sizes(2, 3));
-    membership.enter(1, host(1, 2), kStart);
-    membership.enter(2, host(2, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
+    membership.enter(2_member, host(2, 2), kStart);
     CHECK(membership.take_orders().begun == 3);
-    membership.enter(3, host(3, 2), kStart);
+    membership.enter(3_member, host(3, 2), kStart);
     CHECK(membership.take_orders().proposals.empty());
-    membership.lost(1, "gone", kStart);
-    membership.accept(2, 2, kStart);
+    membership.lost(1_member, "gone", kStart);
+    membership.accept(2_member, 2, kStart);
     const auto orders = membership.take_orders();
     CHECK(orders.begun == 3);
     CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2}});
@@ -225,10 +230,10 @@ TEST_CASE("slots beyond the maximum are spares, and take a lost host's place", "
 
 TEST_CASE("a static job ends with the host that it loses", "[membership]") {
     Membership membership(sizes(4, 4));
-    membership.enter(1, host(1, 2), kStart);
-    membership.enter(2, host(2, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
+    membership.enter(2_member, host(2, 2), kStart);
     membership.take_orders();
-    membership.lost(2, "last heard 3.0 s ago", kStart);
+    membership.lost(2_member, "last heard 3.0 s ago", kStart);
     const auto orders = membership.take_orders();
     REQUIRE(orders.ended.has_value());
     CHECK(orders.ended->why == "s2: last heard 3.0 s ago");
@@ -237,40 +242,40 @@ TEST_CASE("a static job ends with the host that it loses", "[membership]") {
 TEST_CASE("a member that comes back in time is asked for nothing, one that does not is lost",
           "[membership]") {
     Membership membership(sizes(2, 4));
-    membership.enter(1, host(1, 2), kStart);
-    membership.enter(2, host(2, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
+    membership.enter(2_member, host(2, 2), kStart);
     membership.take_orders();
-    membership.away(1, kStart);
+    membership.away(1_member, kStart);
     CHECK(membership.next_deadline() == kStart + milliseconds(3'000));
-    membership.come_back(1, 1, 0);
+    membership.come_back(1_member, 1, 0);
     membership.tick(kStart + milliseconds(4'000));
     auto orders = membership.take_orders();
     CHECK(orders.proposals.empty());
     CHECK(orders.assignments.empty());
 
-    membership.away(1, kStart + milliseconds(5'000));
+    membership.away(1_member, kStart + milliseconds(5'000));
     membership.tick(kStart + milliseconds(8'000));
     CHECK(membership.take_orders().proposals.size() == 1);
 }
 
 TEST_CASE("a member that was away while a generation began is told again", "[membership]") {
     Membership membership(sizes(2, 6));
-    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(i, host(i, 2), kStart);
+    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
     membership.take_orders();
-    membership.lost(3, "gone", kStart);
+    membership.lost(3_member, "gone", kStart);
     membership.take_orders();
-    membership.away(1, kStart);
-    membership.come_back(1, 1, 0);
+    membership.away(1_member, kStart);
+    membership.come_back(1_member, 1, 0);
     auto orders = membership.take_orders();
     REQUIRE(orders.proposals.size() == 1);
     CHECK(orders.proposals[0].second.generation == 2);
-    membership.away(1, kStart);
-    membership.come_back(1, 1, 2);
-    membership.accept(2, 2, kStart);
-    membership.accept(1, 2, kStart);
+    membership.away(1_member, kStart);
+    membership.come_back(1_member, 1, 2);
+    membership.accept(2_member, 2, kStart);
+    membership.accept(1_member, 2, kStart);
     membership.take_orders();
-    membership.away(2, kStart);
-    membership.come_back(2, 1, 2);
+    membership.away(2_member, kStart);
+    membership.come_back(2_member, 1, 2);
     orders = membership.take_orders();
     REQUIRE(orders.assignments.size() == 1);
     CHECK(orders.assignments[0].second.generation == 2);
@@ -282,13 +287,13 @@ TEST_CASE(
     "[membership]") {
     for (const bool well : {true, false}) {
         Membership membership(sizes(2, 4));
-        membership.enter(1, host(1, 2), kStart);
-        membership.enter(2, host(2, 2), kStart);
+        membership.enter(1_member, host(1, 2), kStart);
+        membership.enter(2_member, host(2, 2), kStart);
         membership.take_orders();
-        membership.leave(1, true, "", kStart);
+        membership.leave(1_member, true, "", kStart);
         CHECK(membership.phase() == Phase::finishing);
         CHECK_FALSE(membership.take_orders().ended.has_value());
-        membership.leave(2, well, "rank 3 failed", kStart);
+        membership.leave(2_member, well, "rank 3 failed", kStart);
         const auto orders = membership.take_orders();
         REQUIRE(orders.ended.has_value());
         CHECK(orders.ended->finished == well);
@@ -301,18 +306,18 @@ TEST_CASE("a job that finishes while a newcomer is let in is not run again", "[m
     for (const Other other :
          {Other::finishes, Other::had_ended_its_ranks, Other::ends_its_ranks, Other::was_away}) {
         Membership membership(sizes(1, 6));
-        membership.enter(1, host(1, 2), kStart);
-        membership.enter(2, host(2, 2), kStart);
+        membership.enter(1_member, host(1, 2), kStart);
+        membership.enter(2_member, host(2, 2), kStart);
         membership.tick(membership.next_deadline());
-        membership.enter(3, host(3, 2), kStart);
+        membership.enter(3_member, host(3, 2), kStart);
         membership.tick(membership.next_deadline());
         REQUIRE(membership.phase() == Phase::proposing);
         REQUIRE(membership.take_orders().proposals.size() == 2);
-        if (other == Other::had_ended_its_ranks) membership.accept(2, 2, kStart);
-        membership.leave(1, true, "", kStart);  // it crosses the proposal
-        if (other == Other::finishes) membership.leave(2, true, "", kStart);
-        if (other == Other::ends_its_ranks) membership.accept(2, 2, kStart);
-        if (other == Other::was_away) membership.come_back(2, 1, 2);
+        if (other == Other::had_ended_its_ranks) membership.accept(2_member, 2, kStart);
+        membership.leave(1_member, true, "", kStart);  // it crosses the proposal
+        if (other == Other::finishes) membership.leave(2_member, true, "", kStart);
+        if (other == Other::ends_its_ranks) membership.accept(2_member, 2, kStart);
+        if (other == Other::was_away) membership.come_back(2_member, 1, 2);
         const auto orders = membership.take_orders();
         CHECK(orders.assignments.empty());
         REQUIRE(orders.ended.has_value());
@@ -326,12 +331,12 @@ TEST_CASE("a job that finishes while a newcomer is let in is not run again", "[m
 TEST_CASE("a job has not ended well when a member was lost before another finished",
           "[membership]") {
     Membership membership(sizes(1, 4));
-    membership.enter(1, host(1, 2), kStart);
-    membership.enter(2, host(2, 2), kStart);
+    membership.enter(1_member, host(1, 2), kStart);
+    membership.enter(2_member, host(2, 2), kStart);
     membership.take_orders();
-    membership.lost(2, "last heard 3.0 s ago", kStart);
+    membership.lost(2_member, "last heard 3.0 s ago", kStart);
     REQUIRE(membership.phase() == Phase::proposing);
-    membership.leave(1, true, "", kStart);
+    membership.leave(1_member, true, "", kStart);
     const auto orders = membership.take_orders();
     REQUIRE(orders.ended.has_value());
     CHECK(orders.ended->why == "s2: last heard 3.0 s ago");
@@ -344,7 +349,7 @@ namespace {
 struct SimulatedMember {
     std::uint64_t running = 0;  ///< generation
     std::uint64_t accepted = 0;
-    std::set<std::uint32_t> ranks;
+    std::set<Rank> ranks;
     bool connected = true;
     bool dead = false;
 };
@@ -364,7 +369,7 @@ public:
 
 private:
     struct Message {
-        MemberId to = 0;
+        MemberId to{};
         std::optional<Propose> propose;
         std::optional<Assign> assign;
     };
@@ -378,10 +383,9 @@ private:
         switch (up_to(9)) {
             case 0:
                 if (members_.size() < 40) {
-                    members_[++last_id_];
-                    membership_.enter(
-                        last_id_, host(static_cast<std::uint32_t>(last_id_ % 200), 1 + up_to(7)),
-                        now_);
+                    const MemberId id{++members_ever_};
+                    members_[id];
+                    membership_.enter(id, host(members_ever_ % 200, 1 + up_to(7)), now_);
                 }
                 break;
             case 1:
@@ -459,17 +463,17 @@ private:
         REQUIRE(membership_.generation() >= last_generation_);
         last_generation_ = membership_.generation();
         // One rank once: nobody runs a rank of two generations at the same time, no rank runs twice.
-        std::map<std::uint32_t, MemberId> owners;
+        std::map<Rank, MemberId> owners;
         for (const auto& [id, member] : members_) {
             if (member.dead || member.ranks.empty() || !membership_.has(id)) continue;
             REQUIRE(member.running == membership_.generation());
-            for (const std::uint32_t rank : member.ranks) {
-                REQUIRE(rank < membership_.world_size());
+            for (const Rank rank : member.ranks) {
+                REQUIRE(is_below(rank, membership_.world_size()));
                 REQUIRE(owners.emplace(rank, id).second);
             }
         }
         if (membership_.phase() != Phase::running) return;
-        std::set<std::uint32_t> seated;
+        std::set<Rank> seated;
         for (const auto& [id, seat] : membership_.seats())
             for (const RankSlot& slot : seat.ranks) REQUIRE(seated.insert(slot.rank).second);
         REQUIRE(seated.size() <= max_);
@@ -480,8 +484,8 @@ private:
     Membership membership_;
     Deadline now_{};
     std::map<MemberId, SimulatedMember> members_;
-    MemberId last_id_ = 0;
-    MemberId any_id_ = 0;
+    std::uint32_t members_ever_ = 0;
+    MemberId any_id_{};
     std::vector<Message> wire_;
     std::uint64_t last_generation_ = 0;
 };

@@ -68,7 +68,7 @@ TEST_CASE("a bootstrap keeps its arguments and environment byte for byte", "[mes
     Bootstrap sent;
     sent.job_id = std::string(16, '\x01');
     sent.secret = std::string(32, '\xff');
-    sent.host = 3;
+    sent.host = HostId{3};
     sent.addresses = {"10.0.0.1", "fe80::1"};
     sent.port = 65'535;
     sent.argv = {"prog", "", "a b", std::string("nul\0inside", 10), "\xff\xfe"};
@@ -113,7 +113,7 @@ TEST_CASE("an assignment keeps every rank's place", "[messages]") {
     Assign sent;
     sent.generation = 1ull << 40;
     sent.world_size = 16;
-    sent.ranks = {{4, 0, 1, 4, 0}, {5, 1, 1, 4, 7}};
+    sent.ranks = {{Rank{4}, 0, 1, 4, 0}, {Rank{5}, 1, 1, 4, 7}};
     const auto got = through_wire(sent);
     REQUIRE(got.has_value());
     CHECK(got->generation == sent.generation);
@@ -156,7 +156,7 @@ TEST_CASE("a value outside its field's range, a wrong type or trailing bytes are
 }
 
 TEST_CASE("an output header goes through the wire, and one that lies is refused", "[messages]") {
-    const OutputHeader sent{70'000, Stream::err, 1'700'000'000'123'456'789};
+    const OutputHeader sent{Rank{70'000}, Stream::err, 1'700'000'000'123'456'789};
     const auto head = encode_output_header(sent, 5);
     const std::string frame = std::string(head.data(), head.size()) + "hello";
     const auto got = decode_output(std::string_view(frame).substr(FrameHeader::kBytes));

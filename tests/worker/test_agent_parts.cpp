@@ -22,7 +22,7 @@ TEST_CASE("each rank's numbers replace the names in its arguments", "[agent]") {
     assign.world_size = 16;
     assign.node_rank = 3;
     assign.ranks.resize(4);
-    const RankSlot slot{13, 1, 3, 4, 1};
+    const RankSlot slot{Rank{13}, 1, 3, 4, 1};
     const std::vector<std::string> argv{"prog", "--local_rank=${local_rank}",
                                         "${rank}/${world_size}", "${node_rank}-${local_world_size}",
                                         "${HOME} $rank ${ran"};
@@ -48,13 +48,13 @@ TEST_CASE("a machine is busy for some time after much ran, or we did not", "[age
 
 TEST_CASE("what a rank writes into its error file is there after it, once", "[agent]") {
     ErrorFiles files;
-    const std::string path = files.open_file(7);
+    const std::string path = files.open_file(Rank{7});
     REQUIRE_FALSE(path.empty());
     std::ofstream(path) << "first";
     std::ofstream(path) << "{}";  // a second opening truncates, as with any file
-    CHECK(files.take(7) == "{}");
-    CHECK(files.take(7).empty());
-    CHECK(files.take(8).empty());
+    CHECK(files.take(Rank{7}) == "{}");
+    CHECK(files.take(Rank{7}).empty());
+    CHECK(files.take(Rank{8}).empty());
 }
 
 TEST_CASE("reserved ports stand in a row, and nobody else gets them", "[agent]") {

@@ -14,23 +14,23 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{5};
 
-/// An agent's ports with a head at the other end of a TCP connection, and ranks that connect.
+/// An agent's connections with a head at the other end of a TCP connection, and ranks that connect.
 class Agent {
 public:
     explicit Agent(asio::io_context& io) : io_(io), sockets_(socket_pair(io)) {
         to_head_ = std::make_unique<Link>(Connection{std::move(sockets_.first), std::nullopt});
         head_ = std::make_unique<Link>(Connection{std::move(sockets_.second), std::nullopt});
-        ports_ = std::make_unique<Ports>(
+        connections_ = std::make_unique<Connections>(
             io.get_executor(), *to_head_, [](const Hello& hello) { return greet(hello); }, [] {});
-        name_ = ports_->open_for_ranks().value();
+        name_ = connections_->open_for_ranks().value();
         tasks_ = std::make_unique<TaskGroup>(io.get_executor());
         tasks_->spawn(to_head_->run_writer());
         tasks_->spawn(head_->run_writer());
         tasks_->spawn(serve_head());
-        ports_->relay().begin(1, 2);
+        connections_->relay().begin(1, 2);
     }
     ~Agent() {
-        ports_->stop();
+        connections_->stop();
         to_head_->close();
         head_->close();
         for (auto& link : ranks_) link->close();
@@ -41,7 +41,7 @@ public:
     }
 
     static Result<Welcome> greet(const Hello& hello) {
-        if (hello.rank != kNoRank && hello.rank > 1)
+        if (hello.rank != kNoRank && !is_below(hello.rank, 2))
             return fail(Errc::denied, "rank {} is not on this host", hello.rank);
         Welcome welcome;
         welcome.rank = hello.rank;
@@ -56,7 +56,7 @@ public:
         tasks_->spawn(ranks_.back()->run_writer());
         return *ranks_.back();
     }
-    Link& connect_rank(std::uint32_t rank) {
+    Link& connect_rank(Rank rank) {
         Link& link = connect();
         Hello hello;
         hello.rank = rank;
@@ -66,10 +66,11 @@ public:
     }
 
     /// Agents that connect through this one, by host; they say only that they join.
-    void connect_agents(std::initializer_list<std::uint32_t> hosts) {
+    void connect_agents(std::initializer_list<HostId> hosts) {
         const Credentials credentials{random_job_id(), Secret::random()};
-        const std::uint16_t port = ports_->open_for_agents(credentials, {"127.0.0.1"}).value();
-        for (const std::uint32_t host : hosts) {
+        const std::uint16_t port =
+            connections_->open_for_agents(credentials, {"127.0.0.1"}).value();
+        for (const HostId host : hosts) {
             auto connection = run_to_end(
                 io_, connect_to_server({"127.0.0.1"}, port, credentials, after(kPatience)));
             REQUIRE(connection.has_value());
@@ -83,7 +84,7 @@ public:
     Link& agent_below(std::size_t index) { return *agents_.at(index); }
     /// Has heartbeats sent, and silent agents given up, until the end.
     void beat(Pulse& pulse) {
-        tasks_->spawn(pulse.run([this, &pulse] { ports_->beat(pulse); }));
+        tasks_->spawn(pulse.run([this, &pulse] { connections_->beat(pulse); }));
     }
 
     /// The next frame of a type that comes to the head.
@@ -112,7 +113,7 @@ private:
             for (;;) {
                 const auto frame = to_head_->next();
                 if (!frame || !*frame) break;
-                CHECK(ports_->from_head(**frame));
+                CHECK(connections_->from_head(**frame));
             }
         }
     }
@@ -120,7 +121,7 @@ private:
     asio::io_context& io_;
     std::pair<tcp::socket, tcp::socket> sockets_;
     std::unique_ptr<Link> to_head_, head_;
-    std::unique_ptr<Ports> ports_;
+    std::unique_ptr<Connections> connections_;
     std::vector<std::unique_ptr<Link>> ranks_, agents_;
     std::unique_ptr<TaskGroup> tasks_;
     std::string name_;
@@ -129,14 +130,14 @@ private:
 }  // namespace
 
 TEST_CASE("a rank that says hello is welcomed, one from elsewhere is refused with the reason",
-          "[ports]") {
+          "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    agent.connect_rank(1);
+    agent.connect_rank(Rank{1});
     agent.connect_rank(kNoRank);
     Link& stranger = agent.connect();
     Hello hello;
-    hello.rank = 9;
+    hello.rank = Rank{9};
     stranger.send(encode(hello));
     const auto [type, payload] = agent.next(stranger);
     CHECK(type == FrameType::refuse);
@@ -144,7 +145,7 @@ TEST_CASE("a rank that says hello is welcomed, one from elsewhere is refused wit
     CHECK(agent.next(stranger).first == FrameType{});
 }
 
-TEST_CASE("a process that speaks no or another protocol is cut off", "[ports]") {
+TEST_CASE("a process that speaks no or another protocol is cut off", "[connections]") {
     asio::io_context io;
     Agent agent(io);
     Link& wrong_order = agent.connect();
@@ -162,11 +163,11 @@ TEST_CASE("a process that speaks no or another protocol is cut off", "[ports]") 
 }
 
 TEST_CASE("a rank that has finalized its worker and lives on fails the fences of the others",
-          "[ports]") {
+          "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& waits = agent.connect_rank(0);
-    Link& finalizes = agent.connect_rank(1);
+    Link& waits = agent.connect_rank(Rank{0});
+    Link& finalizes = agent.connect_rank(Rank{1});
     waits.send(encode(Fence{1, "f", 0, 1, {}}));
     finalizes.close();  // its process, ours, lives on
     const auto [type, payload] = agent.next(agent.head());
@@ -176,12 +177,12 @@ TEST_CASE("a rank that has finalized its worker and lives on fails the fences of
 }
 
 TEST_CASE("a rank that connects again after it has closed its connection fails nothing",
-          "[ports]") {
+          "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& waits = agent.connect_rank(0);
-    agent.connect_rank(1).close();
-    Link& again = agent.connect_rank(1);
+    Link& waits = agent.connect_rank(Rank{0});
+    agent.connect_rank(Rank{1}).close();
+    Link& again = agent.connect_rank(Rank{1});
     waits.send(encode(Fence{1, "f", 0, 1, {}}));
     io.restart();
     io.run_for(std::chrono::milliseconds(1'500));  // longer than it is waited for
@@ -189,11 +190,12 @@ TEST_CASE("a rank that connects again after it has closed its connection fails n
     CHECK(agent.next(agent.head()).first == FrameType::fence);
 }
 
-TEST_CASE("requests of many ranks go up one connection, and each reply to who asked", "[ports]") {
+TEST_CASE("requests of many ranks go up one connection, and each reply to who asked",
+          "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& one = agent.connect_rank(0);
-    Link& two = agent.connect_rank(1);
+    Link& one = agent.connect_rank(Rank{0});
+    Link& two = agent.connect_rank(Rank{1});
     one.send(encode_request({11, 1, 0, Op::get}, "\x90"));
     two.send(encode_request({22, 1, 0, Op::get}, "\x90"));
     for (int i = 0; i < 2; ++i) {
@@ -213,13 +215,13 @@ TEST_CASE("requests of many ranks go up one connection, and each reply to who as
     CHECK(decode<Gone>(payload)->client == 11);
 }
 
-TEST_CASE("a fence of a host's ranks goes up as one frame", "[ports]") {
+TEST_CASE("a fence of a host's ranks goes up as one frame", "[connections]") {
     asio::io_context io;
     Agent agent(io);
-    Link& one = agent.connect_rank(0);
-    Link& two = agent.connect_rank(1);
-    one.send(encode(Fence{1, "f", 0, 1, {{0, "a"}}}));
-    two.send(encode(Fence{1, "f", 0, 1, {{1, "b"}}}));
+    Link& one = agent.connect_rank(Rank{0});
+    Link& two = agent.connect_rank(Rank{1});
+    one.send(encode(Fence{1, "f", 0, 1, {{Rank{0}, "a"}}}));
+    two.send(encode(Fence{1, "f", 0, 1, {{Rank{1}, "b"}}}));
     const auto [type, payload] = agent.next(agent.head());
     REQUIRE(type == FrameType::fence);
     const auto sum = decode<Fence>(payload);
@@ -229,17 +231,17 @@ TEST_CASE("a fence of a host's ranks goes up as one frame", "[ports]") {
     for (Link* link : {&one, &two}) CHECK(agent.next(*link).first == FrameType::fenced);
 }
 
-TEST_CASE("an agent that has said that it is busy is given up later than others", "[ports]") {
+TEST_CASE("an agent that has said that it is busy is given up later than others", "[connections]") {
     asio::io_context io;
     Pulse pulse(io.get_executor(), std::chrono::milliseconds(200));
     Agent agent(io);
-    agent.connect_agents({1, 2});
+    agent.connect_agents({HostId{1}, HostId{2}});
     Heartbeat busy;
     busy.busy = true;
     agent.agent_below(0).send(encode(busy));
     agent.beat(pulse);
-    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 2);
-    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == 1);
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == HostId{2});
+    CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == HostId{1});
 }
 
 }  // namespace dtrun

@@ -31,7 +31,7 @@ struct Bench {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
     void start(std::uint32_t rank, RankCommand command) {
-        supervisor.start({1, rank, std::move(command)},
+        supervisor.start({1, Rank{rank}, std::move(command)},
                          [this](Supervisor::Start start) { starts.push_back(std::move(start)); });
     }
     /// Starts them all, and waits for them to have executed the shell.
@@ -118,9 +118,9 @@ TEST_CASE("each rank's end is reported once, with its code or signal", "[supervi
     const auto starts = bench.start({"exit 0", "exit 3", "kill -SEGV $$"});
     bench.run_until([&] { return bench.exits.size() == 3; });
     for (const Exited& exited : bench.exits) {
-        CHECK(exited.pid == starts[exited.rank].pid);
-        CHECK(exited.code == (exited.rank == 1 ? 3 : 0));
-        CHECK(exited.signal == (exited.rank == 2 ? SIGSEGV : 0));
+        CHECK(exited.pid == starts[std::to_underlying(exited.rank)].pid);
+        CHECK(exited.code == (exited.rank == Rank{1} ? 3 : 0));
+        CHECK(exited.signal == (exited.rank == Rank{2} ? SIGSEGV : 0));
         CHECK(exited.sent_signal == 0);
         CHECK(exited.ran_ns > 0);
     }
@@ -136,8 +136,8 @@ TEST_CASE("a rank whose program takes long to be executed holds up nobody", "[su
     bench.start(1, {"/bin/true", {"true"}, {}, "/", false});
     bench.run_until([&] { return bench.exits.size() == 1; });
     REQUIRE(bench.starts.size() == 1);
-    CHECK(bench.starts.front().rank == 1);
-    CHECK(bench.exits.front().rank == 1);
+    CHECK(bench.starts.front().rank == Rank{1});
+    CHECK(bench.exits.front().rank == Rank{1});
     held.reset();
     bench.run_until([&] { return bench.exits.size() == 2; });
     REQUIRE(bench.starts.size() == 2);
@@ -181,7 +181,7 @@ TEST_CASE("a rank that ends on TERM is a victim, one that ignores it is killed a
     CHECK(Clock::now() - before < std::chrono::seconds(4));
     REQUIRE(bench.exits.size() == 2);
     for (const Exited& exited : bench.exits) {
-        CHECK(exited.signal == (exited.rank == 0 ? SIGTERM : SIGKILL));
+        CHECK(exited.signal == (exited.rank == Rank{0} ? SIGTERM : SIGKILL));
         CHECK(exited.sent_signal == exited.signal);
     }
 }
@@ -298,7 +298,7 @@ TEST_CASE("what a scheduler has sent to ranks they do not get again", "[supervis
     REQUIRE(bench.exits.size() == 2);
     for (const Exited& exited : bench.exits) {
         CHECK(exited.sent_signal == SIGTERM);
-        CHECK(exited.code == (exited.rank == 0 ? 1 : 0));
+        CHECK(exited.code == (exited.rank == Rank{0} ? 1 : 0));
     }
 }
 

@@ -84,8 +84,8 @@ public:
     void wake() { ::eventfd_write(wake_.get(), 1); }
 
     // Outbox
-    void to_port(PortId port, FrameType type, std::string_view payload) override {
-        const auto found = connections_.find(port);
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+        const auto found = connections_.find(peer);
         if (found != connections_.end())
             send_all(found->second.fd.get(), encode_frame(type, payload));
     }
@@ -94,7 +94,7 @@ public:
     template <class Message>
     void send_to_all(const Message& message) {
         const std::lock_guard lock(mutex_);
-        for (auto& [port, connection] : connections_)
+        for (auto& [peer, connection] : connections_)
             send_all(connection.fd.get(), encode(message));
     }
 
@@ -109,8 +109,8 @@ public:
 
     void drop() {
         const std::lock_guard lock(mutex_);
-        for (auto& [port, connection] : connections_) {
-            hub_->remove_port(port, Clock::now());
+        for (auto& [peer, connection] : connections_) {
+            hub_->remove_peer(peer, Clock::now());
             // A reset, as from a host that has restarted.
             const linger hard{1, 0};
             ::setsockopt(connection.fd.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
@@ -136,15 +136,15 @@ private:
     void loop() {
         while (!stopping_) {
             std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-            std::vector<PortId> ports;
+            std::vector<PeerId> peers;
             int timeout_ms = -1;
             {
                 const std::lock_guard lock(mutex_);
                 if (frozen_) fds.resize(1);
-                for (auto& [port, connection] : connections_) {
+                for (auto& [peer, connection] : connections_) {
                     if (frozen_) break;
                     fds.push_back({connection.fd.get(), POLLIN, 0});
-                    ports.push_back(port);
+                    peers.push_back(peer);
                 }
                 if (hub_->next_deadline() != Deadline::max()) {
                     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -159,8 +159,8 @@ private:
             if (frozen_) continue;
             hub_->expire(Clock::now());
             if (fds.size() > 1 && fds[1].revents != 0) accept();
-            for (std::size_t i = 0; i < ports.size(); ++i)
-                if (fds[i + 2].revents != 0) read(ports[i]);
+            for (std::size_t i = 0; i < peers.size(); ++i)
+                if (fds[i + 2].revents != 0) read(peers[i]);
         }
     }
 
@@ -168,7 +168,7 @@ private:
         Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!fd) return;
         if (is_daemon_ && !authenticate(fd.get())) return note("stranger");
-        connections_[++last_port_] = {std::move(fd), {}};
+        connections_[++last_peer_] = {std::move(fd), {}};
     }
 
     bool authenticate(int fd) {
@@ -188,36 +188,36 @@ private:
         return proved;
     }
 
-    void read(PortId port) {
-        const auto found = connections_.find(port);
+    void read(PeerId peer) {
+        const auto found = connections_.find(peer);
         if (found == connections_.end()) return;
         char bytes[64 << 10];
         const ssize_t n = ::recv(found->second.fd.get(), bytes, sizeof bytes, 0);
-        if (n <= 0) return end(port);
+        if (n <= 0) return end(peer);
         std::string& buffer = found->second.buffer;
         buffer.append(bytes, static_cast<std::size_t>(n));
         std::string_view rest = buffer;
         for (;;) {
             const auto frame = next_frame(rest);
             if (frame && !*frame) break;
-            if (!frame || !on_frame(port, **frame)) return end(port);
+            if (!frame || !on_frame(peer, **frame)) return end(peer);
         }
         buffer.erase(0, buffer.size() - rest.size());
     }
-    void end(PortId port) {
-        hub_->remove_port(port, Clock::now());
-        connections_.erase(port);
+    void end(PeerId peer) {
+        hub_->remove_peer(peer, Clock::now());
+        connections_.erase(peer);
         note("end");
     }
 
-    bool on_frame(PortId port, const FrameView& frame) {
+    bool on_frame(PeerId peer, const FrameView& frame) {
         switch (frame.type) {
             case FrameType::hello:
-                return on_hello(port, *decode<Hello>(frame.payload));
+                return on_hello(peer, *decode<Hello>(frame.payload));
             case FrameType::enter:
-                return on_enter(port, *decode<Enter>(frame.payload));
+                return on_enter(peer, *decode<Enter>(frame.payload));
             case FrameType::accept:
-                accepted_.insert(port);
+                accepted_.insert(peer);
                 note("accept " + std::to_string(decode<Accept>(frame.payload)->generation));
                 if (accepted_.size() == members_.size()) begin(proposed_);
                 return true;
@@ -228,14 +228,14 @@ private:
             }
             case FrameType::progress: {
                 const auto progress = decode<RankProgress>(frame.payload);
-                note("progress " + std::to_string(progress->rank) + " " +
+                note("progress " + fmt::format("{}", progress->rank) + " " +
                      std::to_string(progress->step));
                 break;
             }
             case FrameType::heartbeat: {
                 const auto beat = decode<Heartbeat>(frame.payload);
                 note("heartbeat " + std::to_string(beat->fastest_step));
-                send_all(connections_[port].fd.get(), encode(heartbeat_));
+                send_all(connections_[peer].fd.get(), encode(heartbeat_));
                 return true;
             }
             case FrameType::unfence:
@@ -244,35 +244,36 @@ private:
             default:
                 break;
         }
-        return hub_->from_port(port, frame, Clock::now()).has_value();
+        return hub_->from_peer(peer, frame, Clock::now()).has_value();
     }
 
-    bool on_hello(PortId port, const Hello& hello) {
-        note("hello " + (hello.rank == kNoRank ? "helper" : std::to_string(hello.rank)));
-        hub_->add_port(port, PortKind::rank, hello.rank);
+    bool on_hello(PeerId peer, const Hello& hello) {
+        note("hello " + (hello.rank == kNoRank ? "helper" : fmt::format("{}", hello.rank)));
+        hub_->add_peer(peer, PeerKind::rank, hello.rank);
         Welcome welcome;
         welcome.job = "0123456789abcdef0123456789abcdef";
         welcome.generation = hub_->generation();
-        welcome.rank = welcome.local_rank = hello.rank;
+        welcome.rank = hello.rank;
+        welcome.local_rank = std::to_underlying(hello.rank);
         welcome.world_size = welcome.local_size = ranks_;
         welcome.cross_size = welcome.node_count = 1;
         welcome.host_name = "fake";
-        send_all(connections_[port].fd.get(), encode(welcome));
+        send_all(connections_[peer].fd.get(), encode(welcome));
         return true;
     }
 
-    bool on_enter(PortId port, const Enter& enter) {
+    bool on_enter(PeerId peer, const Enter& enter) {
         note("enter " + std::to_string(enter.slots));
         const auto known = std::ranges::find(members_, enter.member);
         const bool is_new = enter.slots > 0 && known == members_.end();
         const auto rank = static_cast<std::uint32_t>(known - members_.begin());
-        hub_->add_port(port, PortKind::rank, enter.slots > 0 ? rank : kNoRank);
+        hub_->add_peer(peer, PeerKind::rank, enter.slots > 0 ? Rank{rank} : kNoRank);
         if (!is_new) {
-            ports_[enter.member] = port;
+            peers_[enter.member] = peer;
             return true;
         }
         members_.push_back(enter.member);
-        ports_[enter.member] = port;
+        peers_[enter.member] = peer;
         if (members_.size() == ranks_) begin(hub_->generation() + 1);
         return true;
     }
@@ -285,9 +286,9 @@ private:
             assign.generation = generation;
             assign.world_size = assign.node_count = static_cast<std::uint32_t>(members_.size());
             assign.node_rank = rank;
-            assign.ranks = {{rank, 0, rank, assign.world_size, 0}};
+            assign.ranks = {{Rank{rank}, 0, rank, assign.world_size, 0}};
             assign.ranks_below = 1;
-            send_all(connections_[ports_[members_[rank]]].fd.get(), encode(assign));
+            send_all(connections_[peers_[members_[rank]]].fd.get(), encode(assign));
         }
     }
 
@@ -302,11 +303,11 @@ private:
     Fd wake_;
     std::string job_;
     Sha256 job_secret_{};
-    std::map<PortId, Connection> connections_;
-    PortId last_port_ = 0;
-    std::vector<std::uint64_t> members_;  ///< by rank
-    std::map<std::uint64_t, PortId> ports_;
-    std::set<PortId> accepted_;
+    std::map<PeerId, Connection> connections_;
+    PeerId last_peer_ = 0;
+    std::vector<MemberId> members_;  ///< by rank
+    std::map<MemberId, PeerId> peers_;
+    std::set<PeerId> accepted_;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

@@ -87,11 +87,11 @@ asio::awaitable<void> Agent::say_goodbye() {
 asio::awaitable<void> Agent::shut_down() {
     if (streams_) streams_->close();
     for (const auto& service : services_) service->stop();
-    if (ports_) ports_->stop();
+    if (connections_) connections_->stop();
     tasks_.stop();
     if (link_) link_->close();
     for (const auto& service : services_) co_await service->join();
-    if (ports_) co_await ports_->join();
+    if (connections_) co_await connections_->join();
     co_await signals_.join();
     co_await tasks_.join();
 }
@@ -167,10 +167,10 @@ void Agent::learn_facts(const JobId& job) {
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
 Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
-    ports_ = std::make_unique<Ports>(
+    connections_ = std::make_unique<Connections>(
         io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
         [this] { finish_if_done(); });
-    auto rank_socket = ports_->open_for_ranks();
+    auto rank_socket = connections_->open_for_ranks();
     if (!rank_socket) return std::unexpected(rank_socket.error());
     facts_.rank_socket = std::move(*rank_socket);
     services_ = parts_.make_services({
@@ -178,12 +178,11 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .bootstrap = bootstrap_,
         .facts = facts_,
         .user = preflight_.env,
-        .connections = *ports_,
+        .connections = *connections_,
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
         .tell_head = [this](const MpiNews& news) { link_->send(encode(news)); },
-        .aborted =
-            [this](std::uint32_t rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
+        .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
     for (const auto& service : services_)
         if (auto opened = service->open(facts_); !opened) return opened;
@@ -191,7 +190,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     // Who names the interfaces to be used wants no other to be listened on.
     std::vector<std::string> addresses;
     if (!bootstrap_.interfaces.empty()) addresses.push_back(join.address);
-    const auto port = ports_->open_for_agents(credentials, addresses);
+    const auto port = connections_->open_for_agents(credentials, addresses);
     if (!port) return std::unexpected(port.error());
     join.relay_port = *port;
     return {};
@@ -238,7 +237,7 @@ Result<Welcome> Agent::welcome(const Hello& hello) const {
 void Agent::beat() {
     load_.sample(Clock::now());
     say_alive();
-    ports_->beat(*pulse_);
+    connections_->beat(*pulse_);
     say_who_waits(WaitReport::kWorthTelling);
     if (ending_.head_stopped) return;
     const auto silence = pulse_->lost_with_machine(*link_);
@@ -248,7 +247,7 @@ void Agent::beat() {
 /// Sends a heartbeat, which says "busy" also while ranks start: new ranks take all processors, and
 /// go on to do so for long.
 void Agent::say_alive() {
-    ports_->say_alive(start_ || load_.is_high(Clock::now()));
+    connections_->say_alive(start_ || load_.is_high(Clock::now()));
 }
 
 void Agent::say_who_waits(std::chrono::milliseconds at_least) {
@@ -293,7 +292,7 @@ void Agent::report(const Exited& exited) {
 /// Reports a rank's end to the head, and fails the fences at which others wait for it in vain.
 void Agent::tell_end(const Exited& exited, std::string_view how) {
     link_->send(encode(exited));
-    ports_->relay().fail_fences(
+    connections_->relay().fail_fences(
         fmt::format("rank {} on {} {}", exited.rank, bootstrap_.host_name, how));
 }
 
@@ -306,7 +305,7 @@ void Agent::tell_user(const std::string& text) {
 }
 
 /// Kills a rank that has called MPI_Abort; before that it may print for a moment.
-asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, std::uint32_t rank) {
+asio::awaitable<void> Agent::end_aborted(std::uint64_t generation, Rank rank) {
     Timer timer(io_, kAbortGrace);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (!error) runner_->kill(generation, rank);
@@ -327,7 +326,7 @@ asio::awaitable<void> Agent::serve_head() {
 
 Result<void> Agent::handle(const FrameView& frame) {
     if (is_exchanged(frame.type) || frame.type == FrameType::relayed)
-        return ports_->from_head(frame);
+        return connections_->from_head(frame);
     if (frame.type == FrameType::signal)
         if (const auto signal = decode<SignalRanks>(frame.payload)) head_signalled(signal->signal);
     const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
@@ -392,7 +391,7 @@ Result<void> Agent::on_assign(std::string_view payload) {
         if (auto begun = service->begin(*assign); !begun) return begun;
     reserved_ports_.release();
     wait_report_.begin(assign->generation);
-    ports_->relay().begin(assign->generation, assign->ranks_below);
+    connections_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
     start_ = Start{assign_.generation, assign_.ranks.size(), {assign_.generation, {}}};
     say_alive();
@@ -446,7 +445,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
     co_return Result<void>{};
 }
 
-bool Agent::wants_input(std::uint32_t rank) const {
+bool Agent::wants_input(Rank rank) const {
     return bootstrap_.input == InputTarget::all ||
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
@@ -521,7 +520,8 @@ Result<void> Agent::on_pause(std::string_view payload) {
     if (ending_.leaving || ending_.strays) return {};  // there will be no other generation here
     const std::uint64_t generation = pause->generation;
     forget_start();
-    ports_->relay().announce({Event::Kind::membership, generation, pause->grace_ms, pause->why});
+    connections_->relay().announce(
+        {Event::Kind::membership, generation, pause->grace_ms, pause->why});
     runner_->stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
                       [this, generation](int strays) {
                           ending_.strays_before += strays;
@@ -546,7 +546,7 @@ Result<void> Agent::on_stop(std::string_view payload) {
     const auto stop = decode<Stop>(payload);
     if (!stop) return std::unexpected(stop.error());
     say_who_waits(std::chrono::milliseconds(0));
-    ports_->relay().announce(
+    connections_->relay().announce(
         {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
     if (stop->by_scheduler && !signals_.everybody_got(stop->signal))
         tasks_.spawn(stop_after(*stop));
@@ -613,7 +613,7 @@ void Agent::end_services(std::function<void()> gone) {
 /// grants credit. Agents behind this one need it until they are done.
 void Agent::finish_if_done() {
     if (ending_.done || !ending_.strays || ending_.unreported > 0 ||
-        (!ending_.leaving && (!streams_->all_ended() || ports_->has_agents())))
+        (!ending_.leaving && (!streams_->all_ended() || connections_->has_agents())))
         return;
     ending_.done = true;
     const auto strays = static_cast<std::uint32_t>(*ending_.strays + ending_.strays_before);

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "contracts/variables.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/handshake.h"
@@ -108,7 +109,7 @@ private:
     asio::awaitable<void> start_when_ready();
     asio::awaitable<Result<void>> start_ranks(std::uint64_t generation);
     ranks::RankCommand command_for(const RankSlot& slot, const ranks::RankOffer& offer) const;
-    bool wants_input(std::uint32_t rank) const;
+    bool wants_input(Rank rank) const;
     void rank_started(ranks::RankRunner::Start start, std::uint64_t generation);
     void all_started();
     void forget_start();
@@ -117,7 +118,7 @@ private:
     void report(const Exited& exited);
     void tell_end(const Exited& exited, std::string_view how);
     void tell_user(const std::string& text);
-    asio::awaitable<void> end_aborted(std::uint64_t generation, std::uint32_t rank);
+    asio::awaitable<void> end_aborted(std::uint64_t generation, Rank rank);
     void end_services(std::function<void()> gone);
     void say_paused();
     void leave(std::string_view why);
@@ -135,7 +136,7 @@ private:
     std::string interface_;  ///< over which the head was reached
     ReservedPorts reserved_ports_;
     std::unique_ptr<Link> link_;
-    std::unique_ptr<Ports> ports_;
+    std::unique_ptr<Connections> connections_;
     std::unique_ptr<ranks::RankRunner> runner_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;

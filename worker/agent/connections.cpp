@@ -40,8 +40,8 @@ bool has_ended(const Fd& process) {
 
 }  // namespace
 
-Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
-             std::function<void()> agents_gone)
+Connections::Connections(asio::any_io_executor executor, Link& head, Greet greet,
+                         std::function<void()> agents_gone)
     : executor_(executor),
       head_(head),
       greet_(std::move(greet)),
@@ -51,7 +51,7 @@ Ports::Ports(asio::any_io_executor executor, Link& head, Greet greet,
       tasks_(executor),
       watches_(executor) {}
 
-Result<std::string> Ports::open_for_ranks() {
+Result<std::string> Connections::open_for_ranks() {
     // An abstract name is gone with us, whatever happens; who may connect is checked by user.
     std::array<std::uint8_t, 12> random{};
     random_bytes(random);
@@ -66,26 +66,26 @@ Result<std::string> Ports::open_for_ranks() {
     return "@" + name;
 }
 
-std::function<void(FrameType, std::string_view)> Ports::open_for_agent(
-    PortKind kind, std::function<Result<void>(const FrameView&)> take) {
-    const PortId port = ++last_port_;
-    own_ports_[port] = std::move(take);
-    relay_.add_port(port, kind, kNoRank);
-    return [this, port](FrameType type, std::string_view payload) {
-        const auto passed_up = relay_.from_port(port, {type, payload}, {});
+std::function<void(FrameType, std::string_view)> Connections::open_for_agent(
+    PeerKind kind, std::function<Result<void>(const FrameView&)> take) {
+    const PeerId peer = ++last_peer_;
+    own_peers_[peer] = std::move(take);
+    relay_.add_peer(peer, kind, kNoRank);
+    return [this, peer](FrameType type, std::string_view payload) {
+        const auto passed_up = relay_.from_peer(peer, {type, payload}, {});
         if (!passed_up) log::warn("our own request: {}", passed_up.error().message);
     };
 }
 
-Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials,
-                                             const std::vector<std::string>& addresses) {
+Result<std::uint16_t> Connections::open_for_agents(const Credentials& credentials,
+                                                   const std::vector<std::string>& addresses) {
     const auto secret_of = [credentials](const JobId& job) {
         return job == credentials.job ? std::optional(credentials.secret) : std::nullopt;
     };
     const auto admit = [this](const JobId&, Connection connection) {
-        auto port = std::make_unique<Port>(std::move(connection), ++last_port_);
-        port->is_agent = true;
-        start(std::move(port));
+        auto peer = std::make_unique<Peer>(std::move(connection), ++last_peer_);
+        peer->is_agent = true;
+        start(std::move(peer));
     };
     ServerOptions options;
     options.encrypt = credentials.encrypt;
@@ -96,7 +96,7 @@ Result<std::uint16_t> Ports::open_for_agents(const Credentials& credentials,
     return port;
 }
 
-asio::awaitable<void> Ports::accept_ranks() {
+asio::awaitable<void> Connections::accept_ranks() {
     AcceptTrouble trouble("the socket for ranks");
     for (;;) {
         auto socket = co_await accept_next(rank_acceptor_, trouble);
@@ -107,51 +107,51 @@ asio::awaitable<void> Ports::accept_ranks() {
                                     *user));
             continue;
         }
-        auto port = std::make_unique<Port>(std::move(*socket), ++last_port_);
-        port->pid = peer_pid(fd);
-        start(std::move(port));
+        auto peer = std::make_unique<Peer>(std::move(*socket), ++last_peer_);
+        peer->pid = peer_pid(fd);
+        start(std::move(peer));
     }
 }
 
 /// Logs some of the refusals: every user of this machine can connect to the socket for ranks.
-void Ports::turned_away(const std::string& text) {
+void Connections::turned_away(const std::string& text) {
     if (const auto times = turned_away_.count())
         log::warn("{}{}", text, *times > 1 ? fmt::format(" ({} times)", *times) : "");
 }
 
-void Ports::start(std::unique_ptr<Port> port) {
-    const PortId id = port->id;
-    ports_.emplace(id, std::move(port));
-    tasks_.spawn(run_port(id));
+void Connections::start(std::unique_ptr<Peer> peer) {
+    const PeerId id = peer->id;
+    peers_.emplace(id, std::move(peer));
+    tasks_.spawn(run_peer(id));
 }
 
-asio::awaitable<void> Ports::run_port(PortId id) {
-    Port& port = *ports_.at(id);
+asio::awaitable<void> Connections::run_peer(PeerId id) {
+    Peer& peer = *peers_.at(id);
     TaskGroup writer(executor_);
-    writer.spawn(port.link.run_writer());
-    const std::function<Result<void>(const FrameView&)> handle = [this, &port](const FrameView& f) {
-        return on_frame(port, f);
+    writer.spawn(peer.link.run_writer());
+    const std::function<Result<void>(const FrameView&)> handle = [this, &peer](const FrameView& f) {
+        return on_frame(peer, f);
     };
-    const auto served = co_await port.link.serve(handle, &head_);
+    const auto served = co_await peer.link.serve(handle, &head_);
     const Error why = served.error();
-    if (!port.is_agent && why.code == Errc::invalid_input)
+    if (!peer.is_agent && why.code == Errc::invalid_input)
         turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));
     if (why.code != Errc::cancelled) {
-        agent_lost(port, why.message);
-        co_await port.link.flush();
+        agent_lost(peer, why.message);
+        co_await peer.link.flush();
     }
-    relay_.remove_port(id);
-    port.link.close();
+    relay_.remove_peer(id);
+    peer.link.close();
     co_await writer.join();
-    const auto [rank, pid] = std::pair(port.rank, port.pid);
-    ports_.erase(id);
+    const auto [rank, pid] = std::pair(peer.rank, peer.pid);
+    peers_.erase(id);
     if (rank != kNoRank && why.code == Errc::closed) watches_.spawn(watch_finalized(rank, pid));
 }
 
 /// Fails the fences of others when a rank has finalized its worker and lives on, as it will come to
 /// none. If its process ends, nothing is done here: another process may take the rank's place, and
 /// otherwise the rank's end is reported.
-asio::awaitable<void> Ports::watch_finalized(std::uint32_t rank, pid_t pid) {
+asio::awaitable<void> Connections::watch_finalized(Rank rank, pid_t pid) {
     const Fd process = open_process(pid);
     if (!process) co_return;
     const std::uint64_t generation = relay_.generation();
@@ -162,26 +162,26 @@ asio::awaitable<void> Ports::watch_finalized(std::uint32_t rank, pid_t pid) {
     relay_.fail_fences(fmt::format("rank {} has finalized its worker", rank));
 }
 
-bool Ports::is_connected(std::uint32_t rank) const {
-    return std::ranges::any_of(ports_,
-                               [rank](const auto& port) { return port.second->rank == rank; });
+bool Connections::is_connected(Rank rank) const {
+    return std::ranges::any_of(peers_,
+                               [rank](const auto& peer) { return peer.second->rank == rank; });
 }
 
-Result<void> Ports::on_frame(Port& port, const FrameView& frame) {
-    if (!std::exchange(port.greeted, true)) return first_frame(port, frame);
-    return port.is_agent ? from_agent(port, frame) : relay_.from_port(port.id, frame, {});
+Result<void> Connections::on_frame(Peer& peer, const FrameView& frame) {
+    if (!std::exchange(peer.greeted, true)) return first_frame(peer, frame);
+    return peer.is_agent ? from_agent(peer, frame) : relay_.from_peer(peer.id, frame, {});
 }
 
-Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
-    if (port.is_agent) {
+Result<void> Connections::first_frame(Peer& peer, const FrameView& frame) {
+    if (peer.is_agent) {
         const auto join = decode<Join>(frame.payload);
         if (frame.type != FrameType::join || !join)
             return fail(Errc::invalid_input, "an agent's first frame is join");
-        if (!agents_.emplace(join->host, port.id).second)
+        if (!agents_.emplace(join->host, peer.id).second)
             return fail(Errc::invalid_input, "host {} is connected already", join->host);
-        port.host = join->host;
-        relay_.add_port(port.id, PortKind::subtree, kNoRank);
-        return from_agent(port, frame);
+        peer.host = join->host;
+        relay_.add_peer(peer.id, PeerKind::subtree, kNoRank);
+        return from_agent(peer, frame);
     }
     const auto hello = decode<Hello>(frame.payload);
     if (frame.type != FrameType::hello || !hello)
@@ -191,74 +191,74 @@ Result<void> Ports::first_frame(Port& port, const FrameView& frame) {
                              : fail(Errc::denied, "it speaks protocol {}, this is {}",
                                     hello->protocol, kProtocolVersion);
     if (!welcome) {
-        port.link.send(encode(Refuse{welcome.error().message, false}));
+        peer.link.send(encode(Refuse{welcome.error().message, false}));
         return std::unexpected(welcome.error());
     }
-    port.rank = hello->rank;
-    relay_.add_port(port.id, PortKind::rank, hello->rank);
-    port.link.send(encode(*welcome));
+    peer.rank = hello->rank;
+    relay_.add_peer(peer.id, PeerKind::rank, hello->rank);
+    peer.link.send(encode(*welcome));
     return {};
 }
 
-Result<void> Ports::from_agent(Port& port, const FrameView& frame) {
+Result<void> Connections::from_agent(Peer& peer, const FrameView& frame) {
     if (frame.type == FrameType::heartbeat) {
         const auto heartbeat = decode<Heartbeat>(frame.payload);
-        if (heartbeat) port.link.set_peer_busy(heartbeat->busy);
+        if (heartbeat) peer.link.set_peer_busy(heartbeat->busy);
     }
-    if (is_exchanged(frame.type)) return relay_.from_port(port.id, frame, {});
-    head_.send_soon(FrameType::relayed, encode_relayed(*port.host, frame.type, frame.payload));
+    if (is_exchanged(frame.type)) return relay_.from_peer(peer.id, frame, {});
+    head_.send_soon(FrameType::relayed, encode_relayed(*peer.host, frame.type, frame.payload));
     if (frame.type == FrameType::done) {
-        forget_agent(port);
-        port.link.close();  // it waits for this
+        forget_agent(peer);
+        peer.link.close();  // it waits for this
     }
     return {};
 }
 
-void Ports::agent_lost(Port& port, const std::string& why) {
-    if (!port.host) return;
-    head_.send(encode(RelayLost{*port.host, why}));
-    forget_agent(port);
+void Connections::agent_lost(Peer& peer, const std::string& why) {
+    if (!peer.host) return;
+    head_.send(encode(RelayLost{*peer.host, why}));
+    forget_agent(peer);
 }
 
-void Ports::forget_agent(Port& port) {
-    agents_.erase(*port.host);
-    port.host.reset();
+void Connections::forget_agent(Peer& peer) {
+    agents_.erase(*peer.host);
+    peer.host.reset();
     if (agents_.empty()) agents_gone_();
 }
 
-Result<void> Ports::from_head(const FrameView& frame) {
+Result<void> Connections::from_head(const FrameView& frame) {
     if (frame.type != FrameType::relayed) return relay_.from_root(frame);
     const auto inner = decode_relayed(frame.payload);
     if (!inner) return std::unexpected(inner.error());
     const auto agent = agents_.find(inner->host);
     if (agent == agents_.end()) return {};
-    to_port(agent->second, inner->frame.type, inner->frame.payload);
+    to_peer(agent->second, inner->frame.type, inner->frame.payload);
     return {};
 }
 
-void Ports::say_alive(bool busy) {
+void Connections::say_alive(bool busy) {
     Heartbeat heartbeat = relay_.summary();
     heartbeat.busy = busy;
     const Bytes up = encode(heartbeat);
     to_root(FrameType::heartbeat, payload_of(up));
 }
 
-void Ports::beat(const Pulse& pulse) {
+void Connections::beat(const Pulse& pulse) {
     const Bytes down = encode(Heartbeat{});
     for (const auto& [host, id] : std::map(agents_)) {
-        Port& port = *ports_.at(id);
-        to_port(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
-        const auto silence = pulse.lost(port.link);
+        Peer& peer = *peers_.at(id);
+        to_peer(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
+        const auto silence = pulse.lost(peer.link);
         if (!silence) continue;
-        agent_lost(port, describe_silence(*silence));
-        port.link.close();
+        agent_lost(peer, describe_silence(*silence));
+        peer.link.close();
     }
 }
 
-void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
-    if (own_ports_.contains(port)) return to_own_port(port, type, payload);
-    const auto found = ports_.find(port);
-    if (found == ports_.end()) return;
+void Connections::to_peer(PeerId peer, FrameType type, std::string_view payload) {
+    if (own_peers_.contains(peer)) return to_own_peer(peer, type, payload);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end()) return;
     // An agent below may get many frames in one turn of the loop, a rank seldom more than one.
     if (found->second->is_agent)
         found->second->link.send_soon(type, payload);
@@ -267,27 +267,27 @@ void Ports::to_port(PortId port, FrameType type, std::string_view payload) {
 }
 
 /// Delivers from the event loop: the relay must first finish the call that it is in.
-void Ports::to_own_port(PortId port, FrameType type, std::string_view payload) {
+void Connections::to_own_peer(PeerId peer, FrameType type, std::string_view payload) {
     if (type != FrameType::reply && type != FrameType::fenced) return;
-    asio::post(executor_, [this, port, type, bytes = Bytes(payload)] {
-        const auto taken = own_ports_.at(port)({type, bytes});
+    asio::post(executor_, [this, peer, type, bytes = Bytes(payload)] {
+        const auto taken = own_peers_.at(peer)({type, bytes});
         if (!taken) log::warn("answer to our own request: {}", taken.error().message);
     });
 }
 
-void Ports::to_root(FrameType type, std::string_view payload) {
+void Connections::to_root(FrameType type, std::string_view payload) {
     head_.send_soon(type, payload);
 }
 
-void Ports::stop() noexcept {
+void Connections::stop() noexcept {
     boost::system::error_code ignored;
     rank_acceptor_.close(ignored);
     if (agent_server_) agent_server_->stop();
-    for (const auto& [id, port] : ports_) port->link.close();
+    for (const auto& [id, peer] : peers_) peer->link.close();
     watches_.stop();
 }
 
-asio::awaitable<void> Ports::join() {
+asio::awaitable<void> Connections::join() {
     if (agent_server_) co_await agent_server_->join();
     co_await tasks_.join();
     watches_.stop();

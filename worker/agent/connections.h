@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/numbered.h"
 #include "base/throttle.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/link.h"
@@ -23,14 +24,14 @@ namespace dtrun::agent {
 /// in the tree, and the Relay between these and the head.
 ///
 /// Thread: the executor's. Lifetime: `head` outlives it; the owner calls stop() and awaits join().
-class Ports final : private Outbox {
+class Connections final : private Outbox {
 public:
     /// What a rank that says hello is answered; an error refuses it.
     using Greet = std::function<Result<Welcome>(const Hello&)>;
 
     /// \param agents_gone  called when the last agent behind this one has gone
-    Ports(asio::any_io_executor executor, Link& head, Greet greet,
-          std::function<void()> agents_gone);
+    Connections(asio::any_io_executor executor, Link& head, Greet greet,
+                std::function<void()> agents_gone);
 
     /// Waits for ranks on a Unix socket.
     /// \return the value of DTRUN_SOCKET. Errc: internal
@@ -39,7 +40,7 @@ public:
     /// \param kind  rank: for the store only, like a helper of a rank; subtree: also for fences
     /// \param take  takes what comes back: replies, and the ends of fences
     std::function<void(FrameType, std::string_view)> open_for_agent(
-        PortKind kind, std::function<Result<void>(const FrameView&)> take);
+        PeerKind kind, std::function<Result<void>(const FrameView&)> take);
     /// Waits for agents of other hosts. \return the port
     /// \param addresses  of this machine, numeric, at which; none: all that it has
     Result<std::uint16_t> open_for_agents(const Credentials& credentials,
@@ -59,33 +60,33 @@ public:
     asio::awaitable<void> join();
 
 private:
-    struct Port {
-        Port(Unix::socket socket, PortId number) : link(std::move(socket)), id(number) {}
-        Port(Connection connection, PortId number) : link(std::move(connection)), id(number) {}
+    struct Peer {
+        Peer(Unix::socket socket, PeerId number) : link(std::move(socket)), id(number) {}
+        Peer(Connection connection, PeerId number) : link(std::move(connection)), id(number) {}
         Link link;
-        PortId id = 0;
-        std::uint32_t rank = kNoRank;       ///< once it has been welcomed as one
-        pid_t pid = 0;                      ///< of a rank's process
-        std::optional<std::uint32_t> host;  ///< of an agent that has joined
+        PeerId id = 0;
+        Rank rank = kNoRank;         ///< once it has been welcomed as one
+        pid_t pid = 0;               ///< of a rank's process
+        std::optional<HostId> host;  ///< of an agent that has joined
         bool is_agent = false;
         bool greeted = false;  ///< its first frame has come
     };
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
     void to_root(FrameType type, std::string_view payload) override;
-    void to_own_port(PortId port, FrameType type, std::string_view payload);
+    void to_own_peer(PeerId peer, FrameType type, std::string_view payload);
 
     asio::awaitable<void> accept_ranks();
     void turned_away(const std::string& text);
-    asio::awaitable<void> watch_finalized(std::uint32_t rank, pid_t pid);
-    bool is_connected(std::uint32_t rank) const;
-    void start(std::unique_ptr<Port> port);
-    asio::awaitable<void> run_port(PortId id);
-    Result<void> on_frame(Port& port, const FrameView& frame);
-    Result<void> first_frame(Port& port, const FrameView& frame);
-    Result<void> from_agent(Port& port, const FrameView& frame);
-    void agent_lost(Port& port, const std::string& why);
-    void forget_agent(Port& port);
+    asio::awaitable<void> watch_finalized(Rank rank, pid_t pid);
+    bool is_connected(Rank rank) const;
+    void start(std::unique_ptr<Peer> peer);
+    asio::awaitable<void> run_peer(PeerId id);
+    Result<void> on_frame(Peer& peer, const FrameView& frame);
+    Result<void> first_frame(Peer& peer, const FrameView& frame);
+    Result<void> from_agent(Peer& peer, const FrameView& frame);
+    void agent_lost(Peer& peer, const std::string& why);
+    void forget_agent(Peer& peer);
 
     asio::any_io_executor executor_;
     Link& head_;
@@ -94,11 +95,11 @@ private:
     Relay relay_;
     Unix::acceptor rank_acceptor_;
     std::unique_ptr<Server> agent_server_;
-    std::map<PortId, std::unique_ptr<Port>> ports_;
-    std::map<std::uint32_t, PortId> agents_;  ///< by host
-    PortId last_port_ = 0;
+    std::map<PeerId, std::unique_ptr<Peer>> peers_;
+    std::map<HostId, PeerId> agents_;  ///< by host
+    PeerId last_peer_ = 0;
     Throttle turned_away_;  ///< processes that were refused
-    std::map<PortId, std::function<Result<void>(const FrameView&)>> own_ports_;  ///< the agent's
+    std::map<PeerId, std::function<Result<void>(const FrameView&)>> own_peers_;  ///< the agent's
     TaskGroup tasks_;
     TaskGroup watches_;  ///< of ranks that have finalized their workers
 };

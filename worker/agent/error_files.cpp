@@ -6,7 +6,7 @@
 
 namespace dtrun::agent {
 
-std::string ErrorFiles::open_file(std::uint32_t rank) {
+std::string ErrorFiles::open_file(Rank rank) {
     Fd file(::memfd_create("error.json", MFD_CLOEXEC));
     if (!file) return {};
     std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), file.get());
@@ -14,7 +14,7 @@ std::string ErrorFiles::open_file(std::uint32_t rank) {
     return path;
 }
 
-std::string ErrorFiles::take(std::uint32_t rank) {
+std::string ErrorFiles::take(Rank rank) {
     const auto file = files_.extract(rank);
     if (file.empty()) return {};
     std::string text(kBytesMax, '\0');

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/numbered.h"
 #include "worker/ranks/rank_service.h"
 
 #include <cstdint>
@@ -16,19 +17,19 @@ class ErrorFiles final : public ranks::RankService {
 public:
     static constexpr std::size_t kBytesMax = 1u << 20;  ///< of which somebody hears
 
-    Result<void> offer(std::uint32_t rank, ranks::RankOffer& offer) override {
+    Result<void> offer(Rank rank, ranks::RankOffer& offer) override {
         offer.error_file = open_file(rank);
         return {};
     }
     void ended(Exited& exited) override { exited.traceback = take(exited.rank); }
 
     /// A new file for a rank. \return its path; empty if there can be none
-    std::string open_file(std::uint32_t rank);
+    std::string open_file(Rank rank);
     /// What it has left, and no more after that.
-    std::string take(std::uint32_t rank);
+    std::string take(Rank rank);
 
 private:
-    std::map<std::uint32_t, Fd> files_;
+    std::map<Rank, Fd> files_;
 };
 
 }  // namespace dtrun::agent

@@ -31,7 +31,8 @@ Result<Fd> bind_loopback(std::uint16_t& port) {
 
 /// Whether rank 0 is one of a host's.
 bool has_rank_0(const Assign& assign) {
-    return std::ranges::any_of(assign.ranks, [](const RankSlot& slot) { return slot.rank == 0; });
+    return std::ranges::any_of(assign.ranks,
+                               [](const RankSlot& slot) { return slot.rank == Rank{0}; });
 }
 
 }  // namespace

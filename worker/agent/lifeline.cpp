@@ -61,9 +61,9 @@ asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std:
     const auto own = std::ranges::find(bootstrap.nodes, node);
     if (own == bootstrap.nodes.end())
         co_return fail(Errc::invalid_input, "{} is not part of the job", node);
-    bootstrap.host = static_cast<std::uint32_t>(own - bootstrap.nodes.begin());
+    bootstrap.host = static_cast<HostId>(own - bootstrap.nodes.begin());
     bootstrap.host_name = node;
-    if (bootstrap.host != 0 && !bootstrap.reserve_everywhere) bootstrap.reserve_ports = 0;
+    if (bootstrap.host != HostId{0} && !bootstrap.reserve_everywhere) bootstrap.reserve_ports = 0;
     const Tree tree(static_cast<std::uint32_t>(bootstrap.nodes.size()), bootstrap.tree_threshold);
     bootstrap.relay = tree.is_relay(bootstrap.host);
     const auto parent = tree.parent(bootstrap.host);

@@ -9,7 +9,7 @@ RankStreams::RankStreams(asio::any_io_executor executor, Link& link, std::uint32
     : executor_(executor),
       link_(link),
       pump_(executor, link, window_bytes,
-            [this, ended = std::move(ended)](std::uint32_t rank, Stream stream) {
+            [this, ended = std::move(ended)](Rank rank, Stream stream) {
                 link_.send(encode(OutputEnd{rank, stream}));
                 ended();
             }) {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "rendezvous/link.h"
 #include "worker/ranks/input_feed.h"
 #include "worker/ranks/output_pump.h"
@@ -27,7 +28,7 @@ public:
     /// Bytes for every rank here that reads; none: the end of input.
     void input(std::string bytes);
     void credit(std::uint64_t bytes) { pump_.credit(bytes); }
-    void rank_ended(std::uint32_t rank) { feeds_.erase(rank); }
+    void rank_ended(Rank rank) { feeds_.erase(rank); }
     void hurry() { pump_.hurry(); }
     bool all_ended() const { return pump_.all_ended(); }
     void close() { closed_ = true; }  ///< nobody is to be told of anything any more
@@ -37,7 +38,7 @@ private:
     Link& link_;
     bool closed_ = false;  // before the feeds, which ask for it when they go
     ranks::OutputPump pump_;
-    std::map<std::uint32_t, std::unique_ptr<ranks::InputFeed>> feeds_;  ///< by rank
+    std::map<Rank, std::unique_ptr<ranks::InputFeed>> feeds_;  ///< by rank
 };
 
 }  // namespace dtrun::agent

@@ -19,7 +19,7 @@ std::unique_ptr<ranks::RankService> make_error_files(const ServiceParts&) {
 std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
     // Replies find the service by this, as they come only when it has sent something.
     const auto self = std::make_shared<ForeignStores*>(nullptr);
-    auto send = parts.connections.open_for_agent(PortKind::rank, [self](const FrameView& frame) {
+    auto send = parts.connections.open_for_agent(PeerKind::rank, [self](const FrameView& frame) {
         return (*self)->on_reply(frame.payload);
     });
     auto stores = std::make_unique<ForeignStores>(ForeignStores::Parts{
@@ -44,7 +44,7 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
     options.started = [&runner = parts.runner](pid_t pid) { runner.spare(pid); };
     const auto self = std::make_shared<mpi::MpiService*>(nullptr);
     auto to_tree = parts.connections.open_for_agent(
-        PortKind::subtree, [self](const FrameView& frame) { return (*self)->on_frame(frame); });
+        PeerKind::subtree, [self](const FrameView& frame) { return (*self)->on_frame(frame); });
     auto service =
         std::make_unique<mpi::MpiService>(parts.executor, std::move(to_tree), std::move(options));
     *self = service.get();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "contracts/variables.h"
 #include "rendezvous/rank_messages.h"
 #include "rendezvous/start_messages.h"
@@ -21,11 +22,11 @@ struct ServiceParts {
     const Bootstrap& bootstrap;
     const contracts::ContractFacts& facts;
     const contracts::Environment& user;  ///< what ranks have without contracts
-    Ports& connections;
+    Connections& connections;
     ReservedPorts& reserved_ports;
     ranks::RankRunner& runner;
     std::function<void(const MpiNews&)> tell_head;
-    std::function<void(std::uint32_t rank)> aborted;  ///< a rank has called MPI_Abort
+    std::function<void(Rank rank)> aborted;  ///< a rank has called MPI_Abort
 };
 
 using Services = std::vector<std::unique_ptr<ranks::RankService>>;

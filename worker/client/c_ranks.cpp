@@ -19,7 +19,7 @@ Outcome<std::vector<FenceEntry>> fence_with_all(Client& client, std::string_view
                        Fence::kBytesMax);
     if (client.is_served()) return client.fence(name, bytes, timeout_ms, give_up);
     if (client.place().world_size == 1)
-        return std::vector<FenceEntry>{{0, Bytes(bytes.value_or(""))}};
+        return std::vector<FenceEntry>{{Rank{0}, Bytes(bytes.value_or(""))}};
     const Failure why = client.unserved();
     return failure(why.code, "fence '{}': {}", name, why.text);
 }
@@ -27,9 +27,9 @@ Outcome<std::vector<FenceEntry>> fence_with_all(Client& client, std::string_view
 Outcome<dtrun_list> list_by_rank(const std::vector<FenceEntry>& entries, std::uint32_t ranks) {
     std::vector<std::string_view> items(ranks);
     for (const FenceEntry& entry : entries) {
-        if (entry.rank >= ranks)
+        if (!is_below(entry.rank, ranks))
             return failure(DTRUN_INTERNAL, "bytes of rank {} of {}", entry.rank, ranks);
-        items[entry.rank] = entry.bytes;
+        items[std::to_underlying(entry.rank)] = entry.bytes;
     }
     return copy_out(items);
 }

@@ -52,7 +52,7 @@ int call(dtrun_worker* worker, Body body) noexcept {
     if (worker == nullptr) return keep_error(DTRUN_INVALID, "worker is NULL");
     try {
         Client& client = client_of(worker);
-        const Client::InCall in_call(client);  // the worker stays until it ends
+        const Callers::InCall in_call(client.callers());  // the worker stays until it ends
         Unlocked unlocked(worker->options);
         const Outcome<void> outcome = body(client, unlocked.give_up());
         return outcome ? DTRUN_OK : keep_error(outcome.error().code, outcome.error().text);

@@ -3,26 +3,21 @@
 #include "base/ids.h"
 #include "rendezvous/member_messages.h"
 
-#include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
-#include <cstring>
 
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::chrono::seconds kLeaveTime{1};
 constexpr std::chrono::seconds kPatienceForRank0{10};
 
-}  // namespace
-
-void Client::Waiter::finish() {
-    done = true;
-    wake.notify_one();
+/// As the protocol has it; no limit for negative ones.
+std::uint64_t wire_timeout(std::int64_t timeout_ms) {
+    if (timeout_ms < 0) return kForeverMs;
+    return std::min<std::uint64_t>(static_cast<std::uint64_t>(timeout_ms), kForeverMs - 1);
 }
+
+}  // namespace
 
 Client::Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role)
     : surroundings_(std::move(surroundings)),
@@ -30,28 +25,32 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       role_(role),
       pid_(::getpid()),
       client_id_(random_id()),
-      member_id_(random_id()),
-      place_(surroundings_.place),
-      generation_(surroundings_.place.generation) {}
-
-Client::~Client() {
-    if (!thread_.joinable()) return;
-    {
-        const Lock lock(mutex_);
-        stopping_ = true;
-        tick_.notify_one();
-    }
-    thread_.join();
+      member_id_(MemberId{random_id()}),
+      connection_(*this, surroundings_.step ? "rank 0, which serves the step, has ended"
+                                            : "the other side has closed the connection"),
+      standing_(surroundings_.place),
+      requests_(connection_, standing_, client_id_),
+      fences_(connection_, standing_,
+              has_daemon() && !is_member() ? std::optional(client_id_) : std::nullopt) {
+    if (has_daemon())
+        keep_alive_.emplace(connection_, *surroundings_.daemon, *credentials_,
+                            [this](const FrameSocket& with) { return first_frames(with); });
+    if (!surroundings_.step) return;
+    SlurmStep step = *surroundings_.step;
+    if (step.node.empty()) step.node = surroundings_.place.host_name;
+    step_.emplace(std::move(step));
 }
 
 bool Client::is_served() const {
-    return has_daemon() || launcher() == Launcher::agent || (in_step() && !unmet_);
+    return has_daemon() || launcher() == Launcher::agent || (in_step() && !step_->unmet());
 }
 
 Failure Client::unserved() const {
-    if (unmet_)
-        return {unmet_->code, fmt::format("the ranks of step {} cannot meet: {}",
-                                          surroundings_.step->id, unmet_->text)};
+    if (in_step() && step_->unmet()) {
+        const Failure& why = *step_->unmet();
+        return {why.code,
+                fmt::format("the ranks of step {} cannot meet: {}", step_->step_id(), why.text)};
+    }
     return {DTRUN_NO_LAUNCHER,
             fmt::format("nobody serves a store here: start the program with dtrun, or run `dtrun "
                         "serve` and set DTRUN_SERVE, DTRUN_JOB_NAME and DTRUN_SECRET_FILE "
@@ -64,41 +63,51 @@ bool Client::is_member() const {
 }
 
 Place Client::place() const {
-    const Lock lock(mutex_);
-    return place_;
+    const Lock lock = connection_.lock();
+    return standing_.place();
 }
 
 Surroundings Client::inherited() const {
     Surroundings surroundings = surroundings_;
-    surroundings.place = place_;
+    surroundings.place = standing_.place();
     return surroundings;
 }
 
-Outcome<FrameSocket> Client::dial(const Patience& patience, bool again) {
-    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, again, patience);
-    if (in_step()) return meet(patience);
+Outcome<FrameSocket> Client::dial(const Patience& patience) {
+    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, false, patience);
+    if (in_step()) return step_->meet(hello(), patience);
     return FrameSocket::connect_unix(surroundings_.socket);
 }
 
-/// What a connection begins with: who is there.
-Bytes Client::opening_frame() const {
-    if (!has_daemon()) {
-        Hello hello;
-        hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
-        hello.generation = generation_;
-        hello.pid = pid_;
-        return encode(hello);
-    }
+Hello Client::hello() const {
+    Hello hello;
+    hello.rank = role_ == Role::rank ? Rank{surroundings_.place.rank} : kNoRank;
+    hello.generation = generation();
+    hello.pid = pid_;
+    return hello;
+}
+
+/// What a connection begins with: who is there, and what is under way.
+std::vector<Bytes> Client::first_frames(const FrameSocket& socket) const {
+    std::vector<Bytes> first;
+    if (!in_step()) first.push_back(opening_frame(socket));  // there it was said while we met
+    requests_.add_unanswered(first);
+    fences_.add_unfinished(first);
+    return first;
+}
+
+Bytes Client::opening_frame(const FrameSocket& socket) const {
+    if (!has_daemon()) return encode(hello());
     const DaemonAddress& daemon = *surroundings_.daemon;
     Enter enter;
     enter.member = member_id_;
     enter.job_name = daemon.job_name;
     enter.name = surroundings_.place.host_name;
-    enter.address = local_address(socket_);
+    enter.address = local_address(socket);
     enter.return_ms = static_cast<std::uint32_t>(daemon.timeout_ms);
     if (is_member()) {
-        enter.generation = generation_;
-        enter.paused = accepted_ > generation_ ? accepted_ : 0;
+        enter.generation = generation();
+        enter.paused = standing_.awaited();
         enter.slots = 1;
         enter.ranks_min = daemon.ranks_min;
         enter.ranks_max = daemon.ranks_max;
@@ -112,25 +121,14 @@ Outcome<void> Client::start(const Patience& patience) {
     if (has_daemon())
         dialling.deadline =
             std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
-    Outcome<FrameSocket> socket = dial(dialling, false);
-    if (unmet_) return {};
+    Outcome<FrameSocket> socket = dial(dialling);
+    if (!is_served()) return {};  // the ranks of our step cannot meet
     if (!socket) return std::unexpected(socket.error());
-    Bytes opening;
-    {
-        const Lock lock(mutex_);
-        socket_ = std::move(*socket);
-        if (!in_step()) opening = opening_frame();  // there it was said while we met
-        set_connected(true);
-        heard_ = lost_since_ = now();
-    }
-    if (const auto sent = socket_.send(opening); !sent && !has_daemon())
-        return failure(DTRUN_CLOSED, "agent: {}", sent.error().text);
+    const auto opened = connection_.open(
+        std::move(*socket), [this](const FrameSocket& with) { return first_frames(with); });
+    if (!opened && !has_daemon()) return failure(DTRUN_CLOSED, "agent: {}", opened.error().text);
     if (has_daemon()) {
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);  // handlers run in the program's threads
-        thread_ = std::thread(&Client::keep_alive, this);
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        keep_alive_->start();
         if (!is_member()) return {};
     }
     return take_place(patience);
@@ -140,238 +138,105 @@ Outcome<void> Client::start(const Patience& patience) {
 Outcome<void> Client::take_place(const Patience& patience) {
     const Moment begun = now();
     Patience longer = patience;
-    if (in_step() && !server_ && longer.deadline != Moment::max())
+    if (in_step() && !step_->serves() && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
-    Lock lock(mutex_);
-    const auto is_placed = [this] { return placed_; };
-    const auto placed = wait_until(lock, is_placed, longer);
+    Lock lock = connection_.lock();
+    const auto is_placed = [this] { return standing_.is_placed(); };
+    const auto placed = connection_.wait_until(lock, is_placed, longer);
     if (placed || !in_step()) return placed;
     lock.unlock();
     const auto waited = std::chrono::ceil<std::chrono::milliseconds>(now() - begun);
-    if (auto explained = explain(placed.error(), waited); !explained) return explained;
+    const auto explained = step_->explain(placed.error(), waited);
     lock.lock();
-    return wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
-}
-
-Outcome<void> Client::ensure_started(const Patience& patience) {
-    if (role_ == Role::rank) return {};
-    const Moment asked = now();
-    std::unique_lock lock(start_mutex_, std::defer_lock);
-    while (!lock.owns_lock()) {
-        const Moment until = patience.slice();
-        if (until == Moment::max()) {
-            lock.lock();
-            break;
-        }
-        if (lock.try_lock_until(until)) break;
-        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+    if (!explained) {
+        if (step_->serves()) connection_.close(explained.error());
+        return explained;
     }
-    if (started_) return {};
-    // Threads that waited while another one found nobody do not search again, one by one.
-    if (start_failure_ && start_failed_ >= asked) return std::unexpected(*start_failure_);
-    auto done = start(patience);
-    started_ = done.has_value();
-    start_failure_.reset();
-    if (!done && done.error().code == DTRUN_CLOSED) {
-        start_failure_ = done.error();
-        start_failed_ = now();
-    }
-    return done;
-}
-
-Client::InCall::InCall(Client& client) : client_(client) {
-    const Lock lock(client_.mutex_);
-    ++client_.in_calls_;
-}
-
-Client::InCall::~InCall() {
-    const Lock lock(client_.mutex_);
-    if (--client_.in_calls_ == 0) client_.no_calls_.notify_one();
+    return connection_.wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
 }
 
 void Client::leave(std::string_view failure, std::function<bool()> give_up) {
-    if (has_daemon() || (in_step() && role_ == Role::rank)) send_leave(failure);
-    Lock lock(mutex_);
-    close({DTRUN_CLOSED, "the worker is finalized"});
-    no_calls_.wait(lock, [this] { return in_calls_ == 0; });
-    lock.unlock();
-    if (server_) leave_step(failure, std::move(give_up));
-}
-
-void Client::send_leave(std::string_view failure) {
-    const std::lock_guard sending(send_mutex_);
+    if (has_daemon() || (in_step() && role_ == Role::rank))
+        connection_.finish([&] {
+            ending_ = true;
+            return last_frames(failure);
+        });
     {
-        const Lock lock(mutex_);
-        if (!connected_) return;
-        ending_ = true;
+        const Lock lock = connection_.lock();
+        connection_.close({DTRUN_CLOSED, "the worker is finalized"});
     }
-    // A daemon need not keep what it has answered us any longer.
-    if (has_daemon() && !socket_.send(encode(Gone{client_id_}))) return;
-    if ((is_member() || in_step()) &&
-        !socket_.send(encode(Leave{failure.empty(), std::string(failure)})))
-        return;
-    // If we closed a connection with unread bytes, TCP would discard what the other side has not
-    // read yet.
-    Lock lock(mutex_);
-    if (reading_) return;
-    reading_ = true;
-    lock.unlock();
-    socket_.finish(now() + kLeaveTime);
+    callers_.wait_until_none();
+    if (in_step()) step_->leave(failure, std::move(give_up));
 }
 
-/// Waits until `waiter` is done. A waiting thread that finds no other one reading reads for all;
-/// when it leaves, it wakes another one to take over.
-/// Failures: the waiter's, timed_out, cancelled, and why the connection is closed
-Outcome<void> Client::wait(Lock& lock, Waiter& waiter, const Patience& patience) {
-    waiters_.push_back(&waiter);
-    Outcome<void> outcome;
-    while (!waiter.done && !closed_) {
-        bool ask = false;
-        if (connected_ && !reading_) {
-            ask = read_once(lock, patience.slice());
-        } else if (!patience.over()) {
-            const Moment until = patience.slice();
-            ask = until != Moment::max()
-                      ? waiter.wake.wait_until(lock, until) == std::cv_status::timeout
-                      : (waiter.wake.wait(lock), false);
-        }
-        if (waiter.done || closed_) break;
-        if (ask && patience.give_up) {
-            lock.unlock();
-            const bool stop = patience.give_up();
-            lock.lock();
-            if (stop && !waiter.done) outcome = failure(DTRUN_CANCELLED, "interrupted");
-        }
-        if (outcome && !waiter.done && patience.over())
-            outcome = failure(DTRUN_TIMED_OUT, "timed out");
-        if (!outcome) break;
+std::vector<Bytes> Client::last_frames(std::string_view failure) const {
+    std::vector<Bytes> frames;
+    // A daemon need not keep what it has answered us any longer.
+    if (has_daemon()) frames.push_back(encode(Gone{client_id_}));
+    if (is_member() || in_step())
+        frames.push_back(encode(Leave{failure.empty(), std::string(failure)}));
+    return frames;
+}
+
+Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
+                               std::function<bool()> give_up) {
+    if (!is_served()) return std::unexpected(unserved());
+    request.timeout_ms = wire_timeout(timeout_ms);
+    Bytes frame = encode_request({}, request, generation());
+    if (frame.size() > FrameHeader::kPayloadBytesMax)
+        return failure(DTRUN_REFUSED, "a request of {} bytes, more than {}", frame.size(),
+                       FrameHeader::kPayloadBytesMax);
+    const std::int64_t grace_ms =
+        kAnswerGraceMs + (has_daemon() ? surroundings_.daemon->timeout_ms : 0);
+    const Patience patience{timeout_ms < 0 ? Moment::max() : moment_after(timeout_ms + grace_ms),
+                            std::move(give_up)};
+    if (role_ == Role::helper) {
+        const auto started = first_use_.ensure([&] { return start(patience); }, patience);
+        if (!started) return std::unexpected(started.error());
     }
-    std::erase(waiters_, &waiter);
-    if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
-    if (waiter.done) {
-        if (waiter.failure) return std::unexpected(*waiter.failure);
+    return requests_.ask(request.op, std::move(frame), patience);
+}
+
+Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
+                                               std::optional<std::string_view> bytes,
+                                               std::int64_t timeout_ms,
+                                               std::function<bool()> give_up) {
+    return fences_.meet(name, bytes, timeout_ms, std::move(give_up));
+}
+
+Outcome<void> Client::progress(std::uint64_t step) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "only the rank's own process reports progress");
+    if (!is_served()) return {};
+    Lock lock = connection_.lock();
+    if (connection_.closed()) return std::unexpected(*connection_.closed());
+    const RankProgress progress{Rank{standing_.place().rank}, step};
+    if (has_daemon()) {
+        keep_alive_->report(progress);
         return {};
     }
-    if (!outcome) return outcome;
-    return std::unexpected(*closed_);
-}
-
-/// Waits until ready(), which is looked at whenever anything has changed.
-template <class Ready>
-Outcome<void> Client::wait_until(Lock& lock, Ready ready, const Patience& patience) {
-    while (!ready()) {
-        Waiter waiter;
-        listeners_.push_back(&waiter);
-        const auto waited = wait(lock, waiter, patience);
-        std::erase(listeners_, &waiter);
-        if (!waited && !ready()) return waited;
-    }
-    return {};
-}
-
-void Client::wake_listeners() {
-    for (Waiter* listener : listeners_) listener->finish();
-}
-
-/// Reads what comes until then, and hands it out.
-/// \return whether nothing came: a signal, or it is time
-bool Client::read_once(Lock& lock, Moment until) {
-    reading_ = true;
     lock.unlock();
-    const FrameSocket::Got got = socket_.receive(until);
-    lock.lock();
-    reading_ = false;
-    if (got == FrameSocket::Got::bytes) {
-        heard_ = now();
-        answered_ = true;
-        dispatch();
-    } else if (got == FrameSocket::Got::end) {
-        lose(in_step() ? "rank 0, which serves the step, has ended"
-                       : "the other side has closed the connection");
-    }
-    return got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
-}
-
-/// Handles a broken connection: our thread reconnects to a daemon, any other connection is closed
-/// for good.
-void Client::lose(std::string text) {
-    if (!connected_) return;
-    set_connected(false);
-    if (answered_) lost_since_ = now();
-    if (!has_daemon() || ending_)
-        close({DTRUN_CLOSED, std::move(text)});
-    else
-        tick_.notify_one();
-}
-
-/// Closes the client for good: calls that wait and all later ones fail with `why`.
-void Client::close(Failure why) {
-    if (closed_) return;
-    closed_ = std::move(why);
-    socket_.shut_down();
-    for (Waiter* waiter : waiters_) waiter->wake.notify_one();
-    tick_.notify_one();
-    show_events();
-}
-
-/// Requires send_mutex_ and no other lock. Without a connection nothing is lost: requests that wait
-/// for an answer are sent again after reconnecting, and the thread that receives notices a broken
-/// connection.
-void Client::send_if_connected(const Bytes& frame) {
-    {
-        const Lock lock(mutex_);
-        if (!connected_) return;
-    }
-    (void)socket_.send(frame);
+    connection_.send(encode(progress));
+    return {};
 }
 
 Outcome<Event> Client::next_event(const Patience& patience) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
-    Lock lock(mutex_);
+    Lock lock = connection_.lock();
     const auto come = [this] { return !events_.empty(); };
-    if (const auto waited = wait_until(lock, come, patience); !waited)
+    if (const auto waited = connection_.wait_until(lock, come, patience); !waited)
         return std::unexpected(waited.error());
-    Event event = std::move(events_.front());
-    events_.pop_front();
-    show_events();
-    return event;
+    return events_.take();
 }
 
 Outcome<int> Client::event_fd() {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
-    const Lock lock(mutex_);
-    if (event_poll_) return event_poll_.get();
-    Fd signal(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    Fd poll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!signal || !poll) return failure(DTRUN_INTERNAL, "{}", strerror(errno));
-    event_signal_ = std::move(signal);
-    event_poll_ = std::move(poll);
-    epoll_event readable{.events = EPOLLIN, .data = {}};
-    ::epoll_ctl(event_poll_.get(), EPOLL_CTL_ADD, event_signal_.get(), &readable);
-    set_connected(connected_);
-    show_events();
-    return event_poll_.get();
-}
-
-void Client::set_connected(bool connected) {
-    connected_ = connected;
-    if (!event_poll_) return;
-    epoll_event readable{.events = EPOLLIN, .data = {}};
-    ::epoll_ctl(event_poll_.get(), connected ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.fd(),
-                &readable);
-}
-
-/// Makes event_signal_ readable while there is something to take or to learn.
-void Client::show_events() {
-    if (!event_signal_) return;
-    eventfd_t value = 0;
-    (void)::eventfd_read(event_signal_.get(), &value);
-    if (!events_.empty() || closed_) (void)::eventfd_write(event_signal_.get(), 1);
+    const Lock lock = connection_.lock();
+    return events_.fd();
 }
 
 Outcome<void> Client::rejoin(const Patience& patience) {
@@ -381,20 +246,19 @@ Outcome<void> Client::rejoin(const Patience& patience) {
         return failure(DTRUN_REFUSED,
                        "ranks of '{}' keep their place: only members of a daemon can rejoin",
                        launcher_name(launcher()));
-    Lock lock(mutex_);
-    const std::uint64_t left = generation_;
-    while (generation_ == left) {
-        const std::uint64_t seen = accepted_;
-        const auto ready = [&] { return generation_ != left || proposed_ > seen; };
-        if (const auto waited = wait_until(lock, ready, patience); !waited) return waited;
-        if (generation_ != left) break;
-        accepted_ = proposed_;
-        const Bytes frame = encode(Accept{accepted_});
+    Lock lock = connection_.lock();
+    const std::uint64_t left = generation();
+    while (generation() == left) {
+        const std::uint64_t seen = standing_.accepted();
+        const auto ready = [&] {
+            return generation() != left || standing_.is_proposed_after(seen);
+        };
+        if (const auto waited = connection_.wait_until(lock, ready, patience); !waited)
+            return waited;
+        if (generation() != left) break;
+        const Bytes frame = encode(Accept{standing_.accept()});
         lock.unlock();
-        {
-            const std::lock_guard sending(send_mutex_);
-            send_if_connected(frame);
-        }
+        connection_.send(frame);
         lock.lock();
     }
     return {};

@@ -1,28 +1,27 @@
 #pragma once
 
-#include "base/fd.h"
 #include "rendezvous/exchange_messages.h"
-#include "rendezvous/heartbeat.h"
 #include "rendezvous/store_request.h"
+#include "worker/client/callers.h"
+#include "worker/client/connection.h"
 #include "worker/client/daemon.h"
-#include "worker/client/frame_socket.h"
+#include "worker/client/event_queue.h"
+#include "worker/client/fences.h"
+#include "worker/client/first_use.h"
+#include "worker/client/keep_alive.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
-#include "worker/client/step_server.h"
+#include "worker/client/requests.h"
+#include "worker/client/standing.h"
+#include "worker/client/step_meeting.h"
 
 #include <sys/types.h>
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace dtrun::embedded {
@@ -30,14 +29,19 @@ namespace dtrun::embedded {
 /// A process's connection to whoever serves its job: an agent, a daemon, rank 0 of a Slurm step, or
 /// nobody.
 ///
-/// Thread: any number of threads may be in its functions. No thread is there to read: one of those
-/// that wait reads for all, and hands each frame to the thread it is for. Only with a daemon there
-/// is a thread of our own, which sends heartbeats and reconnects; requests under way are then sent
-/// again, and their callers notice nothing.
+/// It wires those who have a part of it each: Connection reads, waits and sends, Requests and Fences
+/// know what is under way, Standing knows the rank's place, EventQueue what it has not heard yet,
+/// KeepAlive watches a daemon, StepMeeting brings a Slurm step together.
+///
+/// Thread: any number of threads may be in its functions; those that wait read. Only with a daemon
+/// there is a thread of our own; what is under way is then sent again over a new connection, and
+/// callers notice nothing.
+/// Locks: FirstUse's is taken first, then a sender's, then the connection's lock, under which there
+/// is no other one.
 /// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
 /// A forked child must not use it, as threads that the child does not have may hold its locks. The
 /// child makes a Client for itself.
-class Client {
+class Client final : private Connection::Handler {
 public:
     enum class Role {
         rank,
@@ -45,7 +49,6 @@ public:
     };
 
     Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role);
-    ~Client();
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
@@ -55,18 +58,7 @@ public:
     /// nobody is left in a call, and rank 0 of a Slurm step when the other ranks have left, too,
     /// unless it has failed.
     void leave(std::string_view failure, std::function<bool()> give_up);
-
-    /// While it lives, leave() waits.
-    class InCall {
-    public:
-        explicit InCall(Client& client);
-        ~InCall();
-        InCall(const InCall&) = delete;
-        InCall& operator=(const InCall&) = delete;
-
-    private:
-        Client& client_;
-    };
+    Callers& callers() { return callers_; }  ///< leave() waits for them
 
     // For a forked child: these take no lock.
     pid_t pid() const { return pid_; }
@@ -80,10 +72,10 @@ public:
     /// Why nobody serves us: a call that needs that can say so.
     Failure unserved() const;
     /// These do not change once start() has succeeded.
-    const std::string& job() const { return place_.job; }
-    const std::string& host_name() const { return place_.host_name; }
+    const std::string& job() const { return standing_.job(); }
+    const std::string& host_name() const { return standing_.host_name(); }
     Place place() const;
-    std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
+    std::uint64_t generation() const { return standing_.generation(); }
 
     /// Asks the store and waits for the results, a MessagePack array.
     /// \param timeout_ms  goes to the other side with the request; when that does not answer in time,
@@ -103,129 +95,48 @@ public:
     Outcome<void> rejoin(const Patience& patience);
 
 private:
-    /// Somebody who waits. All is guarded by mutex_.
-    struct Waiter {
-        std::condition_variable wake;
-        bool done = false;
-        std::optional<Failure> failure;
-
-        void finish();
-    };
-    struct Call : Waiter {
-        std::uint64_t id = 0;
-        Bytes frame;  ///< kept to be sent again
-        Status status{};
-        Bytes results;
-    };
-    struct FenceCall : Waiter {
-        Fence fence;
-        std::optional<GroupFence> of_group;  ///< the same, for a daemon that has not numbered us
-        Bytes frame;
-        Fenced result;
-    };
-    using Lock = std::unique_lock<std::mutex>;
+    using Lock = Connection::Lock;
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
-    bool in_step() const { return surroundings_.step.has_value(); }
-    // client.cpp: connection, and who reads
-    void send_leave(std::string_view failure);
-    Outcome<FrameSocket> dial(const Patience& patience, bool again);
-    Bytes opening_frame() const;
-    Outcome<void> ensure_started(const Patience& patience);
-    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
-    template <class Ready>
-    Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
+    bool in_step() const { return step_.has_value(); }
+    Outcome<FrameSocket> dial(const Patience& patience);
+    std::vector<Bytes> first_frames(const FrameSocket& socket) const;
+    Hello hello() const;
+    Bytes opening_frame(const FrameSocket& socket) const;
+    std::vector<Bytes> last_frames(std::string_view failure) const;
     Outcome<void> take_place(const Patience& patience);
-    bool read_once(Lock& lock, Moment until);
-    void lose(std::string text);
-    void close(Failure why);
-    void wake_listeners();
-    void set_connected(bool connected);
-    void show_events();
-    void send_if_connected(const Bytes& frame);
-
-    // client_step.cpp: a Slurm step
-    Outcome<FrameSocket> meet(const Patience& patience);
-    Outcome<void> explain(Failure why, std::chrono::milliseconds waited);
-    void leave_step(std::string_view failure, std::function<bool()> give_up);
 
     // client_frames.cpp: what comes in
-    void dispatch();
-    Result<void> dispatch(const FrameView& frame);
+    void on_open(int socket) override;
+    void on_bytes() override;
+    Result<void> on_frame(const FrameView& frame) override;
+    bool on_lost() override;
+    void on_closed() override;
     Result<void> on_heartbeat(std::string_view payload);
     Result<void> on_welcome(std::string_view payload);
-    Result<void> on_reply(std::string_view payload);
-    Result<void> on_fenced(std::string_view payload);
     Result<void> on_assign(std::string_view payload);
     Result<void> on_propose(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
     void add_event(Event event);
-
-    // client_calls.cpp: what goes out
-    Outcome<void> take_turn(Lock& lock, const Patience& patience);
-    void give_turn();
-    Outcome<Bytes> results_of(Call& call) const;
-    Outcome<std::vector<FenceEntry>> result_of(FenceCall& call);
-    void send_unfence(FenceCall& call, std::string why);
-    RequestHeader header_for(std::uint64_t id, Op op) const;
-    void send_cancel(std::uint64_t id);
-
-    // client_alive.cpp: the daemon's thread
-    void keep_alive();
-    void beat(Lock& lock);
-    void reconnect(Lock& lock);
-
-    static constexpr int kChangesMax = 64;  ///< requests under way that change something
 
     const Surroundings surroundings_;
     const std::optional<Credentials> credentials_;
     const Role role_;
     const pid_t pid_;
     const std::uint64_t client_id_;
-    const std::uint64_t member_id_;
-    std::timed_mutex start_mutex_;  ///< taken first; of a helper's first use
-    bool started_ = false;
-    std::optional<Failure> start_failure_;  ///< closed, and
-    Moment start_failed_{};                 ///< when
+    const MemberId member_id_;
+    Callers callers_;
+    FirstUse first_use_;  ///< of a helper
 
-    std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
-    mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
-    FrameSocket socket_;        ///< replaced only with both mutexes, and while nobody reads
-    bool connected_ = false;
-    bool reading_ = false;  ///< somebody is in socket_.receive()
-    std::optional<Failure> closed_;
-    int in_calls_ = 0;
-    std::condition_variable no_calls_;
-    std::vector<Waiter*> waiters_;    ///< in wait()
-    std::vector<Waiter*> listeners_;  ///< in wait_until(): woken when anything has changed
-    std::vector<Call*> calls_;        ///< by id
-    std::vector<FenceCall*> fences_;
-    std::deque<Waiter*> turns_;  ///< calls that change something and are too many
-    int changes_ = 0;            ///< under way
-    std::uint64_t last_id_ = 0;
-    std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name of a fence
+    Connection connection_;  ///< its lock guards what follows
+    Standing standing_;
+    EventQueue events_;
+    Requests requests_;
+    Fences fences_;
+    bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
 
-    std::optional<Failure> unmet_;        ///< why the ranks of our step cannot meet
-    std::unique_ptr<StepServer> server_;  ///< rank 0 of a step
-
-    Place place_;
-    bool placed_ = false;
-    std::atomic<std::uint64_t> generation_{0};
-    std::uint64_t proposed_ = 0;  ///< generation that is coming
-    std::uint64_t accepted_ = 0;
-    std::optional<RankProgress> progress_;
-    std::deque<Event> events_;
-    Fd event_poll_;    ///< epoll of the socket and of event_signal_; made when asked for
-    Fd event_signal_;  ///< eventfd: events_ is not empty, or the connection is closed
-
-    std::thread thread_;
-    std::condition_variable tick_;
-    bool stopping_ = false;
-    bool ending_ = false;                                        ///< the job or our membership ends
-    Moment heard_{};                                             ///< last sign of life
-    std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
-    bool answered_ = false;  ///< the daemon has said something over this connection
-    Moment lost_since_{};    ///< the last connection over which it had
+    std::optional<StepMeeting> step_;      ///< only start() and leave() change it
+    std::optional<KeepAlive> keep_alive_;  ///< of a daemon; the last, for its thread uses all
 };
 
 }  // namespace dtrun::embedded

@@ -3,8 +3,6 @@
 #include "rendezvous/rank_messages.h"
 #include "worker/client/client.h"
 
-#include <algorithm>
-
 namespace dtrun::embedded {
 namespace {
 
@@ -12,7 +10,7 @@ Place place_of(Welcome welcome) {
     return {.job = std::move(welcome.job),
             .host_name = std::move(welcome.host_name),
             .generation = welcome.generation,
-            .rank = welcome.rank,
+            .rank = std::to_underlying(welcome.rank),
             .world_size = welcome.world_size,
             .local_rank = welcome.local_rank,
             .local_size = welcome.local_size,
@@ -24,24 +22,33 @@ Place place_of(Welcome welcome) {
 
 }  // namespace
 
-/// Hands out every whole frame that was read.
-void Client::dispatch() {
-    for (;;) {
-        const auto frame = socket_.next();
-        if (frame && !*frame) return;
-        const Result<void> taken =
-            frame ? dispatch(**frame) : Result<void>(std::unexpected(frame.error()));
-        if (taken) continue;
-        return close({DTRUN_CLOSED, fmt::format("protocol: {}", taken.error().message)});
-    }
+void Client::on_open(int socket) {
+    events_.watch(socket);
+    if (keep_alive_) keep_alive_->on_open();
 }
 
-Result<void> Client::dispatch(const FrameView& frame) {
+void Client::on_bytes() {
+    if (keep_alive_) keep_alive_->on_bytes();
+}
+
+/// A daemon is dialled again; any other connection is closed for good.
+bool Client::on_lost() {
+    events_.unwatch();
+    if (keep_alive_) keep_alive_->on_lost();
+    return keep_alive_ && !ending_;
+}
+
+void Client::on_closed() {
+    if (keep_alive_) keep_alive_->on_closed();
+    events_.close();
+}
+
+Result<void> Client::on_frame(const FrameView& frame) {
     switch (frame.type) {
         case FrameType::reply:
-            return on_reply(frame.payload);
+            return requests_.on_reply(frame.payload);
         case FrameType::fenced:
-            return on_fenced(frame.payload);
+            return fences_.on_fenced(frame.payload);
         case FrameType::heartbeat:
             return on_heartbeat(frame.payload);
         case FrameType::welcome:
@@ -61,11 +68,11 @@ Result<void> Client::dispatch(const FrameView& frame) {
         case FrameType::refuse: {
             const auto refuse = decode<Refuse>(frame.payload);
             if (!refuse) return std::unexpected(refuse.error());
-            if (refuse->later && has_daemon()) {
-                answered_ = false;  // as one that says nothing: try again in a while
-                socket_.shut_down();
+            if (refuse->later && keep_alive_) {
+                keep_alive_->on_refused();
+                connection_.shut_down();
             } else {
-                close({DTRUN_REFUSED, fmt::format("refused: {}", refuse->reason)});
+                connection_.close({DTRUN_REFUSED, fmt::format("refused: {}", refuse->reason)});
             }
             return {};
         }
@@ -75,97 +82,47 @@ Result<void> Client::dispatch(const FrameView& frame) {
     }
 }
 
-Result<void> Client::on_reply(std::string_view payload) {
-    const auto reply = decode_reply(payload);
-    if (!reply) return std::unexpected(reply.error());
-    const auto call = std::ranges::lower_bound(calls_, reply->header.id, {}, &Call::id);
-    if (call == calls_.end() || (*call)->id != reply->header.id || (*call)->done)
-        return {};  // nobody waits for it any more
-    (*call)->status = reply->header.status;
-    (*call)->results = reply->results;
-    (*call)->finish();
-    return {};
-}
-
-Result<void> Client::on_fenced(std::string_view payload) {
-    auto fenced = decode<Fenced>(payload);
-    if (!fenced) return std::unexpected(fenced.error());
-    const bool all = fenced->name.empty();  // a rank has ended
-    for (FenceCall* call : fences_) {
-        const Fence& fence = call->fence;
-        if (call->done || fence.generation != fenced->generation) continue;
-        if (!all && (fence.name != fenced->name || fence.round != fenced->round)) continue;
-        if (all)
-            call->result.why = fenced->why;
-        else
-            call->result = std::move(*fenced);
-        call->finish();
-        if (!all) break;
-    }
-    return {};
-}
-
-/// A daemon that was given another timeout tells its clients, so that both ends mean the same.
 Result<void> Client::on_heartbeat(std::string_view payload) {
     const auto heartbeat = decode<Heartbeat>(payload);
     if (!heartbeat) return std::unexpected(heartbeat.error());
-    if (heartbeat->timeout_ms != 0) silence_max_ = std::chrono::milliseconds(heartbeat->timeout_ms);
+    if (keep_alive_) keep_alive_->on_heartbeat(*heartbeat);
     return {};
 }
 
 Result<void> Client::on_welcome(std::string_view payload) {
     auto welcome = decode<Welcome>(payload);
     if (!welcome) return std::unexpected(welcome.error());
-    if (role_ == Role::rank && !placed_) {
-        if (in_step())
-            place_.generation = welcome->generation;  // Slurm has said the rest
-        else
-            place_ = place_of(std::move(*welcome));
-        generation_ = place_.generation;
+    if (role_ == Role::helper) {
+        standing_.welcome();
+    } else if (in_step()) {
+        Place place = standing_.place();  // Slurm has said the rest
+        place.generation = welcome->generation;
+        standing_.welcome(std::move(place));
+    } else {
+        standing_.welcome(place_of(std::move(*welcome)));
     }
-    placed_ = true;
-    wake_listeners();
+    connection_.changed();
     return {};
 }
 
 Result<void> Client::on_assign(std::string_view payload) {
     const auto assign = decode<Assign>(payload);
     if (!assign) return std::unexpected(assign.error());
-    if (!is_member() || assign->generation <= generation_) return {};  // sent again
-    if (assign->ranks.size() != 1)
-        return fail(Errc::invalid_input, "{} ranks for one process", assign->ranks.size());
-    const RankSlot& slot = assign->ranks.front();
-    place_.generation = assign->generation;
-    place_.rank = slot.rank;
-    place_.world_size = assign->world_size;
-    place_.local_rank = slot.local_rank;
-    place_.local_size = 1;
-    place_.cross_rank = slot.cross_rank;
-    place_.cross_size = slot.cross_size;
-    place_.node_rank = assign->node_rank;
-    place_.node_count = assign->node_count;
-    generation_ = place_.generation;
-    rounds_.clear();
-    std::erase_if(events_, [&](const Event& event) {
-        return event.kind == Event::Kind::membership && event.generation <= generation_;
-    });
-    show_events();
-    for (FenceCall* call : fences_) {
-        if (call->done || call->fence.generation >= generation_) continue;
-        call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
-        call->finish();
-    }
-    placed_ = true;
-    wake_listeners();
+    if (!is_member()) return {};
+    const auto is_new = standing_.assign(*assign);
+    if (!is_new) return std::unexpected(is_new.error());
+    if (!*is_new) return {};
+    fences_.begin(generation());
+    events_.begin(generation());
+    connection_.changed();
     return {};
 }
 
 Result<void> Client::on_propose(std::string_view payload) {
     auto propose = decode<Propose>(payload);
     if (!propose) return std::unexpected(propose.error());
-    if (propose->generation <= proposed_) return {};  // sent again
-    proposed_ = propose->generation;
-    add_event({Event::Kind::membership, proposed_, 0, std::move(propose->why)});
+    if (standing_.propose(propose->generation))
+        add_event({Event::Kind::membership, propose->generation, 0, std::move(propose->why)});
     return {};
 }
 
@@ -174,14 +131,13 @@ Result<void> Client::on_stop(std::string_view payload) {
     if (!stop) return std::unexpected(stop.error());
     if (ending_) return {};
     ending_ = true;
-    add_event({Event::Kind::shutdown, generation_, stop->grace_ms, std::move(stop->why)});
+    add_event({Event::Kind::shutdown, generation(), stop->grace_ms, std::move(stop->why)});
     return {};
 }
 
 void Client::add_event(Event event) {
-    events_.push_back(std::move(event));
-    show_events();
-    wake_listeners();
+    events_.add(std::move(event));
+    connection_.changed();
 }
 
 }  // namespace dtrun::embedded

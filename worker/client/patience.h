@@ -41,4 +41,8 @@ struct Patience {
     Moment slice() const { return give_up ? std::min(deadline, now() + kAskInterval) : deadline; }
 };
 
+/// How long an answer may be late before we stop waiting for it, besides the time that a daemon's
+/// lost connection has to come back.
+inline constexpr std::int64_t kAnswerGraceMs = 10'000;
+
 }  // namespace dtrun::embedded

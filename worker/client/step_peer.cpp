@@ -18,7 +18,7 @@ bool would_block() {
 
 }  // namespace
 
-StepPeer::StepPeer(PrivateFd socket, PortId number) : id(number), socket_(std::move(socket)) {
+StepPeer::StepPeer(PrivateFd socket, PeerId number) : id(number), socket_(std::move(socket)) {
     ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
 }
 

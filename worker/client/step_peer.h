@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/handshake_records.h"
@@ -25,12 +26,12 @@ public:
     };
 
     /// \param socket  is made non-blocking
-    StepPeer(PrivateFd socket, PortId id);
+    StepPeer(PrivateFd socket, PeerId id);
 
-    const PortId id;
+    const PeerId id;
     Stage stage = Stage::greeted;
     Proofs proofs;  ///< challenged: what it has to show, and ours for when it has
-    std::uint32_t rank = kNoRank;
+    Rank rank = kNoRank;
     bool leaving = false;    ///< it has said so
     bool writing = false;    ///< we are told when it can be sent more
     bool reading = true;     ///< we are told when it has said more

@@ -1,6 +1,5 @@
 #include "worker/client/step_server.h"
 
-#include "base/strings.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/rank_messages.h"
 #include "worker/client/handshake.h"
@@ -21,7 +20,6 @@
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::size_t kStrangersMax = 1'024;  // for one more, the oldest goes
 constexpr std::size_t kScratchBytes = 256u << 10;
 constexpr std::uint64_t kDescriptorsOfOthers = 128;     // helpers, strangers, and the program's own
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when out of descriptors
@@ -29,7 +27,7 @@ constexpr std::chrono::seconds kFullTime{1};
 /// How long the end waits for peers that do not read their last frames.
 constexpr std::chrono::seconds kEndTime{1};
 
-// epoll user data of descriptors other than peers; a peer has its port's number.
+// epoll user data of descriptors other than peers; a peer has its own number.
 constexpr std::uint64_t kWake = UINT64_MAX;
 constexpr std::uint64_t kListener = UINT64_MAX - 1;
 
@@ -88,10 +86,10 @@ StepServer::StepServer(const SlurmStep& step)
     : step_(step),
       poll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      roll_(step.ranks),
       hub_(*this, HubOptions{}),
       scratch_(kScratchBytes) {
     hub_.begin(1, step.ranks);
-    for (std::uint32_t rank = 0; rank < step.ranks; ++rank) missing_.insert(rank);
 }
 
 Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, StepKey& key) {
@@ -131,10 +129,7 @@ Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, St
 
 StepServer::~StepServer() {
     if (!thread_.joinable()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
+    roll_.stop();
     ::eventfd_write(wake_.get(), 1);
     thread_.join();
 }
@@ -143,51 +138,23 @@ Outcome<void> StepServer::add_own_end() {
     auto [ours, theirs] = private_socket_pair();
     if (!ours) return failure(DTRUN_INTERNAL, "socketpair: {}", strerror(errno));
     own_end_ = std::move(theirs);
-    enter(add(std::move(ours)), 0);
+    enter(add(std::move(ours)), Rank{0});
     return {};
 }
 
 std::optional<std::string> StepServer::end_if_missing(std::chrono::milliseconds waited) {
-    std::string why;
-    {
-        const std::lock_guard lock(mutex_);
-        if (missing_.empty()) return std::nullopt;
-        std::vector<std::string> names;
-        for (const std::uint32_t rank : missing_) names.push_back(std::to_string(rank));
-        const bool one = names.size() == 1;
-        why = fmt::format("{} {} of {} {} not come{} within {:.1f} s", one ? "rank" : "ranks",
-                          join_names(names), step_.ranks, one ? "has" : "have", accept_problem_,
-                          static_cast<double>(waited.count()) / 1'000);
-        if (!end_why_) end_why_ = "rank 0: " + why;
-    }
-    ::eventfd_write(wake_.get(), 1);
-    return why;
+    auto missing = roll_.end_if_missing(waited);
+    if (missing) ::eventfd_write(wake_.get(), 1);
+    return missing;
 }
 
 void StepServer::end(std::string why) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!end_why_) end_why_ = std::move(why);
-    }
+    roll_.end(std::move(why));
     ::eventfd_write(wake_.get(), 1);
 }
 
 Outcome<void> StepServer::wait_for_others(const Patience& patience) {
-    std::unique_lock lock(mutex_);
-    while (others_ > 0) {
-        const Moment until = patience.slice();
-        if (until == Moment::max()) {
-            others_gone_.wait(lock);
-            continue;
-        }
-        others_gone_.wait_until(lock, until);
-        lock.unlock();
-        const bool give_up = patience.give_up && patience.give_up();
-        lock.lock();
-        if (give_up) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
-    }
-    return {};
+    return roll_.wait_for_others(patience);
 }
 
 void StepServer::watch(int fd, std::uint64_t what, std::uint32_t events) {
@@ -204,7 +171,7 @@ void StepServer::set_accepting(bool accepting) {
 }
 
 StepPeer& StepServer::add(PrivateFd socket) {
-    const PortId id = ++last_port_;
+    const PeerId id = ++last_peer_;
     auto peer = std::make_unique<StepPeer>(std::move(socket), id);
     watch(peer->fd(), id, EPOLLIN);
     return *peers_.emplace(id, std::move(peer)).first->second;
@@ -219,15 +186,12 @@ void StepServer::run() {
     }
     peers_.clear();
     listener_.reset();
-    const std::lock_guard lock(mutex_);
-    others_ = 0;
-    others_gone_.notify_all();
+    roll_.all_go();
 }
 
 bool StepServer::is_over() {
     if (ending_) return peers_.empty() || now() >= *ending_;
-    const std::lock_guard lock(mutex_);
-    return stopping_ && !end_why_;
+    return roll_.is_stopped();
 }
 
 /// Waits until something happens, and deals with all that has.
@@ -245,7 +209,7 @@ void StepServer::turn() {
             (void)::eventfd_read(wake_.get(), &value);
         } else if (what == kListener) {
             accept_all();
-        } else if (const auto peer = peers_.find(static_cast<PortId>(what)); peer != peers_.end()) {
+        } else if (const auto peer = peers_.find(static_cast<PeerId>(what)); peer != peers_.end()) {
             if ((event.events & EPOLLOUT) != 0) unflushed_.push_back(peer->first);
             if ((event.events & ~EPOLLOUT) != 0) read(*peer->second);
         }
@@ -257,11 +221,7 @@ void StepServer::turn() {
 }
 
 void StepServer::take_orders() {
-    std::optional<std::string> why;
-    {
-        const std::lock_guard lock(mutex_);
-        why = std::exchange(end_why_, std::nullopt);
-    }
+    const auto why = roll_.take_end();
     if (why && !ending_) end_now(*why);
 }
 
@@ -270,7 +230,7 @@ void StepServer::end_now(const std::string& why) {
     ending_ = now() + kEndTime;
     listener_.reset();
     if (welcomed_) hub_.fail_fences(why);
-    for (const auto& [port, peer] : peers_) {
+    for (const auto& [id, peer] : peers_) {
         if (peer->is_stranger()) continue;
         if (welcomed_)
             send(*peer, encode(Stop{0, 0, why}));
@@ -283,24 +243,19 @@ Moment StepServer::next_moment() const {
     Moment next = std::min(hub_.next_deadline(), accept_again_);
     if (ending_) next = std::min(next, *ending_);
     if (!full_due_.empty()) next = std::min(next, full_due_.front().due);
-    if (!strangers_due_.empty()) next = std::min(next, strangers_due_.front().first);
-    return next;
+    return std::min(next, strangers_.next());
 }
 
 void StepServer::accept_all() {
     while (listener_) {
-        if (strangers_ >= kStrangersMax) lose_oldest_stranger();
+        if (const auto excess = strangers_.excess()) lose(*excess);
         PrivateFd socket([this] {
             return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         });
         const int error = socket ? 0 : errno;
         if (error == EAGAIN || error == EWOULDBLOCK) return;
         if (error == EINTR || error == ECONNABORTED) continue;
-        {
-            const std::lock_guard lock(mutex_);
-            accept_problem_ =
-                error == 0 ? "" : fmt::format(" (rank 0: accept: {})", strerror(error));
-        }
+        roll_.set_problem(error == 0 ? "" : fmt::format(" (rank 0: accept: {})", strerror(error)));
         if (error != 0) {  // out of descriptors, most likely
             accept_again_ = now() + kAcceptPause;
             break;
@@ -309,29 +264,14 @@ void StepServer::accept_all() {
         const int on = 1;
         ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         StepPeer& peer = add(std::move(socket));
-        ++strangers_;
-        strangers_due_.emplace_back(now() + kHandshakeTime, peer.id);
+        strangers_.add(peer.id, now() + kHandshakeTime);
         send(peer, greeting_);
     }
     if (listener_) set_accepting(false);
 }
 
-/// Cuts off the oldest stranger, not the newest: our ranks prove themselves within milliseconds.
-void StepServer::lose_oldest_stranger() {
-    while (!strangers_due_.empty()) {
-        const auto peer = peers_.find(strangers_due_.front().second);
-        strangers_due_.pop_front();
-        if (peer == peers_.end() || !peer->second->is_stranger()) continue;
-        return lose(peer->first);
-    }
-}
-
 void StepServer::cut_off_late_strangers() {
-    while (!strangers_due_.empty() && strangers_due_.front().first <= now()) {
-        const auto peer = peers_.find(strangers_due_.front().second);
-        strangers_due_.pop_front();
-        if (peer != peers_.end() && peer->second->is_stranger()) lose(peer->first);
-    }
+    while (const auto late = strangers_.late(now())) lose(*late);
     if (accept_again_ == Moment::max() && !ending_) set_accepting(true);
 }
 
@@ -358,12 +298,12 @@ bool StepServer::flush(StepPeer& peer) {
 
 void StepServer::flush_all() {
     while (!unflushed_.empty() || !resumed_.empty()) {  // who is lost makes others be told
-        for (const PortId port : std::exchange(unflushed_, {})) {
-            const auto peer = peers_.find(port);
-            if (peer != peers_.end() && !flush(*peer->second)) lose(port);
+        for (const PeerId id : std::exchange(unflushed_, {})) {
+            const auto peer = peers_.find(id);
+            if (peer != peers_.end() && !flush(*peer->second)) lose(id);
         }
-        for (const PortId port : std::exchange(resumed_, {})) {
-            const auto peer = peers_.find(port);
+        for (const PeerId id : std::exchange(resumed_, {})) {
+            const auto peer = peers_.find(id);
             if (peer != peers_.end()) handle_received(*peer->second);
         }
     }
@@ -377,7 +317,7 @@ void StepServer::hear_the_full() {
     while (!full_due_.empty() && full_due_.front().due <= now()) {
         const Full was = full_due_.front();
         full_due_.pop_front();
-        const auto found = peers_.find(was.port);
+        const auto found = peers_.find(was.peer);
         if (found == peers_.end() || found->second->reading) continue;
         StepPeer& peer = *found->second;
         if (peer.sent_bytes() != was.sent_bytes) {
@@ -389,15 +329,15 @@ void StepServer::hear_the_full() {
     }
 }
 
-void StepServer::to_port(PortId port, FrameType type, std::string_view payload) {
-    const auto peer = peers_.find(port);
+void StepServer::to_peer(PeerId id, FrameType type, std::string_view payload) {
+    const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
     if (type != FrameType::fenced)
         return send(*peer->second, encode_frame(type, payload), type == FrameType::reply);
     if (!last_fenced_ || payload_of(*last_fenced_) != payload)
         last_fenced_ = std::make_shared<const Bytes>(encode_frame(type, payload));
     peer->second->queue(last_fenced_, false);
-    unflushed_.push_back(port);
+    unflushed_.push_back(id);
 }
 
 void StepServer::send(StepPeer& peer, Bytes bytes, bool asked) {

@@ -7,14 +7,13 @@
 #include "worker/client/private_fd.h"
 #include "worker/client/step_key.h"
 #include "worker/client/step_peer.h"
+#include "worker/client/step_roll.h"
+#include "worker/client/strangers.h"
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -27,7 +26,7 @@ namespace dtrun::embedded {
 /// the ranks it is what an agent is. Ranks are welcomed once all of them have said hello. One that
 /// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
-/// Thread: its own one has everything but what is behind mutex_; functions may be called by any.
+/// Thread: its own one has everything but the roll; functions may be called by any.
 /// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
 /// it but the memory.
 class StepServer final : private Outbox {
@@ -57,10 +56,10 @@ private:
     /// A peer with so much unsent that we have stopped reading from it.
     struct Full {
         Moment due;  ///< then it is looked at
-        PortId port = 0;
+        PeerId peer = 0;
         std::uint64_t sent_bytes = 0;  ///< of it, up to here
     };
-    using Peers = std::unordered_map<PortId, std::unique_ptr<StepPeer>>;
+    using Peers = std::unordered_map<PeerId, std::unique_ptr<StepPeer>>;
 
     explicit StepServer(const SlurmStep& step);
     Outcome<void> add_own_end();
@@ -76,7 +75,6 @@ private:
     void watch(int fd, std::uint64_t what, std::uint32_t events);
     StepPeer& add(PrivateFd socket);
     void cut_off_late_strangers();
-    void lose_oldest_stranger();
     void flush_all();
     void hear_the_full();
     bool flush(StepPeer& peer);
@@ -90,12 +88,12 @@ private:
     Result<void> on_hello(StepPeer& peer, const FrameView& frame);
     Result<void> on_frame(StepPeer& peer, const FrameView& frame);
     std::unexpected<Error> refuse(StepPeer& peer, std::string reason, bool later);
-    void enter(StepPeer& peer, std::uint32_t rank);
+    void enter(StepPeer& peer, Rank rank);
     void welcome(StepPeer& peer);
-    void lose(PortId port);
+    void lose(PeerId id);
     void send(StepPeer& peer, Bytes bytes, bool asked = false);
 
-    void to_port(PortId port, FrameType type, std::string_view payload) override;
+    void to_peer(PeerId id, FrameType type, std::string_view payload) override;
     void to_root(FrameType, std::string_view) override {}
 
     const SlurmStep step_;
@@ -105,30 +103,22 @@ private:
     Fd poll_;
     Fd wake_;  ///< eventfd: there are orders
     PrivateFd own_end_;
+    StepRoll roll_;
 
     // Of the thread.
     Hub hub_;
     Peers peers_;
-    PortId last_port_ = 0;
-    std::vector<PortId> unflushed_;
-    std::vector<PortId> resumed_;  ///< heard again: what was received before is to be handled
+    PeerId last_peer_ = 0;
+    std::vector<PeerId> unflushed_;
+    std::vector<PeerId> resumed_;  ///< heard again: what was received before is to be handled
     std::deque<Full> full_due_;
-    std::size_t strangers_ = 0;
-    std::deque<std::pair<Moment, PortId>> strangers_due_;  ///< who is one by then is cut off
+    Strangers strangers_;
     bool accepting_ = false;
     Moment accept_again_ = Moment::max();       ///< after we were out of descriptors
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once
     bool welcomed_ = false;
     std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then
     std::vector<char> scratch_;
-
-    mutable std::mutex mutex_;
-    std::condition_variable others_gone_;
-    std::set<std::uint32_t> missing_;
-    std::uint32_t others_ = 0;  ///< connected ranks but 0
-    std::string accept_problem_;
-    bool stopping_ = false;
-    std::optional<std::string> end_why_;
 
     std::thread thread_;
 };

@@ -8,17 +8,17 @@
 namespace dtrun::embedded {
 
 void StepServer::read(StepPeer& peer) {
-    const PortId port = peer.id;
-    if (!peer.receive(scratch_)) return lose(port);
+    const PeerId id = peer.id;
+    if (!peer.receive(scratch_)) return lose(id);
     handle_received(peer);
 }
 
 void StepServer::handle_received(StepPeer& peer) {
-    const PortId port = peer.id;
+    const PeerId id = peer.id;
     const Result<void> handled = handle(peer);
     if (handled) return;
     (void)peer.flush();  // a refusal
-    lose(port);
+    lose(id);
 }
 
 /// Errc: the peer is to be cut off
@@ -74,18 +74,16 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
     if (ending_) return refuse(peer, "the job is over", true);
     if (hello->rank == kNoRank) {
         if (!welcomed_) return refuse(peer, "not all ranks have come", true);
-    } else if (hello->rank >= step_.ranks) {
+    } else if (!is_below(hello->rank, step_.ranks)) {
         return refuse(
             peer,
             fmt::format("rank {} of step {}, which has {}", hello->rank, step_.id, step_.ranks),
             false);
-    } else {
-        const std::lock_guard lock(mutex_);
+    } else if (!roll_.is_missing(hello->rank)) {
         // It belongs to another program of the same step, and must wait for its own rank 0.
-        if (!missing_.contains(hello->rank))
-            return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
+        return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
     }
-    --strangers_;
+    strangers_.remove(peer.id);
     enter(peer, hello->rank);
     return {};
 }
@@ -97,20 +95,15 @@ std::unexpected<Error> StepServer::refuse(StepPeer& peer, std::string reason, bo
 }
 
 /// Lets it in: from here on it is one of us.
-void StepServer::enter(StepPeer& peer, std::uint32_t rank) {
+void StepServer::enter(StepPeer& peer, Rank rank) {
     peer.rank = rank;
     peer.stage = rank == kNoRank ? StepPeer::Stage::helper : StepPeer::Stage::rank;
-    hub_.add_port(peer.id, PortKind::rank, rank);
+    hub_.add_peer(peer.id, PeerKind::rank, rank);
     send(peer, encode(Heartbeat{}));
     if (welcomed_) return welcome(peer);
-    {
-        const std::lock_guard lock(mutex_);
-        missing_.erase(rank);
-        if (rank != 0) ++others_;
-        if (!missing_.empty() || end_why_) return;  // rank 0 may wait no longer
-    }
+    if (!roll_.come(rank)) return;
     welcomed_ = true;
-    for (const auto& [port, other] : peers_)
+    for (const auto& [id, other] : peers_)
         if (other->stage == StepPeer::Stage::rank) welcome(*other);
 }
 
@@ -124,7 +117,7 @@ void StepServer::welcome(StepPeer& peer) {
 }
 
 Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
-    if (frame.type != FrameType::leave) return hub_.from_port(peer.id, frame, now());
+    if (frame.type != FrameType::leave) return hub_.from_peer(peer.id, frame, now());
     const auto leave = decode<Leave>(frame.payload);
     if (!leave) return std::unexpected(leave.error());
     if (peer.stage != StepPeer::Stage::rank)
@@ -136,12 +129,12 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
 }
 
 /// Removes a peer whose connection has ended or is to end.
-void StepServer::lose(PortId port) {
-    const auto node = peers_.extract(port);
+void StepServer::lose(PeerId id) {
+    const auto node = peers_.extract(id);
     const StepPeer& peer = *node.mapped();
-    if (peer.is_stranger()) --strangers_;
+    strangers_.remove(id);
     if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
-        hub_.remove_port(port);
+        hub_.remove_peer(id);
     if (peer.stage != StepPeer::Stage::rank) return;
     if (ending_) {
         // what there was to tell has been told
@@ -150,9 +143,7 @@ void StepServer::lose(PortId port) {
     } else if (!peer.leaving) {
         hub_.fail_fences(fmt::format("rank {} has ended without finalizing its worker", peer.rank));
     }
-    if (peer.rank == 0) return;
-    const std::lock_guard lock(mutex_);
-    if (--others_ == 0) others_gone_.notify_all();
+    roll_.go(peer.rank);
 }
 
 }  // namespace dtrun::embedded

@@ -106,7 +106,7 @@ Result<void> MpiService::begin(const Assign& assign) {
     make_unique(world_.node_names);
     world_.rank_map = assign.rank_map;
     world_.node_rank = assign.node_rank;
-    for (const RankSlot& slot : assign.ranks) world_.ranks.push_back(slot.rank);
+    for (const RankSlot& slot : assign.ranks) world_.ranks.push_back(std::to_underlying(slot.rank));
     const auto nodes = static_cast<std::uint32_t>(world_.node_names.size());
     auto places = nodes_of_ranks(world_.rank_map, world_.world_size, nodes);
     if (!places) return std::unexpected(places.error());
@@ -124,13 +124,13 @@ Result<void> MpiService::begin(const Assign& assign) {
     return {};
 }
 
-Result<void> MpiService::offer(std::uint32_t rank, ranks::RankOffer& offer) {
+Result<void> MpiService::offer(Rank rank, ranks::RankOffer& offer) {
     if (!offered()) return {};
-    auto socket = pmi_.connect(rank);
+    auto socket = pmi_.connect(std::to_underlying(rank));
     if (!socket) return std::unexpected(socket.error());
     contracts::MpiFacts& facts = offer.mpi;
     facts.pmi_fd = socket->get();
-    facts.pmix = pmix_.variables(rank);
+    facts.pmix = pmix_.variables(std::to_underlying(rank));
     if (in_memory_) facts.memory_directory = directory_;
     facts.open_mpi = linked_ == LinkedMpi::open_mpi;
     facts.mpich = linked_ == LinkedMpi::mpich;
@@ -165,17 +165,17 @@ void MpiService::end(std::function<void()> gone) {
     });
 }
 
-void MpiService::mpi_initialized(std::uint32_t rank) {
+void MpiService::mpi_initialized(Rank rank) {
     uses_[rank] = MpiUse::initialized;
     if (std::exchange(told_, true)) return;
     options_.tell({world_.generation, rank, {}, {}, false});
 }
 
-void MpiService::mpi_finalized(std::uint32_t rank) {
+void MpiService::mpi_finalized(Rank rank) {
     uses_[rank] = MpiUse::finalized;
 }
 
-void MpiService::mpi_aborted(std::uint32_t rank, std::int32_t code) {
+void MpiService::mpi_aborted(Rank rank, std::int32_t code) {
     log::info("rank {} has called MPI_Abort with {}", rank, code);
     uses_[rank] = MpiUse::aborted;
     abort_codes_[rank] = code;
@@ -183,11 +183,11 @@ void MpiService::mpi_aborted(std::uint32_t rank, std::int32_t code) {
     options_.aborted(rank);
 }
 
-void MpiService::mpi_refused(std::uint32_t rank, std::string why) {
+void MpiService::mpi_refused(Rank rank, std::string why) {
     options_.tell({world_.generation, rank, std::move(why), {}, false});
 }
 
-void MpiService::mpi_noted(std::uint32_t rank, std::string what) {
+void MpiService::mpi_noted(Rank rank, std::string what) {
     options_.tell({world_.generation, rank, {}, std::move(what), false});
 }
 

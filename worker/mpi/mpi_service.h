@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "base/result.h"
 #include "contracts/variables.h"
 #include "rendezvous/modes.h"
@@ -35,7 +36,7 @@ public:
         std::chrono::milliseconds load_limit{10'000};  ///< for libpmix, in prepare()
         std::function<void(const MpiNews&)> tell;
         /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
-        std::function<void(std::uint32_t rank)> aborted;
+        std::function<void(Rank rank)> aborted;
         /// \param pid  a process of ours that is no rank's
         std::function<void(pid_t pid)> started;
     };
@@ -48,7 +49,7 @@ public:
     asio::awaitable<Result<void>> prepare(const std::string& program) override;
     Result<void> begin(const Assign& assign) override;
     asio::awaitable<void> ready() override { return pmix_.ready(); }
-    Result<void> offer(std::uint32_t rank, ranks::RankOffer& offer) override;
+    Result<void> offer(Rank rank, ranks::RankOffer& offer) override;
     /// Adds how far the rank has come with MPI, and the code that it has called MPI_Abort with.
     void describe(Exited& exited) const override;
     void add_waits(std::vector<RankWait>& waits) const override;
@@ -60,11 +61,11 @@ public:
     Result<void> on_frame(const FrameView& frame) { return network_.on_frame(frame); }
 
 private:
-    void mpi_initialized(std::uint32_t rank) override;
-    void mpi_finalized(std::uint32_t rank) override;
-    void mpi_aborted(std::uint32_t rank, std::int32_t code) override;
-    void mpi_refused(std::uint32_t rank, std::string why) override;
-    void mpi_noted(std::uint32_t rank, std::string what) override;
+    void mpi_initialized(Rank rank) override;
+    void mpi_finalized(Rank rank) override;
+    void mpi_aborted(Rank rank, std::int32_t code) override;
+    void mpi_refused(Rank rank, std::string why) override;
+    void mpi_noted(Rank rank, std::string what) override;
 
     bool offered() const { return options_.mode != MpiMode::none; }
     Result<void> make_directory();
@@ -78,9 +79,9 @@ private:
     std::string directory_;   ///< of this generation, or the coming one
     bool in_memory_ = false;  ///< the directory is
     MpiWorld world_;
-    std::map<std::uint32_t, MpiUse> uses_;               ///< by rank
-    std::map<std::uint32_t, std::int32_t> abort_codes_;  ///< by rank
-    bool told_ = false;                                  ///< that a rank uses MPI
+    std::map<Rank, MpiUse> uses_;               ///< by rank
+    std::map<Rank, std::int32_t> abort_codes_;  ///< by rank
+    bool told_ = false;                         ///< that a rank uses MPI
 };
 
 }  // namespace dtrun::mpi

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "base/result.h"
 #include "rendezvous/exchange_messages.h"
 #include "worker/stores/job_store.h"
@@ -48,13 +49,13 @@ public:
 class MpiObserver {
 public:
     virtual ~MpiObserver() = default;
-    virtual void mpi_initialized(std::uint32_t rank) = 0;  ///< again after mpi_finalized(): again
-    virtual void mpi_finalized(std::uint32_t rank) = 0;
+    virtual void mpi_initialized(Rank rank) = 0;  ///< again after mpi_finalized(): again
+    virtual void mpi_finalized(Rank rank) = 0;
     /// MPI_Abort. The rank may end by itself, or wait to be ended.
-    virtual void mpi_aborted(std::uint32_t rank, std::int32_t code) = 0;
+    virtual void mpi_aborted(Rank rank, std::int32_t code) = 0;
     /// The rank, or kNoRank for any, cannot have MPI. \param why  for the user; what to do instead
-    virtual void mpi_refused(std::uint32_t rank, std::string why) = 0;
-    virtual void mpi_noted(std::uint32_t rank, std::string what) = 0;  ///< for the user
+    virtual void mpi_refused(Rank rank, std::string why) = 0;
+    virtual void mpi_noted(Rank rank, std::string what) = 0;  ///< for the user
 };
 
 }  // namespace dtrun::mpi

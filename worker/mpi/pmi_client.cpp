@@ -32,14 +32,14 @@ void PmiClient::begin(const PmiCommand& command) {
             "response_to_init",
             {{"pmi_version", one ? "1" : "2"}, {"pmi_subversion", one ? "1" : "0"}, {"rc", "-1"}});
         over_ = true;
-        host_.observer().mpi_refused(rank(), std::move(why));
+        host_.observer().mpi_refused(Rank{rank()}, std::move(why));
         return;
     }
     const bool two = version == "2";
     reply("response_to_init",
           {{"pmi_version", two ? "2" : "1"}, {"pmi_subversion", two ? "0" : "1"}, {"rc", "0"}});
     version_ = two ? PmiVersion::two : PmiVersion::one;
-    if (!std::exchange(initialized_, true)) host_.observer().mpi_initialized(rank());
+    if (!std::exchange(initialized_, true)) host_.observer().mpi_initialized(Rank{rank()});
 }
 
 /// \return empty: it is served
@@ -59,12 +59,12 @@ std::string PmiClient::reason_to_refuse(std::string_view version) const {
 void PmiClient::finalize() {
     version_ = PmiVersion::one;
     waits_.forget_attributes();
-    if (std::exchange(initialized_, false)) host_.observer().mpi_finalized(rank());
+    if (std::exchange(initialized_, false)) host_.observer().mpi_finalized(Rank{rank()});
 }
 
 void PmiClient::abort(std::int32_t code) {
     aborted_ = true;
-    host_.observer().mpi_aborted(rank(), code);
+    host_.observer().mpi_aborted(Rank{rank()}, code);
 }
 
 void PmiClient::enter_barrier(std::string_view thread) {

@@ -95,7 +95,7 @@ std::vector<RankWait> PmiServer::waits() const {
         const auto waiting = connection->session().waiting();
         if (!waiting) continue;
         RankWait& wait = all.emplace_back();
-        wait.rank = connection->rank;
+        wait.rank = Rank{connection->rank};
         wait.what = waiting->what;
         wait.starting = true;
         wait.waited_ms = to_ms(Clock::now() - waiting->since);

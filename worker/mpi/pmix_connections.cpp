@@ -65,10 +65,11 @@ bool PmixConnections::is_second(Connection& newcomer, const PmixEnvironment& env
     log::info("PMIx: turned away a second program of rank {}", rank);
     if (!std::exchange(told_of_second_, true))
         observer_.mpi_noted(
-            rank, fmt::format("a second program of rank {} asks for MPI while the first one uses "
-                              "it, and is refused, since only one can be that rank; one that is to "
-                              "be alone begins with env {}",
-                              rank, kPmixUnset));
+            Rank{rank},
+            fmt::format("a second program of rank {} asks for MPI while the first one uses "
+                        "it, and is refused, since only one can be that rank; one that is to "
+                        "be alone begins with env {}",
+                        rank, kPmixUnset));
     return true;
 }
 

@@ -85,18 +85,18 @@ Result<void> PmixRequests::take(const PmixFrame& frame) {
 void PmixRequests::on(const PmixConnected& message) {
     connected_[message.rank] = Clock::now();
     not_connected_.erase(message.rank);
-    observer_.mpi_initialized(message.rank);
+    observer_.mpi_initialized(Rank{message.rank});
 }
 
 void PmixRequests::on(const PmixFinalized& message) {
     connected_.erase(message.rank);
-    observer_.mpi_finalized(message.rank);
+    observer_.mpi_finalized(Rank{message.rank});
     answer(message.id, pmix::kSuccess, {});
 }
 
 void PmixRequests::on(const PmixAborted& message) {
     connected_.erase(message.rank);
-    observer_.mpi_aborted(message.rank, message.status);
+    observer_.mpi_aborted(Rank{message.rank}, message.status);
     answer(message.id, pmix::kSuccess, {});
 }
 
@@ -190,7 +190,7 @@ void PmixRequests::asked(const PmixAsk& ask) {
 
 void PmixRequests::on(const PmixSpawn& message) {
     if (std::exchange(told_of_spawn_, true)) return;
-    observer_.mpi_noted(message.rank, spawn_refusal(message.rank));
+    observer_.mpi_noted(Rank{message.rank}, spawn_refusal(message.rank));
 }
 
 void PmixRequests::on(const PmixData& message) {
@@ -225,7 +225,7 @@ std::vector<RankWait> PmixRequests::waits(Deadline now) const {
     std::vector<RankWait> waits;
     for (const auto& [rank, begin] : since) {
         RankWait& wait = waits.emplace_back();
-        wait.rank = rank;
+        wait.rank = Rank{rank};
         wait.what = kWaitsFor;
         wait.starting = true;
         wait.waited_ms = to_ms(now - begin);

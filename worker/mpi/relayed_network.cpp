@@ -15,7 +15,7 @@ std::string mailbox(std::uint32_t node_rank) {
 void RelayedNetwork::begin(const MpiWorld& world) {
     generation_ = world.generation;
     node_rank_ = world.node_rank;
-    first_rank_ = world.ranks.empty() ? kNoRank : world.ranks.front();
+    first_rank_ = world.ranks.empty() ? kNoRank : Rank{world.ranks.front()};
     ranks_ = static_cast<std::uint32_t>(world.ranks.size());
     rounds_.clear();
     fences_.clear();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/numbered.h"
 #include "rendezvous/exchange_messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/world.h"
@@ -48,7 +49,7 @@ private:
     stores::RelayedStore store_;
     std::uint64_t generation_ = 0;
     std::uint32_t node_rank_ = 0;
-    std::uint32_t first_rank_ = 0;
+    Rank first_rank_{};
     std::uint32_t ranks_ = 0;                                   ///< of this host
     std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< the next, by name
     std::map<FenceKey, Fenced> fences_;

@@ -33,7 +33,7 @@ std::int64_t unix_time_ns() {
 }  // namespace
 
 OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
-                       std::function<void(std::uint32_t, Stream)> ended)
+                       std::function<void(Rank, Stream)> ended)
     : executor_(executor),
       link_(link),
       window_(window_bytes),
@@ -41,7 +41,7 @@ OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t
       ended_(std::move(ended)),
       rest_timer_(executor) {}
 
-void OutputPump::add(std::uint32_t rank, Stream stream, Fd pipe) {
+void OutputPump::add(Rank rank, Stream stream, Fd pipe) {
     watch(sources_.emplace(sources_.end(), executor_, rank, stream, std::move(pipe)));
 }
 
@@ -82,7 +82,7 @@ void OutputPump::pump() {
         } else if (bytes > 0) {
             transfer(source, std::min(bytes, room));
         } else if (at_end(pipe)) {
-            const std::uint32_t rank = source->rank;
+            const Rank rank = source->rank;
             const Stream stream = source->stream;
             sources_.erase(source);
             ended_(rank, stream);

@@ -9,7 +9,7 @@ namespace dtrun::ranks {
 std::vector<std::string> replace_macros(std::vector<std::string> argv, const Assign& assign,
                                         const RankSlot& slot) {
     const std::array<std::pair<std::string, std::size_t>, 5> macros{{
-        {"${rank}", slot.rank},
+        {"${rank}", std::to_underlying(slot.rank)},
         {"${local_rank}", slot.local_rank},
         {"${world_size}", assign.world_size},
         {"${local_world_size}", assign.ranks.size()},

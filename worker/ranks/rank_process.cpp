@@ -69,7 +69,7 @@ std::optional<Result<void>> exec_result(int exec_status) {
     if (!known) return std::nullopt;
     if (known->has_value()) return Result<void>{};
     const ExecFailure& failure = known->error();
-    if (failure.cause == ENOENT && failure.step == ExecFailure::Step::execute)
+    if (failure.cause == ENOENT && failure.stage == ExecFailure::Stage::execute)
         return fail(failure.code(),
                     "cannot execute: the interpreter that the file names is not there");
     return fail(failure.code(), "{}", failure.message());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/numbered.h"
 #include "base/result.h"
 #include "worker/ranks/rank_process.h"
 
@@ -18,11 +19,11 @@ public:
 
     struct Request {
         std::uint64_t generation = 0;
-        std::uint32_t rank = 0;
+        Rank rank{};
         RankCommand command;
     };
     struct Start {
-        std::uint32_t rank = 0;
+        Rank rank{};
         pid_t pid = 0;
         Fd in, out, err;
         Result<void> executed;  ///< an error: the program could not be executed
@@ -36,7 +37,7 @@ public:
     virtual void signal(int signal) = 0;
 
     /// Ends one rank and its process group at once, as if it had ended by itself.
-    virtual void kill(std::uint64_t generation, std::uint32_t rank) = 0;
+    virtual void kill(std::uint64_t generation, Rank rank) = 0;
 
     /// A scheduler has sent this signal to every process here, ranks included, to end the job: they
     /// do not get it from stop_all() again, and do not end by themselves if they do.

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "base/result.h"
 #include "contracts/variables.h"
 #include "rendezvous/rank_messages.h"
@@ -43,7 +44,7 @@ public:
     /// begin().
     virtual asio::awaitable<void> ready();
     /// Adds what a rank is to have at its start. Errc: internal
-    virtual Result<void> offer(std::uint32_t, RankOffer&) { return {}; }
+    virtual Result<void> offer(Rank, RankOffer&) { return {}; }
     /// A rank has ended: what it has left is taken.
     virtual void ended(Exited&) {}
     /// Called a moment after ended(), when what the rank had said before was read.

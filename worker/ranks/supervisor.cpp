@@ -68,7 +68,7 @@ void Supervisor::start(const Request& request, std::function<void(Start)> starte
     }
     const pid_t pid = spawned->pid;
     asio::posix::stream_descriptor status(executor_, spawned->exec_status.release());
-    Rank& rank = ranks_[pid];
+    Running& rank = ranks_[pid];
     rank.generation = request.generation;
     rank.rank = request.rank;
     rank.started = Clock::now();
@@ -109,7 +109,7 @@ void Supervisor::signal(int signal) {
     for (const auto& [pid, rank] : ranks_) ::kill(-pid, signal);
 }
 
-void Supervisor::kill(std::uint64_t generation, std::uint32_t rank) {
+void Supervisor::kill(std::uint64_t generation, Rank rank) {
     for (const auto& [pid, running] : ranks_)
         if (running.generation == generation && running.rank == rank) send_signal(pid, SIGKILL);
 }
@@ -141,7 +141,7 @@ void Supervisor::reap() {
             const auto result = exec_result(executing->status.native_handle());
             if (!executed(found, result.value_or(Result<void>{}))) continue;
         }
-        const Rank rank = found->second;
+        const Running rank = found->second;
         ranks_.erase(found);
         report(pid, rank, status);
     }
@@ -153,7 +153,7 @@ bool Supervisor::out_of_memory() {
     return oom_kills_seen_ > before;
 }
 
-void Supervisor::report(pid_t pid, const Rank& rank, int status) {
+void Supervisor::report(pid_t pid, const Running& rank, int status) {
     Exited exited;
     exited.generation = rank.generation;
     exited.rank = rank.rank;

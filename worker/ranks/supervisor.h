@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "base/result.h"
 #include "rendezvous/rank_messages.h"
 #include "worker/ranks/rank_process.h"
@@ -32,7 +33,7 @@ public:
 
     void start(const Request& request, std::function<void(Start)> started) override;
     void signal(int signal) override;
-    void kill(std::uint64_t generation, std::uint32_t rank) override;
+    void kill(std::uint64_t generation, Rank rank) override;
     void signalled(int signal) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
@@ -47,21 +48,21 @@ private:
         asio::posix::stream_descriptor status;
         std::function<void(Start)> started;
     };
-    struct Rank {
+    struct Running {
         std::uint64_t generation = 0;
-        std::uint32_t rank = 0;
+        Rank rank{};
         Deadline started;
         int sent_signal = 0;  ///< the last that was to end it
         int had_signal = 0;   ///< of a scheduler
         std::shared_ptr<Executing> executing;
     };
-    using Ranks = std::map<pid_t, Rank>;
+    using Ranks = std::map<pid_t, Running>;
 
     void watch_children();
     void reap();
     void watch_exec(pid_t pid, const std::shared_ptr<Executing>& executing);
     bool executed(Ranks::iterator rank, const Result<void>& result);
-    void report(pid_t pid, const Rank& rank, int status);
+    void report(pid_t pid, const Running& rank, int status);
     bool out_of_memory();
     void end_ranks(int signal);
     void killed_in_vain();

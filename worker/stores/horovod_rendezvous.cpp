@@ -115,7 +115,7 @@ std::optional<std::string> HorovodRendezvous::mistake(const HttpRequest& request
             "and HOROVOD_SIZE must stay as they are",
             *rank, world_size_);
     if (request.method != "PUT") return {};
-    if (std::ranges::find(ranks_, *rank, &RankSlot::rank) == ranks_.end())
+    if (std::ranges::find(ranks_, Rank{*rank}, &RankSlot::rank) == ranks_.end())
         return fmt::format(
             "a program that says it is rank {} calls hvd.init() here, but that rank "
             "runs on another host: HOROVOD_RANK must stay as it is",
@@ -387,7 +387,7 @@ void HorovodRendezvous::answer(Asker asker, const HttpAnswer& answer) {
 
 std::vector<RankWait> HorovodRendezvous::waits(Deadline now) const {
     std::vector<RankWait> all;
-    const auto add = [&](std::uint32_t rank, std::string what, bool starting, Deadline since) {
+    const auto add = [&](Rank rank, std::string what, bool starting, Deadline since) {
         RankWait& wait = all.emplace_back();
         wait.rank = rank;
         wait.what = std::move(what);
@@ -395,8 +395,8 @@ std::vector<RankWait> HorovodRendezvous::waits(Deadline now) const {
         wait.waited_ms = to_ms(now - since);
     };
     for (const auto& [asker, held] : gate_.held)
-        add(held.rank, "all ranks to call hvd.init()", true, held.since);
-    const std::uint32_t only = ranks_.size() == 1 ? ranks_.front().rank : kNoRank;
+        add(Rank{held.rank}, "all ranks to call hvd.init()", true, held.since);
+    const Rank only = ranks_.size() == 1 ? ranks_.front().rank : kNoRank;
     for (const auto& [asker, name] : waiting_) {
         const Known* const known = find(name);
         const Deadline since = known == nullptr ? now : known->since.value_or(now);

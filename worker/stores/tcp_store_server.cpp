@@ -70,7 +70,7 @@ struct TcpStoreServer::Connection final : SessionSocket<tcp::socket, TcpStoreSes
     const std::string address;
     const bool from_here;   ///< from this machine
     bool in_doubt = false;  ///< it is in undecided_
-    std::uint32_t rank = kNoRank;
+    Rank rank = kNoRank;
 
 private:
     std::span<char> room() override { return session().room(); }
@@ -225,7 +225,7 @@ bool TcpStoreServer::has_idle_sibling(const Connection& connection) const {
 
 void TcpStoreServer::is_rank(Connection& connection, std::uint32_t rank) {
     if (rank < world_size_)
-        connection.rank = rank;
+        connection.rank = Rank{rank};
     else
         more_ranks_ = true;
 }

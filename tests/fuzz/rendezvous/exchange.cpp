@@ -13,8 +13,8 @@ namespace {
 
 /// Everything that leaves must be a frame that the other side would take.
 struct Checked final : Outbox {
-    void to_port(PortId port, FrameType type, std::string_view payload) override {
-        if (port > 1) std::abort();
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+        if (peer > 1) std::abort();
         check(type, payload);
     }
     void to_root(FrameType type, std::string_view payload) override { check(type, payload); }
@@ -48,23 +48,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Relay relay(out);
     hub.begin(1, 2);
     relay.begin(1, 2);
-    for (const PortId port : {0u, 1u}) {
-        hub.add_port(port, PortKind::subtree, kNoRank);
-        relay.add_port(port, PortKind::rank, port);
+    for (const PeerId peer : {0u, 1u}) {
+        hub.add_peer(peer, PeerKind::subtree, kNoRank);
+        relay.add_peer(peer, PeerKind::rank, Rank{peer});
     }
     if (size > 0) {
         const Bytes request = as_request(bytes);
-        static_cast<void>(hub.from_port(0, {FrameType::request, request}, Deadline{}));
+        static_cast<void>(hub.from_peer(0, {FrameType::request, request}, Deadline{}));
     }
     for (;;) {
         const auto frame = next_frame(bytes);
         if (!frame || !*frame) break;
-        static_cast<void>(hub.from_port(0, **frame, Deadline{}));
-        static_cast<void>(relay.from_port(1, **frame, Deadline{}));
+        static_cast<void>(hub.from_peer(0, **frame, Deadline{}));
+        static_cast<void>(relay.from_peer(1, **frame, Deadline{}));
         static_cast<void>(relay.from_root(**frame));
     }
     hub.expire(Deadline::max());
-    hub.remove_port(0);
-    relay.remove_port(1);
+    hub.remove_peer(0);
+    relay.remove_peer(1);
     return 0;
 }

@@ -68,7 +68,7 @@ class Ranks {
 public:
     Ranks(asio::io_context& io, PmiHosts& hosts, const Options& options)
         : hosts_(hosts), options_(options), children_(io, SIGCHLD) {
-        hosts_.mpi().on_abort = [this](std::uint32_t, std::int32_t code) {
+        hosts_.mpi().on_abort = [this](Rank, std::int32_t code) {
             if (status_ == 0) status_ = code;
             kill_all();
         };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/modes.h"
 #include "rendezvous/rank_map.h"
@@ -24,19 +25,17 @@ using namespace stores;
 /// What ranks did with MPI, as text: "3 initialized", "3 aborted 7".
 class RecordedMpi final : public MpiObserver {
 public:
-    void mpi_initialized(std::uint32_t rank) override { add("{} initialized", rank); }
-    void mpi_finalized(std::uint32_t rank) override { add("{} finalized", rank); }
-    void mpi_aborted(std::uint32_t rank, std::int32_t code) override {
+    void mpi_initialized(Rank rank) override { add("{} initialized", rank); }
+    void mpi_finalized(Rank rank) override { add("{} finalized", rank); }
+    void mpi_aborted(Rank rank, std::int32_t code) override {
         add("{} aborted {}", rank, code);
         if (on_abort) on_abort(rank, code);
     }
-    void mpi_refused(std::uint32_t rank, std::string why) override {
-        add("{} refused: {}", rank, why);
-    }
-    void mpi_noted(std::uint32_t rank, std::string what) override { add("{}: {}", rank, what); }
+    void mpi_refused(Rank rank, std::string why) override { add("{} refused: {}", rank, why); }
+    void mpi_noted(Rank rank, std::string what) override { add("{}: {}", rank, what); }
 
     std::vector<std::string> events;
-    std::function<void(std::uint32_t rank, std::int32_t code)> on_abort;
+    std::function<void(Rank rank, std::int32_t code)> on_abort;
 
 private:
     template <class... A>

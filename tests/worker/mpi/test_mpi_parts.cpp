@@ -92,9 +92,9 @@ TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round",
     CHECK(sent.fence(1).round == 1);
     CHECK(sent.fence(1).ranks == 2);
     CHECK(sent.fence(1).generation == 3);
-    CHECK(sent.fence(1).entries == std::vector<FenceEntry>{{2, "second"}});
+    CHECK(sent.fence(1).entries == std::vector<FenceEntry>{{Rank{2}, "second"}});
 
-    answer(network, {3, "a", 1, true, "", {{0, "x"}, {2, "second"}}});
+    answer(network, {3, "a", 1, true, "", {{Rank{0}, "x"}, {Rank{2}, "second"}}});
     REQUIRE(results.size() == 1);
     CHECK(results[0].value() == std::vector<std::string>{"x", "second"});
     CHECK(network.met());
@@ -150,7 +150,7 @@ TEST_CASE("mail comes in order, also what came before somebody looked", "[mpi]")
 TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
     asio::io_context io;
     Sent sent;
-    std::optional<std::uint32_t> aborted;
+    std::optional<Rank> aborted;
     MpiService service(io.get_executor(), sent.send(),
                        {.mode = MpiMode::pmi1,
                         .host_name = "s1",
@@ -158,7 +158,7 @@ TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
                         .env = {},
                         .tell = [](const MpiNews&) {},
                         .aborted =
-                            [&](std::uint32_t rank) {
+                            [&](Rank rank) {
                                 aborted = rank;
                                 io.stop();
                             },
@@ -172,11 +172,11 @@ TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
     assign.ranks = {RankSlot{}};
     REQUIRE(service.begin(assign).has_value());
     ranks::RankOffer offer;
-    REQUIRE(service.offer(0, offer).has_value());
+    REQUIRE(service.offer(Rank{0}, offer).has_value());
     const std::string said = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=300\n";
     REQUIRE(write_all(offer.inherited.at(0).get(), said).has_value());
     io.run_for(std::chrono::seconds(10));
-    CHECK(aborted == 0);
+    CHECK(aborted == Rank{0});
     Exited exited;
     exited.generation = 1;
     exited.signal = SIGKILL;

@@ -81,7 +81,7 @@ TEST_CASE("ranks of two hosts meet in a barrier, and are seen to wait", "[worker
     here.say(1, "cmd=barrier_in\n");
     here.run_for(50);
     REQUIRE(here.hosts.server(0).waits().size() == 1);
-    CHECK(here.hosts.server(0).waits()[0].rank == 1);
+    CHECK(here.hosts.server(0).waits()[0].rank == Rank{1});
     CHECK(here.hosts.server(0).waits()[0].starting);
     CHECK(here.hosts.server(0).waits()[0].waited_ms >= 20);
     CHECK(here.hosts.server(1).waits().size() == 1);

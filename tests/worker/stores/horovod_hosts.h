@@ -22,12 +22,12 @@ class HorovodHosts : private Outbox {
 public:
     HorovodHosts(asio::io_context& io, std::vector<std::uint32_t> ranks_of_hosts)
         : io_(io), hub_(*this, {}), timer_(io.get_executor(), hub_), sizes_(ranks_of_hosts) {
-        for (PortId host = 0; host < sizes_.size(); ++host) {
-            hub_.add_port(host, PortKind::subtree, kNoRank);
+        for (PeerId host = 0; host < sizes_.size(); ++host) {
+            hub_.add_peer(host, PeerKind::subtree, kNoRank);
             stores_.push_back(std::make_unique<RelayedStore>(
                 [this, host](FrameType type, std::string_view payload) {
                     const FrameView frame{type, payload};
-                    const auto taken = hub_.from_port(host, frame, Clock::now());
+                    const auto taken = hub_.from_peer(host, frame, Clock::now());
                     if (!taken) failed_ = true;
                     timer_.look();
                 }));
@@ -42,7 +42,7 @@ public:
         for (const std::uint32_t size : sizes_) {
             auto& slots = all.emplace_back();
             for (std::uint32_t local = 0; local < size; ++local)
-                slots.push_back({rank++, local, 0, 0, local});
+                slots.push_back({Rank{rank++}, local, 0, 0, local});
         }
         return all;
     }
@@ -73,9 +73,9 @@ public:
 
 private:
     /// Not from within the hub's call.
-    void to_port(PortId port, FrameType type, std::string_view payload) override {
-        asio::post(io_, [this, port, type, bytes = Bytes(payload)] {
-            if (type == FrameType::reply && !stores_[port]->on_reply(bytes)) failed_ = true;
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+        asio::post(io_, [this, peer, type, bytes = Bytes(payload)] {
+            if (type == FrameType::reply && !stores_[peer]->on_reply(bytes)) failed_ = true;
         });
     }
     void to_root(FrameType, std::string_view) override {}

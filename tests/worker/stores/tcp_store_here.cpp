@@ -41,7 +41,7 @@ public:
           hub_(*this, {}),
           timer_(context.get_executor(), hub_),
           relayed_([this](FrameType type, std::string_view payload) { send(type, payload); }) {
-        hub_.add_port(0, PortKind::subtree, kNoRank);
+        hub_.add_peer(0, PeerKind::subtree, kNoRank);
     }
 
     /// The one before is kept until the next call.
@@ -60,12 +60,12 @@ private:
     /// Later, as it would be over a network.
     void send(FrameType type, std::string_view payload) {
         asio::post(context_, [this, type, bytes = Bytes(payload)] {
-            const auto taken = hub_.from_port(0, {type, bytes}, Clock::now());
+            const auto taken = hub_.from_peer(0, {type, bytes}, Clock::now());
             if (!taken) log::error("the hub: {}", taken.error().message);
             timer_.look();
         });
     }
-    void to_port(PortId, FrameType type, std::string_view payload) override {
+    void to_peer(PeerId, FrameType type, std::string_view payload) override {
         if (type != FrameType::reply) return;
         asio::post(context_, [this, bytes = Bytes(payload)] {
             const auto taken = relayed_.on_reply(bytes);

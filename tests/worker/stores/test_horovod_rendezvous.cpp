@@ -16,7 +16,7 @@ std::vector<RankSlot> slots(std::vector<std::uint32_t> ranks) {
     std::vector<RankSlot> all;
     for (const std::uint32_t rank : ranks) {
         RankSlot slot;
-        slot.rank = rank;
+        slot.rank = Rank{rank};
         all.push_back(slot);
     }
     return all;
@@ -110,7 +110,7 @@ TEST_CASE("the first PUT of a start is held until every rank of the job has come
 
     const auto waits = job.hosts[0]->rendezvous.waits(job.now);
     REQUIRE(waits.size() == 1);
-    CHECK(waits[0].rank == 1);
+    CHECK(waits[0].rank == Rank{1});
     CHECK(waits[0].what == "all ranks to call hvd.init()");
     CHECK(waits[0].starting);
     CHECK(waits[0].waited_ms == 40'000);
@@ -236,7 +236,7 @@ TEST_CASE("a value that does not come is answered with 404 after a second, and i
     job.ask(0, "GET", "/cross_0/1");
     const auto waits = job.hosts[0]->rendezvous.waits(job.now);
     REQUIRE(waits.size() == 1);
-    CHECK(waits[0].rank == 0);  // the only one here
+    CHECK(waits[0].rank == Rank{0});  // the only one here
     CHECK(waits[0].what == "key 1 of Horovod's cross_0");
     CHECK(waits[0].waited_ms == 2'000);
     CHECK_FALSE(waits[0].starting);

@@ -84,7 +84,7 @@ TEST_CASE("a round of two hosts, to the byte", "[worker][horovod]") {
     here.run_for(50);
     CHECK(held.available() == 0);
     REQUIRE(here.hosts.server(0).waits().size() == 1);
-    CHECK(here.hosts.server(0).waits()[0].rank == 0);
+    CHECK(here.hosts.server(0).waits()[0].rank == Rank{0});
     CHECK(here.ask(1, put("/global/rank_1", "s2")) == ok());
     CHECK(here.answer(held) == ok());
 

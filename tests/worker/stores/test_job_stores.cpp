@@ -19,10 +19,10 @@ class Relayed final : private Outbox {
 public:
     Relayed()
         : store([this](FrameType type, std::string_view payload) {
-              REQUIRE(hub.from_port(1, {type, payload}, Clock::now()).has_value());
+              REQUIRE(hub.from_peer(1, {type, payload}, Clock::now()).has_value());
           }),
           hub(static_cast<Outbox&>(*this), HubOptions{}) {
-        hub.add_port(1, PortKind::rank, kNoRank);
+        hub.add_peer(1, PeerKind::rank, kNoRank);
         begin(1);
     }
     void begin(std::uint64_t generation) {
@@ -41,7 +41,7 @@ public:
     Hub hub;
 
 private:
-    void to_port(PortId, FrameType type, std::string_view payload) override {
+    void to_peer(PeerId, FrameType type, std::string_view payload) override {
         if (type == FrameType::reply) replies.emplace_back(payload);
     }
     void to_root(FrameType, std::string_view) override {}

@@ -122,7 +122,7 @@ TEST_CASE("waiting for a rank that the job does not have is hopeless", "[torch]"
                   list(6, 1, {"/default_pg/0//cpu//0/2"}));
     scene.run_until([&] { return scene.server.waits().size() == 1; });
     REQUIRE(scene.server.waits().size() == 1);
-    CHECK(scene.server.waits().at(0).rank == 1);
+    CHECK(scene.server.waits().at(0).rank == Rank{1});
     CHECK(scene.server.waits().at(0).starting);
     CHECK(scene.server.waits().at(0).hopeless);
     CHECK(scene.server.waits().at(0).what == "torch's store: key default_pg/0//cpu//0/2");

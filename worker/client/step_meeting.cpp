@@ -1,7 +1,6 @@
-#include "hostfiles/nodelist.h"
-#include "worker/client/client.h"
+#include "worker/client/step_meeting.h"
 
-#include "rendezvous/exchange_messages.h"
+#include "hostfiles/nodelist.h"
 #include "worker/client/step_key.h"
 #include "worker/client/step_search.h"
 
@@ -14,52 +13,41 @@ constexpr std::chrono::seconds kHelperSearchTime{5};
 
 }  // namespace
 
-/// Connects to the step's server, which rank 0 starts and the others search for. If the ranks have
-/// no way to recognise each other, the reason is kept in unmet_ and is not an error yet: this rank
-/// may only want to know its place. A way that exists and fails is an error: the other ranks may be
-/// waiting.
-Outcome<FrameSocket> Client::meet(const Patience& patience) {
-    SlurmStep step = *surroundings_.step;
-    if (step.node.empty()) step.node = surroundings_.place.host_name;
-    const bool serves = role_ == Role::rank && surroundings_.place.rank == 0;
-    const auto nodes = expand_nodelist(step.nodes, "SLURM_STEP_NODELIST");
-    auto key = StepKey::find(step);
+Outcome<FrameSocket> StepMeeting::meet(const Hello& hello, const Patience& patience) {
+    const bool is_rank = hello.rank != kNoRank;
+    const bool is_first = hello.rank == Rank{0};
+    const auto nodes = expand_nodelist(step_.nodes, "SLURM_STEP_NODELIST");
+    auto key = StepKey::find(step_);
     std::optional<Failure> problem;
     if (!nodes)
         problem = {DTRUN_INVALID, nodes.error().message};
     else if (!key)
         problem = key.error();
-    else if (serves && std::ranges::find(*nodes, step.node) == nodes->end())
+    else if (is_first && std::ranges::find(*nodes, step_.node) == nodes->end())
         problem = {DTRUN_INVALID, fmt::format("SLURMD_NODENAME='{}' is not in "
                                               "SLURM_STEP_NODELIST='{}'",
-                                              step.node, step.nodes)};
+                                              step_.node, step_.nodes)};
     if (problem) {
-        if (role_ == Role::rank && problem->code == DTRUN_NO_LAUNCHER) unmet_ = problem;
+        if (is_rank && problem->code == DTRUN_NO_LAUNCHER) unmet_ = problem;
         return std::unexpected(*problem);
     }
-    if (serves) {
-        auto server = StepServer::start(step, *key);
+    if (is_first) {
+        auto server = StepServer::start(step_, *key);
         if (!server) return std::unexpected(server.error());
         server_ = std::move(*server);
         return FrameSocket(server_->take_own_end());
     }
-    Hello hello;
-    hello.rank = role_ == Role::rank ? surroundings_.place.rank : kNoRank;
-    hello.generation = generation_;
-    hello.pid = pid_;
-    if (role_ == Role::rank) return find_rank_0(step, *nodes, *key, hello, patience);
+    if (is_rank) return find_rank_0(step_, *nodes, *key, hello, patience);
     // Rank 0 was there when our parent found it, so there is nothing to wait for.
     Patience shorter = patience;
     shorter.deadline = std::min(patience.deadline, now() + kHelperSearchTime);
-    auto socket = find_rank_0(step, *nodes, *key, hello, shorter);
+    auto socket = find_rank_0(step_, *nodes, *key, hello, shorter);
     if (!socket && socket.error().code == DTRUN_TIMED_OUT && !patience.over())
         socket.error().code = DTRUN_CLOSED;
     return socket;
 }
 
-/// Why not all ranks have come: rank 0 knows, and tells the others.
-/// \return nothing if the last one has come after all: rank 0's own welcome is on the way
-Outcome<void> Client::explain(Failure why, std::chrono::milliseconds waited) {
+Outcome<void> StepMeeting::explain(Failure why, std::chrono::milliseconds waited) {
     if (!server_) {
         if (why.code == DTRUN_TIMED_OUT)
             why.text = "rank 0 is there, but does not say that all ranks have come";
@@ -72,12 +60,11 @@ Outcome<void> Client::explain(Failure why, std::chrono::milliseconds waited) {
     } else {
         server_->end(fmt::format("rank 0: {}", why.text));
     }
-    const Lock lock(mutex_);
-    close(why);
     return std::unexpected(std::move(why));
 }
 
-void Client::leave_step(std::string_view failure, std::function<bool()> give_up) {
+void StepMeeting::leave(std::string_view failure, std::function<bool()> give_up) {
+    if (!server_) return;
     if (!failure.empty())
         server_->end(fmt::format("rank 0: {}", failure));
     else if (!server_->wait_for_others({Moment::max(), std::move(give_up)}))

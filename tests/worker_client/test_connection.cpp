@@ -1,0 +1,188 @@
+#include "worker/client/connection.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <map>
+#include <thread>
+
+namespace dtrun::embedded {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kEnd = "the other side has gone";
+
+/// A connection whose frames name the waiter that they are for, and the other side of it.
+class Talk final : private Connection::Handler {
+public:
+    explicit Talk(bool comes_back = false) : comes_back_(comes_back) { open({}); }
+
+    void open(std::vector<Bytes> first) {
+        auto [ours, theirs] = private_socket_pair();
+        other = FrameSocket(std::move(theirs));
+        const auto opened = connection.open(FrameSocket(std::move(ours)),
+                                            [&](const FrameSocket&) { return first; });
+        REQUIRE(opened);
+    }
+    /// Waits for the frame of that name.
+    Outcome<void> wait_for(const std::string& name, const Patience& patience = {}) {
+        Connection::Waiter waiter;
+        Connection::Lock lock = connection.lock();
+        waiters_[name] = &waiter;
+        const auto waited = connection.wait(lock, waiter, patience);
+        waiters_.erase(name);
+        return waited;
+    }
+    std::size_t waiting() const {
+        const auto lock = connection.lock();
+        return waiters_.size();
+    }
+    void wait_until_waiting(std::size_t count) const {
+        while (waiting() != count) std::this_thread::yield();
+    }
+    /// The other side says it.
+    void say(const std::string& name) { REQUIRE(other.send(encode_frame(FrameType::event, name))); }
+    /// What the other side has been told; empty once the connection has ended.
+    std::string heard() {
+        for (;;) {
+            const auto frame = other.next();
+            if (frame && *frame) return std::string((*frame)->payload);
+            if (other.receive(Moment::max()) == FrameSocket::Got::end) return "";
+        }
+    }
+
+    Connection connection{*this, kEnd};
+    FrameSocket other;
+    std::atomic<int> lost{0};
+    int closed = 0;
+
+private:
+    void on_open(int) override {}
+    void on_bytes() override {}
+    Result<void> on_frame(const FrameView& frame) override {
+        if (frame.type != FrameType::event) return fail(Errc::invalid_input, "not an event");
+        const auto waiter = waiters_.find(std::string(frame.payload));
+        if (waiter != waiters_.end()) waiter->second->finish();
+        return {};
+    }
+    bool on_lost() override {
+        ++lost;
+        return comes_back_;
+    }
+    void on_closed() override { ++closed; }
+
+    const bool comes_back_;
+    std::map<std::string, Connection::Waiter*> waiters_;
+};
+
+Bytes event(const std::string& name) {
+    return encode_frame(FrameType::event, name);
+}
+
+}  // namespace
+
+TEST_CASE("whoever reads hands others their frames, and leaves reading to them", "[client]") {
+    Talk talk;
+    std::atomic<int> done{0};
+    std::vector<std::thread> threads;
+    for (const char* name : {"a", "b", "c"})
+        threads.emplace_back([&talk, &done, name] { done += talk.wait_for(name) ? 1 : 0; });
+    talk.wait_until_waiting(3);
+    std::size_t left = 3;
+    for (const char* name : {"b", "a", "c"}) {  // one of them is the reader's own
+        talk.say(name);
+        talk.wait_until_waiting(--left);
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(done == 3);
+}
+
+TEST_CASE("a wait ends with its patience, and others go on", "[client]") {
+    Talk talk;
+    std::atomic<bool> done{false};
+    std::thread other([&] { done = talk.wait_for("a").has_value(); });
+    talk.wait_until_waiting(1);
+    CHECK(talk.wait_for("b", {now() + 20ms, {}}).error().code == DTRUN_TIMED_OUT);
+    const Patience none{Moment::max(), [] { return true; }};
+    CHECK(talk.wait_for("b", none).error().code == DTRUN_CANCELLED);
+    talk.say("a");
+    other.join();
+    CHECK(done);
+}
+
+TEST_CASE("the end of a connection ends all waits, and later ones at once", "[client]") {
+    Talk talk;
+    std::vector<Outcome<void>> ends(2);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < 2; ++i)
+        threads.emplace_back([&, i] { ends[i] = talk.wait_for(std::to_string(i)); });
+    talk.wait_until_waiting(2);
+    talk.other.shut_down();
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& end : ends) CHECK(end.error().text == kEnd);
+    CHECK(talk.wait_for("a").error().text == kEnd);
+    CHECK(talk.lost == 1);
+    CHECK(talk.closed == 1);
+}
+
+TEST_CASE("a frame that the handler does not take closes the connection", "[client]") {
+    Talk talk;
+    REQUIRE(talk.other.send(encode_frame(FrameType::stop, "")));
+    CHECK(talk.wait_for("a").error().text == "protocol: not an event");
+}
+
+TEST_CASE("a wait goes on when a lost connection is opened again", "[client]") {
+    Talk talk(true);
+    Outcome<void> waited;
+    std::thread waits([&] { waited = talk.wait_for("a"); });
+    talk.wait_until_waiting(1);
+    talk.other.shut_down();
+    while (talk.lost == 0) std::this_thread::yield();
+    talk.connection.send(event("unheard"));
+    talk.open({event("it is me"), event("again")});
+    talk.connection.send(event("heard"));
+    CHECK(talk.heard() == "it is me");
+    CHECK(talk.heard() == "again");
+    CHECK(talk.heard() == "heard");
+    talk.say("a");
+    waits.join();
+    CHECK(waited);
+    CHECK(talk.closed == 0);
+}
+
+TEST_CASE("what is ready counts, even if the connection has ended meanwhile", "[client]") {
+    Talk talk;
+    bool ready = false;
+    std::atomic<bool> looked{false};
+    Outcome<void> waited;
+    std::thread waits([&] {
+        Connection::Lock lock = talk.connection.lock();
+        const auto is_ready = [&] {
+            looked = true;
+            return ready;
+        };
+        waited = talk.connection.wait_until(lock, is_ready, {});
+    });
+    while (!looked) std::this_thread::yield();
+    {
+        const auto lock = talk.connection.lock();  // it waits by now
+        talk.connection.close({DTRUN_CLOSED, "enough"});
+        ready = true;
+    }
+    waits.join();
+    CHECK(waited);
+}
+
+TEST_CASE("the last frames are read before the connection ends", "[client]") {
+    Talk talk;
+    std::thread finishes([&] {
+        talk.connection.finish([] { return std::vector{event("one"), event("two")}; });
+    });
+    CHECK(talk.heard() == "one");
+    CHECK(talk.heard() == "two");
+    CHECK(talk.heard().empty());
+    talk.other.shut_down();
+    finishes.join();
+}
+
+}  // namespace dtrun::embedded

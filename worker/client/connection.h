@@ -1,0 +1,134 @@
+#pragma once
+
+#include "rendezvous/frame.h"
+#include "worker/client/frame_socket.h"
+#include "worker/client/outcome.h"
+#include "worker/client/patience.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::embedded {
+
+/// The connection of a Client: who of its threads reads, who waits, and who sends.
+///
+/// No thread is there to read. One of those that wait reads for all and hands each frame to the
+/// handler, which finishes the waiter it is for; when it leaves, it wakes another one to take over.
+/// A connection that was lost may be opened again; one that is closed stays so, and whoever waits
+/// then learns why.
+///
+/// Locks: lock() guards all that the handler and its waiters change, too, and is never held while a
+/// thread waits or sends. Another mutex, taken before it, is held by who sends; so the socket, which
+/// is replaced under both and while nobody reads, stays for a thread that has either or reads.
+class Connection {
+public:
+    using Lock = std::unique_lock<std::mutex>;
+
+    /// Somebody who waits. Guarded by lock().
+    struct Waiter {
+        std::condition_variable wake;
+        bool done = false;
+        std::optional<Failure> failure;
+
+        void finish();
+    };
+
+    /// What is done with what comes. Called with the lock held, which is not to be let go.
+    class Handler {
+    public:
+        virtual void on_open(int socket) = 0;
+        virtual void on_bytes() = 0;  ///< a sign of life; frames follow
+        /// Errc: any, which closes the connection
+        virtual Result<void> on_frame(const FrameView& frame) = 0;
+        /// \return whether it will be opened again; if not, it is closed
+        virtual bool on_lost() = 0;
+        virtual void on_closed() = 0;
+
+    protected:
+        ~Handler() = default;
+    };
+
+    /// \param end_text  why it is closed when the other side ends it
+    Connection(Handler& handler, std::string end_text);
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    Lock lock() const { return Lock(mutex_); }
+
+    // With the lock held.
+
+    bool is_open() const { return open_; }
+    /// Why it is closed for good.
+    const std::optional<Failure>& closed() const { return closed_; }
+    /// Waits until `waiter` is done. Failures: the waiter's, timed_out, cancelled, why it is closed
+    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
+    /// Waits until ready(), which is asked after each changed(). Failures: timed_out, cancelled, why
+    /// it is closed
+    template <class Ready>
+    Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
+    void changed();
+    /// Reads what is there, unless somebody else reads.
+    void read_pending(Lock& lock);
+    /// Wakes somebody who waits, to read if nobody does.
+    void find_reader();
+    /// Ends the connection: who reads next finds the end.
+    void shut_down() { socket_.shut_down(); }
+    /// The same, and it is lost at once if nobody reads.
+    void cut(std::string why);
+    /// Calls that wait and all later ones fail with `why`.
+    void close(Failure why);
+
+    // Without the lock.
+
+    /// Replaces one that is lost, or over which nobody reads yet.
+    /// \param first  makes the first frames, with the lock held
+    /// Failures: closed (the first frames were not sent; it is open nevertheless)
+    Outcome<void> open(FrameSocket socket,
+                       const std::function<std::vector<Bytes>(const FrameSocket&)>& first);
+    /// Nothing without a connection, or over a broken one, which who reads will notice.
+    void send(std::string_view frame);
+    /// The same for a frame that is made, with the lock held, when all before it have been sent. Who
+    /// notes it there to be sent again has it sent once over each connection.
+    void send_next(const std::function<std::string_view()>& make);
+    /// The same for one that is not worth waiting.
+    void send_if_idle(std::string_view frame);
+    /// Sends the last frames, if it is open, and waits until the other side has read all and closed,
+    /// for a second at most.
+    /// \param last  makes them, with the lock held
+    void finish(const std::function<std::vector<Bytes>()>& last);
+
+private:
+    bool read_once(Lock& lock, Moment until);
+    void hand_out();
+    void lose(std::string why);
+
+    Handler& handler_;
+    const std::string end_text_;
+    std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
+    mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
+    FrameSocket socket_;        ///< replaced only with both mutexes, and while nobody reads
+    bool open_ = false;
+    bool reading_ = false;  ///< somebody is in socket_.receive()
+    std::optional<Failure> closed_;
+    std::vector<Waiter*> waiters_;    ///< in wait()
+    std::vector<Waiter*> listeners_;  ///< in wait_until()
+};
+
+template <class Ready>
+Outcome<void> Connection::wait_until(Lock& lock, Ready ready, const Patience& patience) {
+    while (!ready()) {
+        Waiter waiter;
+        listeners_.push_back(&waiter);
+        const auto waited = wait(lock, waiter, patience);
+        std::erase(listeners_, &waiter);
+        if (!waited && !ready()) return waited;
+    }
+    return {};
+}
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,102 @@
+#include "worker/client/fences.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dtrun::embedded {
+
+Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
+                                              std::optional<std::string_view> bytes,
+                                              std::int64_t timeout_ms,
+                                              std::function<bool()> give_up) {
+    Call call;
+    Patience patience{moment_after(timeout_ms), std::move(give_up)};
+    Connection::Lock lock = connection_.lock();
+    const Place& place = standing_.place();
+    const Rank rank{place.rank};
+    call.fence.generation = standing_.generation();
+    call.fence.name = name;
+    call.fence.round = rounds_[call.fence.name]++;
+    if (bytes) call.fence.entries.push_back({rank, Bytes(*bytes)});
+    if (group_client_)
+        call.of_group =
+            GroupFence{*group_client_, place.job,        call.fence.name,    call.fence.round,
+                       rank,           place.world_size, call.fence.entries, {}};
+    lock.unlock();
+    call.frame = call.of_group ? encode(*call.of_group) : encode(call.fence);
+    connection_.send_next([&] {
+        calls_.push_back(&call);
+        return std::string_view(call.frame);
+    });
+    lock.lock();
+    auto ended = connection_.wait(lock, call, patience);
+    const bool timed_out = !ended && ended.error().code == DTRUN_TIMED_OUT;
+    const bool interrupted = !ended && ended.error().code == DTRUN_CANCELLED;
+    if (timed_out || interrupted) {
+        const std::string why = timed_out ? fmt::format("rank {} waited {} ms", rank, timeout_ms)
+                                          : fmt::format("rank {} was interrupted", rank);
+        lock.unlock();
+        send_unfence(call, why);
+        lock.lock();
+    }
+    if (timed_out) {
+        patience.deadline = now() + std::chrono::milliseconds(kAnswerGraceMs);
+        ended = connection_.wait(lock, call, patience);
+    }
+    std::erase(calls_, &call);
+    if (!ended) return failure(ended.error().code, "fence '{}': {}", name, ended.error().text);
+    auto result = result_of(call);
+    if (!result && timed_out) result.error().code = DTRUN_TIMED_OUT;
+    return result;
+}
+
+Result<void> Fences::on_fenced(std::string_view payload) {
+    auto fenced = decode<Fenced>(payload);
+    if (!fenced) return std::unexpected(fenced.error());
+    const bool all = fenced->name.empty();  // a rank has ended
+    for (Call* call : calls_) {
+        const Fence& fence = call->fence;
+        if (call->done || fence.generation != fenced->generation) continue;
+        if (!all && (fence.name != fenced->name || fence.round != fenced->round)) continue;
+        if (all)
+            call->result.why = fenced->why;
+        else
+            call->result = std::move(*fenced);
+        call->finish();
+        if (!all) break;
+    }
+    return {};
+}
+
+void Fences::begin(std::uint64_t generation) {
+    rounds_.clear();
+    for (Call* call : calls_) {
+        if (call->done || call->fence.generation >= generation) continue;
+        call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
+        call->finish();
+    }
+}
+
+void Fences::add_unfinished(std::vector<Bytes>& frames) const {
+    for (const Call* call : calls_)
+        if (!call->done) frames.push_back(call->frame);
+}
+
+Outcome<std::vector<FenceEntry>> Fences::result_of(Call& call) const {
+    if (call.result.complete) return std::move(call.result.entries);
+    return failure(DTRUN_CANCELLED, "fence '{}': {}", call.fence.name, call.result.why);
+}
+
+void Fences::send_unfence(Call& call, std::string why) {
+    const Fence& fence = call.fence;
+    Bytes frame;
+    if (call.of_group) {
+        call.of_group->why = std::move(why);
+        frame = encode(*call.of_group);
+    } else {
+        frame = encode(Unfence{fence.generation, fence.name, fence.round, std::move(why)});
+    }
+    connection_.send(frame);
+}
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "rendezvous/exchange_messages.h"
+#include "worker/client/connection.h"
+#include "worker/client/outcome.h"
+#include "worker/client/standing.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::embedded {
+
+/// Fences at which a rank waits. It counts how often it has been at each name in this generation,
+/// so that ranks meet round by round; a frame is kept while its fence is under way, to be sent again
+/// over another connection.
+///
+/// Thread: any may meet(); the rest is called with the connection's lock held, which guards
+/// everything.
+class Fences {
+public:
+    /// \param group_client  the id of this process, for a daemon that has not numbered the ranks;
+    ///                      otherwise nothing
+    Fences(Connection& connection, const Standing& standing,
+           std::optional<std::uint64_t> group_client)
+        : connection_(connection), standing_(standing), group_client_(group_client) {}
+
+    /// \param bytes  std::nullopt for a barrier
+    /// \return what ranks brought, by rank; those that brought nothing are missing
+    Outcome<std::vector<FenceEntry>> meet(std::string_view name,
+                                          std::optional<std::string_view> bytes,
+                                          std::int64_t timeout_ms, std::function<bool()> give_up);
+
+    Result<void> on_fenced(std::string_view payload);
+    /// A generation has begun: rounds are counted anew, and who waits at an earlier one's fences is
+    /// told that it is over.
+    void begin(std::uint64_t generation);
+    /// Adds the frames of all that are under way.
+    void add_unfinished(std::vector<Bytes>& frames) const;
+
+private:
+    struct Call : Connection::Waiter {
+        Fence fence;
+        std::optional<GroupFence> of_group;  ///< the same, if there is a group_client_
+        Bytes frame;
+        Fenced result;
+    };
+
+    Outcome<std::vector<FenceEntry>> result_of(Call& call) const;
+    void send_unfence(Call& call, std::string why);
+
+    Connection& connection_;
+    const Standing& standing_;
+    const std::optional<std::uint64_t> group_client_;
+    std::vector<Call*> calls_;
+    std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name
+};
+
+}  // namespace dtrun::embedded

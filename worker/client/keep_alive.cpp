@@ -1,0 +1,122 @@
+#include "worker/client/keep_alive.h"
+
+#include <signal.h>
+#include <utility>
+
+namespace dtrun::embedded {
+namespace {
+
+/// Before another try with a daemon that takes connections and then says nothing.
+constexpr std::chrono::milliseconds kMutePause{500};
+
+}  // namespace
+
+KeepAlive::KeepAlive(Connection& connection, const DaemonAddress& daemon,
+                     const Credentials& credentials, First first)
+    : connection_(connection),
+      daemon_(daemon),
+      credentials_(credentials),
+      first_(std::move(first)) {}
+
+KeepAlive::~KeepAlive() {
+    if (!thread_.joinable()) return;
+    {
+        const Lock lock = connection_.lock();
+        stopping_ = true;
+        tick_.notify_one();
+    }
+    thread_.join();
+}
+
+void KeepAlive::start() {
+    {
+        const Lock lock = connection_.lock();
+        lost_since_ = now();
+    }
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // handlers run in the program's threads
+    thread_ = std::thread(&KeepAlive::run, this);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void KeepAlive::on_open() {
+    heard_ = now();
+    answered_ = false;
+}
+
+void KeepAlive::on_bytes() {
+    heard_ = now();
+    answered_ = true;
+}
+
+void KeepAlive::on_lost() {
+    if (answered_) lost_since_ = now();
+    tick_.notify_one();
+}
+
+void KeepAlive::on_closed() {
+    tick_.notify_one();
+}
+
+/// A daemon that was given another timeout tells its clients, so that both ends mean the same.
+void KeepAlive::on_heartbeat(const Heartbeat& heartbeat) {
+    if (heartbeat.timeout_ms != 0) silence_max_ = std::chrono::milliseconds(heartbeat.timeout_ms);
+}
+
+void KeepAlive::on_refused() {
+    answered_ = false;
+}
+
+void KeepAlive::run() {
+    Lock lock = connection_.lock();
+    Moment due = now() + kHeartbeatInterval;
+    while (!stopping_ && !connection_.closed()) {
+        if (!connection_.is_open()) {
+            reconnect(lock);
+            due = now() + kHeartbeatInterval;
+            continue;
+        }
+        if (tick_.wait_until(lock, due) != std::cv_status::timeout) continue;
+        const auto late = now() - due;
+        if (late > kHeartbeatInterval) heard_ += late;  // it was us who were stopped
+        due = now() + kHeartbeatInterval;
+        beat(lock);
+    }
+}
+
+void KeepAlive::beat(Lock& lock) {
+    connection_.read_pending(lock);
+    if (!connection_.is_open()) return;
+    if (now() - heard_ > silence_max_) return connection_.cut("silence");
+    Heartbeat heartbeat;
+    if (progress_) heartbeat = {1, *progress_, progress_->step};
+    lock.unlock();
+    // A sending thread shows that we live; and a blocked send must not hide silence from us.
+    connection_.send_if_idle(encode(heartbeat));
+    lock.lock();
+    connection_.find_reader();
+}
+
+/// Reconnects, and sends again what is under way; closes the connection for good if it stays cut off
+/// too long.
+void KeepAlive::reconnect(Lock& lock) {
+    const Patience patience{lost_since_ + std::chrono::milliseconds(daemon_.timeout_ms), [this] {
+                                const Lock inner = connection_.lock();
+                                return stopping_;
+                            }};
+    if (patience.over())
+        return connection_.close(
+            {DTRUN_CLOSED, "the daemon takes connections, but does not answer"});
+    if (!answered_ && tick_.wait_for(lock, kMutePause) == std::cv_status::no_timeout) return;
+    lock.unlock();
+    Outcome<FrameSocket> socket = dial_daemon(daemon_, credentials_, true, patience);
+    if (!socket) {
+        lock.lock();
+        return connection_.close({DTRUN_CLOSED, socket.error().text});
+    }
+    (void)connection_.open(std::move(*socket), first_);
+    lock.lock();
+}
+
+}  // namespace dtrun::embedded

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "rendezvous/exchange_messages.h"
+#include "rendezvous/heartbeat.h"
+#include "worker/client/connection.h"
+#include "worker/client/daemon.h"
+#include "worker/client/patience.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace dtrun::embedded {
+
+/// The thread of a daemon's client: says that we live, notices when the daemon does not, and opens a
+/// lost connection again. It reads only when nobody else does, so that it never stands between a
+/// caller and its answer.
+///
+/// A daemon counts as there once it has said something over a connection; one that takes connections
+/// and says nothing is tried until the last one over which it spoke has been lost for too long.
+///
+/// Locks: all is called with the connection's held, which guards everything, but for start() and the
+/// destructor. Lifetime: the destructor joins the thread; what it is given outlives it.
+class KeepAlive {
+public:
+    /// What a new connection begins with, made with the lock held.
+    using First = std::function<std::vector<Bytes>(const FrameSocket&)>;
+
+    KeepAlive(Connection& connection, const DaemonAddress& daemon, const Credentials& credentials,
+              First first);
+    ~KeepAlive();
+    KeepAlive(const KeepAlive&) = delete;
+    KeepAlive& operator=(const KeepAlive&) = delete;
+
+    /// Begins, once the first connection is open.
+    void start();
+
+    void on_open();
+    void on_bytes();
+    void on_lost();
+    void on_closed();
+    void on_heartbeat(const Heartbeat& heartbeat);
+    /// The daemon does not want us now: that is as if it had said nothing.
+    void on_refused();
+    /// Goes with the next heartbeat.
+    void report(const RankProgress& progress) { progress_ = progress; }
+
+private:
+    using Lock = Connection::Lock;
+
+    void run();
+    void beat(Lock& lock);
+    void reconnect(Lock& lock);
+
+    Connection& connection_;
+    const DaemonAddress& daemon_;
+    const Credentials& credentials_;
+    const First first_;
+    std::condition_variable tick_;
+    bool stopping_ = false;
+    Moment heard_{};                                             ///< last sign of life
+    std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
+    bool answered_ = false;  ///< the daemon has said something over this connection
+    Moment lost_since_{};    ///< the last connection over which it had
+    std::optional<RankProgress> progress_;
+    std::thread thread_;
+};
+
+}  // namespace dtrun::embedded
