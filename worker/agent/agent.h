@@ -60,6 +60,9 @@ struct AgentParts {
 /// It says one line when it is ready for its bootstrap ("dtrun-agent <protocol> <build id>"), and one if
 /// it cannot reach the head ("dtrun-agent-failed <text>").
 ///
+/// It has many members because each concern of a host is a part of its own; the agent is what connects
+/// them, and a new concern of ranks is a row of services.cpp rather than one more of them.
+///
 /// Thread: the loop's, the only one. Lifetime: run() has ended before it is destroyed.
 class Agent {
 public:
