@@ -1,6 +1,7 @@
 #include "worker/client/requests.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dtrun::embedded {
 namespace {
@@ -17,9 +18,9 @@ void set_header(Bytes& frame, const RequestHeader& header) {
 Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
     Call call;
     call.frame = std::move(frame);
-    const bool changes = changes_something(op);
+    call.has_turn = changes_something(op);
     Lock lock = connection_.lock();
-    if (changes)
+    if (call.has_turn)
         if (auto turn = take_turn(lock, patience); !turn) return std::unexpected(turn.error());
     lock.unlock();
     connection_.send_next([&] {
@@ -31,7 +32,7 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
     lock.lock();
     const auto answered = connection_.wait(lock, call, patience);
     std::erase(calls_, &call);
-    if (changes) give_turn();
+    give_turn(call);
     if (answered) return results_of(call);
 
     const bool closed = connection_.closed().has_value();
@@ -49,6 +50,7 @@ Result<void> Requests::on_reply(std::string_view payload) {
     (*call)->status = reply->header.status;
     (*call)->results = reply->results;
     (*call)->finish();
+    give_turn(**call);
     return {};
 }
 
@@ -70,7 +72,10 @@ Outcome<void> Requests::take_turn(Lock& lock, const Patience& patience) {
     return waited;
 }
 
-void Requests::give_turn() {
+/// Done by who reads the answer, not by the caller: who reads may be waiting for a turn, and would
+/// go on reading if it came later. A call that fails has an answer yet to come, which is read.
+void Requests::give_turn(Call& call) {
+    if (!std::exchange(call.has_turn, false)) return;
     if (turns_.empty()) {
         --changes_;
         return;

@@ -39,13 +39,14 @@ private:
     struct Call : Connection::Waiter {
         std::uint64_t id = 0;
         Bytes frame;
+        bool has_turn = false;  ///< it is one of changes_
         Status status{};
         Bytes results;
     };
     using Lock = Connection::Lock;
 
     Outcome<void> take_turn(Lock& lock, const Patience& patience);
-    void give_turn();
+    void give_turn(Call& call);
     Outcome<Bytes> results_of(Call& call) const;
     RequestHeader header_for(std::uint64_t id, Op op) const;
     void send_cancel(std::uint64_t id);
