@@ -36,8 +36,8 @@ namespace dtrun::embedded {
 /// Thread: any number of threads may be in its functions; those that wait read. Only with a daemon
 /// there is a thread of our own; what is under way is then sent again over a new connection, and
 /// callers notice nothing.
-/// Locks: FirstUse's is taken first, then a sender's, then the connection's lock, under which there
-/// is no other one.
+/// Locks: a sender's is taken before the connection's, under which there is no other one; FirstUse
+/// and Callers have their own for a moment.
 /// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
 /// A forked child must not use it, as threads that the child does not have may hold its locks. The
 /// child makes a Client for itself.

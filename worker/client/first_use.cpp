@@ -5,20 +5,11 @@ namespace dtrun::embedded {
 Outcome<void> FirstUse::ensure(const std::function<Outcome<void>()>& start,
                                const Patience& patience) {
     const Moment asked = now();
-    std::unique_lock lock(mutex_, std::defer_lock);
-    while (!lock.owns_lock()) {
-        const Moment until = patience.slice();
-        if (until == Moment::max()) {
-            lock.lock();
-            break;
-        }
-        if (lock.try_lock_until(until)) break;
-        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
-    }
+    Lock lock(mutex_);
+    if (auto waited = wait(lock, patience); !waited) return waited;
     if (started_) return {};
     if (failure_ && failed_ >= asked) return std::unexpected(*failure_);
-    auto done = start();
+    auto done = run(lock, start);
     started_ = done.has_value();
     failure_.reset();
     if (!done && done.error().code == DTRUN_CLOSED) {
@@ -26,6 +17,45 @@ Outcome<void> FirstUse::ensure(const std::function<Outcome<void>()>& start,
         failed_ = now();
     }
     return done;
+}
+
+/// Waits until no other thread starts.
+Outcome<void> FirstUse::wait(Lock& lock, const Patience& patience) {
+    while (starting_) {
+        const Moment until = patience.slice();
+        if (until == Moment::max()) {
+            ended_.wait(lock);
+            continue;
+        }
+        if (ended_.wait_until(lock, until) == std::cv_status::no_timeout) continue;
+        lock.unlock();
+        const bool give_up = patience.give_up && patience.give_up();
+        lock.lock();
+        if (!starting_) break;
+        if (give_up) return failure(DTRUN_CANCELLED, "interrupted");
+        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+    }
+    return {};
+}
+
+/// Starts without the lock, which is held again when it returns: so others see the end together
+/// with what came of it.
+Outcome<void> FirstUse::run(Lock& lock, const std::function<Outcome<void>()>& start) {
+    struct Starting {
+        FirstUse& use;
+        Lock& lock;
+        Starting(FirstUse& of, Lock& held) : use(of), lock(held) {
+            use.starting_ = true;
+            lock.unlock();
+        }
+        ~Starting() {
+            lock.lock();
+            use.starting_ = false;
+            use.ended_.notify_all();
+        }
+    };
+    const Starting starting(*this, lock);
+    return start();
 }
 
 }  // namespace dtrun::embedded

@@ -3,6 +3,7 @@
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -11,8 +12,8 @@ namespace dtrun::embedded {
 
 /// Starts something when it is first used, once, however many threads use it at the same time.
 ///
-/// Thread: any. Its mutex is held while the start runs, so it is taken before all others; who waits
-/// for it has its own patience.
+/// Thread: any. Its mutex is held neither while the start runs nor while anybody waits, and no other
+/// one is taken under it.
 class FirstUse {
 public:
     /// Returns once `start` has succeeded, in this thread or in another. One that has failed is tried
@@ -22,7 +23,14 @@ public:
     Outcome<void> ensure(const std::function<Outcome<void>()>& start, const Patience& patience);
 
 private:
-    std::timed_mutex mutex_;  ///< of everything below
+    using Lock = std::unique_lock<std::mutex>;
+
+    Outcome<void> wait(Lock& lock, const Patience& patience);
+    Outcome<void> run(Lock& lock, const std::function<Outcome<void>()>& start);
+
+    std::mutex mutex_;  ///< of everything below
+    std::condition_variable ended_;
+    bool starting_ = false;  ///< a thread is in `start`
     bool started_ = false;
     std::optional<Failure> failure_;  ///< closed, and
     Moment failed_{};                 ///< when
