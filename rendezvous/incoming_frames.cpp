@@ -12,14 +12,17 @@ constexpr std::size_t kBufferBytesUsual = 512u << 10;  // reached only by links 
 
 /// Keeps the beginning of an incomplete frame, at the front of a buffer that can hold all of it.
 void IncomingFrames::make_room() {
-    std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(parsed_),
-              buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());
-    used_ -= parsed_;
-    parsed_ = 0;
+    if (parsed_ > 0) {
+        std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(parsed_),
+                  buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());
+        used_ -= parsed_;
+        parsed_ = 0;
+    }
     // Shrinks the buffer once no large frame has arrived lately.
     if (used_ == 0 && buffer_.size() > kBufferBytesUsual && !std::exchange(large_came_, false)) {
         buffer_.resize(kBufferBytesUsual);
         buffer_.shrink_to_fit();
+        sealed_.shrink_to_fit();
     }
     std::size_t wanted = std::max(buffer_.size(), kRoomBytesMin);
     if (used_ >= FrameHeader::kBytes) {
@@ -33,7 +36,8 @@ void IncomingFrames::make_room() {
 std::span<char> IncomingFrames::room() {
     if (!seal_) return std::span(buffer_).subspan(used_);
     kept_ = sealed_.size();
-    sealed_.resize(std::max(kRoomBytesMin, buffer_.size()) + kept_);
+    sealed_.resize_and_overwrite(std::max(kRoomBytesMin, buffer_.size()) + kept_,
+                                 [](char*, std::size_t size) { return size; });
     return std::span(sealed_).subspan(kept_);
 }
 
@@ -57,7 +61,9 @@ Result<void> IncomingFrames::open(std::size_t bytes) {
     const auto done = seal_->open(sealed, buffer_);
     used_ = buffer_.size();
     buffer_.resize(std::max(size, used_));
-    sealed_ = Bytes(sealed);
+    const std::size_t left = sealed.size();
+    sealed_.resize(bytes);
+    sealed_.erase(0, bytes - left);
     return done;
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("frames are found however their bytes are cut, encrypted or not", "[li
     std::vector<std::string> sent;
     Bytes bytes;
     for (const std::size_t size : {0, 1, 8, 4'096, 20'000, 700'000, 3, 100}) {
-        if (size * encrypted > 100'000 && step == 1) continue;  // takes seconds
+        if (size > 20'000 && step == 1) continue;  // takes seconds
         sent.emplace_back(size, static_cast<char>('a' + size % 26));
         bytes += encode_frame(FrameType::output, sent.back());
     }
