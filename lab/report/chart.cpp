@@ -139,7 +139,7 @@ std::vector<double> values_of(const Chart& chart, bool is_x) {
 /// Cuts a label to what has room beside a chart.
 std::string short_label(const std::string& label) {
     if (label.size() <= kLabelMax) return label;
-    return label.substr(0, kLabelMax - 1) + "…";
+    return fmt::format("{}…", label.substr(0, kLabelMax - 1));
 }
 
 /// One of four marks, chosen by the colour, so that lines differ not only by colour.

@@ -73,9 +73,9 @@ std::string_view usage_line() {
 
 std::string run_help(Commands commands) {
     const std::span<const Flag> flags = run_flags().flags();
-    return std::string(usage_line()) + "\n" + std::string(kIntroduction) + command_rows(commands) +
-           sections(flags, run_sections()) + "\nRefused flags of horovodrun:\n" + refusals(flags) +
-           exit_codes();
+    return fmt::format("{}\n{}{}{}\nRefused flags of horovodrun:\n{}{}", usage_line(),
+                       kIntroduction, command_rows(commands), sections(flags, run_sections()),
+                       refusals(flags), exit_codes());
 }
 
 }  // namespace dtrun::cli

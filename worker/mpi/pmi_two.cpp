@@ -138,7 +138,7 @@ void PmiTwo::info_getjobattr(const PmiCommand& command) {
     std::string value;
     if (key == "PMI_process_mapping") value = client_.host().process_mapping();
     if (key == "universeSize") value = fmt::format("{}", client_.host().world().world_size);
-    if (key == "hasNameServ") value = "1";
+    if (key == "hasNameServ") value = fmt::format("{}", 1);
     if (value.empty()) return answer(command, {{"found", "FALSE"}, {"rc", "0"}});
     answer(command, {{"found", "TRUE"}, {"value", std::move(value)}, {"rc", "0"}});
 }

@@ -78,7 +78,8 @@ void DistantUsers::ask(const tcp::endpoint& there, const tcp::endpoint& here, To
     pop(store_, answer_box(address, question), kAnswerTimeMs,
         [told = std::move(told)](std::optional<std::string> answer) {
             if (!answer) return told(PeerUser::unknown);
-            told(*answer == "ours" ? PeerUser::ours : PeerUser::other);
+            const std::string_view who = *answer;
+            told(who == "ours" ? PeerUser::ours : PeerUser::other);
         });
 }
 
