@@ -31,8 +31,11 @@ public:
 
     void start() {
         daemons_.emplace_back(new Running(cluster_.start("head", options_)));
-        INFO(daemon().err_so_far());
-        REQUIRE(daemon().wait_for_output("serving on port"));
+        // A daemon syncs its state before it serves, and a disk may have gigabytes of others to
+        // write first.
+        const bool serves = daemon().wait_for_output("serving on port", milliseconds(60'000));
+        INFO("ended: " << daemon().finished() << "\n" << daemon().err_so_far());
+        REQUIRE(serves);
     }
     void kill() {
         daemon().signal(SIGKILL);
