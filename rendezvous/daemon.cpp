@@ -59,7 +59,7 @@ Result<void> Daemon::restore() {
             continue;
         }
         log::info("job {}: goes on in generation {} with {} members", record.name,
-                  record.generation, record.seats.size());
+                  record.membership.generation, record.membership.seats.size());
     }
     flush();
     arm_timer();

@@ -321,19 +321,24 @@ void Membership::end(bool finished, std::string why) {
     orders_.ended = Ended{finished, std::move(why)};
 }
 
-void Membership::restore(Phase phase, std::uint64_t generation, std::map<MemberId, Seat> seats,
-                         Deadline now, std::chrono::milliseconds limit) {
-    phase_ = phase;
-    generation_ = generation;
-    proposed_ = phase == Phase::proposing ? generation + 1 : 0;
-    seats_ = std::move(seats);
-    world_size_ = 0;
+void Membership::restore(State state, Deadline now, std::chrono::milliseconds limit) {
+    phase_ = state.phase;
+    generation_ = state.generation;
+    proposed_ = phase_ == Phase::proposing ? generation_ + 1 : 0;
+    seats_ = std::move(state.seats);
+    common_ = std::move(state.common);
+    failure_ = std::move(state.failure);
+    world_size_ = common_.world_size;
     for (auto& [id, seat] : seats_) {
         seat.away_until = now + limit;
-        world_size_ += static_cast<std::uint32_t>(seat.ranks.size());
         arrivals_ = std::max(arrivals_, seat.order);
     }
-    describe_generation();
+    if (common_.generation != generation_) {  // it was recorded without what members are told
+        for (const auto& [id, seat] : seats_)
+            for (const RankSlot& slot : seat.ranks)
+                world_size_ = std::max(world_size_, std::to_underlying(slot.rank) + 1);
+        describe_generation();
+    }
     if (phase_ == Phase::gathering) look(now);
     // Newcomers wait until members that do not return are lost.
     if (phase_ == Phase::running && world_size_ < options_.ranks_max && has_spares())

@@ -101,9 +101,18 @@ public:
     };
     const std::map<MemberId, Seat>& seats() const { return seats_; }
 
-    /// Restores a recorded state: all members are away, and have `limit` to return.
-    void restore(Phase phase, std::uint64_t generation, std::map<MemberId, Seat> seats,
-                 Deadline now, std::chrono::milliseconds limit);
+    /// What a membership that goes on in another process must know.
+    struct State {
+        Phase phase = Phase::gathering;
+        std::uint64_t generation = 0;
+        std::map<MemberId, Seat> seats;
+        /// What all members are told of the generation, of which some may have left.
+        Assign common{};
+        std::string failure{};  ///< that led to the proposal; empty: none
+    };
+    State state() const { return {phase_, generation_, seats_, common_, failure_}; }
+    /// Goes on from a state: all members are away, and have `limit` to return.
+    void restore(State state, Deadline now, std::chrono::milliseconds limit);
 
 private:
     std::uint32_t slots() const;
@@ -130,7 +139,7 @@ private:
     std::uint32_t world_size_ = 0;
     std::uint64_t arrivals_ = 0;
     std::uint64_t proposed_ = 0;
-    std::string failure_;  ///< failure that led to the proposal; empty: none
+    std::string failure_;  ///< as State::failure
     Assign common_;        ///< the part of assignments that is the same for all members
     std::optional<Deadline> join_until_;
     std::optional<Deadline> last_call_until_;

@@ -56,13 +56,14 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     std::uint32_t world_size = 0;
     if (record.has_members) {
         membership_.emplace(record.options);
-        membership_->restore(record.phase, record.generation, record.seats, now, limit);
+        membership_->restore(record.membership, now, limit);
         world_size = membership_->world_size();
-        if (record.phase == Membership::Phase::ended) ended_.emplace();
+        if (membership_->phase() == Membership::Phase::ended) ended_.emplace();
     }
-    hub_.restore_generation(record.generation, world_size);
+    hub_.restore_generation(record.membership.generation, world_size);
     db.restore(record.id, hub_, now);
-    if (record.phase == Membership::Phase::finishing) hub_.fail_fences("a rank has finished");
+    if (record.membership.phase == Membership::Phase::finishing)
+        hub_.fail_fences("a rank has finished");
     // Microseconds since 1970 exceed every revision given before, as a store changes less often.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
     hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
@@ -234,9 +235,7 @@ void ServedJob::save() {
     record.has_members = membership_.has_value();
     if (membership_) {
         record.options = membership_->options();
-        record.phase = membership_->phase();
-        record.generation = membership_->generation();
-        record.seats = membership_->seats();
+        record.membership = membership_->state();
     }
     db_->save_job(record);
 }

@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -20,7 +21,6 @@
 namespace dtrun {
 namespace {
 
-constexpr int kSchemaVersion = 2;
 /// Every byte is written twice: to the log, and from there to the file itself.
 constexpr std::size_t kCopies = 2;
 /// Kept free for writes that must not fail: membership, and operations that make the store smaller.
@@ -28,7 +28,8 @@ constexpr std::size_t kReserveBytes = 2u << 20;
 constexpr std::size_t kUnwrittenBytesMax = 64u << 20;
 constexpr std::chrono::milliseconds kDiskFullPause{500};
 
-constexpr const char* kSchema = R"(
+/// What each version of the format has added, from the first.
+constexpr std::array kVersions = {R"(
 CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
                  last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);
 CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT, port INT,
@@ -38,13 +39,16 @@ CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
                   PRIMARY KEY(job, key, item));
 CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
 CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
-)";
-/// Tables that version 2 has added.
-constexpr const char* kEndsOfFences = R"(
+)",
+                                  R"(
 CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
 CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
                          PRIMARY KEY(job, name, fence, round));
-)";
+)",
+                                  R"(
+CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
+)"};
+constexpr int kVersion = static_cast<int>(kVersions.size());
 
 void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value) {
     sqlite3_bind_int64(statement, at, static_cast<sqlite3_int64>(value));
@@ -201,14 +205,15 @@ Result<void> StateDb::prepare_schema() {
     int version = 0;
     query("PRAGMA user_version",
           [&](sqlite3_stmt* row) { version = static_cast<int>(number(row, 0)); });
-    if (version > kSchemaVersion || version < 0)
+    if (version > kVersion || version < 0)
         return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
-                    kSchemaVersion);
-    if (version == kSchemaVersion) return {};
-    const std::string make =
-        fmt::format("BEGIN; {} {} PRAGMA user_version={}; COMMIT;", version == 0 ? kSchema : "",
-                    kEndsOfFences, kSchemaVersion);
-    if (!execute(make.c_str())) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+                    kVersion);
+    std::string make = "BEGIN;";
+    for (int later = version; later < kVersion; ++later)
+        make += kVersions[static_cast<std::size_t>(later)];
+    make += fmt::format("PRAGMA user_version={}; COMMIT;", kVersion);
+    if (version < kVersion && !execute(make.c_str()))
+        return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
     return {};
 }
 
@@ -375,22 +380,25 @@ void StateDb::save_job(const JobRecord& record) {
     const auto ms = [](std::chrono::milliseconds span) {
         return static_cast<std::uint64_t>(span.count());
     };
+    const Membership::State& state = record.membership;
     run("INSERT OR REPLACE INTO job VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
         std::string_view(record.name), std::uint64_t(options.ranks_min),
         std::uint64_t(options.ranks_max), ms(options.join_timeout), ms(options.last_call),
         ms(options.return_limit), std::uint64_t(record.has_members),
-        static_cast<std::uint64_t>(record.phase), record.generation);
+        static_cast<std::uint64_t>(state.phase), state.generation);
+    save_generation(record.id, state);
     auto& rows = member_rows_[record.id];
     std::erase_if(rows, [&](const auto& row) {
-        if (record.seats.contains(row.first)) return false;
+        if (state.seats.contains(row.first)) return false;
         run("DELETE FROM member WHERE job=? AND member=?", record.id,
             std::to_underlying(row.first));
         return true;
     });
-    for (const auto& [id, seat] : record.seats) {
+    for (const auto& [id, seat] : state.seats) {
         const Member& member = seat.member;
         Assign assignment;
         assignment.ranks = seat.ranks;
+        assignment.node_rank = seat.node_rank;
         assignment.peers = member.addresses;
         const Bytes ranks = encode(assignment);
         std::string row =
@@ -406,6 +414,16 @@ void StateDb::save_job(const JobRecord& record) {
     }
 }
 
+void StateDb::save_generation(const JobId& job, const Membership::State& state) {
+    const Bytes frame = encode(state.common);
+    std::string row = fmt::format("{} {}", state.failure, frame);
+    std::string& recorded = generation_rows_[job];
+    if (recorded == row) return;
+    recorded = std::move(row);
+    run("INSERT OR REPLACE INTO generation VALUES(?,?,?)", job, payload_of(frame),
+        std::string_view(state.failure));
+}
+
 void StateDb::forget_generation(const JobId& job) {
     run("DELETE FROM value WHERE job=?", job);
     run("DELETE FROM item WHERE job=?", job);
@@ -418,8 +436,10 @@ void StateDb::drop_job(const JobId& job) {
     forget_generation(job);
     run("DELETE FROM member WHERE job=?", job);
     run("DELETE FROM group_fence WHERE job=?", job);
+    run("DELETE FROM generation WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
     member_rows_.erase(job);
+    generation_rows_.erase(job);
 }
 
 std::vector<JobRecord> StateDb::jobs() {
@@ -435,15 +455,15 @@ std::vector<JobRecord> StateDb::jobs() {
         record.options.last_call = milliseconds(row, 5);
         record.options.return_limit = milliseconds(row, 6);
         record.has_members = number(row, 7) != 0;
-        record.phase = static_cast<Membership::Phase>(number(row, 8));
-        record.generation = number(row, 9);
+        record.membership.phase = static_cast<Membership::Phase>(number(row, 8));
+        record.membership.generation = number(row, 9);
     });
     for (JobRecord& record : records) {
         query(
             "SELECT member,name,slots,peer,server,port,ord,accepted,assignment FROM member "
             "WHERE job=?",
             [&](sqlite3_stmt* row) {
-                Membership::Seat& seat = record.seats[MemberId{number(row, 0)}];
+                Membership::Seat& seat = record.membership.seats[MemberId{number(row, 0)}];
                 seat.member = {
                     text(row, 1), static_cast<std::uint32_t>(number(row, 2)), text(row, 3),
                     text(row, 4), static_cast<std::uint16_t>(number(row, 5)), {}};
@@ -451,12 +471,21 @@ std::vector<JobRecord> StateDb::jobs() {
                 seat.accepted = number(row, 7);
                 if (auto assignment = decode<Assign>(text(row, 8))) {
                     seat.ranks = std::move(assignment->ranks);
+                    seat.node_rank = assignment->node_rank;
                     seat.member.addresses = std::move(assignment->peers);
                 }
             },
             to_value(record.id));
+        query(
+            "SELECT frame,failure FROM generation WHERE job=?",
+            [&](sqlite3_stmt* row) {
+                if (auto common = decode<Assign>(text(row, 0)))
+                    record.membership.common = std::move(*common);
+                record.membership.failure = text(row, 1);
+            },
+            to_value(record.id));
         // Creates empty rows to compare with, so that the next save_job() writes all members again.
-        for (const auto& [member, seat] : record.seats) member_rows_[record.id][member];
+        for (const auto& [member, seat] : record.membership.seats) member_rows_[record.id][member];
     }
     return records;
 }

@@ -29,9 +29,7 @@ struct JobRecord {
     std::string name;
     MembershipOptions options;  ///< without the plan
     bool has_members = false;   ///< false: it is only a store
-    Membership::Phase phase{};
-    std::uint64_t generation = 0;
-    std::map<MemberId, Membership::Seat> seats;
+    Membership::State membership;
 };
 
 /// A daemon's state on disk, in SQLite's write-ahead log: uncommitted changes are lost in a crash,
@@ -99,6 +97,7 @@ private:
     void query(const char* sql, Row row, const Values&... values);
     int step(const Statement& statement);
     sqlite3_stmt* statement(const char* sql);
+    void save_generation(const JobId& job, const Membership::State& state);
     void forget_generation(const JobId& job);
     void write_batches();
     bool write(const std::deque<Batch>& batches);
@@ -113,8 +112,9 @@ private:
     std::string directory_;
     Batch batch_;
     std::uint64_t submitted_ = 0;
-    /// Last recorded row of each member, to find changes.
+    /// What was last recorded of each job's members and of its generation, to find changes.
     std::map<JobId, std::map<MemberId, std::string>> member_rows_;
+    std::map<JobId, std::string> generation_rows_;
 
     std::atomic<std::uint64_t> durable_{0};
     std::atomic<std::size_t> unwritten_bytes_{0};

@@ -67,11 +67,16 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         record.id = id;
         record.name = "job";
         record.has_members = true;
-        record.generation = 3;
-        record.phase = Membership::Phase::running;
         record.options.ranks_max = 9;
-        record.seats[MemberId{77}].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
-        record.seats[MemberId{77}].ranks = {{Rank{0}, 0, 0, 1, 0}, {Rank{1}, 1, 0, 1, 1}};
+        Membership::State& state = record.membership;
+        state.generation = 3;
+        state.phase = Membership::Phase::finishing;
+        state.failure = "s3 is gone";
+        state.common.world_size = 4;
+        state.common.node_names = {"s2", "s1"};
+        state.seats[MemberId{77}].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
+        state.seats[MemberId{77}].ranks = {{Rank{2}, 0, 1, 2, 0}, {Rank{3}, 1, 1, 2, 1}};
+        state.seats[MemberId{77}].node_rank = 1;
         (*db)->save_job(record);
         (*db)->commit();
         ask(hub, 5, Op::set, set_arguments("late", "lost"));
@@ -83,12 +88,18 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     REQUIRE(jobs.size() == 1);
     CHECK(jobs[0].id == id);
     CHECK(jobs[0].name == "job");
-    CHECK(jobs[0].generation == 3);
     CHECK(jobs[0].options.ranks_max == 9);
-    REQUIRE(jobs[0].seats.size() == 1);
-    const auto& seat = jobs[0].seats.at(MemberId{77});
+    const Membership::State& state = jobs[0].membership;
+    CHECK(state.generation == 3);
+    CHECK(state.phase == Membership::Phase::finishing);
+    CHECK(state.failure == "s3 is gone");
+    CHECK(state.common.world_size == 4);
+    CHECK(state.common.node_names == std::vector<std::string>{"s2", "s1"});
+    REQUIRE(state.seats.size() == 1);
+    const auto& seat = state.seats.at(MemberId{77});
     CHECK(seat.member.name == "s1");
-    CHECK(seat.ranks == std::vector<RankSlot>{{Rank{0}, 0, 0, 1, 0}, {Rank{1}, 1, 0, 1, 1}});
+    CHECK(seat.node_rank == 1);
+    CHECK(seat.ranks == std::vector<RankSlot>{{Rank{2}, 0, 1, 2, 0}, {Rank{3}, 1, 1, 2, 1}});
 
     Sink out;
     Hub hub(out, options, nullptr);
@@ -250,7 +261,7 @@ TEST_CASE("a state of the version before is taken over", "[daemon]") {
         "CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB,"
         "PRIMARY KEY(job, client, id));"
         "CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));"
-        "INSERT INTO job VALUES(x'00112233445566778899aabbccddeeff','j',1,1,1,1,1,0,0,0);"
+        "INSERT INTO job VALUES(x'00112233445566778899aabbccddeeff','j',4,4,1,1,1,1,3,1);"
         "PRAGMA user_version=1;";
     REQUIRE(sqlite3_exec(old, schema, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(old);

@@ -342,8 +342,52 @@ TEST_CASE("a job has not ended well when a member was lost before another finish
     CHECK(orders.ended->why == "s2: last heard 3.0 s ago");
 }
 
+TEST_CASE("a job goes on in another process although some of its members have finished",
+          "[membership]") {
+    const MembershipOptions options = sizes(4, 4);
+    Membership before(options);
+    before.enter(1_member, host(1, 2), kStart);
+    before.enter(2_member, host(2, 2), kStart);
+    const auto begun = before.take_orders();
+    before.leave(1_member, true, "", kStart);
+    Membership after(options);
+    Membership::State state = before.state();
+    SECTION("with all that was known") {}
+    SECTION("recorded without what members are told") {
+        state.common = {};
+    }
+    after.restore(state, kStart, milliseconds(1'000));
+    CHECK(after.world_size() == 4);
+    after.come_back(2_member, 0, 0);  // its assignment was lost with the process
+    const auto orders = after.take_orders();
+    CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{2, 3}});
+    CHECK(orders.assignments[0].second.world_size == 4);
+    if (state.common.generation != 0) {
+        CHECK(orders.assignments[0].second.node_rank == 1);
+        CHECK(orders.assignments[0].second.node_names == std::vector<std::string>{"s1", "s2"});
+        CHECK(orders.assignments[0].second.master_address == "10.0.0.1");
+    }
+    after.leave(2_member, true, "", kStart);
+    CHECK(after.take_orders().ended->finished);
+}
+
+TEST_CASE("the failure that led to a new generation is told after a restart, too", "[membership]") {
+    Membership before(sizes(2, 4));
+    before.enter(1_member, host(1, 2), kStart);
+    before.enter(2_member, host(2, 2), kStart);
+    before.take_orders();
+    before.lost(1_member, "last heard 3.0 s ago", kStart);
+    Membership after(sizes(2, 4));
+    after.restore(before.state(), kStart, milliseconds(1'000));
+    after.leave(2_member, true, "", kStart);
+    const auto orders = after.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK(orders.ended->why == "s1: last heard 3.0 s ago");
+}
+
 // Members that come, are lost, break off, come back and finish at random, with every message late by
-// a random time and those of broken connections lost.
+// a random time and those of broken connections lost; and the process with the membership is killed
+// and another one goes on.
 namespace {
 
 struct SimulatedMember {
@@ -380,7 +424,7 @@ private:
 
     void step() {
         now_ += milliseconds(up_to(400));
-        switch (up_to(9)) {
+        switch (up_to(11)) {
             case 0:
                 if (members_.size() < 40) {
                     const MemberId id{++members_ever_};
@@ -411,11 +455,30 @@ private:
                         membership_.accept(any_id_, member->accepted, now_);
                 }
                 break;
+            case 4:
+                if (up_to(9) == 0) go_on_elsewhere();
+                break;
+            case 5:
+                if (SimulatedMember* member = any(); member != nullptr && member->connected &&
+                                                     !member->ranks.empty() && up_to(49) == 0) {
+                    member->dead = true;
+                    member->ranks.clear();
+                    membership_.leave(any_id_, true, "", now_);
+                }
+                break;
             default:
                 deliver();
         }
         membership_.tick(now_);
         take();
+    }
+
+    void go_on_elsewhere() {
+        Membership other(membership_.options());
+        other.restore(membership_.state(), now_, milliseconds(3'000));
+        membership_ = std::move(other);
+        for (auto& [id, member] : members_) member.connected = false;
+        wire_.clear();
     }
 
     SimulatedMember* any() {
