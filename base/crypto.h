@@ -8,6 +8,10 @@
 
 namespace dtrun {
 
+inline std::span<const std::uint8_t> as_bytes(std::string_view text) {
+    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
 using Sha256 = std::array<std::uint8_t, 32>;
 
 /// FIPS 180-4.

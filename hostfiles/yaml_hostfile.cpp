@@ -163,9 +163,9 @@ using Keys = std::span<const std::string_view>;
 constexpr std::array<std::string_view, 2> kTopKeys = {"hosts", "defaults"};
 // Prefixes of this list are allowed: 6 keys in defaults, 7 for a host named by a map key, all for
 // others.
-constexpr std::array<std::string_view, 8> kKeys = {"slots", "max_slots",     "max-slots", "user",
-                                                   "port",  "identity_file", "address",   "host"};
-constexpr Keys kHostKeys = kKeys;
+constexpr std::array<std::string_view, 8> kHostKeyNames = {
+    "slots", "max_slots", "max-slots", "user", "port", "identity_file", "address", "host"};
+constexpr Keys kHostKeys = kHostKeyNames;
 constexpr Keys kNamedHostKeys = kHostKeys.first(7);
 constexpr Keys kDefaultsKeys = kHostKeys.first(6);
 

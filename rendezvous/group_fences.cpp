@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kEndedMax = 4'096;
 constexpr std::size_t kEndedBytesMax = 64u << 20;
 constexpr std::size_t kEndedKept = 16;  // at least, whatever their size
-constexpr std::size_t kOpenMax = 65'536;
+constexpr std::size_t kOpenGroupsMax = 65'536;
 constexpr std::size_t kTextBytesMax = 4'096;  // limit of the group's name and of `why`
 
 Fenced fenced_of(const GroupFences::Key& key) {
@@ -38,7 +38,7 @@ Result<void> GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
     clients_[peer] = fence.client;
     const Key key{fence.group, fence.name, fence.round};
     if (told_again(key, peer, fence)) return {};
-    if (open_.size() >= kOpenMax && !open_.contains(key))
+    if (open_.size() >= kOpenGroupsMax && !open_.contains(key))
         return fail(Errc::invalid_input, "too many fences are open at once");
     Open& open = open_[key];
     if (open.parts.empty()) open.ranks = fence.ranks;

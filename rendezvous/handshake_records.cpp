@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::array<std::uint8_t, 4> kMagic{'d', 't', 'r', 'n'};
 
-std::span<const std::uint8_t> as_bytes(std::string_view text) {
-    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-}
-
 }  // namespace
 
 std::array<std::uint8_t, Preamble::kBytes> encode_preamble(const Preamble& preamble) {

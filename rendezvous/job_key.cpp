@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kTextBytesMin = 32;
 constexpr std::size_t kKindsMin = 8;
 
-std::span<const std::uint8_t> as_bytes(std::string_view text) {
-    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-}
-
 }  // namespace
 
 JobId job_id_of(std::string_view name) {

@@ -14,7 +14,7 @@
 namespace dtrun::collectives {
 namespace {
 
-const CodecKernels& kernels() {
+const CodecKernels& codec_kernels() {
 #if defined(__x86_64__)
     switch (isa()) {
         case Isa::avx512:
@@ -62,18 +62,18 @@ std::size_t encoded_bytes(Format format, std::size_t count) {
 void encode(Format format, Rounding rounding, std::uint64_t seed, const float* values,
             std::size_t count, std::byte* out, float* error) {
     const DefaultArithmetic arithmetic;
-    kernels().encode(format, rounding, seed, values, count, reinterpret_cast<unsigned char*>(out),
-                     error);
+    codec_kernels().encode(format, rounding, seed, values, count,
+                           reinterpret_cast<unsigned char*>(out), error);
 }
 
 void decode(Format format, const std::byte* in, std::size_t count, float* values) {
     const DefaultArithmetic arithmetic;
-    kernels().decode(format, reinterpret_cast<const unsigned char*>(in), count, values);
+    codec_kernels().decode(format, reinterpret_cast<const unsigned char*>(in), count, values);
 }
 
 void decode_add(Format format, const std::byte* in, std::size_t count, float* sums) {
     const DefaultArithmetic arithmetic;
-    kernels().decode_add(format, reinterpret_cast<const unsigned char*>(in), count, sums);
+    codec_kernels().decode_add(format, reinterpret_cast<const unsigned char*>(in), count, sums);
 }
 
 std::string_view name_of(Format format) {

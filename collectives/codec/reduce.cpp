@@ -6,7 +6,7 @@
 namespace dtrun::collectives {
 namespace {
 
-const ReduceKernels& kernels() {
+const ReduceKernels& reduce_kernels() {
 #if defined(__x86_64__)
     switch (isa()) {
         case Isa::avx512:
@@ -24,11 +24,11 @@ const ReduceKernels& kernels() {
 
 void reduce_into(void* out, const void* a, const void* b, std::size_t count, DType type,
                  Reduce reduce) {
-    if (count != 0) kernels().reduce_into(out, a, b, count, type, reduce);
+    if (count != 0) reduce_kernels().reduce_into(out, a, b, count, type, reduce);
 }
 
 void divide(void* data, std::size_t count, DType type, std::uint32_t divisor) {
-    if (count != 0 && divisor > 1) kernels().divide(data, count, type, divisor);
+    if (count != 0 && divisor > 1) reduce_kernels().divide(data, count, type, divisor);
 }
 
 }  // namespace dtrun::collectives

@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kLineBytesMax = 1u << 20;
-constexpr std::size_t kErrorBytesMax = 16u << 10;
+constexpr std::size_t kChildErrorBytesMax = 16u << 10;
 /// Longest wait for a dtrun that was told to end; it gives its ranks five seconds.
 constexpr std::chrono::milliseconds kEndMax{20'000};
 
@@ -139,8 +139,8 @@ private:
     void take_errors(std::string_view bytes) {
         if (options_.show_errors) static_cast<void>(write_all(STDERR_FILENO, bytes));
         end_.errors += bytes;
-        if (end_.errors.size() > kErrorBytesMax)
-            end_.errors.erase(0, end_.errors.size() - kErrorBytesMax);
+        if (end_.errors.size() > kChildErrorBytesMax)
+            end_.errors.erase(0, end_.errors.size() - kChildErrorBytesMax);
     }
 
     const ChildOptions& options_;

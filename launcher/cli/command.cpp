@@ -16,7 +16,7 @@ namespace {
 
 using std::string_view;
 
-constexpr std::size_t kMiddle = 27;  // where summaries begin
+constexpr std::size_t kSummaryColumn = 27;  // where summaries begin
 
 constexpr string_view kCheckBuild = "dtrun v" DTRUN_VERSION
                                     ":\n"
@@ -74,7 +74,8 @@ const Command* find_command(Commands commands, Words words) {
 std::string command_rows(Commands commands) {
     std::string text;
     for (const Command& command : commands)
-        if (!command.summary.empty()) text += two_columns(typed(command), command.summary, kMiddle);
+        if (!command.summary.empty())
+            text += two_columns(typed(command), command.summary, kSummaryColumn);
     return text;
 }
 

@@ -9,7 +9,7 @@ namespace dtrun::cli {
 
 namespace {
 
-constexpr std::size_t kMiddle = 28;  // where descriptions begin
+constexpr std::size_t kHelpColumn = 28;  // where descriptions begin
 
 std::string comma_separated(std::string_view names) {
     std::string text;
@@ -33,7 +33,7 @@ std::string flag_rows(std::span<const Flag> flags, FlagGroup group) {
         const auto next = flag + 1;
         if (next != flags.end() && next->help.empty() && next->refused.empty())
             left += ", " + left_column(*next);
-        text += two_columns(left, flag->help, kMiddle);
+        text += two_columns(left, flag->help, kHelpColumn);
     }
     return text;
 }

@@ -84,7 +84,7 @@ constexpr HorovodSetting kSettings[] = {
 };
 // clang-format on
 
-Result<std::string> whole_number(std::string_view text, long long max, long long factor) {
+Result<std::string> multiple_of(std::string_view text, long long max, long long factor) {
     const auto number = to_int(text, 0, max);
     if (!number || text.starts_with('-'))
         return fail(Errc::invalid_input, "'{}' is not a whole number from 0 to {}", text, max);
@@ -134,9 +134,9 @@ std::span<const HorovodSetting> horovod_settings() {
 Result<std::string> horovod_value(const HorovodSetting& setting, std::string_view written) {
     switch (setting.form) {
         case whole:
-            return whole_number(written, INT_MAX, 1);
+            return multiple_of(written, INT_MAX, 1);
         case megabytes:
-            return whole_number(written, (1LL << 43) - 1, 1 << 20);
+            return multiple_of(written, (1LL << 43) - 1, 1 << 20);
         case decimal:
             return decimal_number(written, INFINITY);
         case fraction:

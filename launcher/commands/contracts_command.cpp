@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kIndent = 4;
 constexpr std::size_t kMiddle = 22;  // where the overview's texts begin
 
-constexpr std::string_view kIntroduction = R"(
+constexpr std::string_view kContractsIntroduction = R"(
 A contract is a set of variables by which one kind of program knows its place.
 Ranks get those of the default set (marked *), which contradict each other
 nowhere. --contract NAME,... adds others; --contract none,NAME,... begins with
@@ -32,7 +32,7 @@ dtrun contracts all    the same of every contract
 )";
 
 std::string overview() {
-    std::string text(kIntroduction.substr(1));
+    std::string text(kContractsIntroduction.substr(1));
     text += '\n';
     for (const contracts::Contract& contract : contracts::all_contracts()) {
         const std::string left =

@@ -7,7 +7,7 @@ namespace {
 
 using enum cli::FlagGroup;
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kJoinIntroduction =
     R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [VAR=VALUE...] program...
 
 Starts ranks on this machine that belong to a job of `dtrun serve`. The job
@@ -104,7 +104,7 @@ Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView envir
 }
 
 std::string join_help() {
-    return std::string(kIntroduction) + cli::sections(join_flags().flags(), kDaemonSections);
+    return std::string(kJoinIntroduction) + cli::sections(join_flags().flags(), kDaemonSections);
 }
 
 }  // namespace dtrun::commands

@@ -19,7 +19,7 @@
 namespace dtrun::commands {
 namespace {
 
-constexpr std::string_view kIntroduction = R"(usage: dtrun serve [options]
+constexpr std::string_view kServeIntroduction = R"(usage: dtrun serve [options]
 
 The rendezvous daemon alone: brings together ranks that `dtrun join`, or
 programs with dtrun's library, start wherever they like; many jobs at once.
@@ -191,7 +191,7 @@ int run_serve(cli::Words words, plan::EnvironmentView environment) {
 }
 
 std::string serve_help() {
-    return std::string(kIntroduction) + cli::sections(serve_flags().flags(), kDaemonSections);
+    return std::string(kServeIntroduction) + cli::sections(serve_flags().flags(), kDaemonSections);
 }
 
 }  // namespace dtrun::commands

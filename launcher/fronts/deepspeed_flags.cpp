@@ -107,7 +107,7 @@ cli::Rows<DeepspeedDraft> host_flags() {
     };
 }
 
-cli::Rows<DeepspeedDraft> program_flags() {
+cli::Rows<DeepspeedDraft> deepspeed_program_flags() {
     return {
         {{.names = "--module", .group = native, .help = "the script is a module, for python -m"},
          cli::set_true<&DeepspeedWords::module>},
@@ -163,7 +163,7 @@ cli::Rows<DeepspeedDraft> program_flags() {
     };
 }
 
-cli::Rows<DeepspeedDraft> refused_flags() {
+cli::Rows<DeepspeedDraft> deepspeed_refused_flags() {
     return {
         {{.names = "--no_ssh",
           .group = native,
@@ -207,7 +207,7 @@ cli::Rows<DeepspeedDraft> renamed_flags() {
 const cli::FlagTable<DeepspeedDraft>& deepspeed_flags() {
     static const cli::FlagTable<DeepspeedDraft> table(
         "dtrun deepspeed",
-        {host_flags(), program_flags(), refused_flags(), renamed_flags(),
+        {host_flags(), deepspeed_program_flags(), deepspeed_refused_flags(), renamed_flags(),
          cli::rows_for<DeepspeedDraft>(cli::run_flags().taken_by(cli::Taker::deepspeed))});
     return table;
 }

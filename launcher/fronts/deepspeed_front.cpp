@@ -13,9 +13,9 @@ namespace {
 using cli::Words;
 using std::string_view;
 
-constexpr std::chrono::milliseconds kGrace{30'000};  // DeepSpeed's own
+constexpr std::chrono::milliseconds kDeepspeedGrace{30'000};  // DeepSpeed's own
 constexpr const char* kHostfile = "/job/hostfile";
-constexpr string_view kUsage = "usage: dtrun deepspeed [options] [--] script [args...]";
+constexpr string_view kDeepspeedUsage = "usage: dtrun deepspeed [options] [--] script [args...]";
 
 bool is_filtered(const plan::Options& options) {
     return !options.include.empty() || !options.exclude.empty();
@@ -94,7 +94,7 @@ Result<void> set_program(DeepspeedDraft& draft, Words script, plan::EnvironmentV
     std::vector<std::string>& program = draft.options.program;
     if (script.empty() || script.front().empty())
         return fail(Errc::invalid_input, "no script to run; {} (dtrun deepspeed --help tells more)",
-                    kUsage);
+                    kDeepspeedUsage);
     if (words.no_python && words.module)
         return fail(Errc::invalid_input, "--no_python and --module exclude each other");
     if (!words.venv_script.empty()) {
@@ -126,7 +126,7 @@ void add_env(plan::Options& options, const DeepspeedEnv& env) {
 
 Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView environment) {
     DeepspeedDraft draft;
-    draft.options.grace = kGrace;
+    draft.options.grace = kDeepspeedGrace;
     draft.options.directory_in_pythonpath = true;
     const auto rest = cli::read_options(deepspeed_flags(), words, draft);
     if (!rest) return std::unexpected(rest.error());

@@ -6,7 +6,7 @@
 namespace dtrun::fronts {
 namespace {
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kDeepspeedIntroduction =
     R"(usage: dtrun deepspeed [options] [--] script [args...]
 
 Takes the words of DeepSpeed's launcher and starts the ranks itself: no pdsh, no
@@ -27,7 +27,7 @@ Examples:
 Flags of DeepSpeed:
 )";
 
-constexpr std::string_view kEnd = R"(
+constexpr std::string_view kDeepspeedEnd = R"(
 Exit code: 0 if every rank exits 0; else that of the first rank that failed; see
 dtrun --help.
 )";
@@ -36,10 +36,10 @@ dtrun --help.
 
 std::string deepspeed_help() {
     const std::span<const cli::Flag> flags = deepspeed_flags().flags();
-    return std::string(kIntroduction) + cli::flag_rows(flags, cli::FlagGroup::native) +
+    return std::string(kDeepspeedIntroduction) + cli::flag_rows(flags, cli::FlagGroup::native) +
            "\nRefused flags of DeepSpeed:\n" + cli::refusals(flags) +
            "\ndtrun's own, as in dtrun --help:\n" + cli::sections(flags, cli::run_sections()) +
-           std::string(kEnd);
+           std::string(kDeepspeedEnd);
 }
 
 }  // namespace dtrun::fronts

@@ -223,7 +223,7 @@ cli::Rows<TorchrunDraft> meeting_flags() {
     };
 }
 
-cli::Rows<TorchrunDraft> program_flags() {
+cli::Rows<TorchrunDraft> torchrun_program_flags() {
     return {
         {{.names = "-m --module", .group = native, .help = "the script is a module, for python -m"},
          cli::set_true<&TorchrunWords::module>},
@@ -304,7 +304,7 @@ cli::Rows<TorchrunDraft> log_flags() {
     };
 }
 
-cli::Rows<TorchrunDraft> refused_flags() {
+cli::Rows<TorchrunDraft> torchrun_refused_flags() {
     return {
         {{.names = "--numa-binding",
           .metavar = "MODE",
@@ -357,7 +357,8 @@ Result<plan::RankOutput::Streams> parse_streams(string_view text) {
 const cli::FlagTable<TorchrunDraft>& torchrun_flags() {
     static const cli::FlagTable<TorchrunDraft> table(
         "dtrun torchrun",
-        {node_flags(), meeting_flags(), program_flags(), log_flags(), refused_flags(),
+        {node_flags(), meeting_flags(), torchrun_program_flags(), log_flags(),
+         torchrun_refused_flags(),
          cli::rows_for<TorchrunDraft>(cli::run_flags().taken_by(cli::Taker::torchrun))});
     return table;
 }

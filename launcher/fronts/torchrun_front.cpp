@@ -12,8 +12,8 @@ namespace {
 using cli::Words;
 using std::string_view;
 
-constexpr std::chrono::milliseconds kGrace{30'000};  // torchrun's own
-constexpr string_view kUsage = "usage: dtrun torchrun [options] [--] script [args...]";
+constexpr std::chrono::milliseconds kTorchrunGrace{30'000};  // torchrun's own
+constexpr string_view kTorchrunUsage = "usage: dtrun torchrun [options] [--] script [args...]";
 constexpr string_view kMacro = "${local_rank}";
 
 /// "PET_NPROC_PER_NODE" of "--nproc-per-node"; torchrun calls it after the last of the names.
@@ -43,7 +43,7 @@ Result<void> read_variable(TorchrunDraft& draft, std::size_t row, const std::str
 /// PET_* variables, which torchrun takes for defaults of its flags.
 Result<void> read_variables(TorchrunDraft& draft, plan::EnvironmentView environment) {
     constexpr string_view kShutdown = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-    draft.options.grace = kGrace;
+    draft.options.grace = kTorchrunGrace;
     if (const auto value = plan::find_variable(environment, kShutdown); value && !value->empty()) {
         const auto time =
             cli::parse_seconds(*value, std::chrono::milliseconds(0), cli::kTimeoutMax);
@@ -205,7 +205,7 @@ Result<void> set_program(TorchrunDraft& draft, Words script, plan::EnvironmentVi
     std::vector<std::string>& program = draft.options.program;
     if (script.empty() || script.front().empty())
         return fail(Errc::invalid_input, "no script to run; {} (dtrun torchrun --help tells more)",
-                    kUsage);
+                    kTorchrunUsage);
     if (words.no_python && words.module && !words.run_path)
         return fail(Errc::invalid_input, "--no-python and --module exclude each other");
     if (words.run_path || !words.no_python) {

@@ -6,7 +6,7 @@
 namespace dtrun::fronts {
 namespace {
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kTorchrunIntroduction =
     R"(usage: dtrun torchrun [options] [--] script [args...]
 
 Takes torchrun's words and starts all nodes from one command: no rendezvous
@@ -30,7 +30,7 @@ ${local_rank} in an argument is each rank's own.
 Flags of torchrun:
 )";
 
-constexpr std::string_view kEnd = R"(
+constexpr std::string_view kTorchrunEnd = R"(
 Exit code: 0 if every rank exits 0; else that of the first rank that failed, and
 not always 1 as torchrun's; see dtrun --help.
 )";
@@ -39,9 +39,9 @@ not always 1 as torchrun's; see dtrun --help.
 
 std::string torchrun_help() {
     const std::span<const cli::Flag> flags = torchrun_flags().flags();
-    return std::string(kIntroduction) + cli::flag_rows(flags, cli::FlagGroup::native) +
+    return std::string(kTorchrunIntroduction) + cli::flag_rows(flags, cli::FlagGroup::native) +
            "\nRefused flags:\n" + cli::refusals(flags) + "\ndtrun's own, as in dtrun --help:\n" +
-           cli::sections(flags, cli::run_sections()) + std::string(kEnd);
+           cli::sections(flags, cli::run_sections()) + std::string(kTorchrunEnd);
 }
 
 }  // namespace dtrun::fronts

@@ -9,7 +9,7 @@
 namespace dtrun::head {
 namespace {
 
-constexpr std::chrono::seconds kWriteLimit{2};    // of a bootstrap
+constexpr std::chrono::seconds kBootstrapWriteLimit{2};  // of a bootstrap
 constexpr std::chrono::seconds kJoinSlack{2};     // for an agent to report why it cannot connect
 constexpr std::chrono::seconds kSweepLimit{4};    // the user does not wait for a host that is down
 constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
@@ -89,7 +89,7 @@ asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host, Deadline dea
     co_await wait_for_relay(host);
     Bytes frame = parts_.bootstraps.for_host(host);
     // A slow relay is not this host's fault.
-    const Deadline written_by = std::max(deadline, after(kWriteLimit));
+    const Deadline written_by = std::max(deadline, after(kBootstrapWriteLimit));
     auto done = co_await lifelines_[host]->write(frame, written_by);
     ::explicit_bzero(frame.data(), frame.size());
     events_->host_phase(host, "the agent to connect back");

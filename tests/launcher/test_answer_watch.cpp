@@ -10,7 +10,7 @@ namespace {
 using std::chrono::seconds;
 using Hosts = std::vector<HostId>;
 
-constexpr HostId h0{0}, h1{1}, h2{2};
+constexpr HostId first{0}, second{1}, third{2};
 
 constexpr Deadline kStart{seconds(1'000)};
 constexpr seconds kGrace{5};
@@ -24,7 +24,7 @@ TEST_CASE("nobody is late who was told nothing, or has time left", "[end]") {
     CHECK(answers.late(kStart).empty());
     answers.stop(kGrace, kStart);
     CHECK(answers.late(kLate - seconds(1)).empty());
-    CHECK(answers.late(kLate) == Hosts{h0, h1});
+    CHECK(answers.late(kLate) == Hosts{first, second});
 }
 
 TEST_CASE("a host whose ranks do not end for another generation is late, the others are not",
@@ -32,13 +32,13 @@ TEST_CASE("a host whose ranks do not end for another generation is late, the oth
     const Tree tree(3, 256);
     AnswerWatch answers(tree, 3);
     answers.pause(2, kGrace, kStart);
-    answers.paused(h0, 2);
-    answers.paused(h2, 2);
-    CHECK(answers.late(kLate) == Hosts{h1});
-    answers.paused(h1, 2);
+    answers.paused(first, 2);
+    answers.paused(third, 2);
+    CHECK(answers.late(kLate) == Hosts{second});
+    answers.paused(second, 2);
     CHECK(answers.late(kLate + seconds(99)).empty());
     answers.stop(kGrace, kLate + seconds(99));  // what they have answered before does not count
-    CHECK(answers.late(kLate + seconds(200)) == Hosts{h0, h1, h2});
+    CHECK(answers.late(kLate + seconds(200)) == Hosts{first, second, third});
 }
 
 TEST_CASE("a host is not late while its output waits for our reader, nor is its relay", "[end]") {

@@ -8,6 +8,7 @@
 #include "rendezvous/rank_messages.h"
 #include "rendezvous/request.h"
 #include "rendezvous/served_job.h"
+#include "rendezvous/store_request.h"
 #include "tests/rendezvous/slow_disk.h"
 #include "tests/support/temp_dir.h"
 
@@ -28,19 +29,9 @@ struct Sink final : Outbox {
     std::vector<std::pair<FrameType, std::string>> sent;
 };
 
-Bytes set_arguments(std::string_view key, std::string_view value) {
-    Bytes bytes;
-    PackWriter out(bytes);
-    out.array(3);
-    out.uint(0);
-    out.bin(key);
-    out.bin(value);
-    return bytes;
-}
-
-void ask(Hub& hub, std::uint64_t id, Op op, const Bytes& arguments) {
+void ask(Hub& hub, std::uint64_t id, const StoreRequest& request) {
     const auto behind = static_cast<std::uint32_t>(id - 1);  // nothing was answered yet
-    const Bytes frame = encode_request({5, id, behind, op}, arguments);
+    const Bytes frame = encode_request({5, id, behind}, request, 0);
     REQUIRE(hub.from_peer(
         1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{}));
 }
@@ -59,10 +50,10 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         Sink out;
         Hub hub(out, options, journal.get());
         hub.add_peer(1, PeerKind::subtree, kNoRank);
-        ask(hub, 1, Op::set, set_arguments("key", std::string("a\0b", 3)));
-        ask(hub, 2, Op::push, set_arguments("queue", "first"));
-        ask(hub, 3, Op::push, set_arguments("queue", "second"));
-        ask(hub, 4, Op::set, set_arguments("empty", ""));
+        ask(hub, 1, {.op = Op::set, .keys = {"key"}, .values = {{"a\0b", 3}}});
+        ask(hub, 2, {.op = Op::push, .keys = {"queue"}, .values = {"first"}});
+        ask(hub, 3, {.op = Op::push, .keys = {"queue"}, .values = {"second"}});
+        ask(hub, 4, {.op = Op::set, .keys = {"empty"}, .values = {""}});
         JobRecord record;
         record.id = id;
         record.name = "job";
@@ -79,7 +70,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         state.seats[MemberId{77}].node_rank = 1;
         (*db)->save_job(record);
         (*db)->commit();
-        ask(hub, 5, Op::set, set_arguments("late", "lost"));
+        ask(hub, 5, {.op = Op::set, .keys = {"late"}, .values = {"lost"}});
         // No commit: as if it were killed here.
     }
     auto db = StateDb::open(directory.path() + "/state");
@@ -107,11 +98,8 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     CHECK(hub.store().size() == 3);
     hub.add_peer(1, PeerKind::subtree, kNoRank);
     // Sent again: answered again, and not done again.
-    ask(hub, 3, Op::push, set_arguments("queue", "second"));
-    Bytes key;
-    PackWriter writer(key);
-    writer.array(2), writer.uint(0), writer.str("queue");
-    ask(hub, 6, Op::length, key);
+    ask(hub, 3, {.op = Op::push, .keys = {"queue"}, .values = {"second"}});
+    ask(hub, 6, {.op = Op::length, .keys = {"queue"}});
     const auto reply = decode_reply(out.sent.back().second);
     PackReader in(reply->results);
     in.array();
@@ -138,15 +126,9 @@ struct Job {
         enter.slots = slots;
         REQUIRE(job.enter(peer, enter, "", "", now));
     }
-    void ask(PeerId peer, std::uint64_t client, std::uint64_t id, Op op, const Bytes& arguments) {
-        const Bytes frame = encode_request({client, id, 0, op}, arguments);
+    void ask(PeerId peer, std::uint64_t client, std::uint64_t id, const StoreRequest& request) {
+        const Bytes frame = encode_request({client, id, 0}, request, 0);
         REQUIRE(job.frame(peer, {FrameType::request, payload_of(frame)}, now));
-    }
-    Bytes pop_arguments() const {
-        Bytes bytes;
-        PackWriter writer(bytes);
-        writer.array(3), writer.uint(0), writer.bin("queue"), writer.uint(0);
-        return bytes;
     }
     Status last_status() const { return decode_reply(out.sent.back().second)->header.status; }
 
@@ -160,15 +142,15 @@ struct Job {
 TEST_CASE("an item whose taker has lost its connection is not lost with the job", "[daemon]") {
     Job it;
     it.enter(1, MemberId{11});
-    it.ask(1, 5, 1, Op::push, set_arguments("queue", "item"));
+    it.ask(1, 5, 1, {.op = Op::push, .keys = {"queue"}, .values = {"item"}});
     it.enter(2, MemberId{12});
-    it.ask(2, 6, 1, Op::pop, it.pop_arguments());
+    it.ask(2, 6, 1, {.op = Op::pop, .keys = {"queue"}});
     CHECK(it.last_status() == Status::ok);
     it.job.closed(1, it.now);
     it.job.closed(2, it.now);  // before the answer was read
     CHECK_FALSE(it.job.idle());
     it.enter(3, MemberId{12});
-    it.ask(3, 6, 1, Op::pop, it.pop_arguments());
+    it.ask(3, 6, 1, {.op = Op::pop, .keys = {"queue"}});
     CHECK(it.last_status() == Status::ok);
     const Bytes gone = encode(Gone{6});
     REQUIRE(it.job.frame(3, {FrameType::gone, payload_of(gone)}, it.now));
@@ -188,10 +170,7 @@ TEST_CASE("a job that has ended gives its name free although others look into it
     it.job.closed(1, it.now);
     CHECK_FALSE(it.job.idle());
     CHECK(it.job.is_over());
-    Bytes watch;
-    PackWriter writer(watch);
-    writer.array(3), writer.uint(0), writer.bin("key"), writer.uint(kForeverMs);
-    it.ask(2, 6, 1, Op::get, watch);
+    it.ask(2, 6, 1, {.op = Op::get, .keys = {"key"}, .timeout_ms = kForeverMs});
     it.job.retire();
     CHECK(it.last_status() == Status::stale);
 }
@@ -217,9 +196,9 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
         (*db)->commit();
 
         SlowDisk::busy = true;
-        ask(hub, 1, Op::set, set_arguments("slow", "1"));
+        ask(hub, 1, {.op = Op::set, .keys = {"slow"}, .values = {"1"}});
         const std::uint64_t first = (*db)->submit();
-        ask(hub, 2, Op::set, set_arguments("later", "2"));
+        ask(hub, 2, {.op = Op::set, .keys = {"later"}, .values = {"2"}});
         const std::uint64_t second = (*db)->submit();
         CHECK((*db)->durable() < first);
         SlowDisk::busy = false;
@@ -228,7 +207,7 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
 
         CHECK((*db)->fits(1'000));
         SlowDisk::full = true;
-        ask(hub, 3, Op::set, set_arguments("full", "3"));
+        ask(hub, 3, {.op = Op::set, .keys = {"full"}, .values = {"3"}});
         const std::uint64_t third = (*db)->submit();
         while ((*db)->fits(1'000)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         CHECK((*db)->durable() < third);

@@ -8,6 +8,7 @@
 #include "rendezvous/msgpack.h"
 #include "rendezvous/rank_messages.h"
 #include "rendezvous/request.h"
+#include "rendezvous/store_request.h"
 #include "tests/rendezvous/slow_disk.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
@@ -17,13 +18,6 @@
 
 namespace dtrun {
 namespace {
-
-Bytes set_arguments(std::string_view key, std::string_view value) {
-    Bytes bytes;
-    PackWriter out(bytes);
-    out.array(3), out.uint(0), out.bin(key), out.bin(value);
-    return bytes;
-}
 
 struct Fixture {
     explicit Fixture(DaemonOptions options) : daemon(io.get_executor(), std::move(options)) {
@@ -91,7 +85,8 @@ asio::awaitable<std::uint32_t> hear_timeout(Fixture& it, const Secret& secret) {
 asio::awaitable<bool> write_to_a_slow_disk(Fixture& it, const Secret& secret) {
     const auto link = co_await it.enter(secret);
     SlowDisk::busy = true;
-    link->send(encode_request({5, 1, 0, Op::set}, set_arguments("key", "value")));
+    const StoreRequest set{.op = Op::set, .keys = {"key"}, .values = {"value"}};
+    link->send(encode_request({5, 1, 0}, set, 0));
     for (int beats = 0; beats < 3;) {
         const auto type = co_await next_frame(*link);
         REQUIRE(type.has_value());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/crypto.h"
 #include "base/ids.h"
 #include "worker/client/outcome.h"
 
@@ -15,9 +16,6 @@ struct Credentials {
     Secret secret;  ///< the job's
 };
 
-inline std::span<const std::uint8_t> as_bytes(std::string_view text) {
-    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-}
 inline std::string_view as_text(std::span<const std::uint8_t> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

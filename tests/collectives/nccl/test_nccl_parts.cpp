@@ -1,6 +1,7 @@
 #include "collectives/nccl/bootstrap.h"
 #include "collectives/nccl/facts.h"
 #include "collectives/nccl/network.h"
+#include "tests/collectives/nccl/fake_fixture.h"
 #include "tests/collectives/nccl/nccl_fixture.h"
 #include "tests/support/temp_dir.h"
 
@@ -13,12 +14,6 @@
 
 namespace dtrun::collectives::nccl {
 namespace {
-
-std::shared_ptr<const NcclLibrary> fake() {
-    auto library = NcclLibrary::open({FAKE_NCCL, FAKE_NCCL});
-    REQUIRE(library.has_value());
-    return *library;
-}
 
 void put_file(const std::filesystem::path& path, const std::string& text) {
     std::filesystem::create_directories(path.parent_path());

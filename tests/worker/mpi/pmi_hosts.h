@@ -22,6 +22,11 @@ namespace dtrun {
 using namespace mpi;
 using namespace stores;
 
+/// How a client of PMI-1 begins, and what it hears.
+inline constexpr const char* kInit = "cmd=init pmi_version=1 pmi_subversion=1\n";
+inline constexpr const char* kInitialized =
+    "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
+
 /// What ranks did with MPI, as text: "3 initialized", "3 aborted 7".
 class RecordedMpi final : public MpiObserver {
 public:

@@ -14,9 +14,6 @@ using Catch::Contains;
 
 namespace {
 
-constexpr const char* kInit = "cmd=init pmi_version=1 pmi_subversion=1\n";
-constexpr const char* kInitialized = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
-
 struct Here {
     explicit Here(std::vector<std::uint32_t> sizes) : hosts(io, std::move(sizes)) {
         hosts.begin(MpiMode::automatic);

@@ -12,8 +12,6 @@ using Catch::Contains;
 
 namespace {
 
-constexpr const char* kInit = "cmd=init pmi_version=1 pmi_subversion=1\n";
-constexpr const char* kInitialized = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
 constexpr const char* kInitTwo = "cmd=init pmi_version=2 pmi_subversion=0\n";
 constexpr const char* kInitializedTwo =
     "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
