@@ -347,13 +347,16 @@ private:
         if (!client.fencing || fenced->round != client.round) return;
         REQUIRE(fenced->complete);
         REQUIRE(fenced->entries.size() == world_);
-        for (std::uint32_t rank = 0; rank < world_; ++rank) {
-            REQUIRE(fenced->entries[rank].rank == Rank{rank});
-            REQUIRE(fenced->entries[rank].bytes == std::to_string(rank * 7));
-        }
+        // One assertion for all ranks, since millions would take most of the time.
+        std::uint32_t rank = 0;
+        REQUIRE(std::ranges::all_of(fenced->entries, [&rank](const FenceEntry& entry) {
+            const std::uint32_t expected = rank++;
+            return entry.rank == Rank{expected} && entry.bytes == std::to_string(expected * 7);
+        }));
         // Nobody leaves a fence before everybody has come to it.
-        for (const Client& other : clients_)
-            REQUIRE((other.round > client.round || (other.round == client.round && other.fencing)));
+        REQUIRE(std::ranges::all_of(clients_, [&client](const Client& other) {
+            return other.round > client.round || (other.round == client.round && other.fencing);
+        }));
         client.fencing = false;
         ++client.round;
         ++fences;
@@ -458,10 +461,10 @@ TEST_CASE(
     CHECK(crashes > 20);
 }
 
-TEST_CASE("the same holds for thousands of agents", "[exchange]") {
+TEST_CASE("the same holds for a thousand agents", "[exchange]") {
     const std::uint32_t seed = test_seed();
     INFO("DTRUN_SEED=" << seed);
-    Simulation simulation(seed, 2'000, 2);
+    Simulation simulation(seed, 1'000, 2);
     simulation.run(12'000);
     WARN("DTRUN_SEED=" << seed << ": " << simulation.breaks << " broken connections, "
                        << simulation.crashes << " killed hubs, " << simulation.acknowledged
