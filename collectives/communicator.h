@@ -26,7 +26,8 @@ struct CommunicatorOptions {
 };
 
 /// The implementation of dtrun_comm: a group of ranks over one backend, with what backends lack: a
-/// watchdog, a queue of asynchronous operations, fusion, compression, Adasum.
+/// watchdog, a queue of asynchronous operations, fusion, compression, Adasum. It has a method for each
+/// function of the C interface.
 ///
 /// Thread: operations are called by one thread at a time, which work() sees to; abort() by any.
 class Communicator {

@@ -57,14 +57,14 @@ void add_dtrun(Making& make) {
                 {"DTRUN_SOCKET", make.facts.rank_socket}});
 }
 
-/// Horovod's controller is MPI, which knows everybody's place (utils/env_parser.cc compares like
-/// this). Programs, as its own tests, take HOROVOD_RANK for the sign that it is Gloo.
+/// Whether the user has chosen MPI as Horovod's controller, compared as utils/env_parser.cc does. MPI
+/// then knows everybody's place, and programs take HOROVOD_RANK for a sign of Gloo.
 bool horovod_asks_mpi(const Environment& user) {
     const auto controller = user.find("HOROVOD_CONTROLLER");
     return controller != user.end() && ::strcasecmp(controller->second.c_str(), "mpi") == 0;
 }
 
-/// By what Horovod's ranks find each other with Gloo.
+/// Adds the variables by which Horovod's ranks meet over Gloo.
 void add_horovod_places(Making& make) {
     make.fixed({{"HOROVOD_HOSTNAME", make.facts.host_name},
                 {"HOROVOD_RANK", make.rank()},

@@ -4,7 +4,6 @@
 #include "base/result.h"
 #include "base/strings.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>

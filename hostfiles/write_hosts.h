@@ -3,7 +3,6 @@
 #include "base/result.h"
 #include "hostfiles/host.h"
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

@@ -5,7 +5,6 @@
 #include "rendezvous/exchange_messages.h"
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>

@@ -1,5 +1,6 @@
 #include "rendezvous/membership.h"
 
+#include "base/milliseconds.h"
 #include "rendezvous/rank_map.h"
 
 #include <fmt/format.h>
@@ -13,10 +14,6 @@ namespace {
 
 bool is_loopback(const std::string& address) {
     return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
-}
-
-std::string seconds(std::chrono::milliseconds span) {
-    return fmt::format("{:.3g} s", std::chrono::duration<double>(span).count());
 }
 
 }  // namespace
@@ -207,7 +204,7 @@ void Membership::tick(Deadline now) {
         return propose("more hosts have come", now);
     if (phase_ == Phase::gathering && join_until_ && *join_until_ <= now)
         end(false, fmt::format("{} of {} ranks came within {} (--start-timeout)", slots(),
-                               options_.ranks_min, seconds(options_.join_timeout)));
+                               options_.ranks_min, in_seconds(options_.join_timeout)));
 }
 
 Deadline Membership::next_deadline() const {

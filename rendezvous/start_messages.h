@@ -15,7 +15,8 @@
 
 namespace dtrun {
 
-/// Head -> agent, on the agent's standard input, before anything else.
+/// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
+/// for each thing that an agent must know before it can connect.
 struct Bootstrap {
     std::string job_id;                  ///< 16 bytes
     std::string secret;                  ///< 32 bytes

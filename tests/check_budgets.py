@@ -2,14 +2,16 @@
 """check_budgets.py RESULTS BUILD_SECONDS TEST_SECONDS: what the build and each label of tests took, next to
 tests/budgets.txt.
 
-RESULTS is what `ctest --output-junit` wrote. With CI=true in the environment the exit status is 1 when something
+RESULTS is what `ctest --output-junit` wrote. In CI the exit status is 1 when something
 took longer than its budget, has no budget, or was skipped that no GPU is needed for.
 """
 import collections
-import os
 import pathlib
 import sys
 import xml.etree.ElementTree
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
+from skip import in_ci
 
 NOT_BUDGETS = {"gpu"}
 
@@ -41,7 +43,7 @@ def main(results, build_seconds, test_seconds):
             wrong.append(f"{name} took {seconds:.0f} s, more than {allowed.get(name, 0):.0f} in tests/budgets.txt")
     for line in wrong:
         print(f"dev: {line}", file=sys.stderr)
-    return 1 if wrong and os.environ.get("CI") == "true" else 0
+    return 1 if wrong and in_ci() else 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@
 
 namespace dtrun::collectives {
 
-inline constexpr std::uint32_t kSignBit = 0x8000'0000;
 inline constexpr std::uint32_t kMagnitudeBits = 0x7fff'ffff;
 inline constexpr std::uint32_t kInfinityBits = 0x7f80'0000;  ///< and all bits of the exponent
 inline constexpr std::uint32_t kQuietNanBits = 0x7fc0'0000;

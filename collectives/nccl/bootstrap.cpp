@@ -1,6 +1,7 @@
 #include "collectives/nccl/bootstrap.h"
 
 #include "base/interfaces.h"
+#include "base/milliseconds.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -223,8 +224,7 @@ std::string Bootstrap::sharing_one_gpu() const {
 }
 
 Error Bootstrap::too_late(const char* what) const {
-    const std::string time =
-        fmt::format("{:.3g} s", std::chrono::duration<double>(spec_.timeout).count());
+    const std::string time = in_seconds(spec_.timeout);
     std::string missing;
     std::size_t count = 0;
     const bool all = all_places().has_value();

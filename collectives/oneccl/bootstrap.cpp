@@ -1,5 +1,6 @@
 #include "collectives/oneccl/bootstrap.h"
 
+#include "base/milliseconds.h"
 #include "collectives/quiet_thread.h"
 
 #include <fcntl.h>
@@ -29,10 +30,6 @@ std::string rank_key(const GroupSpec& spec, std::uint32_t rank) {
 
 std::string answer_key(const GroupSpec& spec) {
     return spec.prefix + "oneccl/answer";
-}
-
-std::string seconds(milliseconds time) {
-    return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
 }
 
 /// While it lives, standard output goes to standard error: oneCCL prints a warning of a setting
@@ -66,7 +63,7 @@ Error too_late(const GroupSpec& spec) {
     }
     return {Errc::timed_out,
             fmt::format("not all {} ranks have come within {}: {} {} missing", spec.size,
-                        seconds(spec.timeout), count == 1 ? "rank" : "ranks", missing)};
+                        in_seconds(spec.timeout), count == 1 ? "rank" : "ranks", missing)};
 }
 
 /// On rank 0: waits until all ranks have come, and checks that all can take part.
@@ -195,7 +192,7 @@ Result<Meeting> make(Runtime& runtime, const std::shared_ptr<const Library>& lib
         return fail(Errc::timed_out,
                     "all {} ranks are there, but have not met within {}: can they reach each "
                     "other through {}? (CCL_LOG_LEVEL=info tells more)",
-                    spec.size, seconds(spec.timeout), runtime.settings());
+                    spec.size, in_seconds(spec.timeout), runtime.settings());
     }
     if (!*making->ended) return std::unexpected(making->ended->error());
     return std::move(making->meeting);

@@ -8,8 +8,8 @@
 
 namespace dtrun::lab {
 
-/// `dtrun bench`: what to measure and where to write it. Hosts and how they are reached are in
-/// Options.
+/// `dtrun bench`: what to measure and where to write it, a member for each flag. Hosts and how they are
+/// reached are in Options.
 struct BenchCommand {
     // The sweep: every backend on every number of hosts with every number of ranks on each.
     std::vector<std::string> backends;  ///< --backends; empty: those that every host has

@@ -42,8 +42,8 @@ private:
     const HostList& hosts_;
     SurveyOptions options_;
     asio::io_context io_{1};
-    transport::Pool pool_{
-        kVisitsMax};        // a look-up that had to wait for a thread would lose its time
+    /// A thread for each look-up, whose time would run while it waited for one.
+    transport::Pool pool_{kVisitsMax};
     std::size_t next_ = 0;  ///< host that nobody visits yet
     std::vector<Result<std::string>> answers_;
 };

@@ -5,6 +5,7 @@
 #include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
+#include "rendezvous/heartbeat.h"
 
 #include <chrono>
 #include <string>
@@ -16,7 +17,7 @@ struct ServeOptions {
     std::string listen;           ///< --listen ADDRESS[:PORT]; empty: every interface
     plan::DaemonWords daemon;     ///< the secret, and whether to encrypt
     std::string state_directory;  ///< --state; empty: nothing is kept
-    std::chrono::milliseconds heartbeat_timeout{3'000};
+    std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     log::Level verbosity = log::Level::verbose;
 };
 

@@ -1,5 +1,6 @@
 #include "launcher/head/wait_watch.h"
 
+#include "base/milliseconds.h"
 #include "base/strings.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/message.h"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <ranges>
+#include <set>
 
 namespace dtrun::head {
 namespace {
@@ -20,17 +22,13 @@ constexpr milliseconds kWorthTelling{10'000};
 constexpr std::size_t kThingsMax = 5;  // in a report
 constexpr std::size_t kNamesMax = 8;
 
-std::string seconds(milliseconds span) {
-    return fmt::format("{:.3g} s", std::chrono::duration<double>(span).count());
-}
-
 /// The names of waiting ranks, and whether there are several.
 struct Who {
     std::string text;  ///< "ranks 0-2", "rank 1 and 2 processes"
     bool several = false;
     std::string waits() const { return text + (several ? " wait for " : " waits for "); }
     std::string has_waited(milliseconds span) const {
-        return fmt::format("{} {} waited {}", text, several ? "have" : "has", seconds(span));
+        return fmt::format("{} {} waited {}", text, several ? "have" : "has", in_seconds(span));
     }
 };
 

@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 namespace dtrun::output {
 

@@ -8,7 +8,6 @@
 #include "rendezvous/handshake.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 

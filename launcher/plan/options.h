@@ -86,7 +86,7 @@ struct JoinOptions {
 };
 
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
-/// not against the hosts: the world size is not known yet.
+/// not against the hosts: the world size is not known yet. It has a member for each flag.
 struct Options {
     using Variable = std::pair<std::string, std::string>;  ///< name and value
 

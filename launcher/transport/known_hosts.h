@@ -2,7 +2,6 @@
 
 #include "base/result.h"
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>

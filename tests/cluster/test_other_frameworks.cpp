@@ -27,7 +27,7 @@ std::string script(const std::string& name) {
     return std::string(DTRUN_CLUSTER_DIR) + "/frameworks/others_" + name + ".py";
 }
 
-/// Whether a test can be run; else it says so, and fails with CI=true.
+/// Whether a test can be run; else it says so, and fails in CI.
 bool has(Cluster& cluster, const std::string& python, const std::string& module) {
     const std::string look = fmt::format(
         "import importlib.util, sys; sys.exit(importlib.util.find_spec('{}') is None)", module);

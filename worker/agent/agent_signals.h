@@ -22,9 +22,9 @@ public:
     struct Parts {
         asio::any_io_executor executor;
         bool of_scheduler = false;                    ///< a scheduler has started this agent
-        std::function<void(int)> to_ranks;            ///< they are to have this signal
-        std::function<void(int)> ranks_had;           ///< they have got it already
-        std::function<void(int)> scheduler_ends_job;  ///< the head is to know
+        std::function<void(int)> to_ranks;            ///< sends the signal to the ranks
+        std::function<void(int)> ranks_had;           ///< says that the ranks have got it already
+        std::function<void(int)> scheduler_ends_job;  ///< tells the head
         std::function<void(std::string)> leave;       ///< this agent is to end, and why
     };
     explicit AgentSignals(Parts parts);

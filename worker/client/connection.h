@@ -90,12 +90,12 @@ public:
     /// Failures: closed (the first frames were not sent; it is open nevertheless)
     Outcome<void> open(FrameSocket socket,
                        const std::function<std::vector<Bytes>(const FrameSocket&)>& first);
-    /// Nothing without a connection, or over a broken one, which who reads will notice.
+    /// Does nothing without a connection; that one is broken is noticed by the thread that reads.
     void send(std::string_view frame);
-    /// The same for a frame that is made, with the lock held, when all before it have been sent. Who
-    /// notes it there to be sent again has it sent once over each connection.
+    /// The same for a frame that is made, with the lock held, when all before it have been sent. If
+    /// make() also records the frame for another connection, each connection carries it once.
     void send_next(const std::function<std::string_view()>& make);
-    /// The same for one that is not worth waiting.
+    /// The same, but drops the frame if sending it would have to wait.
     void send_if_idle(std::string_view frame);
     /// Sends the last frames, if it is open, and waits until the other side has read all and closed,
     /// for a second at most.

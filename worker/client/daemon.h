@@ -16,7 +16,8 @@ Outcome<Credentials> read_credentials(const DaemonAddress& address);
 
 /// Connects and proves, both ways, without encryption (docs/PROTOCOL.md). A daemon that is not
 /// there or goes away is tried again until patience ends.
-/// \param known  it has proved itself before: what there is now and cannot, is not it, and may go again
+/// \param known  the daemon has proved itself before: whoever fails to now is another program at its
+///               address, and is tried again
 /// Failures: timed_out, refused (another secret, job or protocol; not if it is known), cancelled
 Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
                                  bool known, const Patience& patience);

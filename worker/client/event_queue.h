@@ -23,7 +23,7 @@ public:
     Event take();  ///< requires !empty()
     /// Drops announcements of generations up to this one, which has begun.
     void begin(std::uint64_t generation);
-    /// Nothing will come any more, which who polls is to learn.
+    /// Ends the queue: fd() becomes readable, so that who polls it looks and learns why.
     void close();
 
     /// Made when it is first asked for, and then always the same. Failures: internal

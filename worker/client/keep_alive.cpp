@@ -6,7 +6,7 @@
 namespace dtrun::embedded {
 namespace {
 
-/// Before another try with a daemon that takes connections and then says nothing.
+/// The pause before the next connection to a daemon that took the last one and said nothing.
 constexpr std::chrono::milliseconds kMutePause{500};
 
 }  // namespace

@@ -21,7 +21,7 @@ public:
 
     const Place& place() const { return place_; }
     bool is_placed() const { return placed_; }
-    /// Of the place. Any thread, without the lock.
+    /// The generation of place(). Any thread may ask, without the lock.
     std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
     /// These do not change once it is placed; then any thread, without the lock.
     const std::string& job() const { return place_.job; }

@@ -40,7 +40,7 @@ public:
     StepPeers(StepPoll& poll, Handler& handler);
 
     const Peers& all() const { return peers_; }
-    /// Ids grow.
+    /// Each peer gets a larger id than all before it.
     StepPeer& add(PrivateFd socket);
     StepPeer* find(PeerId id);  ///< nullptr if there is none
     void lose(PeerId id);
@@ -48,7 +48,7 @@ public:
 
     /// \param asked  the answer to a request, of which there are as many as we read
     void send(StepPeer& peer, std::shared_ptr<const Bytes> bytes, bool asked);
-    /// From here on each is told the end of its connection behind all that it is sent.
+    /// From now on each connection is shut down once everything queued for it has been sent.
     void finish() { finishing_ = true; }
 
     /// Something has happened to a peer, as epoll says it; nothing if there is none any more.

@@ -18,7 +18,7 @@ class Strangers {
 public:
     static constexpr std::size_t kMax = 1'024;
 
-    /// Ids grow, and all have the same time, so that the oldest is the first that is late.
+    /// Each has a larger id than all before it, and all have the same time: the oldest is late first.
     void add(PeerId id, Moment due) { due_.emplace(id, due); }
     /// It has proved itself, or has gone; nothing if it is no stranger.
     void remove(PeerId id) { due_.erase(id); }

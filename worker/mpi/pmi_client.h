@@ -46,10 +46,10 @@ public:
     Bytes& out() { return out_; }
     const Bytes& out() const { return out_; }
 
-    /// The client gets no more than what is in out(), and is to see that.
+    /// Nothing more is said to the client: its connection closes once out() has been sent.
     bool is_over() const { return over_; }
     void end() { over_ = true; }
-    /// It gets and is served no more, whether it is to see that or, since it has aborted, not.
+    /// The client is served no more, since that is over or since it has aborted.
     bool is_done() const { return over_ || aborted_; }
 
 private:

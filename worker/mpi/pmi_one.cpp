@@ -14,7 +14,7 @@ bool can_be_read(std::string_view value) {
     return value.size() <= PmiTable::kValueBytesMax && is_pmi1_word(value);
 }
 
-/// In what is one word on the wire.
+/// Replaces blanks, which would end a value of PMI-1.
 std::string as_word(std::string text) {
     std::ranges::replace(text, ' ', '_');
     return text;
@@ -187,7 +187,7 @@ void PmiOne::lookup_name(const PmiCommand& command) {
     });
 }
 
-/// Of several programs in one call, each is a command, and the last is answered.
+/// MPI_Comm_spawn_multiple sends a command for each program; only the last one is answered.
 void PmiOne::spawn(const PmiCommand& command) {
     if (command.value("spawnssofar") != command.value("totspawns")) return;
     client_.host().spawn_refused(client_.rank());

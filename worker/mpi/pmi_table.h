@@ -19,9 +19,9 @@ class PmiTable {
 public:
     static constexpr std::size_t kKeyBytesMax = 64;      ///< "keylen_max"
     static constexpr std::size_t kValueBytesMax = 1024;  ///< "vallen_max"
-    /// Of keys and values that one host brings to one barrier.
+    /// Limit of the keys and values that one host brings to one barrier.
     static constexpr std::size_t kNewBytesMax = 8u << 20;
-    /// Of all.
+    /// Limit of the whole table.
     static constexpr std::size_t kBytesMax = 1u << 30;
 
     /// \param node_rank  of this host

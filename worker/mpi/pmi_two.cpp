@@ -143,7 +143,7 @@ void PmiTwo::info_getjobattr(const PmiCommand& command) {
     answer(command, {{"found", "TRUE"}, {"value", std::move(value)}, {"rc", "0"}});
 }
 
-/// What was put, and what is there without.
+/// The value that a rank has put, else that of an attribute which every host has.
 std::optional<std::string> PmiTwo::node_attribute(std::string_view key) const {
     if (const std::string* const put = client_.host().attribute(key)) return *put;
     const auto& ranks = client_.host().world().ranks;

@@ -42,12 +42,12 @@ enum class PmiVersion : unsigned char { one = 1, two = 2 };
 /// Finds commands in a stream of bytes, however it is cut.
 class PmiReader {
 public:
-    /// Of a line of PMI-1. Those of MPICH have 1 KiB.
+    /// Limit of a line of PMI-1. MPICH's lines have 1 KiB.
     static constexpr std::size_t kLineBytesMax = 64u << 10;
-    /// Of a message of PMI-2, besides its length: what six digits can say.
+    /// Limit of a message of PMI-2 without its length, which has six digits.
     static constexpr std::size_t kMessageBytesMax = 999'999;
 
-    /// Of what comes next.
+    /// Sets the version of the commands that follow.
     void set_version(PmiVersion version) { version_ = version; }
 
     void feed(std::string_view bytes);

@@ -27,7 +27,7 @@ public:
     PmixBridge& operator=(const PmixBridge&) = delete;
 
     pmix::ServerModule& module() { return module_; }
-    /// Whose ranks are listened to. Before they are registered.
+    /// Names the job whose ranks are served; to be called before they are registered with libpmix.
     void begin(std::string nspace, std::uint32_t world_size);
 
     /// Any thread.

@@ -98,7 +98,7 @@ struct PmixFound {
     static constexpr PmixKind kKind = PmixKind::found;
 };
 
-/// Wants what a rank of this host has put; once it has.
+/// Asks for what a rank of this host has put; answered once the rank has put it.
 struct PmixWant {
     std::uint64_t id = 0;  ///< the agent's
     std::uint32_t rank = 0;
@@ -121,7 +121,7 @@ struct PmixLoaded {
     static constexpr PmixKind kKind = PmixKind::loaded;
 };
 
-/// It cannot serve, and ends.
+/// dtrun-pmix cannot serve, and ends.
 struct PmixFailed {
     std::uint8_t code = 0;  ///< Errc
     std::string why;        ///< for the user

@@ -56,7 +56,7 @@ std::vector<std::string> environment(const PmixProcess::Options& options) {
     std::vector<std::string> kept;
     for (const auto& [name, value] : options.env) {
         const bool tunes = name.starts_with("PMIX_MCA_") || name.starts_with("HWLOC_");
-        // Of an outer launcher's libpmix: the plug-ins of another version.
+        // An outer launcher has set it for its own libpmix, whose plug-ins may be of another version.
         if (name == "PMIX_MCA_mca_base_component_path") continue;
         if (tunes || std::ranges::find(names, name) != names.end())
             kept.push_back(name + "=" + value);

@@ -29,7 +29,7 @@ public:
     class Process {
     public:
         virtual ~Process() = default;
-        /// There is one from now on, even if it does not serve yet. \return whether
+        /// Starts it unless it runs; it may not serve yet. \return false: it cannot be had
         virtual bool need_process() = 0;
         virtual void to_process(Bytes frame) = 0;
     };

@@ -10,8 +10,8 @@
 
 namespace dtrun::stores {
 
-/// Whose the connections are that come from other hosts of the job: their agents know, and are asked by
-/// queues in the job's store, one for each address.
+/// Finds the user to whom a connection from another host of the job belongs. That host's agent knows, and is
+/// asked through the job's store, which has a queue for each address.
 ///
 /// Thread: one. Lifetime: `store` outlives it.
 class DistantUsers {
@@ -20,8 +20,8 @@ public:
 
     explicit DistantUsers(JobStore& store) : store_(store) {}
 
-    /// In each generation of the store: answers who asks about connections from `address`, numeric and of
-    /// this machine.
+    /// Answers other hosts' questions about connections from `address`, which is numeric and of this machine.
+    /// To be called once in each generation of the store.
     void answer_for(const std::string& address);
 
     /// \param there, here  the ends of a connection from another host of the job to this one

@@ -32,7 +32,7 @@ public:
     /// Errc: invalid_input
     Result<bool> find();
     const TorchRequest& request() const { return parser_.request(); }
-    /// Of request(); valid until room() or consume().
+    /// A field of request(); valid until room() or consume().
     std::string_view field(std::size_t index) const;
     std::size_t request_bytes() const { return request_bytes_; }
     /// The request that was found is done with, if there is one.

@@ -179,7 +179,7 @@ void TcpStoreServer::ask_whose(tcp::socket socket, std::string address) {
     });
 }
 
-/// Each once: strangers could fill the log.
+/// Logs each of them once, since strangers could fill the log.
 void TcpStoreServer::turn_away(std::string_view who, std::string_view why) {
     if (turned_away_.size() < kTurnedAwayMax && turned_away_.emplace(who).second)
         log::warn("torch's store: turned away {}: {}", who, why);
@@ -196,7 +196,7 @@ void TcpStoreServer::enter(tcp::socket socket, std::string address, bool from_he
     connection->begin(*store_, std::move(hooks));
     connections_.insert(connection);
     tasks_.spawn(serve(connection));
-    // It may be what decides for those of its host that were in doubt.
+    // This connection may settle which version of the protocol others of its host speak.
     for (const std::weak_ptr<Connection>& other : std::exchange(undecided_, {}))
         if (const Shared doubtful = other.lock(); doubtful && !doubtful->closed()) {
             doubtful->in_doubt = false;

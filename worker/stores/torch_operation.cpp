@@ -182,7 +182,7 @@ public:
     }
     Result<bool> take(const StoreReply& reply) override {
         const bool ok = reply.status == Status::ok;
-        // Of the length before that, clients want to know whether it was 0.
+        // Clients only ask whether the length before that was 0.
         out().put<std::int64_t>(ok);
         PackReader in = results_of(reply);
         if (ok) out().put_bytes(in.bytes());
