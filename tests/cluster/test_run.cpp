@@ -490,7 +490,10 @@ TEST_CASE("as an ordinary user everything works the same", "[cluster][run]") {
 
 TEST_CASE("two jobs on the same hosts at once do not meet", "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const Lines words{"-H", "s1:2,s2:2", "sh", "-c", "echo up $DTRUN_JOB; sleep 60"};
+    // Each says that it is up once its sleep has been executed, and not only forked.
+    const Lines words{"-H", "s1:2,s2:2", "sh", "-c",
+                      "sleep 60 & until grep -q sleep /proc/$!/comm; do :; done; "
+                      "echo up $DTRUN_JOB; wait"};
     Running first = cluster.start_dtrun(words);
     Running second = cluster.start_dtrun(words);
     REQUIRE(wait_for_count(first, "up", 4));
