@@ -8,6 +8,7 @@
 
 namespace dtrun {
 
+/// The bytes of a text, which the caller keeps.
 inline std::span<const std::uint8_t> as_bytes(std::string_view text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }

@@ -49,7 +49,7 @@ public:
     /// Nothing more is said to the client: its connection closes once out() has been sent.
     bool is_over() const { return over_; }
     void end() { over_ = true; }
-    /// The client is served no more, since that is over or since it has aborted.
+    /// The client is served no more, because its connection is to close or because it has aborted.
     bool is_done() const { return over_ || aborted_; }
 
 private:
