@@ -80,21 +80,28 @@ public:
     }
 
     /// Waits until libssh can go on: the socket is readable, or writable if bytes wait to leave.
-    asio::awaitable<Result<void>> wait(Deadline deadline) {
+    /// \param now  libssh can go on already; only lets others run
+    asio::awaitable<Result<void>> wait(Deadline deadline, bool now = false) {
         if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
         if (Clock::now() >= deadline) co_return fail(Errc::timed_out, "no answer");
+        if (now) {
+            co_await asio::post(ready_.get_executor(), asio::use_awaitable);
+            co_return Result<void>{};
+        }
         // Our delayed ACKs and the server's Nagle algorithm would double the time of a login.
         const int on = 1;
         ::setsockopt(socket_fd_, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
-        const bool blocked = (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0;
-        const auto kind = blocked ? asio::posix::descriptor_base::wait_write
-                                  : asio::posix::descriptor_base::wait_read;
+        const auto kind = blocked() ? asio::posix::descriptor_base::wait_write
+                                    : asio::posix::descriptor_base::wait_read;
         DeadlineGuard guard(ready_, deadline);
         const auto [error] = co_await ready_.async_wait(kind, use_tuple);
         if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
         if (error) co_return fail(Errc::cancelled, "closed");
         co_return Result<void>{};
     }
+
+    /// Whether bytes wait to leave until the socket is writable.
+    bool blocked() const { return (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0; }
 
     /// Ends a pending wait, and closes the socket; libssh frees all channels with it.
     void disconnect() noexcept {
@@ -138,10 +145,12 @@ public:
     asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
         for (;;) {
             if (session_->disconnected()) co_return fail(Errc::cancelled, "closed");
+            // Either call takes packets of both streams from the socket. So output is looked at last:
+            // what came with the errors would wait in libssh, and the socket would not tell.
+            collect_errors();
             const auto size = static_cast<std::uint32_t>(into.size());
             const int n = ssh_channel_read_nonblocking(channel_, into.data(), size, 0);
             if (n > 0) co_return static_cast<std::size_t>(n);
-            collect_errors();
             if (n == SSH_EOF || ssh_channel_is_eof(channel_) != 0) co_return std::size_t{0};
             if (n < 0) co_return fail(Errc::closed, "{}", session_->error());
             const auto waited = co_await session_->wait(deadline);
@@ -163,8 +172,10 @@ public:
             // libssh does not report a close while bytes were unread; an empty write notices it.
             if (ssh_channel_write(channel_, bytes.data(), 0) < 0)
                 co_return fail(Errc::closed, "{}", session_->error());
-            // No window, or the socket is full: both end with an event on the socket.
-            const auto waited = co_await session_->wait(deadline);
+            // No window, or the socket is full: both end with an event on the socket, unless the
+            // calls above have taken that event: the window is open again.
+            const bool open = ssh_channel_window_size(channel_) > 0 && !session_->blocked();
+            const auto waited = co_await session_->wait(deadline, open);
             if (!waited) co_return waited;
         }
         co_return Result<void>{};

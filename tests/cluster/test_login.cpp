@@ -310,6 +310,14 @@ TEST_CASE("jobs that copy the agent to the same host at the same time all start"
     CHECK(lines_of(cached(cluster, "s1")).size() == 1);
 }
 
+TEST_CASE("an answer over ssh is seen whenever it comes", "[cluster][login]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done = cluster.run("head", {DTRUN_SSH_ECHO, "s1", "20000"});
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(done.out == "20000 answers\n");
+}
+
 namespace {
 
 /// Command line and environment of a process.
