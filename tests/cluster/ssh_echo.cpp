@@ -53,7 +53,9 @@ int main(int argc, char** argv) {
     transport::Pool pool(1);
     int status = 1;
     asio::co_spawn(io, transport::print_answers(pool, argv[1], std::atoi(argv[2]), status),
-                   [](const std::exception_ptr& error) { if (error) std::rethrow_exception(error); });
+                   [](const std::exception_ptr& error) {
+                       if (error) std::rethrow_exception(error);
+                   });
     io.run();
     return status;
 }
