@@ -177,6 +177,9 @@ constexpr std::array kMpi{
     ContractVariable{"OMPI_MCA_btl_sm_backing_directory", fallback, "the same, for Open MPI 5"},
     ContractVariable{"OMPI_MCA_osc_sm_backing_directory", fallback, "the same, for windows"},
     ContractVariable{"OMPI_MCA_osc_rdma_backing_directory", fallback, "the same"},
+    ContractVariable{"OMPI_MCA_shmem", fallback,
+                     "mmap, which Open MPI chooses itself after it has made a file in /dev/shm to "
+                     "see whether it can"},
     ContractVariable{"OMPI_MCA_btl_tcp_if_include", fallback,
                      "with several hosts the interface by which they reach each other; not with "
                      "OMPI_MCA_btl_tcp_if_exclude of the user's"},

@@ -242,6 +242,9 @@ void add_mpi(Making& make) {
                        {"OMPI_MCA_btl_sm_backing_directory", mpi.memory_directory},
                        {"OMPI_MCA_osc_sm_backing_directory", mpi.memory_directory},
                        {"OMPI_MCA_osc_rdma_backing_directory", mpi.memory_directory}});
+    // What Open MPI chooses itself, once it has looked whether it could make a file in /dev/shm.
+    // That file stays there if the process is killed in that moment.
+    make.fallback({{"OMPI_MCA_shmem", "mmap"}});
     if (mpi.oversubscribed) make.fallback({{"OMPI_MCA_mpi_yield_when_idle", "1"}});
     // Open MPI must not use interfaces with the same address on several hosts, such as docker0: it
     // would hang.

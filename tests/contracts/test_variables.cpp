@@ -154,6 +154,7 @@ TEST_CASE("a rank that may use MPI finds the agent's servers", "[contract][mpi]"
     CHECK(environment.at("PMI_SIZE") == "7");
     CHECK(environment.at("MPI_LOCALNRANKS") == "3");
     CHECK(environment.at("OMPI_MCA_btl_tcp_if_include") == "eth1");
+    CHECK(environment.at("OMPI_MCA_shmem") == "mmap");
     CHECK_FALSE(all_of(sample()).contains("OMPI_MCA_btl_tcp_if_include"));  // MPI is not offered
     for (const char* const name : {"OMPI_COMM_WORLD_RANK", "OMPI_MCA_mpi_yield_when_idle",
                                    "OMPI_MCA_btl_vader_backing_directory"})
