@@ -43,6 +43,10 @@ public:
         return lost(link.last_heard(), link.machine_answers() ? 4 : bad_network ? 2 : 1);
     }
 
+    /// How long this process itself did not run, if that was longer than a timeout and ended less
+    /// than a timeout ago: its peers may have taken it for lost.
+    std::optional<std::chrono::milliseconds> pause() const;
+
     std::chrono::milliseconds timeout() const { return timeout_; }
     /// Peers that were told to wait longer for us are waited for as long.
     void be_as_patient_as(std::chrono::milliseconds timeout) {
@@ -53,9 +57,13 @@ private:
     Timer timer_;
     std::chrono::milliseconds timeout_;
     Deadline awake_since_ = Clock::now();
+    Deadline next_ = Clock::now();  ///< beat
+    Clock::duration pause_{};       ///< that ended at awake_since_
 };
 
 /// "last heard 3.0 s ago"
 std::string describe_silence(std::chrono::milliseconds silence);
+/// "; dtrun itself had not run for 12.0 s: ...", or nothing; to be added to why a peer is lost.
+std::string describe_pause(std::optional<std::chrono::milliseconds> pause);
 
 }  // namespace dtrun

@@ -412,7 +412,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
     assigner_->exchange().remove_peer(agent.peer());
     sessions_.close(agent);
     if (!agent.host()) return;
-    agent_lost(*agent.host(), why.message);
+    agent_lost(*agent.host(), why.message + describe_pause(pulse_.pause()));
     for (const HostId host : hosts_.hosts())
         if (is_behind(agent, host))
             agent_lost(

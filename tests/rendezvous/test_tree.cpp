@@ -65,17 +65,23 @@ TEST_CASE("a process that did not run does not blame others for its silence", "[
     io.run_for(std::chrono::milliseconds(1'300));
     CHECK(beats == 2);
     CHECK(silence.has_value());
+    CHECK_FALSE(pulse.pause().has_value());
     CHECK_FALSE(pulse.lost(now, 2).has_value());  // its packets may still be on their way
     // Not scheduled for more than the timeout: the peer's silence begins anew.
     std::this_thread::sleep_for(std::chrono::milliseconds(1'200));
+    CHECK(pulse.pause().has_value());
     io.restart();
     io.run_for(std::chrono::milliseconds(100));
     CHECK(beats == 3);
     CHECK_FALSE(silence.has_value());
+    CHECK(pulse.pause() >= std::chrono::milliseconds(1'200));
     tasks.stop();
     io.restart();
     io.run_for(std::chrono::milliseconds(100));
     CHECK(describe_silence(std::chrono::milliseconds(3'040)) == "last heard 3.0 s ago");
+    CHECK(describe_pause(std::nullopt) == "");
+    CHECK(describe_pause(std::chrono::milliseconds(12'040)) ==
+          "; dtrun itself had not run for 12.0 s: its machine is too busy, or it was stopped");
 }
 
 }  // namespace dtrun
