@@ -240,7 +240,7 @@ namespace {
 
 /// This machine as a place to start commands in.
 Place here() {
-    return {getpid(), ""};
+    return {getpid(), {}};
 }
 
 Command this_program(const std::string& hidden_test) {

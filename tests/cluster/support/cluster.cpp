@@ -1,6 +1,7 @@
 #include "tests/cluster/support/cluster.h"
 
 #include "base/strings.h"
+#include "tests/cluster/support/ranks.h"
 #include "tests/support/skip.h"
 
 #include <fmt/format.h>
@@ -117,7 +118,7 @@ Place Cluster::place(std::string_view host) const {
     const fs::path directory = state_ / "hosts" / host;
     const auto pid = to_int(read_or_empty(directory / "pid"), 1, 1 << 30);
     if (!pid) throw std::runtime_error(fmt::format("host {} is crashed or unknown", host));
-    return {static_cast<pid_t>(*pid), read_or_empty(directory / "cgroup")};
+    return {static_cast<pid_t>(*pid), lines_of(read_or_empty(directory / "cgroups"))};
 }
 
 Command Cluster::command(const Place& place, std::vector<std::string> argv,

@@ -37,8 +37,8 @@ struct Prepared {
     Streams streams;
     std::vector<char*> argv;
     std::vector<char*> environment;
-    Fd init;    // pidfd
-    Fd cgroup;  // cgroup.procs
+    Fd init;                  // pidfd
+    std::vector<Fd> cgroups;  // cgroup.procs
     Pipe report;
 };
 
@@ -82,7 +82,8 @@ void default_signals() {
 /// one enters and forks; CLONE_PARENT makes its child ours.
 [[noreturn]] void enter_and_fork(Prepared& prepared) {
     int answer = -1;
-    const bool joined = !prepared.cgroup || write(prepared.cgroup.get(), "0", 1) == 1;
+    bool joined = true;
+    for (const Fd& cgroup : prepared.cgroups) joined &= write(cgroup.get(), "0", 1) == 1;
     if (joined && setns(prepared.init.get(), kNamespaces) == 0) {
         const long pid = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, 0);
         if (pid == 0) become_command(prepared);
@@ -115,11 +116,11 @@ pid_t start_inside(const Place& place, const Command& command, const Streams& st
                       pointers(command.argv),
                       pointers(command.environment),
                       Fd(static_cast<int>(syscall(SYS_pidfd_open, place.init, 0))),
-                      Fd(),
+                      {},
                       make_pipe().value()};
-    if (!place.cgroup.empty()) {
-        prepared.cgroup.reset(open((place.cgroup + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
-    }
+    for (const std::string& cgroup : place.cgroups)
+        prepared.cgroups.emplace_back(
+            open((cgroup + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
     const pid_t child = fork();
     if (child < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
     if (child == 0) enter_and_fork(prepared);

@@ -6,10 +6,10 @@
 
 namespace dtrun::cluster {
 
-/// The namespaces and cgroup of a host's processes.
+/// The namespaces and cgroups of a host's processes.
 struct Place {
-    pid_t init = 0;      ///< its process 1, as seen from outside
-    std::string cgroup;  ///< directory; empty if there are no cgroups here
+    pid_t init = 0;                    ///< its process 1, as seen from outside
+    std::vector<std::string> cgroups;  ///< directories; none if there are no cgroups here
 };
 
 struct Account {

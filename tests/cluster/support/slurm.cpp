@@ -50,7 +50,7 @@ std::string Slurm::script(std::vector<std::string> words) const {
                            fmt::format("CLUSTER_STATE={}", cluster_.state().native())},
                           "/",
                           {0, 0, "/root"}};
-    const Finished done = Running({getpid(), ""}, command, {}).wait(milliseconds(120'000));
+    const Finished done = Running({getpid(), {}}, command, {}).wait(milliseconds(120'000));
     if (done.exit_code == kNoSlurm) skip(std::string(trim(done.err)));
     if (done.exit_code != 0) throw std::runtime_error(done.out + done.err);
     return done.out;

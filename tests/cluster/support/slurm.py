@@ -44,7 +44,7 @@ TaskPlugin=task/none
 LaunchParameters=use_interactive_step
 MinJobAge=3600
 # Tests cannot wait for what suits a machine room.
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=1
 SlurmdTimeout=10
 MessageTimeout=5
 KillWait=5
@@ -101,8 +101,8 @@ class Slurm:
             init = int(read(f"{self.state}/hosts/{name}/pid"))
         except OSError as error:
             raise Failure("there is no such host, or it is crashed") from error
-        if os.path.exists(cgroup := f"{self.state}/hosts/{name}/cgroup"):
-            write(f"{read(cgroup)}/cgroup.procs", "0")
+        for cgroup in read(f"{self.state}/hosts/{name}/cgroups").splitlines():
+            write(f"{cgroup}/cgroup.procs", "0")
         call("setns", os.pidfd_open(init),
              NEW_NS | NEW_CGROUP | NEW_UTS | NEW_IPC | NEW_PID | NEW_NET)
         os.chdir("/")

@@ -65,6 +65,7 @@ class Supervisor:
         self.switch = 0
         self.uid = 0
         self.cgroup = None
+        self.scheduler_group = None
 
     def file(self, name):
         return f"{self.state}/{name}"
@@ -87,13 +88,14 @@ class Supervisor:
         self.boot_hosts(self.hosts)
 
     def share_processors(self):
-        """One group of the scheduler for all hosts. Else Linux shares processors out by session: an
-        agent that wakes up apart from its ranks waits for seconds behind those of all other hosts."""
+        """One group of the scheduler for all that runs on hosts. Else Linux shares processors out by
+        session: an agent, or a head, that wakes up apart from the ranks waits for seconds behind those of
+        all hosts."""
         if base := scheduler_base():
-            group = f"{base}/dtrun-cluster-{os.getpid()}"
-            write(self.file("scheduler_group"), group)
-            os.mkdir(group)
-            write(f"{group}/cgroup.procs", "0")
+            self.scheduler_group = f"{base}/dtrun-cluster-{os.getpid()}"
+            write(self.file("scheduler_group"), self.scheduler_group)
+            os.mkdir(self.scheduler_group)
+            write(f"{self.scheduler_group}/cgroup.procs", "0")
 
     def make_keys(self):
         targets = [self.file("id_ed25519")] + [host.file("key") for host in self.hosts]
@@ -180,7 +182,8 @@ class Supervisor:
         if self.cgroup:
             host.cgroup = f"{self.cgroup}/{host.name}"
             os.makedirs(host.cgroup, exist_ok=True)
-            write(host.file("cgroup"), host.cgroup)
+        cgroups = [path for path in (host.cgroup, self.scheduler_group) if path]
+        write(host.file("cgroups"), "".join(f"{path}\n" for path in cgroups))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = os.open("/proc/self/ns/pid", os.O_RDONLY)
         call("unshare", NEW_PID)
