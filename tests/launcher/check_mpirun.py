@@ -12,6 +12,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
 from skip import skip  # noqa: E402
 
 DTRUN = sys.argv[1]
+# Exit statuses of Hydra's mpiexec, also without dtrun, when the proxy to which it writes that a rank has
+# failed has ended before: 80 of 24,000 jobs on a busy machine.
+HYDRA_TOO_LATE = (-signal.SIGPIPE, 255)
 STAND_IN = """#!/bin/sh
 if [ "$*" = --version ]; then echo 'mpirun (Open MPI) 4.1.4'; exit; fi
 echo "$HOME $A $B_ $PMIX_RANK."
@@ -77,7 +80,7 @@ def real(name):
     found = with_it("-np", "2", "--stdin", "none", "cat", stdin=b"in\n")
     assert found[:2] == (0, ""), (name, found)
     found = with_it("-np", "2", "sh", "-c", "exit 7")
-    assert found[0] == 7, (name, found)
+    assert found[0] == 7 or name == "mpirun.mpich" and found[0] in HYDRA_TOO_LATE, (name, found)
     interrupted(name)
 
 
