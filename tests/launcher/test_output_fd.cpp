@@ -25,10 +25,12 @@ public:
         BufferQueue::Filler out(writer_.queue());
         out.write(bytes);
         out.account(0, bytes.size());
+        written_ += bytes.size();
     }
+    /// The queue is idle before the last piece is noted as taken, so this waits for the latter.
     bool drain() {
         std::unique_lock lock(mutex_);
-        return changed_.wait_until(lock, soon(), [this] { return writer_.queue().idle(); });
+        return changed_.wait_until(lock, soon(), [this] { return taken_ == written_; });
     }
     void stop(std::chrono::milliseconds time) {
         writer_.stop(after(time));
@@ -48,7 +50,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::size_t taken_ = 0;
+    std::size_t written_ = 0;  // the test's thread only
+    std::size_t taken_ = 0;    // guarded by mutex_
     FdWriter writer_;
 };
 
