@@ -6,7 +6,9 @@
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmix_server.h"
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
 #include <optional>
 
 namespace dtrun {
@@ -135,8 +137,9 @@ public:
             if (auto opened = server->open(); !opened) return opened;
         return {};
     }
-    /// New directories, for prepare() and begin().
+    /// New directories, for prepare() and begin(). Those of before stay: a process may still write there.
     void make_directories() {
+        std::ranges::move(directories_, std::back_inserter(past_directories_));
         directories_.clear();
         for (std::size_t host = 0; host < sizes_.size(); ++host)
             directories_.push_back(std::make_unique<TempDir>());
@@ -187,7 +190,7 @@ private:
     asio::io_context& io_;
     std::vector<std::uint32_t> sizes_;
     PmixNetworks networks_;
-    std::vector<std::unique_ptr<TempDir>> directories_;
+    std::vector<std::unique_ptr<TempDir>> directories_, past_directories_;
     std::vector<std::unique_ptr<PmixServer>> servers_;
 };
 
