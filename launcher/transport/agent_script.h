@@ -29,10 +29,10 @@ inline constexpr std::string_view kFindAgent =
 
 /// Defines `put WORDS`, which runs WORDS, reads the agent of `n` bytes, build `id` and SHA-256 `h` from
 /// standard input, and sets `a` to its path. The agent gets its name when all of it is on the disk,
-/// and files in the cache that were not used for a month are removed. `f TEXT` is called with what
-/// went wrong; it is to remove `t`, and not to return.
+/// and files in the cache that were not used for a month are removed. The umask, which ranks inherit, is
+/// as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
-    "put() { umask 077; a=$d/agent-$id; t=$d/.new.$(uname -n).$$; "
+    "put() { w=$(umask); umask 077; a=$d/agent-$id; t=$d/.new.$(uname -n).$$; "
     "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
     "[ -O \"$d\" ] || f \"cannot store the agent: $d belongs to somebody else (XDG_CACHE_HOME says "
     "where)\"; "
@@ -47,6 +47,7 @@ inline constexpr std::string_view kStoreAgent =
     "sync \"$t\" 2>/dev/null; cksum <\"$t\" >\"$d/.sum-$id\" 2>/dev/null; "
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
     "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\"); "
-    "[ -z \"$e\" ] || f \"others could change the agent in $d: they may write to $e\"; }; ";
+    "[ -z \"$e\" ] || f \"others could change the agent in $d: they may write to $e\"; umask "
+    "\"$w\"; }; ";
 
 }  // namespace dtrun::transport

@@ -27,7 +27,9 @@ constexpr const char* kBuild = "0123abcd";
 /// Stands for the agent: says which it is, and where it was executed.
 constexpr const char* kAgent =
     "#!/bin/sh\n"
-    "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; fi\n";
+    "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; umask "
+    ">\"$HOME/umask\"; "
+    "fi\n";
 constexpr uid_t kNobody = 65'534;
 
 void write_file(const fs::path& file, const std::string& text, mode_t mode = 0644) {
@@ -58,7 +60,8 @@ public:
                    fmt::format("{} {} {}\n{}", kBuild, agent.size(), hex(sha256(agent)), sent));
         write_file(home / "command", command);
         const std::string line = fmt::format(
-            "cd / && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH SLURMD_NODENAME=n1 "
+            "cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
+            "SLURMD_NODENAME=n1 "
             "/bin/sh {0}/command <{0}/in >{0}/out 2>{0}/err",
             home.native(), xdg);
         static_cast<void>(std::system(line.c_str()));
@@ -86,7 +89,9 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
     const std::string runs = fmt::format("runs {} \n", host.agent().native());
     CHECK(host.start() ==
           fmt::format("dtrun-agent-wanted {}dtrun-agent-send\n{}", machine(), runs));
+    CHECK(read_file(host.home / "umask").value() == "0027\n");  // of the log-in, for ranks
     CHECK(host.start() == runs);
+    CHECK(read_file(host.home / "umask").value() == "0027\n");
     CHECK((fs::status(host.cache()).permissions() & fs::perms::mask) == fs::perms::owner_all);
 }
 
