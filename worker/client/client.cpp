@@ -117,6 +117,7 @@ Bytes Client::opening_frame(const FrameSocket& socket) const {
 
 Outcome<void> Client::start(const Patience& patience) {
     if (!is_served()) return {};
+    const Moment begun = now();
     Patience dialling = patience;
     if (has_daemon())
         dialling.deadline =
@@ -131,12 +132,12 @@ Outcome<void> Client::start(const Patience& patience) {
         keep_alive_->start();
         if (!is_member()) return {};
     }
-    return take_place(patience);
+    return take_place(begun, patience);
 }
 
 /// Waits until we are welcome.
-Outcome<void> Client::take_place(const Patience& patience) {
-    const Moment begun = now();
+/// \param begun  when the rank began to wait for the others
+Outcome<void> Client::take_place(Moment begun, const Patience& patience) {
     Patience longer = patience;
     if (in_step() && !step_->serves() && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing

@@ -104,7 +104,7 @@ private:
     Hello hello() const;
     Bytes opening_frame(const FrameSocket& socket) const;
     std::vector<Bytes> last_frames(std::string_view failure) const;
-    Outcome<void> take_place(const Patience& patience);
+    Outcome<void> take_place(Moment begun, const Patience& patience);
 
     // client_frames.cpp: what comes in
     void on_open(int socket) override;
