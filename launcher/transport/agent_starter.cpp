@@ -27,32 +27,6 @@ constexpr std::string_view kStart =
     "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h || exit 1; "
     "has \"$id\" && exec \"$a\"; put echo dtrun-agent-send; exec \"$a\"";
 
-/// Waits for the host's word that it is ready for the bytes.
-asio::awaitable<Result<void>> await_send(LineReader& lines, Deadline deadline) {
-    for (;;) {
-        const auto line = co_await lines.next(deadline);
-        if (!line) co_return std::unexpected(line.error());
-        if (*line == kAgentSend) co_return Result<void>{};
-        if (line->starts_with(kAgentFailed))
-            co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
-    }
-}
-
-asio::awaitable<Result<void>> send_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
-                                         std::string machine, std::chrono::milliseconds patience) {
-    const auto found = copies.get(machine);
-    if (!found) co_return std::unexpected(found.error());
-    const AgentCopy* copy = *found;
-    auto done = co_await channel.write(copy->announcement, after(patience));
-    if (!done) co_return done;
-    done = co_await await_send(lines, after(patience));
-    if (!done) co_return done;
-    done = co_await send_agent_bytes(channel, copy->bytes, patience);
-    // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
-    if (!done && done.error().code != Errc::closed) co_return done;
-    co_return Result<void>{};
-}
-
 }  // namespace
 
 Result<const AgentCopy*> AgentCopies::get(const std::string& machine) {
@@ -120,6 +94,8 @@ Result<void> check_ready(std::string_view line) {
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
                                           Deadline& deadline, std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase) {
+    const char* doing = "starting the agent";
+    const AgentCopy* copy = nullptr;  // that the host lacks
     std::string last_said;
     for (;;) {
         const auto line = co_await lines.next(deadline);
@@ -128,25 +104,28 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
             co_return fail(Errc::closed, "the agent did not start: {}{}{}", ending,
                            last_said.empty() ? "" : ": ", last_said);
         }
-        if (!line) co_return fail(line.error(), "starting the agent");
+        if (!line) co_return fail(line.error(), "{}", doing);
+        // Also in place of kAgentSend: another job may have stored the agent after the host had looked.
+        if (line->starts_with(kAgentReady)) co_return check_ready(*line);
         if (line->starts_with(kAgentFailed))
             co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
+        Result<void> sent;
         if (line->starts_with(kAgentWanted)) {
-            phase("copying the agent");
-            const std::string machine = line->substr(kAgentWanted.size());
-            const auto sent = co_await send_agent(channel, lines, copies, machine, patience);
-            deadline = after(patience);
-            if (!sent && sent.error().code == Errc::timed_out)
-                co_return fail(sent.error(), "copying the agent");
-            if (!sent) co_return sent;
-            phase("starting the agent");
-            continue;
-        }
-        if (!line->starts_with(kAgentReady)) {
+            phase(doing = "copying the agent");
+            const auto found = copies.get(line->substr(kAgentWanted.size()));
+            if (!found) co_return std::unexpected(found.error());
+            copy = *found;
+            sent = co_await channel.write(copy->announcement, after(patience));
+        } else if (*line == kAgentSend && copy != nullptr) {
+            sent = co_await send_agent_bytes(channel, copy->bytes, patience);
+            if (sent) phase(doing = "starting the agent");
+        } else {
             last_said = *line;  // what a login shell prints, or why there is none
             continue;
         }
-        co_return check_ready(*line);
+        // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
+        if (!sent && sent.error().code != Errc::closed) co_return fail(sent.error(), "{}", doing);
+        deadline = after(patience);
     }
 }
 

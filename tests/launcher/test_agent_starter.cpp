@@ -1,5 +1,9 @@
 #include "launcher/transport/agent_starter.h"
 
+#include "launcher/transport/process_channel.h"
+#include "rendezvous/message.h"
+#include "tests/support/loop.h"
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -7,15 +11,91 @@ namespace dtrun {
 
 using namespace transport;
 
+namespace {
+
+const std::string kMachine = "testcpu";
+
+/// An agent for kMachine, beside this program.
+class TestAgent {
+public:
+    TestAgent() { std::filesystem::copy_file("/bin/true", file()); }
+    ~TestAgent() { std::filesystem::remove(file()); }
+
+private:
+    static std::string file() {
+        const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+        return self.substr(0, self.rfind('/') + 1) + "dtrun-agent-" + kMachine;
+    }
+};
+
+asio::awaitable<Result<void>> greet(asio::io_context& io, std::string script,
+                                    std::chrono::milliseconds patience, std::string& phases) {
+    auto host = start_process(io.get_executor(), {"/bin/sh", "-c", std::move(script)}, {});
+    if (!host) co_return std::unexpected(host.error());
+    LineReader lines(**host);
+    AgentCopies copies;
+    Deadline deadline = after(patience);
+    const std::function<void(const char*)> phase = [&](const char* now) {
+        phases.append(now).append(";");
+    };
+    const auto greeted = co_await greet_agent(**host, lines, copies, deadline, patience, phase);
+    co_return greeted;
+}
+
+struct Greeted {
+    std::string error;  ///< empty: the agent is ready
+    std::string phases;
+};
+
+/// What the head makes of a host that answers as `script` does.
+Greeted greet(std::string script, std::chrono::milliseconds patience = std::chrono::seconds(20)) {
+    asio::io_context io;
+    Greeted found;
+    const auto greeted = run_to_end(io, greet(io, std::move(script), patience, found.phases));
+    if (!greeted) found.error = greeted.error().message;
+    return found;
+}
+
+const std::string kReadyLine = fmt::format("echo {}{} x", kAgentReady, kProtocolVersion);
+const std::string kWantedLine = fmt::format("echo {}{}; read -r id n h; ", kAgentWanted, kMachine);
+
+}  // namespace
+
+TEST_CASE("a host gets the agent that it lacks", "[agent]") {
+    const TestAgent agent;
+    const Greeted found = greet(kWantedLine +
+                                "echo dtrun-agent-send; "
+                                "[ \"$(head -c \"$n\" | sha256sum)\" = \"$h  -\" ] && " +
+                                kReadyLine);
+    CHECK(found.error == "");
+    CHECK(found.phases == "copying the agent;starting the agent;");
+}
+
+TEST_CASE("a host that finds the agent after it has asked for it needs no copy", "[agent]") {
+    const TestAgent agent;
+    const Greeted found = greet(kWantedLine + kReadyLine + "; read -r never");
+    CHECK(found.error == "");
+    CHECK(found.phases == "copying the agent;");
+}
+
+TEST_CASE("it is told what a host was doing that did not answer", "[agent]") {
+    const TestAgent agent;
+    constexpr std::chrono::milliseconds kShort(100);
+    CHECK_THAT(greet("read -r never", kShort).error, Catch::StartsWith("starting the agent"));
+    CHECK_THAT(greet(kWantedLine + "read -r never", kShort).error,
+               Catch::StartsWith("copying the agent"));
+    CHECK(greet(kWantedLine + "echo dtrun-agent-failed no room").error == "no room");
+    CHECK_THAT(greet("echo Welcome; exit 3").error, Catch::EndsWith("exit status 3: Welcome"));
+}
+
 TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
-    const std::string machine = "testcpu";
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-    const std::string file = self.substr(0, self.rfind('/') + 1) + "dtrun-agent-" + machine;
+    const std::string& machine = kMachine;
     AgentCopies copies;
     CHECK_FALSE(copies.get(machine).has_value());
-    std::filesystem::copy_file("/bin/true", file);
-    const auto first = copies.get(machine);
-    std::filesystem::remove(file);
+    const auto first = [&] {
+        const TestAgent agent;
+        return copies.get(machine);
+    }();
     REQUIRE(first.has_value());
     CHECK((*first)->bytes.size() > 100);
     const auto again = copies.get(machine);
