@@ -1,5 +1,7 @@
 #include "base/ids.h"
 
+#include "base/simulated.h"
+
 #include <sys/random.h>
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +12,7 @@
 namespace dtrun {
 
 void random_bytes(std::span<std::uint8_t> out) {
+    if (SimulatedSystem::current != nullptr) return SimulatedSystem::current->random_bytes(out);
     while (!out.empty()) {
         const ssize_t n = ::getrandom(out.data(), out.size(), 0);
         if (n > 0) {

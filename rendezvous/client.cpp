@@ -1,11 +1,14 @@
 #include "rendezvous/client.h"
 
 #include "base/loop/task_group.h"
+#include "base/simulated.h"
 #include "base/strings.h"
 #include "rendezvous/handshake.h"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <optional>
 
 namespace dtrun {
@@ -35,7 +38,11 @@ asio::awaitable<Result<std::optional<Sealing>>> try_address(tcp::socket& socket,
     if (bad) co_return fail(Errc::invalid_input, "not a numeric address");
     const tcp::endpoint endpoint(address, port);
     boost::system::error_code error;
-    {
+    if (SimulatedSystem::current != nullptr) {
+        const int fd = SimulatedSystem::current->connect(*endpoint.data());
+        if (fd < 0) co_return fail(Errc::unreachable, "{}", strerror(errno));
+        socket.assign(endpoint.protocol(), fd);
+    } else {
         DeadlineGuard guard(socket, deadline);
         const auto [connect_error] = co_await socket.async_connect(endpoint, use_tuple);
         error = connect_error;

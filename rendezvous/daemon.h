@@ -41,6 +41,8 @@ public:
     /// As Server::listen() and Server::adopt().
     Result<std::uint16_t> listen(const std::vector<std::string>& addresses, std::uint16_t port);
     Result<std::uint16_t> adopt(int fd);
+    /// Serves a connection that was accepted elsewhere.
+    void serve(tcp::socket socket) { server_->meet(std::move(socket)); }
 
     /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
     asio::awaitable<void> stop();

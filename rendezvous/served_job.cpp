@@ -67,7 +67,7 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     // Microseconds since 1970 exceed every revision given before, as a store changes less often.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
     hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
+        std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count()));
 }
 
 Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,

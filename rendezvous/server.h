@@ -45,6 +45,9 @@ public:
     /// Serves a socket that listens already, e.g. one of systemd's. Errc: invalid_input
     Result<std::uint16_t> adopt(int fd);
 
+    /// Serves a connection that was accepted elsewhere.
+    void meet(tcp::socket socket);
+
     void stop() noexcept;  ///< idempotent
     asio::awaitable<void> join();
 
@@ -58,7 +61,6 @@ private:
 
     void serve(std::unique_ptr<tcp::acceptor> acceptor);
     asio::awaitable<void> accept_loop(tcp::acceptor& acceptor);
-    void meet(tcp::socket socket);
     void make_room(const std::string& from);
     bool forget(std::uint64_t stranger);
     void denied(const std::string& peer, const Error& why);

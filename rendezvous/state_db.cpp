@@ -7,7 +7,6 @@
 #include "rendezvous/rank_messages.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,6 +16,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 namespace dtrun {
 namespace {
@@ -275,11 +275,7 @@ std::uint64_t StateDb::submit() {
     batch_ = Batch{};
     changed_.notify_all();
     if (thread_.joinable()) return submitted_;
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals must reach the loop's thread
-    thread_ = std::thread(&StateDb::write_batches, this);
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = Thread([this] { write_batches(); });
     return submitted_;
 }
 
@@ -318,7 +314,8 @@ bool StateDb::write(const std::deque<Batch>& batches) {
         if (!disk_full_.exchange(true))
             log::error("--state: {}: the disk is full: answers wait until it has room", directory_);
         std::unique_lock lock(mutex_);
-        if (changed_.wait_for(lock, kDiskFullPause, [this] { return stopping_; })) return false;
+        const Deadline again = after(kDiskFullPause);
+        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;
     }
     if (disk_full_.exchange(false)) log::warn("--state: {}: the disk has room again", directory_);
     return true;
@@ -361,10 +358,9 @@ int StateDb::step(const Statement& statement) {
 }
 
 bool StateDb::fits(std::size_t bytes) const {
-    struct statvfs disk {};
-    if (disk_full_ || ::statvfs(directory_.c_str(), &disk) != 0) return false;
-    const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize + free_bytes_;
-    return room >= kCopies * (bytes + unwritten_bytes_) + kReserveBytes;
+    const auto free = free_on_disk(directory_);
+    return !disk_full_ && free &&
+           *free + free_bytes_ >= kCopies * (bytes + unwritten_bytes_) + kReserveBytes;
 }
 
 bool StateDb::is_behind() const {

@@ -3,18 +3,16 @@
 #include "base/ids.h"
 #include "base/numbered.h"
 #include "base/result.h"
+#include "base/threads.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/membership.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
@@ -120,12 +118,12 @@ private:
     std::atomic<std::size_t> unwritten_bytes_{0};
     std::atomic<std::uint64_t> free_bytes_{0};  ///< free bytes inside the file
     std::atomic<bool> disk_full_{false};
-    std::mutex mutex_;  ///< guards the members below
-    std::condition_variable changed_;
+    Mutex mutex_;  ///< guards the members below
+    ConditionVariable changed_;
     std::deque<Batch> queue_;
     std::function<void()> on_durable_;
     bool stopping_ = false;
-    std::thread thread_;  ///< started with the first batch
+    Thread thread_;  ///< started with the first batch
 };
 
 }  // namespace dtrun

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include "base/threads.h"
 
 namespace dtrun::embedded {
 
@@ -26,8 +25,8 @@ public:
     void wait_until_none();
 
 private:
-    std::mutex mutex_;
-    std::condition_variable none_;
+    Mutex mutex_;
+    ConditionVariable none_;
     int count_ = 0;
 };
 

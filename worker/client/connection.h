@@ -1,13 +1,12 @@
 #pragma once
 
+#include "base/threads.h"
 #include "rendezvous/frame.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,11 +26,11 @@ namespace dtrun::embedded {
 /// is replaced under both and while nobody reads, stays for a thread that has either or reads.
 class Connection {
 public:
-    using Lock = std::unique_lock<std::mutex>;
+    using Lock = std::unique_lock<Mutex>;
 
     /// Somebody who waits. Guarded by lock().
     struct Waiter {
-        std::condition_variable wake;
+        ConditionVariable wake;
         bool done = false;
         std::optional<Failure> failure;
 
@@ -109,9 +108,9 @@ private:
 
     Handler& handler_;
     const std::string end_text_;
-    std::mutex send_mutex_;     ///< taken before mutex_: who has it sends
-    mutable std::mutex mutex_;  ///< of everything below; never held while waiting or sending
-    FrameSocket socket_;        ///< replaced only with both mutexes, and while nobody reads
+    Mutex send_mutex_;     ///< taken before mutex_: who has it sends
+    mutable Mutex mutex_;  ///< of everything below; never held while waiting or sending
+    FrameSocket socket_;   ///< replaced only with both mutexes, and while nobody reads
     bool open_ = false;
     bool reading_ = false;  ///< somebody is in socket_.receive()
     std::optional<Failure> closed_;

@@ -1,11 +1,10 @@
 #pragma once
 
+#include "base/threads.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 
 namespace dtrun::embedded {
@@ -23,13 +22,13 @@ public:
     Outcome<void> ensure(const std::function<Outcome<void>()>& start, const Patience& patience);
 
 private:
-    using Lock = std::unique_lock<std::mutex>;
+    using Lock = std::unique_lock<Mutex>;
 
     Outcome<void> wait(Lock& lock, const Patience& patience);
     Outcome<void> run(Lock& lock, const std::function<Outcome<void>()>& start);
 
-    std::mutex mutex_;  ///< of everything below
-    std::condition_variable ended_;
+    Mutex mutex_;  ///< of everything below
+    ConditionVariable ended_;
     bool starting_ = false;  ///< a thread is in `start`
     bool started_ = false;
     std::optional<Failure> failure_;  ///< closed, and

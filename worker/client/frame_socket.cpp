@@ -1,6 +1,7 @@
 #include "worker/client/frame_socket.h"
 
 #include "base/fd.h"
+#include "base/threads.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -23,8 +24,7 @@ constexpr std::size_t kBufferBytes = 64u << 10;
 /// Waits until `events` are there. Failures: timed_out, cancelled
 Outcome<void> wait_for(int fd, short events, const Patience& patience) {
     for (;;) {
-        pollfd entry{fd, events, 0};
-        const int ready = ::poll(&entry, 1, poll_timeout(patience.slice()));
+        const int ready = poll_until(fd, events, patience.slice());
         if (ready > 0) return {};
         if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
         if (patience.over()) return failure(DTRUN_TIMED_OUT, "no answer");
@@ -32,13 +32,18 @@ Outcome<void> wait_for(int fd, short events, const Patience& patience) {
 }
 
 Outcome<FrameSocket> connect_address(const TcpAddress& address, const Patience& patience) {
+    const auto* where = reinterpret_cast<const sockaddr*>(&address.socket_address);
+    if (SimulatedSystem::current != nullptr) {
+        PrivateFd simulated([where] { return SimulatedSystem::current->connect(*where); });
+        if (!simulated) return failure(DTRUN_CLOSED, "{}", strerror(errno));
+        return FrameSocket(std::move(simulated));
+    }
     PrivateFd socket([&address] {
         return ::socket(address.socket_address.ss_family,
                         SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     });
     if (!socket) return failure(DTRUN_CLOSED, "socket: {}", strerror(errno));
     int error = 0;
-    const auto* where = reinterpret_cast<const sockaddr*>(&address.socket_address);
     if (::connect(socket.get(), where, address.size) != 0) error = errno;
     if (error == EINPROGRESS) {
         const auto ready = wait_for(socket.get(), POLLOUT, patience);
@@ -130,6 +135,7 @@ Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std
 
 Outcome<void> FrameSocket::send(std::string_view bytes) {
     while (!bytes.empty()) {
+        if (SimulatedSystem::current != nullptr) poll_until(socket_.get(), POLLOUT, Moment::max());
         const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (n >= 0)
             bytes.remove_prefix(static_cast<std::size_t>(n));
@@ -163,9 +169,9 @@ void FrameSocket::make_room() {
 
 FrameSocket::Got FrameSocket::receive(Moment until) {
     make_room();
-    if (until != Moment::max()) {
-        pollfd entry{socket_.get(), POLLIN, 0};
-        const int ready = ::poll(&entry, 1, poll_timeout(until));
+    // recv() itself waits as long as it takes.
+    if (until != Moment::max() || SimulatedSystem::current != nullptr) {
+        const int ready = poll_until(socket_.get(), POLLIN, until);
         if (ready == 0) return Got::nothing;
         if (ready < 0) return Got::signal;
     }

@@ -1,6 +1,5 @@
 #include "worker/client/keep_alive.h"
 
-#include <signal.h>
 #include <utility>
 
 namespace dtrun::embedded {
@@ -33,11 +32,7 @@ void KeepAlive::start() {
         const Lock lock = connection_.lock();
         lost_since_ = now();
     }
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // handlers run in the program's threads
-    thread_ = std::thread(&KeepAlive::run, this);
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = Thread([this] { run(); });
 }
 
 void KeepAlive::on_open() {

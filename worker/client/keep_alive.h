@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/threads.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/heartbeat.h"
 #include "worker/client/connection.h"
@@ -7,10 +8,8 @@
 #include "worker/client/patience.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <vector>
 
 namespace dtrun::embedded {
@@ -59,14 +58,14 @@ private:
     const DaemonAddress& daemon_;
     const Credentials& credentials_;
     const First first_;
-    std::condition_variable tick_;
+    ConditionVariable tick_;
     bool stopping_ = false;
     Moment heard_{};                                             ///< last sign of life
     std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
     bool answered_ = false;  ///< the daemon has said something over this connection
     Moment lost_since_{};    ///< the last connection over which it had
     std::optional<RankProgress> progress_;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace dtrun::embedded

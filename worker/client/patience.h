@@ -22,13 +22,6 @@ inline Moment moment_after(std::int64_t timeout_ms) {
     return now() + std::chrono::milliseconds(timeout_ms);
 }
 
-/// For poll(): milliseconds until then, rounded up; -1: no limit.
-inline int poll_timeout(Moment moment) {
-    if (moment == Moment::max()) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(moment - now()).count();
-    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
-}
-
 /// A deadline of a thread that waits, and what may end the wait before it.
 struct Patience {
     static constexpr std::chrono::milliseconds kAskInterval{200};

@@ -1,6 +1,7 @@
 #include "worker/client/retry.h"
 
-#include <poll.h>
+#include "base/threads.h"
+
 #include <algorithm>
 
 namespace dtrun::embedded {
@@ -9,7 +10,7 @@ Outcome<void> Retry::wait(const Patience& patience) {
     const Moment end = now() + pause_;
     pause_ = std::min(2 * pause_, longest_);
     for (;;) {
-        ::poll(nullptr, 0, poll_timeout(std::min(end, patience.slice())));
+        poll_until(-1, 0, std::min(end, patience.slice()));
         if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
         if (patience.over()) return failure(DTRUN_TIMED_OUT, "no answer");
         if (now() >= end) return {};

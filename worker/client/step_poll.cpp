@@ -1,5 +1,7 @@
 #include "worker/client/step_poll.h"
 
+#include "base/threads.h"
+
 #include <sys/eventfd.h>
 #include <algorithm>
 
