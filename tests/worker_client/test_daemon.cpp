@@ -266,6 +266,24 @@ TEST_CASE("members take new places when the daemon proposes a generation", "[cli
     CHECK(code_of([&] { workers[0].rejoin(50ms); }) == DTRUN_TIMED_OUT);
 }
 
+TEST_CASE("who waits for a place learns that the job has ended", "[client][daemon]") {
+    FakeServer daemon = FakeServer::daemon(1, kSecret);
+    const DaemonVariables variables(daemon.address());
+    Worker worker;
+    std::thread ends([&] {
+        std::this_thread::sleep_for(50ms);
+        daemon.stop_job(2'000, "another member has failed");
+    });
+    try {
+        worker.rejoin(20s);
+        FAIL("there is no place");
+    } catch (const Error& error) {
+        CHECK(error.code().value() == DTRUN_CLOSED);
+        CHECK_THAT(error.what(), Catch::StartsWith("the job has ended: another member has failed"));
+    }
+    ends.join();
+}
+
 TEST_CASE("a daemon that ends the job says so before it closes", "[client][daemon]") {
     FakeServer daemon = FakeServer::daemon(1, kSecret);
     const DaemonVariables variables(daemon.address());

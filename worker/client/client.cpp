@@ -143,7 +143,7 @@ Outcome<void> Client::take_place(Moment begun, const Patience& patience) {
         longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock = connection_.lock();
     const auto is_placed = [this] { return standing_.is_placed(); };
-    const auto placed = connection_.wait_until(lock, is_placed, longer);
+    const auto placed = wait_for_place(lock, is_placed, longer);
     if (placed || !in_step()) return placed;
     lock.unlock();
     const auto waited = std::chrono::ceil<std::chrono::milliseconds>(now() - begun);
@@ -154,6 +154,15 @@ Outcome<void> Client::take_place(Moment begun, const Patience& patience) {
         return explained;
     }
     return connection_.wait_until(lock, is_placed, {now() + kPatienceForRank0, {}});
+}
+
+/// Waits until ready(). Nobody gets a place any more in a job that has ended.
+template <class Ready>
+Outcome<void> Client::wait_for_place(Lock& lock, Ready ready, const Patience& patience) {
+    const auto decided = [&] { return ready() || job_ended_; };
+    if (const auto waited = connection_.wait_until(lock, decided, patience); !waited) return waited;
+    if (!ready()) return failure(DTRUN_CLOSED, "the job has ended: {}", *job_ended_);
+    return {};
 }
 
 void Client::leave(std::string_view failure, std::function<bool()> give_up) {
@@ -254,8 +263,7 @@ Outcome<void> Client::rejoin(const Patience& patience) {
         const auto ready = [&] {
             return generation() != left || standing_.is_proposed_after(seen);
         };
-        if (const auto waited = connection_.wait_until(lock, ready, patience); !waited)
-            return waited;
+        if (const auto waited = wait_for_place(lock, ready, patience); !waited) return waited;
         if (generation() != left) break;
         const Bytes frame = encode(Accept{standing_.accept()});
         lock.unlock();

@@ -105,6 +105,8 @@ private:
     Bytes opening_frame(const FrameSocket& socket) const;
     std::vector<Bytes> last_frames(std::string_view failure) const;
     Outcome<void> take_place(Moment begun, const Patience& patience);
+    template <class Ready>
+    Outcome<void> wait_for_place(Lock& lock, Ready ready, const Patience& patience);
 
     // client_frames.cpp: what comes in
     void on_open(int socket) override;
@@ -134,6 +136,7 @@ private:
     Requests requests_;
     Fences fences_;
     bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
+    std::optional<std::string> job_ended_;  ///< why, once we were told so
 
     std::optional<StepMeeting> step_;      ///< only start() and leave() change it
     std::optional<KeepAlive> keep_alive_;  ///< of a daemon; the last, for its thread uses all

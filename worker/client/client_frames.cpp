@@ -131,6 +131,7 @@ Result<void> Client::on_stop(std::string_view payload) {
     if (!stop) return std::unexpected(stop.error());
     if (ending_) return {};
     ending_ = true;
+    job_ended_ = stop->why;
     add_event({Event::Kind::shutdown, generation(), stop->grace_ms, std::move(stop->why)});
     return {};
 }
