@@ -110,6 +110,17 @@ TEST_CASE("a wait ends with its patience, and others go on", "[client]") {
     CHECK(done);
 }
 
+TEST_CASE("who stood still beyond its patience reads what came meanwhile", "[client]") {
+    Talk talk;
+    const Patience patience{now() + 20ms, [&talk] {
+                                // As if the process were stopped: the answer comes, and time goes by.
+                                talk.say("a");
+                                std::this_thread::sleep_for(700ms);
+                                return false;
+                            }};
+    CHECK(talk.wait_for("a", patience).has_value());
+}
+
 TEST_CASE("the end of a connection ends all waits, and later ones at once", "[client]") {
     Talk talk;
     std::vector<Outcome<void>> ends(2);

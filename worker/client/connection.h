@@ -64,8 +64,8 @@ public:
     bool is_open() const { return open_; }
     /// Why it is closed for good.
     const std::optional<Failure>& closed() const { return closed_; }
-    /// Waits until `waiter` is done. Failures: the waiter's, timed_out, cancelled, why it is closed
-    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& patience);
+    /// Waits until `waiter` is done, or `asked` is over. Failures: the waiter's, timed_out, cancelled, why it is closed
+    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& asked);
     /// Waits until ready(), which is asked after each changed(). Failures: timed_out, cancelled, why
     /// it is closed
     template <class Ready>
