@@ -258,6 +258,11 @@ void Daemon::to_peer(PeerId id, FrameType type, std::string_view payload) {
     peer->second->link.send_soon(type, payload);
 }
 
+void Daemon::tell_peer(PeerId id, FrameType type, std::string_view payload) {
+    if (const auto peer = peers_.find(id); peer != peers_.end())
+        peer->second->link.send_soon(type, payload);
+}
+
 void Daemon::share_with_peer(PeerId id, FrameType type, std::string_view payload,
                              const SharedBytes& rest) {
     const auto peer = peers_.find(id);

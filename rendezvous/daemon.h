@@ -76,6 +76,7 @@ private:
     };
 
     void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
+    void tell_peer(PeerId peer, FrameType type, std::string_view payload) override;
     void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                          const SharedBytes& rest) override;
     void to_root(FrameType type, std::string_view payload) override;

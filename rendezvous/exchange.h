@@ -18,6 +18,10 @@ class Outbox {
 public:
     virtual ~Outbox() = default;
     virtual void to_peer(PeerId peer, FrameType type, std::string_view payload) = 0;
+    /// As to_peer(), for what tells of no change: it need not wait until changes are on disk.
+    virtual void tell_peer(PeerId peer, FrameType type, std::string_view payload) {
+        to_peer(peer, type, payload);
+    }
     /// As to_peer(), for a payload that ends with many bytes which other peers get as well.
     virtual void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                                  const SharedBytes& rest) {

@@ -144,17 +144,14 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
     } else if (generation != 0 && generation != this->generation()) {
         answer(peer, header, stale_reply(this->generation()));
     } else if (header.op == Op::status) {
-        answer(peer, header, status_reply());
+        tell(peer, header, status_reply());
     } else if (header.op == Op::cancel) {
         store_->cancel({header.client, in.uint()});
         answer(peer, header, {Status::ok, Bytes(1, '\x90')});
     } else if (const auto asked = StoreRequest::decode(header.op, in); !asked) {
         answer(peer, header, text_reply(Status::refused, asked.error().message));
     } else if (options_.fits && adds_something(header.op) && !options_.fits(payload.size())) {
-        const Bytes frame = encode_reply({header.client, header.id, Status::refused}, {});
-        const StoreReply full = text_reply(Status::refused, "the daemon's disk is full");
-        send_results(peer, payload_of(frame),
-                     full.results);  // not kept: the disk is full
+        tell(peer, header, text_reply(Status::refused, "the daemon's disk is full"));
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
         answer(peer, header, *reply);
     } else {
@@ -237,6 +234,13 @@ Deadline Hub::next_deadline() const {
 StoreReply Hub::status_reply() const {
     if (!options_.status) return text_reply(Status::refused, "no status here");
     return text_reply(Status::ok, options_.status());
+}
+
+/// Answers what changes nothing and tells of nothing that has changed: the answer is not kept, and does
+/// not wait for the disk.
+void Hub::tell(PeerId peer, const RequestHeader& header, const StoreReply& reply) {
+    const Bytes frame = encode_reply({header.client, header.id, reply.status}, {});
+    outbox_.tell_peer(peer, FrameType::reply, Bytes(payload_of(frame)) + reply.results);
 }
 
 void Hub::answer(PeerId peer, const RequestHeader& header, const StoreReply& reply) {

@@ -124,6 +124,7 @@ private:
     bool has_asked(PeerId peer, const RequestHeader& header);
     void move_to(PeerId peer, std::uint64_t id, Client& client);
     StoreReply status_reply() const;
+    void tell(PeerId peer, const RequestHeader& header, const StoreReply& reply);
     void answer(PeerId peer, const RequestHeader& header, const StoreReply& reply);
     void send_results(PeerId peer, std::string_view reply_header, const Bytes& results);
     void send_kept(PeerId peer, const SharedBytes& payload);

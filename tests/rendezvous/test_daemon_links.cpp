@@ -103,6 +103,36 @@ asio::awaitable<bool> write_to_a_slow_disk(Fixture& it, const Secret& secret) {
     co_return true;
 }
 
+/// The id of the next answer.
+asio::awaitable<std::uint64_t> next_answer(Link& link) {
+    for (;;) {
+        const auto frame = link.next();
+        REQUIRE(frame.has_value());
+        if (!*frame) {
+            const auto received = co_await link.receive();
+            REQUIRE(received.has_value());
+        } else if ((*frame)->type == FrameType::reply) {
+            co_return decode_reply((*frame)->payload)->header.id;
+        }
+    }
+}
+
+asio::awaitable<bool> ask_for_status_beside_a_slow_disk(Fixture& it, const Secret& secret) {
+    const auto link = co_await it.enter(secret);
+    SlowDisk::busy = true;
+    const StoreRequest set{.op = Op::set, .keys = {"key"}, .values = {"value"}};
+    link->send(encode_request({5, 1, 0}, set, 0));
+    link->send(encode_request({5, 2, 1}, {.op = Op::status}, 0));
+    const std::uint64_t first = co_await next_answer(*link);
+    CHECK(first == 2);
+    SlowDisk::busy = false;
+    const std::uint64_t second = co_await next_answer(*link);
+    CHECK(second == 1);
+    link->close();
+    co_await it.daemon.stop();
+    co_return true;
+}
+
 /// Reads until the daemon has closed the link.
 asio::awaitable<void> read_to_end(std::shared_ptr<Link> link, bool& ended) {
     for (;;) {
@@ -143,6 +173,14 @@ TEST_CASE("a daemon whose disk is slow answers later, and its heartbeats go on",
     const Secret secret = Secret::random();
     Fixture it(Fixture::options(secret, directory.path() + "/state"));
     run_to_end(it.io, write_to_a_slow_disk(it, secret));
+}
+
+TEST_CASE("a daemon says how it is while its disk is slow", "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    const Secret secret = Secret::random();
+    Fixture it(Fixture::options(secret, directory.path() + "/state"));
+    run_to_end(it.io, ask_for_status_beside_a_slow_disk(it, secret));
 }
 
 TEST_CASE("a daemon gives up who is silent, but not who was stopped by its user", "[daemon]") {
