@@ -62,10 +62,10 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     }
     hub_.restore_generation(record.membership.generation, world_size);
     db.restore(record.id, hub_, now);
+    unsaved_ = false;
     if (record.membership.phase == Membership::Phase::finishing)
         hub_.fail_fences("a rank has finished");
     // Microseconds since 1970 exceed every revision given before, as a store changes less often.
-    const auto epoch = std::chrono::system_clock::now().time_since_epoch();
     hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count()));
 }

@@ -80,7 +80,7 @@ private:
     std::map<PeerId, Peer> peers_;
     std::map<MemberId, PeerId> member_peers_;
     std::optional<Membership::Ended> ended_;
-    bool unsaved_ = true;
+    bool unsaved_ = true;  ///< something of the members is not recorded yet
 };
 
 }  // namespace dtrun

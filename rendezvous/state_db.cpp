@@ -85,6 +85,25 @@ void sync_parent(const std::string& directory) {
     if (opened) ::fsync(opened.get());
 }
 
+/// errno of the last operation on the log, or else on the file, that has failed; 0: none.
+int last_errno(sqlite3* db) {
+    int error = 0;
+    for (const int which : {SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FCNTL_FILE_POINTER}) {
+        sqlite3_file* file = nullptr;
+        sqlite3_file_control(db, "main", which, &file);
+        if (error == 0 && file != nullptr && file->pMethods != nullptr)
+            file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error);
+    }
+    return error;
+}
+
+std::optional<std::uint64_t> free_on_disk(const std::string& directory) {
+    if (SimulatedSystem::current != nullptr) return SimulatedSystem::current->free_bytes(directory);
+    struct statvfs disk {};
+    if (::statvfs(directory.c_str(), &disk) != 0) return std::nullopt;
+    return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
 std::chrono::milliseconds milliseconds(sqlite3_stmt* row, int column) {
     return std::chrono::milliseconds(sqlite3_column_int64(row, column));
 }
@@ -214,12 +233,32 @@ Result<void> StateDb::prepare_schema() {
     make += fmt::format("PRAGMA user_version={}; COMMIT;", kVersion);
     if (version < kVersion && !execute(make.c_str()))
         return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
-    return {};
+    return sync_log();
+}
+
+/// The log of a daemon that was killed may have changes that only the system's memory has, and a restart
+/// tells of them: moves all to the file, which syncs both.
+Result<void> StateDb::sync_log() {
+    const int result =
+        sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+    // The log itself is synced first. What does not fit into the file stays in it.
+    if (result == SQLITE_OK || is_out_of_space(result)) return {};
+    return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+}
+
+/// Whether an operation has failed for want of room. SQLite itself knows ENOSPC, but no quotas.
+bool StateDb::is_out_of_space(int result) const {
+    if ((result & 0xff) == SQLITE_FULL) return true;
+    if (result != SQLITE_IOERR_WRITE) return false;
+    const int error = last_errno(db_);
+    return error == ENOSPC || error == EDQUOT;
 }
 
 void StateDb::die(const char* what) {
-    log::error("--state: {}: {}; ending, so that nothing is promised that is not kept", what,
-               sqlite3_errmsg(db_));
+    const int error = last_errno(db_);
+    log::error("--state: {}: {}{}{}; ending, so that nothing is promised that is not kept", what,
+               sqlite3_errmsg(db_), error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
+    if (SimulatedSystem::current != nullptr) SimulatedSystem::current->exit_process(1);
     ::_exit(1);
 }
 
@@ -325,7 +364,7 @@ bool StateDb::write(const std::deque<Batch>& batches) {
 bool StateDb::try_write(const std::deque<Batch>& batches) {
     const auto done = [this](const Statement& statement) {
         const int result = step(statement);
-        if (result != SQLITE_DONE && (result & 0xff) != SQLITE_FULL) die(statement.sql);
+        if (result != SQLITE_DONE && !is_out_of_space(result)) die(statement.sql);
         return result == SQLITE_DONE;
     };
     const auto write_all = [&] {
@@ -377,14 +416,21 @@ void StateDb::save_job(const JobRecord& record) {
         return static_cast<std::uint64_t>(span.count());
     };
     const Membership::State& state = record.membership;
-    run("INSERT OR REPLACE INTO job VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
-        std::string_view(record.name), std::uint64_t(options.ranks_min),
-        std::uint64_t(options.ranks_max), ms(options.join_timeout), ms(options.last_call),
-        ms(options.return_limit), std::uint64_t(record.has_members),
-        static_cast<std::uint64_t>(state.phase), state.generation);
+    Recorded& recorded = recorded_[record.id];
+    std::string job_row =
+        fmt::format("{} {} {} {} {} {} {} {} {}", record.name, options.ranks_min, options.ranks_max,
+                    ms(options.join_timeout), ms(options.last_call), ms(options.return_limit),
+                    record.has_members, static_cast<int>(state.phase), state.generation);
+    if (recorded.job != job_row) {
+        recorded.job = std::move(job_row);
+        run("INSERT OR REPLACE INTO job VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
+            std::string_view(record.name), std::uint64_t(options.ranks_min),
+            std::uint64_t(options.ranks_max), ms(options.join_timeout), ms(options.last_call),
+            ms(options.return_limit), std::uint64_t(record.has_members),
+            static_cast<std::uint64_t>(state.phase), state.generation);
+    }
     save_generation(record.id, state);
-    auto& rows = member_rows_[record.id];
-    std::erase_if(rows, [&](const auto& row) {
+    std::erase_if(recorded.members, [&](const auto& row) {
         if (state.seats.contains(row.first)) return false;
         run("DELETE FROM member WHERE job=? AND member=?", record.id,
             std::to_underlying(row.first));
@@ -400,9 +446,9 @@ void StateDb::save_job(const JobRecord& record) {
         std::string row =
             fmt::format("{} {} {} {} {} {} {} {}", member.name, member.slots, member.peer_address,
                         member.server_address, member.free_port, seat.order, seat.accepted, ranks);
-        std::string& recorded = rows[id];
-        if (recorded == row) continue;
-        recorded = std::move(row);
+        std::string& before = recorded.members[id];
+        if (before == row) continue;
+        before = std::move(row);
         run("INSERT OR REPLACE INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
             std::to_underlying(id), std::string_view(member.name), std::uint64_t(member.slots),
             std::string_view(member.peer_address), std::string_view(member.server_address),
@@ -413,9 +459,9 @@ void StateDb::save_job(const JobRecord& record) {
 void StateDb::save_generation(const JobId& job, const Membership::State& state) {
     const Bytes frame = encode(state.common);
     std::string row = fmt::format("{} {}", state.failure, frame);
-    std::string& recorded = generation_rows_[job];
-    if (recorded == row) return;
-    recorded = std::move(row);
+    std::string& before = recorded_[job].generation;
+    if (before == row) return;
+    before = std::move(row);
     run("INSERT OR REPLACE INTO generation VALUES(?,?,?)", job, payload_of(frame),
         std::string_view(state.failure));
 }
@@ -434,8 +480,7 @@ void StateDb::drop_job(const JobId& job) {
     run("DELETE FROM group_fence WHERE job=?", job);
     run("DELETE FROM generation WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
-    member_rows_.erase(job);
-    generation_rows_.erase(job);
+    recorded_.erase(job);
 }
 
 std::vector<JobRecord> StateDb::jobs() {
@@ -480,8 +525,9 @@ std::vector<JobRecord> StateDb::jobs() {
                 record.membership.failure = text(row, 1);
             },
             to_value(record.id));
-        // Creates empty rows to compare with, so that the next save_job() writes all members again.
-        for (const auto& [member, seat] : record.membership.seats) member_rows_[record.id][member];
+        // Empty rows to compare with: the next save_job() writes all members again.
+        for (const auto& [member, seat] : record.membership.seats)
+            recorded_[record.id].members[member];
     }
     return records;
 }

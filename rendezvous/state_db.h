@@ -31,12 +31,13 @@ struct JobRecord {
 };
 
 /// A daemon's state on disk, in SQLite's write-ahead log: uncommitted changes are lost in a crash,
-/// and a torn end is dropped.
+/// and a torn end is dropped. What a killed daemon had written is there, but may not be on the disk
+/// yet: opening the state puts it there, before anybody is told of it.
 ///
 /// The loop records changes, and a thread writes them: a slow disk delays only frames that depend
 /// on it. The changes of one submit() become durable as a whole, as do all submitted while the disk
-/// was busy. While the disk is full recorded changes wait; any other failure ends the process,
-/// since no change could be kept any more.
+/// was busy. While the disk, or the user's quota, is full recorded changes wait; any other failure ends
+/// the process, since no change could be kept any more.
 ///
 /// Thread: one, besides its own. Lifetime: objects that `on_durable` uses outlive it.
 class StateDb {
@@ -88,6 +89,8 @@ private:
 
     StateDb(sqlite3* db, std::string directory);
     Result<void> prepare_schema();
+    Result<void> sync_log();
+    bool is_out_of_space(int result) const;
     /// Records a statement.
     template <class... Values>
     void run(const char* sql, const Values&... values);
@@ -110,9 +113,12 @@ private:
     std::string directory_;
     Batch batch_;
     std::uint64_t submitted_ = 0;
-    /// What was last recorded of each job's members and of its generation, to find changes.
-    std::map<JobId, std::map<MemberId, std::string>> member_rows_;
-    std::map<JobId, std::string> generation_rows_;
+    /// What was last recorded of a job, to find changes.
+    struct Recorded {
+        std::string job, generation;  ///< their rows
+        std::map<MemberId, std::string> members;
+    };
+    std::map<JobId, Recorded> recorded_;
 
     std::atomic<std::uint64_t> durable_{0};
     std::atomic<std::size_t> unwritten_bytes_{0};

@@ -2,12 +2,14 @@
 
 #include <sqlite3.h>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
 namespace dtrun {
 
-/// SQLite's own file system, but that syncs wait while `busy`, and nothing can be written while `full`.
+/// SQLite's own file system, but that syncs wait while `busy`, and that nothing can be written while `full`
+/// or `over_quota`, of which SQLite knows no more than errno.
 class SlowDisk {
 public:
     SlowDisk() : vfs_(*sqlite3_vfs_find(nullptr)) {
@@ -22,6 +24,8 @@ public:
     }
     static inline std::atomic<bool> busy = false;
     static inline std::atomic<bool> full = false;
+    static inline std::atomic<bool> over_quota = false;
+    static inline std::atomic<int> writes = 0;  ///< to the log
 
 private:
     static int open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out) {
@@ -36,7 +40,15 @@ private:
             return sync_(f, how);
         };
         methods_.xWrite = [](sqlite3_file* f, const void* bytes, int count, sqlite3_int64 at) {
+            if (over_quota) return SQLITE_IOERR_WRITE;
+            ++writes;
             return full ? SQLITE_FULL : write_(f, bytes, count, at);
+        };
+        control_ = methods_.xFileControl;
+        methods_.xFileControl = [](sqlite3_file* f, int what, void* argument) {
+            if (what != SQLITE_FCNTL_LAST_ERRNO || !over_quota) return control_(f, what, argument);
+            *static_cast<int*>(argument) = EDQUOT;
+            return SQLITE_OK;
         };
         file->pMethods = &methods_;
         return result;
@@ -46,6 +58,7 @@ private:
     static inline sqlite3_vfs* real_ = nullptr;
     static inline sqlite3_io_methods methods_{};
     static inline int (*sync_)(sqlite3_file*, int) = nullptr;
+    static inline int (*control_)(sqlite3_file*, int, void*) = nullptr;
     static inline int (*write_)(sqlite3_file*, const void*, int, sqlite3_int64) = nullptr;
 };
 

@@ -214,13 +214,64 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
         SlowDisk::full = false;
         (*db)->commit();
         CHECK((*db)->fits(1'000));
+
+        SlowDisk::over_quota = true;
+        ask(hub, 4, {.op = Op::set, .keys = {"quota"}, .values = {"4"}});
+        (void)(*db)->submit();
+        while ((*db)->fits(1'000)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        SlowDisk::over_quota = false;
+        (*db)->commit();
     }
     auto db = StateDb::open(directory.path() + "/state");
     if (!db) FAIL(db.error().message);
     Sink out;
     Hub hub(out, options, nullptr);
     (*db)->restore(id, hub, {});
-    CHECK(hub.store().size() == 3);
+    CHECK(hub.store().size() == 4);
+}
+
+TEST_CASE("what has not changed is not written again", "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    JobRecord record;
+    record.id = job_id_of("job");
+    record.name = "job";
+    record.membership.seats[MemberId{7}].member.name = "s1";
+    auto db = StateDb::open(directory.path() + "/state");
+    if (!db) FAIL(db.error().message);
+    (*db)->save_job(record);
+    (*db)->commit();
+    const int before = SlowDisk::writes;
+    CHECK(before > 0);
+    (*db)->save_job(record);
+    (*db)->commit();
+    CHECK(SlowDisk::writes == before);
+    record.membership.generation = 2;
+    (*db)->save_job(record);
+    (*db)->commit();
+    CHECK(SlowDisk::writes > before);
+}
+
+TEST_CASE("what a killed daemon had only written is synced before anybody hears of it",
+          "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state";
+    JobRecord record;
+    record.id = job_id_of("job");
+    record.name = "job";
+    {
+        auto db = StateDb::open(state);
+        REQUIRE(db.has_value());
+        (*db)->save_job(record);
+        (*db)->commit();
+        // What SIGKILL would leave.
+        std::filesystem::copy(state, directory.path() + "/left");
+    }
+    CHECK(std::filesystem::file_size(directory.path() + "/left/state.db-wal") > 0);
+    auto db = StateDb::open(directory.path() + "/left");
+    REQUIRE(db.has_value());
+    CHECK(std::filesystem::file_size(directory.path() + "/left/state.db-wal") == 0);
+    CHECK((*db)->jobs().size() == 1);
 }
 
 TEST_CASE("a state of the version before is taken over", "[daemon]") {
