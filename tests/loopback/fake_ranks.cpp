@@ -102,6 +102,12 @@ void FakeRanks::signal(int signal) {
         if (!rank.script.ignores_signals) end_after(pid, rank.script.reaction, 0, signal);
 }
 
+void FakeRanks::end(std::uint64_t generation, Rank which, int code) {
+    for (auto& [pid, rank] : ranks_)
+        if (rank.generation == generation && rank.rank == which && rank.sent_signal == 0)
+            end_after(pid, std::chrono::milliseconds(1), code, 0);
+}
+
 void FakeRanks::kill(std::uint64_t generation, Rank which) {
     for (auto& [pid, rank] : ranks_)
         if (rank.generation == generation && rank.rank == which)

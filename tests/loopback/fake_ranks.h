@@ -28,7 +28,7 @@ struct RankScript {
 };
 
 /// Runs the ranks of a simulated host: no processes, but timers and real pipes.
-class FakeRanks final : public ranks::RankRunner {
+class FakeRanks : public ranks::RankRunner {
 public:
     /// \param script_of  what a rank does, in the generation
     FakeRanks(asio::any_io_executor executor, std::mt19937& random,
@@ -43,6 +43,9 @@ public:
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
     void spare(pid_t) override {}
+
+    /// A rank that runs has ended by itself.
+    void end(std::uint64_t generation, Rank rank, int code);
 
     std::size_t running() const { return ranks_.size(); }
     /// The host loses its power: nothing runs there any more, and nobody is told.

@@ -5,24 +5,14 @@
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/output_messages.h"
 #include "rendezvous/rank_messages.h"
+#include "tests/loopback/head_parts.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
-#include <deque>
 
 namespace dtrun::simulation {
 namespace {
-
-using Pair = std::pair<Fd, Fd>;
-
-Pair socket_pair() {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        throw std::runtime_error("socketpair");
-    return {Fd(ends[0]), Fd(ends[1])};
-}
 
 /// Takes the place of a network: moves bytes between two sockets, each piece a little later.
 class Wire {
@@ -79,99 +69,6 @@ private:
     Timer goes_on_;
     bool stalled_ = false;
     TaskGroup tasks_;
-};
-
-/// Keeps everything in memory; a reader that pauses leaves it there.
-class MemoryOutput final : public output::Output {
-public:
-    MemoryOutput(asio::any_io_executor executor, std::function<void()> wake)
-        : executor_(std::move(executor)), wake_(std::move(wake)) {}
-
-    void set_first_rank(Rank) override {}
-    void begin_attempt(int) override {}
-    void add(plan::PlannedRank rank, Stream stream, std::int64_t, std::string_view bytes) override {
-        bytes_ += bytes.size();
-        waiting_.push_back({rank, stream, bytes.size()});
-        read();
-    }
-    void finish(plan::PlannedRank, Stream) override {}
-    void message(std::string_view lines) override { text_ += lines; }
-    void set_status(std::string_view) override {}
-    bool has_terminal() const override { return false; }
-    std::span<const output::OutputCredit> collect() override {
-        collected_ = std::exchange(left_, {});
-        return collected_;
-    }
-    bool idle() const override { return waiting_.empty() && left_.empty(); }
-    std::vector<Error> take_failures() override { return {}; }
-    std::vector<std::string> tail(plan::PlannedRank) const override { return {}; }
-    void stop(Deadline) override {}
-
-    void pause(bool paused) {
-        paused_ = paused;
-        read();
-    }
-    const std::string& text() const { return text_; }
-    std::size_t bytes() const { return bytes_; }
-
-private:
-    void read() {
-        if (paused_ || waiting_.empty()) return;
-        std::ranges::move(waiting_, std::back_inserter(left_));
-        waiting_.clear();
-        asio::post(executor_, wake_);
-    }
-
-    asio::any_io_executor executor_;
-    std::function<void()> wake_;
-    std::string text_;
-    std::size_t bytes_ = 0;
-    bool paused_ = false;
-    std::vector<output::OutputCredit> waiting_, left_, collected_;
-};
-
-class World;
-
-/// The standard streams of an agent, in memory.
-class FakeChannel final : public transport::Channel {
-public:
-    FakeChannel(asio::any_io_executor executor, std::shared_ptr<std::string> said, Fd input,
-                std::shared_ptr<Timer> news)
-        : said_(std::move(said)), news_(std::move(news)), input_(std::move(executor)) {
-        if (input) input_.assign(Unix(), input.release());
-    }
-
-    asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
-        while (said_->empty() && !closed_) {
-            if (Clock::now() >= deadline) co_return fail(Errc::timed_out, "timed out");
-            news_->expires_at(deadline);
-            co_await news_->async_wait(use_tuple);
-        }
-        const std::size_t n = std::min(into.size(), said_->size());
-        std::copy_n(said_->begin(), n, into.begin());
-        said_->erase(0, n);
-        co_return n;
-    }
-    asio::awaitable<Result<void>> write(std::string_view bytes, Deadline) override {
-        const auto buffer = asio::buffer(bytes);
-        const auto [error, n] = co_await asio::async_write(input_, buffer, use_tuple);
-        if (error) co_return fail(Errc::closed, "{}", error.message());
-        co_return Result<void>{};
-    }
-    std::string take_errors() override { return {}; }
-    asio::awaitable<std::string> ending(Deadline) override { co_return "exit status 1"; }
-    void close() noexcept override {
-        closed_ = true;
-        boost::system::error_code ignored;
-        input_.close(ignored);
-        news_->cancel();
-    }
-
-private:
-    std::shared_ptr<std::string> said_;
-    std::shared_ptr<Timer> news_;
-    Unix::socket input_;
-    bool closed_ = false;
 };
 
 /// One host: its agent, and what connects it to the head.

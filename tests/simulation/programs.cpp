@@ -1,0 +1,180 @@
+#include "tests/simulation/programs.h"
+
+#include "base/log.h"
+#include "rendezvous/daemon.h"
+#include "rendezvous/job_key.h"
+#include "tests/simulation/store_user.h"
+
+#include <fmt/format.h>
+#include <array>
+#include <utility>
+
+namespace dtrun::simulation {
+namespace {
+
+using embedded::Client;
+using embedded::Outcome;
+using Kind = Operation::Kind;
+
+constexpr std::uint32_t kReturnMs = 20'000;  // for a daemon that is away
+constexpr int kThreads = 4;                  // of a rank
+
+}  // namespace
+
+Secret daemon_secret() {
+    return Secret{std::array<std::uint8_t, Secret::kBytes>{7, 1, 2, 3}};
+}
+
+namespace {
+
+embedded::Surroundings surroundings(const Script& script, Process& process,
+                                    const std::string& job) {
+    embedded::Surroundings found;
+    found.place.host_name = process.machine().name();
+    embedded::DaemonAddress daemon;
+    daemon.host = script.daemon->address();
+    daemon.port = std::to_string(kPort);
+    daemon.job_name = job;
+    daemon.timeout_ms = kReturnMs;
+    found.daemon = std::move(daemon);
+    return found;
+}
+
+embedded::Credentials credentials(const std::string& job) {
+    const JobId id = dtrun::job_id_of(job);
+    return {id, job_secret_of(daemon_secret(), id)};
+}
+
+}  // namespace
+
+void serve(Script& script, Process& process) {
+    DaemonOptions options;
+    options.secret = daemon_secret();
+    options.state_directory = script.state_directory;
+    auto* const daemon = new Daemon(process.io().get_executor(), std::move(options));
+    if (const auto restored = daemon->restore(); !restored) {
+        log::error("{}", restored.error().message);
+        SimulatedSystem::current->exit_process(1);
+    }
+    process.listen(kPort, [daemon, &process](Fd connection) {
+        tcp::socket socket(process.io());
+        socket.assign(tcp::v4(), connection.release());
+        daemon->serve(std::move(socket));
+    });
+}
+
+void use_store(Script& script, Process& process, std::size_t run, std::uint32_t rank) {
+    process.exits_with_threads();
+    ++script.running;
+    process.start_thread([&script, &process, run, rank] {
+        World& world = script.world;
+        const Script::Run& group = script.runs[run];
+        embedded::Surroundings found = surroundings(script, process, kStoreJob);
+        found.launcher = embedded::Launcher::torchrun;
+        found.place.job = fmt::format("run {}.{}", run, group.number);
+        found.place.rank = rank;
+        found.place.world_size = static_cast<std::uint32_t>(group.machines.size());
+        const std::string job = found.place.job;
+        auto* const client =
+            new Client(std::move(found), credentials(kStoreJob), Client::Role::rank);
+        const auto started = client->start({world.now() + seconds(60), {}});
+        int threads = started ? kThreads : 0;
+        bool failed = !started;
+        for (int thread = 0; thread < (started ? kThreads : 0); ++thread)
+            process.start_thread([&, thread] {
+                StoreUser user(
+                    script, *client, kStoreJob,
+                    fmt::format("{}.{}/{}", process.machine().name(), group.number, thread));
+                std::uint64_t round = 0;
+                while (!script.over && !failed) {
+                    auto done = user.do_something();
+                    if (done && thread == 0 && world.draw_chance(0.05))
+                        done = user.meet(job, round++);
+                    if (!done) failed = true;
+                    pause(world, milliseconds(4));
+                }
+                --threads;
+                world.wake_all(&threads);
+            });
+        while (threads > 0) world.wait_on(&threads, Deadline::max());
+        client->leave(failed ? "it has failed" : "", {});
+        if (!failed) --script.running;
+    });
+}
+
+void be_member(Script& script, Process& process) {
+    process.exits_with_threads();
+    ++script.running;
+    process.start_thread([&script, &process] {
+        World& world = script.world;
+        embedded::Surroundings found = surroundings(script, process, kElasticJob);
+        found.launcher = embedded::Launcher::daemon;
+        found.daemon->ranks_min = script.members_min;
+        found.daemon->ranks_max = script.members_max;
+        auto* const client =
+            new Client(std::move(found), credentials(kElasticJob), Client::Role::rank);
+        const std::string who =
+            fmt::format("{}/{}", process.machine().name(), world.draw(1u << 30));
+        StoreUser user(script, *client, kElasticJob, who);
+        const auto end = [&](const Outcome<void>& why) {
+            const std::string& text = why.error().text;
+            if (text.starts_with("the job has ended: "))
+                script.ledger.job_ended(kElasticJob, who, text);
+            --script.running;
+            client->leave("it has failed", {});
+        };
+        const auto gives_up = [&script] { return script.over; };
+        Outcome<void> done = client->start({world.now() + seconds(120), gives_up});
+        if (!done) return end(done);
+        std::uint64_t round = 0;
+        const auto note_place = [&] {
+            const embedded::Place place = client->place();
+            script.ledger.placed(kElasticJob, place.generation, place.rank, place.world_size, who);
+            round = 0;
+        };
+        note_place();
+        while (!script.over) {
+            done = user.do_something();
+            if (done && world.draw_chance(0.05)) done = user.meet(kElasticJob, round++);
+            auto event = client->next_event({world.now(), {}});
+            const bool stale = !done && done.error().code == DTRUN_STALE;
+            const bool proposed = event && event->kind == Event::Kind::membership;
+            if (stale || proposed) {
+                done = client->rejoin({world.now() + seconds(120), gives_up});
+                if (done) note_place();
+            }
+            if (event && event->kind == Event::Kind::shutdown) {
+                script.ledger.job_ended(kElasticJob, who, "the job has ended: " + event->why);
+                done = embedded::failure(DTRUN_CLOSED, "over");
+            }
+            if (!done) return end(done);
+            pause(world, milliseconds(15));
+        }
+        client->leave("", {});
+        --script.running;
+    });
+}
+
+void read_all(Script& script, Process& process, bool& done) {
+    process.exits_with_threads();
+    process.start_thread([&script, &process, &done] {
+        embedded::Surroundings found = surroundings(script, process, kStoreJob);
+        found.launcher = embedded::Launcher::torchrun;
+        auto* const client =
+            new Client(std::move(found), credentials(kStoreJob), Client::Role::helper);
+        StoreUser user(script, *client, kStoreJob, "reader");
+        for (const std::string& key : script.ledger.keys_of({kStoreJob, 0})) {
+            const bool is_queue = key.starts_with("queue");
+            for (;;) {
+                const auto read = user.ask(is_queue ? Kind::pop : Kind::get, key, "");
+                if (!read)
+                    throw Contradiction("a key cannot be read at the end: " + read.error().text);
+                if (!is_queue || !user.has_seen()) break;
+            }
+        }
+        client->leave("", {});
+        done = true;
+    });
+}
+
+}  // namespace dtrun::simulation

@@ -1,0 +1,167 @@
+#include "tests/simulation/store_user.h"
+
+#include "rendezvous/msgpack.h"
+
+#include <fmt/format.h>
+#include <utility>
+
+namespace dtrun::simulation {
+namespace {
+
+using embedded::Outcome;
+using Kind = Operation::Kind;
+
+constexpr std::int64_t kForever = -1;
+constexpr std::size_t kLargeBytes = 150'000;
+
+Op op_of(Kind kind) {
+    static constexpr Op kOps[] = {Op::set,    Op::get,   Op::add,  Op::compare_set,
+                                  Op::append, Op::erase, Op::push, Op::pop};
+    return kOps[static_cast<int>(kind)];
+}
+
+/// Values of many bytes are kept as their beginning, once they have been looked at.
+std::string shortened(std::string_view value) {
+    const std::size_t large = value.find('~');
+    if (large == std::string_view::npos) return std::string(value);
+    const std::string_view rest = value.substr(large);
+    if (rest.find_first_not_of('~') != std::string_view::npos || rest.size() != kLargeBytes)
+        return fmt::format("{} damaged: {} bytes", value.substr(0, large), rest.size());
+    return std::string(value.substr(0, large + 1));
+}
+
+}  // namespace
+
+Outcome<void> StoreUser::do_something() {
+    World& world = script_.world;
+    const auto second = std::chrono::duration_cast<seconds>(world.now() - world.begun()).count();
+    std::string value = fmt::format("{}#{}", who_, ++values_);
+    if (world.draw_chance(0.005)) value += std::string(kLargeBytes, '~');
+    const std::string at = fmt::format(".{}.{}", world.draw(3), second);
+    switch (world.draw(12)) {
+        case 0:
+        case 1:
+            return ask(Kind::set, "value" + at, value);
+        case 2:
+        case 3:
+            return ask(Kind::get, "value" + at, "");
+        case 4:
+            return ask(Kind::compare_set, "value" + at, value, last_seen_);
+        case 5:
+            return ask(Kind::erase, "value" + at, "");
+        case 6:
+            return ask(Kind::add, "sum" + at, std::to_string(1 + world.draw(9)));
+        case 7:
+            return ask(Kind::get, "sum" + at, "");
+        case 8:
+            return ask(Kind::append, "text" + at, fmt::format("{};", values_));
+        case 9:
+            return ask(Kind::get, "text" + at, "");
+        case 10:
+            return ask(Kind::push, "queue" + at, value);
+        default:
+            return ask(Kind::pop, "queue" + at, "");
+    }
+}
+
+Outcome<void> StoreUser::ask(Kind kind, const std::string& key, const std::string& argument,
+                             const std::optional<std::string>& expected) {
+    Ledger& ledger = script_.ledger;
+    Operation operation;
+    operation.kind = kind;
+    operation.argument = shortened(argument);
+    if (expected) operation.expected = shortened(*expected);
+    operation.invoked = script_.world.now();
+    operation.who = who_;
+    const auto handle = ledger.begin({job_, client_.generation()}, key, std::move(operation));
+    StoreRequest request{.op = op_of(kind), .keys = {key}};
+    if (kind == Kind::add)
+        request.delta = std::stoll(argument);
+    else if (kind != Kind::get && kind != Kind::pop && kind != Kind::erase)
+        request.values = {argument};
+    if (expected) request.expected = *expected;
+    const bool waits = (kind == Kind::get || kind == Kind::pop) && script_.world.draw_chance(0.1);
+    const std::int64_t timeout_ms = waits                                    ? 300
+                                    : kind == Kind::get || kind == Kind::pop ? 0
+                                                                             : kForever;
+    const auto answer = client_.request(request, timeout_ms, gives_up);
+    Operation& asked = ledger.operation(handle);
+    if (!answer && answer.error().code == DTRUN_NOT_FOUND) {
+        asked.returned = script_.world.now();
+        last_seen_.reset();
+        ledger.acknowledged();
+        return {};
+    }
+    if (!answer && answer.error().text.find("disk is full") != std::string::npos) {
+        ledger.undone(handle);
+        return {};
+    }
+    if (!answer && waits && answer.error().code == DTRUN_TIMED_OUT)
+        return {};  // perhaps it was done
+    if (!answer) return std::unexpected(answer.error());
+    take(asked, *answer);
+    asked.returned = script_.world.now();
+    ledger.acknowledged();
+    script_.world.note(asked.result ? asked.result->size() : 0);
+    return {};
+}
+
+void StoreUser::see(Operation& operation, std::string_view value) {
+    operation.result = shortened(value);
+    last_seen_ = value;
+}
+
+void StoreUser::take(Operation& operation, const Bytes& results) {
+    PackReader in(results);
+    (void)in.array();
+    switch (operation.kind) {
+        case Kind::set:
+            return;
+        case Kind::get:
+        case Kind::pop:
+            see(operation, in.bytes());
+            return;
+        case Kind::add:
+            operation.result = std::to_string(in.integer());
+            return;
+        case Kind::append:
+        case Kind::push:
+            operation.result = std::to_string(in.uint());
+            return;
+        case Kind::erase:
+            operation.was_set = in.boolean();
+            return;
+        case Kind::compare_set:
+            operation.was_set = in.boolean();
+            last_seen_.reset();
+            if (!in.nil()) see(operation, in.bytes());
+            return;
+    }
+}
+
+Outcome<void> StoreUser::meet(const std::string& job, std::uint64_t round) {
+    const std::string name = "step";
+    const embedded::Place place = client_.place();
+    const std::string bytes = fmt::format("{} of {}", place.rank, round);
+    const auto met = client_.fence(name, bytes, 3'000, gives_up);
+    std::map<std::uint32_t, std::string> entries;
+    if (met)
+        for (const FenceEntry& entry : *met) entries[std::to_underlying(entry.rank)] = entry.bytes;
+    if (met && (entries.size() != place.world_size || entries.at(place.rank) != bytes))
+        throw Contradiction(fmt::format("fence {} of {} is complete with {} of {} ranks", name, job,
+                                        entries.size(), place.world_size));
+    const bool was_told = met || met.error().text.find("fence '" + name + "': fence") == 0;
+    if (was_told)
+        script_.ledger.fence_ended(job, place.generation, name, round, place.rank, met.has_value(),
+                                   entries);
+    if (met) script_.ledger.acknowledged();
+    if (!met && met.error().code != DTRUN_CANCELLED && met.error().code != DTRUN_TIMED_OUT)
+        return std::unexpected(met.error());
+    return {};
+}
+
+void pause(World& world, microseconds most) {
+    world.poll(-1, 0, world.now() + world.draw_time(microseconds(0), most));
+}
+
+}  // namespace dtrun::simulation

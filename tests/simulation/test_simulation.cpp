@@ -1,0 +1,89 @@
+// A daemon, its disk, and those who use it, with faults at moments that the seed decides.
+
+#include "tests/simulation/ledger.h"
+#include "tests/simulation/universe.h"
+#include "tests/support/seed.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+// Killed programs leave everything as it stands.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+    return "detect_leaks=0";
+}
+
+namespace dtrun::simulation {
+namespace {
+
+double in_seconds(std::chrono::milliseconds span) {
+    return std::chrono::duration<double>(span).count();
+}
+
+bool is_replayed() {
+    return std::getenv("DTRUN_SEED") != nullptr;
+}
+
+/// DTRUN_SEED, or those that are kept: a new one that finds a fault must not fail another change.
+std::vector<std::uint32_t> seeds() {
+    if (is_replayed()) return {test_seed()};
+    std::vector<std::uint32_t> kept;
+    std::ifstream corpus(SIMULATION_CORPUS);
+    for (std::string line; std::getline(corpus, line);)
+        if (!line.starts_with('#')) kept.push_back(static_cast<std::uint32_t>(std::stoul(line)));
+    REQUIRE_FALSE(kept.empty());
+    return kept;
+}
+
+}  // namespace
+
+TEST_CASE("nothing acknowledged is lost and nobody waits for ever, whatever fails",
+          "[simulation]") {
+    Faults faults;
+    if (!is_replayed()) faults.lasting = std::chrono::seconds(4);
+    std::size_t acknowledged = 0;
+    double lasted = 0;
+    for (const std::uint32_t seed : seeds()) {
+        INFO("DTRUN_SEED=" << seed);
+        const RunResult result = simulate(seed, faults);
+        WARN(fmt::format(
+            "seed {}: {} acknowledged in {:g} s of faults, {} keys, {} fences, {} generations, "
+            "the daemon started {} times; all over {} ms after the last fault",
+            seed, result.acknowledged, in_seconds(faults.lasting), result.keys, result.fences,
+            result.generations, result.daemon_starts, result.healed_in.count()));
+        CHECK(result.overlap > 2);
+        acknowledged += result.acknowledged;
+        lasted += in_seconds(faults.lasting);
+    }
+    if (!is_replayed()) CHECK(static_cast<double>(acknowledged) > 500 * lasted);
+}
+
+TEST_CASE("the same seed gives the same run", "[simulation]") {
+    const std::uint32_t seed = seeds().front();
+    INFO("DTRUN_SEED=" << seed);
+    Faults faults;
+    faults.lasting = std::chrono::milliseconds(1'500);
+    CHECK(simulate(seed, faults).trace == simulate(seed, faults).trace);
+}
+
+TEST_CASE("a disk that forgets what it has synced is found out", "[simulation]") {
+    Faults faults;
+    faults.disk_forgets = true;
+    faults.daemon_dies = faults.programs_die = faults.network = faults.stops = false;
+    faults.disk = faults.clocks = false;  // what is left is that machines lose their power
+    faults.lasting = std::chrono::seconds(4);
+    bool found = false;
+    for (std::uint32_t seed = 1; seed < 6 && !found; ++seed) {
+        try {
+            simulate(seed, faults);
+        } catch (const std::runtime_error&) {
+            found = true;  // a contradiction, or a daemon that does not start again
+        }
+    }
+    CHECK(found);
+}
+
+}  // namespace dtrun::simulation

@@ -1,0 +1,259 @@
+#include "tests/simulation/universe.h"
+
+#include "base/log.h"
+#include "tests/simulation/programs.h"
+#include "tests/support/temp_dir.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+namespace dtrun::simulation {
+namespace {
+
+constexpr std::size_t kRunRanks = 4;
+constexpr std::size_t kMembers = 3;
+constexpr std::size_t kJoinHosts = 2;
+/// By then everything has ended after the network has healed.
+constexpr seconds kEndsWithin{60};
+constexpr std::size_t kFlyingMax = 64u << 20;
+
+class Universe {
+public:
+    Universe(std::uint32_t seed, const Faults& faults)
+        : world_(seed),
+          disks_(world_),
+          faults_(faults),
+          script_{.world = world_, .ledger = ledger_} {
+        script_.state_directory = directory_.path();
+        if (std::getenv("DTRUN_SIMULATION_LOG") != nullptr) log::init("dtrun", log::Level::verbose);
+        take_log();
+        build();
+    }
+    ~Universe() { log::set_sink(nullptr, nullptr); }
+
+    RunResult run() {
+        plan_faults();
+        Deadline healed = world_.begun() + faults_.lasting;
+        while (world_.now() < healed) {
+            world_.run_until(std::min(healed, world_.now() + milliseconds(100)));
+            result_.memory = std::max(result_.memory, world_.network().bytes_in_flight());
+            if (result_.memory > kFlyingMax) throw Contradiction("more in flight than links allow");
+        }
+        result_.acknowledged = ledger_.count();
+        heal();
+        script_.over = true;
+        const Deadline limit = world_.now() + kEndsWithin;
+        const auto over = [this] { return users_running() == 0; };
+        if (!world_.run_until(over, limit))
+            throw std::runtime_error("programs have not ended: " + who_runs());
+        result_.healed_in = std::chrono::duration_cast<milliseconds>(world_.now() - healed);
+        read_everything();
+        ledger_.check();
+        result_.keys = ledger_.keys();
+        result_.fences = ledger_.fences();
+        result_.generations = ledger_.generations();
+        result_.overlap = ledger_.overlap();
+        result_.trace = world_.trace();
+        return result_;
+    }
+
+private:
+    /// Also of agents, which name themselves in it, and of heads, which give it back when they end.
+    void take_log() {
+        log::set_sink(
+            [](void* self, std::string_view line) { static_cast<Universe*>(self)->log(line); },
+            this);
+    }
+
+    void log(std::string_view line) {
+        if (std::getenv("DTRUN_SIMULATION_LOG") == nullptr) return;
+        const Process* const process = world_.current_process();
+        fmt::print(stderr, "{:10.6f} {:8} {}",
+                   std::chrono::duration<double>(world_.now() - world_.begun()).count(),
+                   process != nullptr ? const_cast<Process*>(process)->machine().name() : "-",
+                   line);
+    }
+
+    void build() {
+        Machine& daemon = world_.add_machine("daemon");
+        script_.daemon = &daemon;
+        daemon.boot([this](Process& process) {
+            ++result_.daemon_starts;
+            serve(script_, process);
+        });
+        Script::Run& run = script_.runs.emplace_back();
+        for (std::size_t rank = 0; rank < kRunRanks; ++rank)
+            run.machines.push_back(&world_.add_machine(fmt::format("rank{}", rank)));
+        for (std::size_t rank = 0; rank < kRunRanks; ++rank)
+            run.machines[rank]->boot([this, rank](Process& process) {
+                use_store(script_, process, 0, static_cast<std::uint32_t>(rank));
+            });
+        script_.members_min = 2;
+        script_.members_max = kMembers + 2 * kJoinHosts;
+        for (std::size_t member = 0; member < kMembers; ++member) {
+            Machine& machine = world_.add_machine(fmt::format("member{}", member));
+            members_.push_back(&machine);
+            machine.boot([this](Process& process) { be_member(script_, process); });
+        }
+        for (std::size_t host = 0; host < kJoinHosts; ++host) {
+            Machine& machine = world_.add_machine(fmt::format("host{}", host));
+            members_.push_back(&machine);
+            machine.boot([this](Process& process) { join_host(script_, process); });
+        }
+        keep_running();
+    }
+
+    /// Starts again what has ended, as a cluster's operator would.
+    void keep_running() {
+        world_.at(world_.now() + milliseconds(250), [this] {
+            take_log();
+            if (!script_.over) {
+                if (world_.draw_chance(0.3)) script_.daemon->restart();
+                for (Machine* const member : members_)
+                    if (world_.draw_chance(0.2)) member->restart();
+                renew_run();
+            }
+            keep_running();
+        });
+    }
+
+    /// A launcher ends what is left of a run of which a rank has ended, and starts it again.
+    void renew_run() {
+        Script::Run& run = script_.runs.front();
+        const auto runs = [](Machine* machine) { return machine->process() != nullptr; };
+        if (std::ranges::all_of(run.machines, runs)) return;
+        for (Machine* const machine : run.machines) machine->kill();
+        if (!std::ranges::all_of(run.machines, &Machine::is_on)) return;
+        ++run.number;
+        for (Machine* const machine : run.machines) machine->restart();
+    }
+
+    std::vector<Machine*> all() {
+        std::vector<Machine*> machines;
+        for (const auto& machine : world_.machines()) machines.push_back(machine.get());
+        return machines;
+    }
+    /// The daemon's more often than others: all depends on it.
+    Machine& draw_machine() {
+        if (world_.draw_chance(0.25)) return *script_.daemon;
+        return *world_.machines()[world_.draw(world_.machines().size())];
+    }
+
+    /// One fault after the other, at times and of kinds that the seed decides.
+    void plan_faults() {
+        std::vector<std::function<void()>> kinds;
+        const auto add = [&](bool wanted, std::function<void()> fault) {
+            if (wanted) kinds.push_back(std::move(fault));
+        };
+        // In some runs the daemon lives: else it hardly ever has the time to change a generation.
+        const bool lives = world_.draw_chance(0.4);
+        add(faults_.daemon_dies && !lives, [this] { script_.daemon->kill(); });
+        add(faults_.programs_die, [this, lives] {
+            Machine& machine = draw_machine();
+            if (&machine != script_.daemon) machine.kill();
+            if (lives || world_.draw_chance(0.3)) draw_member().kill();
+        });
+        add(faults_.power_cuts, [this, lives] {
+            Machine& machine = draw_machine();
+            if (&machine == script_.daemon && lives) return;
+            machine.power_cut();
+            world_.at(world_.now() + draw_span(milliseconds(5'000)),
+                      [&machine] { machine.switch_on(); });
+        });
+        add(faults_.network, [this] { world_.network().reset_one(); });
+        add(faults_.network, [this] { world_.network().lose_one(); });
+        add(faults_.network, [this] {
+            Machine& from = draw_machine();
+            Machine& to = world_.draw_chance(0.7) ? *script_.daemon : draw_machine();
+            world_.network().block(from, to);
+            if (world_.draw_chance(0.5)) world_.network().block(to, from);
+            world_.at(world_.now() + draw_span(milliseconds(6'000)),
+                      [this] { world_.network().heal(); });
+        });
+        add(faults_.network, [this] {
+            world_.network().delays.spikes = 0.02;
+            world_.network().delays.spike = draw_span(milliseconds(3'000));
+            world_.at(world_.now() + draw_span(milliseconds(3'000)),
+                      [this] { world_.network().delays.spikes = 0; });
+        });
+        add(faults_.stops,
+            [this] { draw_machine().freeze(world_.now() + draw_span(milliseconds(8'000))); });
+        add(faults_.stops, [this] {
+            draw_machine().starve(world_.now() + draw_span(milliseconds(5'000)), milliseconds(200));
+        });
+        add(faults_.disk, [this] {
+            script_.daemon->disk().be_slow(world_.now() + draw_span(milliseconds(2'000)),
+                                           milliseconds(1 + world_.draw(1'000)));
+        });
+        add(faults_.disk, [this] {
+            script_.daemon->disk().be_full(world_.now() + draw_span(milliseconds(1'000)));
+        });
+        add(faults_.disk && !lives, [this] { script_.daemon->disk().fail_next_sync(); });
+        add(faults_.clocks, [this] {
+            draw_machine().step_clock(milliseconds(world_.draw(7'200'000)) -
+                                      milliseconds(3'600'000));
+        });
+        if (faults_.disk_forgets) script_.daemon->disk().forget_syncs();
+        if (kinds.empty()) return;
+        Deadline when = world_.begun() + seconds(2);
+        while (when < world_.begun() + faults_.lasting) {
+            const auto& fault = kinds[world_.draw(kinds.size())];
+            world_.at(when, fault);
+            when += draw_span(milliseconds(1'500));
+        }
+    }
+
+    Machine& draw_member() { return *members_[world_.draw(members_.size())]; }
+
+    microseconds draw_span(milliseconds most) {
+        return world_.draw_time(microseconds(1'000), most);
+    }
+
+    void heal() {
+        world_.network().heal();
+        world_.network().delays.spikes = 0;
+        for (Machine* const machine : all()) machine->thaw();
+    }
+
+    std::size_t users_running() {
+        std::size_t running = 0;
+        for (Machine* const machine : all())
+            running += machine != script_.daemon && machine->process() != nullptr ? 1 : 0;
+        return running;
+    }
+    std::string who_runs() {
+        std::string names;
+        for (Machine* const machine : all())
+            if (machine != script_.daemon && machine->process() != nullptr)
+                names += machine->name() + " ";
+        return names;
+    }
+
+    void read_everything() {
+        Machine& reader = world_.add_machine("reader");
+        bool done = false;
+        reader.boot([&](Process& process) { read_all(script_, process, done); });
+        if (!world_.run_until([&] { return done; }, world_.now() + kEndsWithin))
+            throw std::runtime_error("the store cannot be read at the end");
+    }
+
+    TempDir directory_;
+    World world_;
+    DiskSystem disks_;
+    Faults faults_;
+    Ledger ledger_;
+    Script script_;
+    std::vector<Machine*> members_;
+    RunResult result_;
+};
+
+}  // namespace
+
+RunResult simulate(std::uint32_t seed, const Faults& faults) {
+    return Universe(seed, faults).run();
+}
+
+}  // namespace dtrun::simulation
