@@ -323,6 +323,9 @@ std::string Daemon::status(const std::string& job_name) const {
                              std::chrono::system_clock::now() - started_)
                              .count();
     status["connections"] = peers_.size();
+    std::size_t unsent = 0;
+    for (const auto& [id, peer] : peers_) unsent += peer->held_bytes + peer->link.queued_bytes();
+    status["unsent_bytes"] = unsent;
     boost::json::array jobs;
     for (const auto& [id, job] : jobs_)
         if (!job->name().empty() && (job_name.empty() || job->name() == job_name))

@@ -47,6 +47,9 @@ public:
     /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
     asio::awaitable<void> stop();
 
+    /// What `dtrun store status` shows, as JSON. \param job_name  of one job; empty: of all
+    std::string status(const std::string& job_name) const;
+
 private:
     /// A frame to be sent once all batches up to `number` are on disk.
     struct Held {
@@ -100,8 +103,6 @@ private:
     void retire(const JobId& job);
     void arm_timer();
     void beat();
-    std::string status(const std::string& job_name) const;
-
     asio::any_io_executor executor_;
     DaemonOptions options_;
     std::unique_ptr<StateDb> db_;

@@ -26,7 +26,7 @@ constexpr int kRanks = 2;  // of a host
 /// The machine on which somebody has called `dtrun join`: everything but the ranks is as in a real one.
 class JoinHost final : public head::ChannelOpener {
 public:
-    JoinHost(Script& script, Process& process);
+    JoinHost(Script& script, Process& process, Script::Job& job);
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
         HostId host, head::AgentTask task, Deadline deadline,
@@ -42,6 +42,8 @@ private:
 
     Script& script_;
     Process& process_;
+    Script::Job& job_;
+    const std::string name_;  ///< of the job
     asio::io_context& io_;
     std::mt19937 random_;
     const std::uint64_t number_ = script_.world.draw(1u << 30);
@@ -109,22 +111,24 @@ plan::JobSpec JoinHost::make_spec() const {
     auto spec = plan::make_job_spec(std::move(options), {}, "/");
     if (!spec) throw std::logic_error(spec.error().message);
     plan::JoinOptions join;
-    join.ranks_min = static_cast<int>(script_.members_min);
-    join.ranks_max = static_cast<int>(script_.members_max);
+    join.ranks_min = static_cast<int>(job_.ranks_min);
+    join.ranks_max = static_cast<int>(job_.ranks_max);
     join.server_timeout = seconds(20);
     spec->options.join = join;
-    const JobId id = job_id_of(kElasticJob);
+    const JobId id = job_id_of(name_);
     spec->daemon = plan::DaemonTarget{"daemon",
                                       {script_.daemon->address()},
                                       kPort,
-                                      kElasticJob,
+                                      name_,
                                       {id, job_secret_of(daemon_secret(), id)}};
     return std::move(*spec);
 }
 
-JoinHost::JoinHost(Script& script, Process& process)
+JoinHost::JoinHost(Script& script, Process& process, Script::Job& job)
     : script_(script),
       process_(process),
+      job_(job),
+      name_(job.name()),
       io_(process.io()),
       random_(static_cast<std::uint32_t>(script.world.draw(UINT32_MAX))),
       spec_(make_spec()),
@@ -218,20 +222,15 @@ void JoinHost::run_rank(std::uint64_t generation, Rank rank, const std::string& 
         const auto is_ended = [this, generation, rank] { return !ranks_->runs(generation, rank); };
         const std::string who =
             fmt::format("{}#{}/{}/{}", process_.machine().name(), number_, generation, rank);
-        StoreUser user(script_, client, kElasticJob, who);
+        StoreUser user(script_, client, name_, who);
         user.gives_up = is_ended;
         Outcome<void> done = client.start({world.now() + seconds(60), is_ended});
-        if (done) {
-            const embedded::Place place = client.place();
-            const std::string member =
-                fmt::format("{}#{}.{}", process_.machine().name(), number_, place.local_rank);
-            script_.ledger.placed(kElasticJob, place.generation, place.rank, place.world_size,
-                                  member);
-        }
-        std::uint64_t round = 0;
-        while (done && !script_.over && !is_ended()) {
+        if (done)
+            done = user.take_place(fmt::format("{}#{}.{}", process_.machine().name(), number_,
+                                               client.place().local_rank));
+        while (done && !script_.over && job_.name() == name_ && !is_ended()) {
             done = user.do_something();
-            if (done && world.draw_chance(0.05)) done = user.meet(kElasticJob, round++);
+            if (done && world.draw_chance(0.05)) done = user.meet();
             // Its generation is over; the agent ends the rank in a moment.
             if (!done && done.error().code == DTRUN_STALE) done = {};
             pause(world, milliseconds(20));
@@ -244,8 +243,8 @@ void JoinHost::run_rank(std::uint64_t generation, Rank rank, const std::string& 
 
 }  // namespace
 
-void join_host(Script& script, Process& process) {
-    new JoinHost(script, process);  // is left as it stands
+void join_host(Script& script, Process& process, Script::Job& job) {
+    new JoinHost(script, process, job);  // is left as it stands
 }
 
 }  // namespace dtrun::simulation

@@ -30,12 +30,6 @@ constexpr std::size_t kFlyingBytesMax = 256u << 10;
 
 }  // namespace
 
-std::size_t Network::bytes_in_flight() const {
-    std::size_t bytes = 0;
-    for (const auto& [number, wire] : wires_) bytes += wire->ways[0].bytes + wire->ways[1].bytes;
-    return bytes;
-}
-
 int Network::connect(Process& from, Machine& to, std::uint16_t port) {
     if (to.is_on() && !to.listeners_.contains(port) && !is_blocked(from.machine(), to)) {
         errno = ECONNREFUSED;

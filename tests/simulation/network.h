@@ -46,9 +46,6 @@ public:
     void reset_one();  ///< both ends find it broken
     void lose_one();   ///< nothing arrives any more, and nobody is told
 
-    std::size_t open() const { return wires_.size(); }
-    std::size_t bytes_in_flight() const;
-
 private:
     friend class World;
     friend class Machine;

@@ -56,6 +56,7 @@ void serve(Script& script, Process& process) {
         log::error("{}", restored.error().message);
         SimulatedSystem::current->exit_process(1);
     }
+    script.served = daemon;
     process.listen(kPort, [daemon, &process](Fd connection) {
         tcp::socket socket(process.io());
         socket.assign(tcp::v4(), connection.release());
@@ -65,7 +66,6 @@ void serve(Script& script, Process& process) {
 
 void use_store(Script& script, Process& process, std::size_t run, std::uint32_t rank) {
     process.exits_with_threads();
-    ++script.running;
     process.start_thread([&script, &process, run, rank] {
         World& world = script.world;
         const Script::Run& group = script.runs[run];
@@ -85,11 +85,10 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
                 StoreUser user(
                     script, *client, kStoreJob,
                     fmt::format("{}.{}/{}", process.machine().name(), group.number, thread));
-                std::uint64_t round = 0;
+                user.meets_in(job);
                 while (!script.over && !failed) {
                     auto done = user.do_something();
-                    if (done && thread == 0 && world.draw_chance(0.05))
-                        done = user.meet(job, round++);
+                    if (done && thread == 0 && world.draw_chance(0.05)) done = user.meet();
                     if (!done) failed = true;
                     pause(world, milliseconds(4));
                 }
@@ -98,60 +97,53 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
             });
         while (threads > 0) world.wait_on(&threads, Deadline::max());
         client->leave(failed ? "it has failed" : "", {});
-        if (!failed) --script.running;
     });
 }
 
-void be_member(Script& script, Process& process) {
+void be_member(Script& script, Process& process, Script::Job& job) {
     process.exits_with_threads();
-    ++script.running;
-    process.start_thread([&script, &process] {
+    process.start_thread([&script, &process, &job] {
         World& world = script.world;
-        embedded::Surroundings found = surroundings(script, process, kElasticJob);
+        const std::string name = job.name();
+        embedded::Surroundings found = surroundings(script, process, name);
         found.launcher = embedded::Launcher::daemon;
-        found.daemon->ranks_min = script.members_min;
-        found.daemon->ranks_max = script.members_max;
-        auto* const client =
-            new Client(std::move(found), credentials(kElasticJob), Client::Role::rank);
-        const std::string who =
-            fmt::format("{}/{}", process.machine().name(), world.draw(1u << 30));
-        StoreUser user(script, *client, kElasticJob, who);
-        const auto end = [&](const Outcome<void>& why) {
-            const std::string& text = why.error().text;
-            if (text.starts_with("the job has ended: "))
-                script.ledger.job_ended(kElasticJob, who, text);
-            --script.running;
-            client->leave("it has failed", {});
+        found.daemon->ranks_min = job.ranks_min;
+        found.daemon->ranks_max = job.ranks_max;
+        auto* const client = new Client(std::move(found), credentials(name), Client::Role::rank);
+        StoreUser user(script, *client, name,
+                       fmt::format("{}/{}", process.machine().name(), world.draw(1u << 30)));
+        const auto is_over = [&] { return script.over || job.name() != name; };
+        const auto told_end = [&](const std::string& why) {
+            user.told_end(why);
+            job.end(name);
         };
-        const auto gives_up = [&script] { return script.over; };
-        Outcome<void> done = client->start({world.now() + seconds(120), gives_up});
-        if (!done) return end(done);
-        std::uint64_t round = 0;
-        const auto note_place = [&] {
-            const embedded::Place place = client->place();
-            script.ledger.placed(kElasticJob, place.generation, place.rank, place.world_size, who);
-            round = 0;
-        };
-        note_place();
-        while (!script.over) {
-            done = user.do_something();
-            if (done && world.draw_chance(0.05)) done = user.meet(kElasticJob, round++);
-            auto event = client->next_event({world.now(), {}});
-            const bool stale = !done && done.error().code == DTRUN_STALE;
-            const bool proposed = event && event->kind == Event::Kind::membership;
-            if (stale || proposed) {
-                done = client->rejoin({world.now() + seconds(120), gives_up});
-                if (done) note_place();
+        Outcome<void> done = client->start({world.now() + seconds(120), is_over});
+        bool placed = false;
+        while (done && !is_over()) {
+            if (!placed) {
+                done = user.take_place();
+                placed = done.has_value();
+            } else {
+                done = user.do_something();
+                if (done && world.draw_chance(0.05)) done = user.meet();
             }
+            const auto event = client->next_event({world.now(), {}});
             if (event && event->kind == Event::Kind::shutdown) {
-                script.ledger.job_ended(kElasticJob, who, "the job has ended: " + event->why);
-                done = embedded::failure(DTRUN_CLOSED, "over");
+                told_end(event->why);
+                break;
             }
-            if (!done) return end(done);
+            const bool stale = !done && done.error().code == DTRUN_STALE;
+            if (stale || (event && event->kind == Event::Kind::membership)) {
+                done = client->rejoin({world.now() + seconds(120), is_over});
+                placed = false;
+            }
+            if (world.draw_chance(job.finishes)) job.end(name);
             pause(world, milliseconds(15));
         }
-        client->leave("", {});
-        --script.running;
+        constexpr std::string_view kEnded = "the job has ended: ";
+        if (!done && done.error().text.starts_with(kEnded))
+            told_end(done.error().text.substr(kEnded.size()));
+        client->leave(done ? "" : "it has failed", {});
     });
 }
 
@@ -163,7 +155,7 @@ void read_all(Script& script, Process& process, bool& done) {
         auto* const client =
             new Client(std::move(found), credentials(kStoreJob), Client::Role::helper);
         StoreUser user(script, *client, kStoreJob, "reader");
-        for (const std::string& key : script.ledger.keys_of({kStoreJob, 0})) {
+        for (const std::string& key : script.ledger.keys_of(kStoreJob)) {
             const bool is_queue = key.starts_with("queue");
             for (;;) {
                 const auto read = user.ask(is_queue ? Kind::pop : Kind::get, key, "");

@@ -4,9 +4,15 @@
 #include "tests/simulation/world.h"
 #include "worker/client/client.h"
 
+#include <fmt/format.h>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
+
+namespace dtrun {
+class Daemon;
+}
 
 namespace dtrun::simulation {
 
@@ -15,10 +21,9 @@ struct Script {
     World& world;
     Ledger& ledger;
     Machine* daemon = nullptr;
-    std::string
-        state_directory{};      ///< of the daemon; SQLite's files there are on its machine's disk
-    bool over = false;          ///< programs are to come to their end
-    std::uint64_t running = 0;  ///< programs of users that have not ended well
+    std::string state_directory{};  ///< of the daemon; SQLite's files are on its machine's disk
+    Daemon* served = nullptr;       ///< the daemon that runs
+    bool over = false;              ///< programs are to come to their end
 
     /// A run of a program that another launcher has started: its processes live and die together.
     struct Run {
@@ -26,7 +31,18 @@ struct Script {
         std::vector<Machine*> machines;
     };
     std::vector<Run> runs{};
-    std::uint32_t members_min = 1, members_max = 1;
+
+    /// Elastic jobs, one after the other: when one has ended, its members begin the next.
+    struct Job {
+        std::string base;
+        std::uint32_t ranks_min = 1, ranks_max = 1;
+        double finishes = 0;  ///< how likely a member says that it has finished, at each turn
+        std::uint64_t number = 0;
+
+        std::string name() const { return fmt::format("{}.{}", base, number); }
+        void end(const std::string& ended) { number += name() == ended ? 1 : 0; }
+    };
+    std::deque<Job> jobs{};
 };
 
 inline constexpr std::uint16_t kPort = 9'100;  ///< of the daemon
@@ -39,10 +55,10 @@ void serve(Script& script, Process& process);
 void use_store(Script& script, Process& process, std::size_t run, std::uint32_t rank);
 
 /// A member of an elastic job of the daemon, with the library.
-void be_member(Script& script, Process& process);
+void be_member(Script& script, Process& process, Script::Job& job);
 
 /// `dtrun join`: a head, its agent and two ranks of the elastic job, whose requests pass two relays.
-void join_host(Script& script, Process& process);
+void join_host(Script& script, Process& process, Script::Job& job);
 
 /// Reads what is left in every key of every store that is still there.
 void read_all(Script& script, Process& process, bool& done);

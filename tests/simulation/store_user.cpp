@@ -30,6 +30,15 @@ std::string shortened(std::string_view value) {
     return std::string(value.substr(0, large + 1));
 }
 
+/// Whether who was at a fence knows that it has failed. Else it knows nothing: it has not been answered, or
+/// only that the generation is over by now, in which the fence may well have been complete.
+bool is_told(const embedded::Failure& failure) {
+    const bool is_of_fence = failure.code == DTRUN_CANCELLED || failure.code == DTRUN_TIMED_OUT;
+    const std::string_view text = failure.text;
+    return is_of_fence && !text.ends_with(": interrupted") && !text.ends_with(": timed out") &&
+           !text.ends_with(": this generation is over");
+}
+
 }  // namespace
 
 Outcome<void> StoreUser::do_something() {
@@ -73,7 +82,7 @@ Outcome<void> StoreUser::ask(Kind kind, const std::string& key, const std::strin
     if (expected) operation.expected = shortened(*expected);
     operation.invoked = script_.world.now();
     operation.who = who_;
-    const auto handle = ledger.begin({job_, client_.generation()}, key, std::move(operation));
+    const auto handle = ledger.begin(store_, key, std::move(operation));
     StoreRequest request{.op = op_of(kind), .keys = {key}};
     if (kind == Kind::add)
         request.delta = std::stoll(argument);
@@ -139,21 +148,42 @@ void StoreUser::take(Operation& operation, const Bytes& results) {
     }
 }
 
-Outcome<void> StoreUser::meet(const std::string& job, std::uint64_t round) {
-    const std::string name = "step";
+/// Generations of different jobs may have the same number: each has the name that its first member
+/// puts into its store.
+Outcome<void> StoreUser::take_place(const std::string& member) {
+    const StoreRequest request{
+        .op = Op::compare_set, .keys = {"generation"}, .values = {who_}, .expected = {}};
+    const auto answer = client_.request(request, kForever, gives_up);
+    if (!answer) return std::unexpected(answer.error());
+    PackReader in(*answer);
+    (void)in.array();
+    group_ = in.boolean() ? who_ : std::string(in.bytes());
+    group_ += fmt::format(" ({})", client_.generation());
+    store_ = group_;
+    round_ = 0;
     const embedded::Place place = client_.place();
+    script_.ledger.placed(
+        {group_, place.generation, place.rank, place.world_size, member.empty() ? who_ : member});
+    return {};
+}
+
+void StoreUser::told_end(const std::string& why) {
+    if (!group_.empty()) script_.ledger.job_ended(group_, who_, why);
+}
+
+Outcome<void> StoreUser::meet() {
+    const embedded::Place place = client_.place();
+    const std::uint64_t round = round_++;
     const std::string bytes = fmt::format("{} of {}", place.rank, round);
-    const auto met = client_.fence(name, bytes, 3'000, gives_up);
+    const auto met = client_.fence("step", bytes, 3'000, gives_up);
     std::map<std::uint32_t, std::string> entries;
     if (met)
         for (const FenceEntry& entry : *met) entries[std::to_underlying(entry.rank)] = entry.bytes;
     if (met && (entries.size() != place.world_size || entries.at(place.rank) != bytes))
-        throw Contradiction(fmt::format("fence {} of {} is complete with {} of {} ranks", name, job,
-                                        entries.size(), place.world_size));
-    const bool was_told = met || met.error().text.find("fence '" + name + "': fence") == 0;
-    if (was_told)
-        script_.ledger.fence_ended(job, place.generation, name, round, place.rank, met.has_value(),
-                                   entries);
+        throw Contradiction(fmt::format("fence {} of {} is complete with {} of {} ranks", round,
+                                        group_, entries.size(), place.world_size));
+    if (met || is_told(met.error()))
+        script_.ledger.fence_ended(group_, round, place.rank, met.has_value(), entries);
     if (met) script_.ledger.acknowledged();
     if (!met && met.error().code != DTRUN_CANCELLED && met.error().code != DTRUN_TIMED_OUT)
         return std::unexpected(met.error());

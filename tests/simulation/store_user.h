@@ -10,14 +10,20 @@
 namespace dtrun::simulation {
 
 inline constexpr const char* kStoreJob = "store";
-inline constexpr const char* kElasticJob = "elastic";
 
 /// What a rank does with the store of its job, one operation after the other, each written down.
 class StoreUser {
 public:
     /// \param who  names it in histories and in what it stores: no other one has the same
-    StoreUser(Script& script, embedded::Client& client, std::string job, std::string who)
-        : script_(script), client_(client), job_(std::move(job)), who_(std::move(who)) {}
+    StoreUser(Script& script, embedded::Client& client, std::string store, std::string who)
+        : script_(script), client_(client), store_(std::move(store)), who_(std::move(who)) {}
+
+    /// Learns in which generation the client is, and writes down its place there.
+    /// \param member  whose place it is; empty: its own
+    embedded::Outcome<void> take_place(const std::string& member = "");
+    void meets_in(const std::string& group) { group_ = group; }
+    /// It was told why its job has ended.
+    void told_end(const std::string& why);
 
     /// Some operation on some key of this second. Failures: of the connection, not of the operation
     embedded::Outcome<void> do_something();
@@ -25,7 +31,7 @@ public:
                                 const std::string& argument,
                                 const std::optional<std::string>& expected = std::nullopt);
     /// A fence of all ranks, and how it ended.
-    embedded::Outcome<void> meet(const std::string& job, std::uint64_t round);
+    embedded::Outcome<void> meet();
     /// Whether the last read found something.
     bool has_seen() const { return last_seen_.has_value(); }
     /// Asked while it waits: whether it is to wait no longer.
@@ -37,7 +43,9 @@ private:
 
     Script& script_;
     embedded::Client& client_;
-    std::string job_, who_;
+    std::string store_, who_;
+    std::string group_;  ///< who meets at fences: the generation, or a run of another launcher
+    std::uint64_t round_ = 0;
     std::uint64_t values_ = 0;
     std::optional<std::string> last_seen_;
 };

@@ -49,11 +49,14 @@ TEST_CASE("nothing acknowledged is lost and nobody waits for ever, whatever fail
     for (const std::uint32_t seed : seeds()) {
         INFO("DTRUN_SEED=" << seed);
         const RunResult result = simulate(seed, faults);
-        WARN(fmt::format(
-            "seed {}: {} acknowledged in {:g} s of faults, {} keys, {} fences, {} generations, "
-            "the daemon started {} times; all over {} ms after the last fault",
-            seed, result.acknowledged, in_seconds(faults.lasting), result.keys, result.fences,
-            result.generations, result.daemon_starts, result.healed_in.count()));
+        WARN(
+            fmt::format("seed {}: {} acknowledged in {:g} s of faults, {} keys, {} fences of which "
+                        "{} failed, {} "
+                        "generations, {} members told why a job ended, the daemon started {} "
+                        "times; all over {} ms after the last fault",
+                        seed, result.acknowledged, in_seconds(faults.lasting), result.keys,
+                        result.fences, result.failed_fences, result.generations, result.ends,
+                        result.daemon_starts, result.healed_in.count()));
         CHECK(result.overlap > 2);
         acknowledged += result.acknowledged;
         lasted += in_seconds(faults.lasting);

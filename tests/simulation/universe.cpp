@@ -1,11 +1,13 @@
 #include "tests/simulation/universe.h"
 
 #include "base/log.h"
+#include "rendezvous/daemon.h"
 #include "tests/simulation/programs.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -16,9 +18,12 @@ namespace {
 constexpr std::size_t kRunRanks = 4;
 constexpr std::size_t kMembers = 3;
 constexpr std::size_t kJoinHosts = 2;
+constexpr std::size_t kFixedMembers = 3;
 /// By then everything has ended after the network has healed.
 constexpr seconds kEndsWithin{60};
-constexpr std::size_t kFlyingMax = 64u << 20;
+/// More than users ever wait for at one time, each of a connection.
+constexpr std::size_t kUnsentMax = 4u << 20;
+constexpr std::size_t kAnswersMax = 16u << 20;
 
 class Universe {
 public:
@@ -39,8 +44,7 @@ public:
         Deadline healed = world_.begun() + faults_.lasting;
         while (world_.now() < healed) {
             world_.run_until(std::min(healed, world_.now() + milliseconds(100)));
-            result_.memory = std::max(result_.memory, world_.network().bytes_in_flight());
-            if (result_.memory > kFlyingMax) throw Contradiction("more in flight than links allow");
+            check_memory();
         }
         result_.acknowledged = ledger_.count();
         heal();
@@ -54,6 +58,8 @@ public:
         ledger_.check();
         result_.keys = ledger_.keys();
         result_.fences = ledger_.fences();
+        result_.failed_fences = ledger_.failed_fences();
+        result_.ends = ledger_.ends();
         result_.generations = ledger_.generations();
         result_.overlap = ledger_.overlap();
         result_.trace = world_.trace();
@@ -91,19 +97,21 @@ private:
             run.machines[rank]->boot([this, rank](Process& process) {
                 use_store(script_, process, 0, static_cast<std::uint32_t>(rank));
             });
-        script_.members_min = 2;
-        script_.members_max = kMembers + 2 * kJoinHosts;
-        for (std::size_t member = 0; member < kMembers; ++member) {
-            Machine& machine = world_.add_machine(fmt::format("member{}", member));
-            members_.push_back(&machine);
-            machine.boot([this](Process& process) { be_member(script_, process); });
-        }
-        for (std::size_t host = 0; host < kJoinHosts; ++host) {
-            Machine& machine = world_.add_machine(fmt::format("host{}", host));
-            members_.push_back(&machine);
-            machine.boot([this](Process& process) { join_host(script_, process); });
-        }
+        script_.jobs.push_back({"elastic", 2, kMembers + 2 * kJoinHosts, 0.0001});
+        script_.jobs.push_back({"fixed", kFixedMembers, kFixedMembers, 0.001});
+        add_members("member", kMembers, script_.jobs[0], be_member);
+        add_members("host", kJoinHosts, script_.jobs[0], join_host);
+        add_members("fixed", kFixedMembers, script_.jobs[1], be_member);
         keep_running();
+    }
+
+    void add_members(const std::string& name, std::size_t count, Script::Job& job,
+                     void (*program)(Script&, Process&, Script::Job&)) {
+        for (std::size_t number = 0; number < count; ++number) {
+            Machine& machine = world_.add_machine(fmt::format("{}{}", name, number));
+            members_.push_back(&machine);
+            machine.boot([&, program](Process& process) { program(script_, process, job); });
+        }
     }
 
     /// Starts again what has ended, as a cluster's operator would.
@@ -149,7 +157,7 @@ private:
             if (wanted) kinds.push_back(std::move(fault));
         };
         // In some runs the daemon lives: else it hardly ever has the time to change a generation.
-        const bool lives = world_.draw_chance(0.4);
+        const bool lives = world_.draw_chance(0.5);
         add(faults_.daemon_dies && !lives, [this] { script_.daemon->kill(); });
         add(faults_.programs_die, [this, lives] {
             Machine& machine = draw_machine();
@@ -198,7 +206,7 @@ private:
         });
         if (faults_.disk_forgets) script_.daemon->disk().forget_syncs();
         if (kinds.empty()) return;
-        Deadline when = world_.begun() + seconds(2);
+        Deadline when = world_.begun() + milliseconds(200);
         while (when < world_.begun() + faults_.lasting) {
             const auto& fault = kinds[world_.draw(kinds.size())];
             world_.at(when, fault);
@@ -210,6 +218,20 @@ private:
 
     microseconds draw_span(milliseconds most) {
         return world_.draw_time(microseconds(1'000), most);
+    }
+
+    /// A daemon keeps what its users wait for, and no more.
+    void check_memory() const {
+        if (script_.daemon->process() == nullptr || script_.served == nullptr) return;
+        const boost::json::value status = boost::json::parse(script_.served->status(""));
+        const auto connections = status.at("connections").to_number<std::size_t>();
+        const auto unsent = status.at("unsent_bytes").to_number<std::size_t>();
+        if (unsent > connections * kUnsentMax)
+            throw Contradiction(fmt::format("{} bytes wait for {} users", unsent, connections));
+        for (const boost::json::value& job : status.at("jobs").as_array())
+            if (const auto bytes = job.at("answer_bytes").to_number<std::size_t>();
+                bytes > kAnswersMax)
+                throw Contradiction(fmt::format("{} bytes of answers are kept", bytes));
     }
 
     void heal() {

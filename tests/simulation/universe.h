@@ -23,10 +23,10 @@ struct Faults {
 /// What a run has come to.
 struct RunResult {
     std::size_t acknowledged = 0;  ///< operations, while faults happened
-    std::size_t keys = 0, fences = 0, generations = 0;
+    std::size_t keys = 0, fences = 0, failed_fences = 0, generations = 0;
+    std::size_t ends = 0;     ///< members that were told why their job has ended
     std::size_t overlap = 0;  ///< most operations on a key at the same time
     std::size_t daemon_starts = 0;
-    std::size_t memory = 0;                 ///< most bytes in flight
     std::chrono::milliseconds healed_in{};  ///< from the last fault until all was over
     std::uint64_t trace = 0;                ///< of all that has happened
 };
