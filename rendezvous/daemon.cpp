@@ -294,6 +294,7 @@ void Daemon::arm_timer() {
 }
 
 void Daemon::beat() {
+    if (db_) db_->tell_of_disk();
     Heartbeat heartbeat;
     heartbeat.timeout_ms = static_cast<std::uint32_t>(
         std::min<std::int64_t>(options_.heartbeat_timeout.count(), UINT32_MAX));

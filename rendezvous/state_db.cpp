@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/msgpack.h"
 #include "rendezvous/rank_messages.h"
@@ -16,7 +17,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <optional>
 
 namespace dtrun {
 namespace {
@@ -27,6 +27,8 @@ constexpr std::size_t kCopies = 2;
 constexpr std::size_t kReserveBytes = 2u << 20;
 constexpr std::size_t kUnwrittenBytesMax = 64u << 20;
 constexpr std::chrono::milliseconds kDiskFullPause{500};
+/// A commit takes milliseconds; one that takes longer than this is told to who runs the daemon.
+constexpr std::chrono::seconds kSlowWrite{1};
 
 /// What each version of the format has added, from the first.
 constexpr std::array kVersions = {R"(
@@ -349,7 +351,13 @@ void StateDb::write_batches() {
 
 /// \return false if the disk is full and StateDb is being destroyed
 bool StateDb::write(const std::deque<Batch>& batches) {
-    while (!try_write(batches)) {
+    const auto try_once = [&] {
+        writing_since_ = Clock::now();
+        const bool written = try_write(batches);
+        writing_since_ = kNotWriting;
+        return written;
+    };
+    while (!try_once()) {
         if (!disk_full_.exchange(true))
             log::error("--state: {}: the disk is full: answers wait until it has room", directory_);
         std::unique_lock lock(mutex_);
@@ -404,6 +412,27 @@ bool StateDb::fits(std::size_t bytes) const {
 
 bool StateDb::is_behind() const {
     return unwritten_bytes_ > kUnwrittenBytesMax;
+}
+
+void StateDb::tell_of_disk() {
+    const Deadline now = Clock::now();
+    const Deadline since = writing_since_;
+    if (told_slow_ && since != told_slow_) {
+        log::warn("--state: {}: the disk has taken the changes", directory_);
+        told_slow_.reset();
+    }
+    if (!told_slow_ && since != kNotWriting && now - since > kSlowWrite) {
+        told_slow_ = since;
+        log::warn("--state: {}: the disk has been writing for {}: answers wait until it is done",
+                  directory_, in_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(now - since)));
+    }
+    const bool is_full = !disk_full_ && !fits(told_full_ ? kReserveBytes : 0);
+    if (is_full == std::exchange(told_full_, is_full)) return;
+    if (is_full)
+        log::error("--state: {}: the disk is full: changes are refused until it has room",
+                   directory_);
+    else
+        log::warn("--state: {}: the disk has room again", directory_);
 }
 
 std::unique_ptr<HubJournal> StateDb::journal(const JobId& job) {

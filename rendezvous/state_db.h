@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/numbered.h"
 #include "base/result.h"
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -73,9 +75,13 @@ public:
     bool fits(std::size_t bytes) const;
     /// Whether so many bytes are unwritten that no more should be recorded.
     bool is_behind() const;
+    /// Tells the log when the disk has become slow or full, and when it is well again. To be called now and
+    /// then.
+    void tell_of_disk();
 
 private:
     friend class StateJournal;
+    static constexpr Deadline kNotWriting = Deadline::max();
     using Value = std::variant<std::uint64_t, std::string>;
     struct Statement {
         const char* sql;
@@ -119,11 +125,14 @@ private:
         std::map<MemberId, std::string> members;
     };
     std::map<JobId, Recorded> recorded_;
+    std::optional<Deadline> told_slow_;  ///< since when it is
+    bool told_full_ = false;
 
     std::atomic<std::uint64_t> durable_{0};
     std::atomic<std::size_t> unwritten_bytes_{0};
     std::atomic<std::uint64_t> free_bytes_{0};  ///< free bytes inside the file
     std::atomic<bool> disk_full_{false};
+    std::atomic<Deadline> writing_since_{kNotWriting};
     Mutex mutex_;  ///< guards the members below
     ConditionVariable changed_;
     std::deque<Batch> queue_;

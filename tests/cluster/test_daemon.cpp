@@ -305,7 +305,7 @@ TEST_CASE("a live daemon under garbage, floods and wrong secrets serves a job un
     const Finished attack =
         cluster.run("s3",
                     {"/usr/bin/python3", std::string(DTRUN_CLUSTER_DIR) + "/support/attack.py",
-                     "10.99.0.254", "29400"},
+                     "10.99.0.254", "29400", "8000"},
                     {.timeout = milliseconds(90'000)});
     INFO(attack.err);
     CHECK(attack.exit_code == 0);

@@ -26,6 +26,7 @@ public:
     static inline std::atomic<bool> full = false;
     static inline std::atomic<bool> over_quota = false;
     static inline std::atomic<int> writes = 0;  ///< to the log
+    static inline std::atomic<int> syncs_waiting = 0;
 
 private:
     static int open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out) {
@@ -36,7 +37,9 @@ private:
         sync_ = methods_.xSync;
         write_ = methods_.xWrite;
         methods_.xSync = [](sqlite3_file* f, int how) {
+            ++syncs_waiting;
             while (busy) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            --syncs_waiting;
             return sync_(f, how);
         };
         methods_.xWrite = [](sqlite3_file* f, const void* bytes, int count, sqlite3_int64 at) {

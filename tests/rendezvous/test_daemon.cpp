@@ -1,6 +1,7 @@
 // What a daemon keeps on disk, and how it is found again.
 
 #include "base/crypto.h"
+#include "base/log.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
 #include "rendezvous/member_messages.h"
@@ -228,6 +229,41 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
     Hub hub(out, options, nullptr);
     (*db)->restore(id, hub, {});
     CHECK(hub.store().size() == 4);
+}
+
+TEST_CASE("who runs a daemon is told that its disk is slow, and when it is well again",
+          "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    Deadline now{std::chrono::hours(1)};
+    Clock::simulated = &now;
+    std::vector<std::string> told;
+    log::set_sink([](void* lines, std::string_view line) {
+        static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+    }, &told);
+    auto db = StateDb::open(directory.path() + "/state");
+    if (!db) FAIL(db.error().message);
+    JobRecord record;
+    record.id = job_id_of("job");
+    SlowDisk::busy = true;
+    (*db)->save_job(record);
+    (void)(*db)->submit();
+    while (SlowDisk::syncs_waiting == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    (*db)->tell_of_disk();
+    CHECK(told.empty());
+    for (int second = 0; second < 5; ++second) {
+        now += std::chrono::seconds(2);
+        (*db)->tell_of_disk();
+    }
+    SlowDisk::busy = false;
+    (*db)->commit();
+    (*db)->tell_of_disk();
+    (*db)->tell_of_disk();
+    log::set_sink(nullptr, nullptr);
+    Clock::simulated = nullptr;
+    REQUIRE(told.size() == 2);
+    CHECK_THAT(told[0], Catch::Contains("the disk has been writing for 2 s: answers wait"));
+    CHECK_THAT(told[1], Catch::Contains("the disk has taken the changes"));
 }
 
 TEST_CASE("what has not changed is not written again", "[daemon]") {

@@ -3,7 +3,7 @@
 
     ./dev simulate [--hours H] [--seed N]
 
-Each processor is kept busy. A seed that fails is printed with what was found and goes to the end of
+Each processor is kept busy; SIGINT or SIGTERM ends it once the runs at hand have ended. A seed that fails is printed with what was found and goes to the end of
 build/simulation/failed, so that it can be replayed; the exit status is 1 then."""
 
 import argparse
@@ -11,6 +11,8 @@ import concurrent.futures
 import glob
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -57,7 +59,13 @@ def main():
     lock = threading.Lock()
     totals = {"runs": 0, "acknowledged": 0, "fuzzed": 0, "failed": 0}
     next_seed = asked.seed
-    end = time.monotonic() + asked.hours * 3600
+    began = time.monotonic()
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+
+    def is_over():
+        return stopped.is_set() or time.monotonic() - began > asked.hours * 3600
 
     def report(problem):
         totals["failed"] += 1
@@ -67,7 +75,7 @@ def main():
 
     def work():
         nonlocal next_seed
-        while time.monotonic() < end:
+        while not is_over():
             with lock:
                 seed, next_seed = next_seed, next_seed + 1
             problem, count = simulate(seed)
@@ -87,9 +95,11 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work) for _ in range(workers)]:
             done.result()
+    hours = (time.monotonic() - began) / 3600
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{totals['runs']} runs of 30 simulated seconds, {totals['acknowledged']} acknowledged operations, "
           f"{totals['fuzzed']} x {FUZZ_SECONDS} s of fuzzing, {totals['failed']} failed; "
-          f"{workers} processors, {asked.hours:g} h; the next seed is {next_seed}")
+          f"{(used.ru_utime + used.ru_stime) / 3600:.2f} processor-hours in {hours:.2f}; the next seed is {next_seed}")
     return 1 if totals["failed"] else 0
 
 

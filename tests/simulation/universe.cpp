@@ -118,8 +118,8 @@ private:
     void keep_running() {
         world_.at(world_.now() + milliseconds(250), [this] {
             take_log();
+            if (world_.draw_chance(0.3)) script_.daemon->restart();
             if (!script_.over) {
-                if (world_.draw_chance(0.3)) script_.daemon->restart();
                 for (Machine* const member : members_)
                     if (world_.draw_chance(0.2)) member->restart();
                 renew_run();

@@ -128,11 +128,6 @@ void Machine::power_cut() {
     listeners_.clear();
 }
 
-void Machine::switch_on() {
-    on_ = true;
-    restart();
-}
-
 void Machine::thaw() {
     switch_on();
     frozen_until_ = starved_until_ = Deadline{};

@@ -89,12 +89,12 @@ public:
     Disk& disk() { return disk_; }
     bool is_on() const { return on_; }
 
-    /// How to start what runs here, at once and whenever the machine has been switched on again.
+    /// Starts a program, which is what restart() starts again.
     void boot(std::function<void(Process&)> program);
     void kill();       ///< what runs here, by SIGKILL
-    void restart();    ///< starts it again
+    void restart();    ///< starts it again, unless it runs or the machine is off
     void power_cut();  ///< until switch_on()
-    void switch_on();
+    void switch_on() { on_ = true; }
     void thaw();  ///< no fault of this machine goes on
     /// Nothing runs here until then; the network's cards go on.
     void freeze(Deadline until) { frozen_until_ = std::max(frozen_until_, until); }
