@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "base/strings.h"
 #include "rendezvous/exchange_messages.h"
 #include "rendezvous/job_key.h"
 #include "rendezvous/member_messages.h"
@@ -58,7 +59,7 @@ Result<void> Daemon::restore() {
             jobs_.erase(record.id);
             continue;
         }
-        log::info("job {}: goes on in generation {} with {} members", record.name,
+        log::info("job {}: goes on in generation {} with {} members", escaped(record.name),
                   record.membership.generation, record.membership.seats.size());
     }
     flush();

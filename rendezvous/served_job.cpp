@@ -91,7 +91,7 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
 
 Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::string remote,
                                      std::string local, Deadline now) {
-    if (ended_) return fail(Errc::denied, "job {} has ended", options_.name);
+    if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
     if (!membership_) {
         MembershipOptions options;
         options.ranks_min = enter.ranks_min != 0 ? enter.ranks_min : enter.slots;
@@ -115,18 +115,18 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
                 std::max(enter.ranks_min, enter.ranks_max) != options.ranks_max)) {
         return fail(Errc::denied,
                     "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
-                    options_.name, options.ranks_min, options.ranks_max);
+                    escaped(options_.name), options.ranks_min, options.ranks_max);
     }
     peers_[peer] = Peer{enter.member};
     member_peers_[enter.member] = peer;
     hub_.add_peer(peer, PeerKind::subtree, kNoRank);
     if (membership_->has(enter.member)) {
-        log::info("job {}: {} is back", options_.name, escaped(enter.name));
+        log::info("job {}: {} is back", escaped(options_.name), escaped(enter.name));
         membership_->come_back(enter.member, enter.generation, enter.paused);
         if (enter.paused > enter.generation) membership_->accept(enter.member, enter.paused, now);
         return {};
     }
-    log::info("job {}: {} enters with {} slots", options_.name, escaped(enter.name), enter.slots);
+    log::info("job {}: {} enters with {} slots", escaped(options_.name), escaped(enter.name), enter.slots);
     Member member{enter.name,       enter.slots,     std::move(remote),
                   std::move(local), enter.free_port, enter.addresses};
     membership_->enter(enter.member, std::move(member), now);
@@ -196,19 +196,19 @@ void ServedJob::carry_out() {
     const Membership::Orders orders = membership_->take_orders();
     if (orders.fences_failed) hub_.fail_fences(*orders.fences_failed);
     if (orders.begun) {
-        log::info("job {}: generation {} begins with {} ranks", options_.name,
+        log::info("job {}: generation {} begins with {} ranks", escaped(options_.name),
                   membership_->generation(), *orders.begun);
         hub_.begin(membership_->generation(), *orders.begun);
     }
     for (const auto& [member, assign] : orders.assignments) send(member, encode(assign));
     for (const auto& [member, propose] : orders.proposals) {
-        log::info("job {}: generation {} is coming: {}", options_.name, propose.generation,
+        log::info("job {}: generation {} is coming: {}", escaped(options_.name), propose.generation,
                   escaped(propose.why, kTextBytesMax));
         send(member, encode(propose));
     }
     if (orders.ended) {
         ended_ = orders.ended;
-        log::info("job {}: {}", options_.name,
+        log::info("job {}: {}", escaped(options_.name),
                   orders.ended->finished ? "finished" : escaped(orders.ended->why, kTextBytesMax));
         for (const auto& [member, peer] : member_peers_)
             send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));

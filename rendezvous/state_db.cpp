@@ -99,6 +99,19 @@ int last_errno(sqlite3* db) {
     return error;
 }
 
+/// Who can write to the directory can give the daemon another state, with keys and members of their own.
+Result<void> check_owner(const std::string& directory) {
+    struct stat found {};
+    if (::stat(directory.c_str(), &found) != 0)
+        return fail(Errc::denied, "{}: {}", directory, strerror(errno));
+    if (found.st_uid != ::geteuid())
+        return fail(Errc::denied, "{}: it belongs to user {}, not to the daemon's, {}", directory,
+                    found.st_uid, ::geteuid());
+    if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return fail(Errc::denied, "{}: others can write to it; chmod 700", directory);
+    return {};
+}
+
 std::optional<std::uint64_t> free_on_disk(const std::string& directory) {
     if (SimulatedSystem::current != nullptr) return SimulatedSystem::current->free_bytes(directory);
     struct statvfs disk {};
@@ -185,6 +198,7 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
         sync_parent(directory);
     else if (errno != EEXIST)
         return fail(Errc::denied, "{}: {}", directory, strerror(errno));
+    if (const auto ours = check_owner(directory); !ours) return std::unexpected(ours.error());
     const std::string path = directory + "/state.db";
     sqlite3* db = nullptr;
     const mode_t before = ::umask(0077);
@@ -424,7 +438,8 @@ void StateDb::tell_of_disk() {
     if (!told_slow_ && since != kNotWriting && now - since > kSlowWrite) {
         told_slow_ = since;
         log::warn("--state: {}: the disk has been writing for {}: answers wait until it is done",
-                  directory_, in_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(now - since)));
+                  directory_,
+                  in_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(now - since)));
     }
     const bool is_full = !disk_full_ && !fits(told_full_ ? kReserveBytes : 0);
     if (is_full == std::exchange(told_full_, is_full)) return;

@@ -318,8 +318,11 @@ std::optional<StoreReply> Store::wait_for(Token token, const StoreRequest& reque
                                   : now + std::chrono::milliseconds(request.timeout_ms);
     Waiter waiter{request.op, {}, at, request.number, deadline};
     waiter.keys.assign(request.keys.begin(), request.keys.end());
+    const std::size_t bytes = bytes_of(waiter);
+    if (!has_room(bytes)) return full();
     const auto [placed, fresh] = waiters_.try_emplace(token, std::move(waiter));
     if (!fresh) return refused("this request waits already");
+    waiting_bytes_ += bytes;
     waiting_for_[placed->second.keys[at]].push_back(token);
     if (deadline != Deadline::max()) deadlines_.emplace(deadline, token);
     return std::nullopt;
@@ -338,6 +341,7 @@ void Store::changed(std::string_view key) {
         Waiter& waiter = at->second;
         if (const auto done = try_waiting(waiter.op, waiter.keys, waiter.at, waiter.revision)) {
             deadlines_.erase({waiter.deadline, token});
+            waiting_bytes_ -= bytes_of(waiter);
             waiters_.erase(at);
             answer_(token, *done);
         } else {
@@ -351,6 +355,7 @@ Store::Waiters::iterator Store::remove(Waiters::iterator waiter) {
     const auto key = waiting_for_.find(waiter->second.keys[waiter->second.at]);
     std::erase(key->second, waiter->first);
     if (key->second.empty()) waiting_for_.erase(key);
+    waiting_bytes_ -= bytes_of(waiter->second);
     return waiters_.erase(waiter);
 }
 
@@ -374,12 +379,19 @@ void Store::expire(Deadline now) {
     }
 }
 
+std::size_t Store::bytes_of(const Waiter& waiter) {
+    std::size_t bytes = kEntryBytes;
+    for (const std::string& key : waiter.keys) bytes += key.size();
+    return bytes;
+}
+
 Deadline Store::next_deadline() const {
     return deadlines_.empty() ? Deadline::max() : deadlines_.begin()->first;
 }
 
 void Store::answer_all(const StoreReply& answer) {
     const Waiters waiters = std::exchange(waiters_, {});
+    waiting_bytes_ = 0;
     waiting_for_.clear();
     deadlines_.clear();
     for (const auto& [token, waiter] : waiters) answer_(token, answer);

@@ -45,7 +45,7 @@ public:
     using Answer = std::function<void(Token, const StoreReply&)>;
 
     struct Limits {
-        std::size_t bytes_max = 1u << 30;    ///< of keys and values, with overhead
+        std::size_t bytes_max = 1u << 30;    ///< of keys, values and what waits, with overhead
         std::size_t waiters_max = 1u << 20;  ///< requests that wait
     };
 
@@ -114,16 +114,18 @@ private:
     void put(std::string_view key, std::string value);
     std::string pop_item(Entries::iterator entry);
     bool has_room(std::size_t bytes) const {
-        return bytes_ + besides_ + bytes <= limits_.bytes_max;
+        return bytes_ + waiting_bytes_ + besides_ + bytes <= limits_.bytes_max;
     }
     void changed(std::string_view key);
     Waiters::iterator remove(Waiters::iterator waiter);
+    static std::size_t bytes_of(const Waiter& waiter);
 
     Answer answer_;
     StoreJournal* journal_;
     Limits limits_;
     Entries entries_;
     std::size_t bytes_ = 0;
+    std::size_t waiting_bytes_ = 0;  ///< of requests that wait
     std::size_t besides_ = 0;
     std::uint64_t revision_ = 0;  ///< of the last change
     Waiters waiters_;

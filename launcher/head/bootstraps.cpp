@@ -93,14 +93,13 @@ Bootstrap Bootstraps::common() const {
     return boot;
 }
 
-/// The job's id for MPI. Other users of a host cannot guess it, which is half of what keeps them
-/// out of PMIx.
+/// The job's id for MPI, made from its secret: other users of a host, who may see the job's own id in
+/// packets, cannot guess it, which is half of what keeps them out of PMIx.
 JobId Bootstraps::mpi_job() const {
-    if (!spec_.daemon) return keys_.id;
+    const Secret& secret = spec_.daemon ? spec_.daemon->credentials.secret : keys_.secret;
     constexpr std::string_view kPurpose = "dtrun mpi";
     const auto bytes = reinterpret_cast<const std::uint8_t*>(kPurpose.data());
-    const Sha256 digest =
-        hmac_sha256(spec_.daemon->credentials.secret.bytes(), {std::span(bytes, kPurpose.size())});
+    const Sha256 digest = hmac_sha256(secret.bytes(), {std::span(bytes, kPurpose.size())});
     JobId id{};
     std::copy_n(digest.begin(), id.size(), id.begin());
     return id;

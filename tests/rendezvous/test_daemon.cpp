@@ -14,6 +14,7 @@
 #include "tests/support/temp_dir.h"
 
 #include <sqlite3.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -231,6 +232,24 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
     CHECK(hub.store().size() == 4);
 }
 
+TEST_CASE("a state directory into which others can write is refused, and so is another user's",
+          "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state";
+    std::filesystem::create_directory(state);
+    std::filesystem::permissions(state, std::filesystem::perms{0770});
+    const auto shared = StateDb::open(state);
+    REQUIRE_FALSE(shared.has_value());
+    CHECK_THAT(shared.error().message, Catch::Contains("others can write to it; chmod 700"));
+    std::filesystem::permissions(state, std::filesystem::perms{0750});
+    CHECK(StateDb::open(state).has_value());
+    if (::geteuid() != 0) return;  // only root can give it away
+    REQUIRE(::chown(state.c_str(), 12'345, 0) == 0);
+    const auto foreign = StateDb::open(state);
+    REQUIRE_FALSE(foreign.has_value());
+    CHECK_THAT(foreign.error().message, Catch::Contains("it belongs to user 12345"));
+}
+
 TEST_CASE("who runs a daemon is told that its disk is slow, and when it is well again",
           "[daemon]") {
     const TempDir directory;
@@ -238,9 +257,11 @@ TEST_CASE("who runs a daemon is told that its disk is slow, and when it is well 
     Deadline now{std::chrono::hours(1)};
     Clock::simulated = &now;
     std::vector<std::string> told;
-    log::set_sink([](void* lines, std::string_view line) {
-        static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
-    }, &told);
+    log::set_sink(
+        [](void* lines, std::string_view line) {
+            static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+        },
+        &told);
     auto db = StateDb::open(directory.path() + "/state");
     if (!db) FAIL(db.error().message);
     JobRecord record;

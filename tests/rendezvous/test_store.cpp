@@ -254,6 +254,20 @@ TEST_CASE("a full store refuses what would make it larger, and takes what makes 
     CHECK(asker.get("x", 10) == "refused too many requests wait");
 }
 
+TEST_CASE("keys that are waited for count against the store's bytes as long as they are",
+          "[store]") {
+    Store::Limits limits;
+    limits.bytes_max = 2'300;
+    Asker asker(limits);
+    const std::string key(1'000, 'k');
+    CHECK(asker.get(key, 10) == "waits");
+    CHECK(asker.get(key, 10) == "refused the store is full");
+    CHECK(asker.set("a", std::string(1'200, 'v')) == "refused the store is full");
+    CHECK(asker.set(key, "come") == "ok");
+    CHECK(asker.ask({Op::erase, {key}}) == "ok true");
+    CHECK(asker.set("a", std::string(1'200, 'v')) == "ok");
+}
+
 TEST_CASE("every operation has its arguments in the order of docs/PROTOCOL.md", "[store]") {
     using Out = PackWriter&;
     struct Row {

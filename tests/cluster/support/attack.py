@@ -47,6 +47,8 @@ class Attack:
 
     async def slow(self, number, reader, writer):
         for byte in HELLO:
+            if writer.transport.is_closing():
+                return
             writer.write(bytes([byte]))
             await asyncio.sleep(0.5)
 
