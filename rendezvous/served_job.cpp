@@ -126,7 +126,8 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
         if (enter.paused > enter.generation) membership_->accept(enter.member, enter.paused, now);
         return {};
     }
-    log::info("job {}: {} enters with {} slots", escaped(options_.name), escaped(enter.name), enter.slots);
+    log::info("job {}: {} enters with {} slots", escaped(options_.name), escaped(enter.name),
+              enter.slots);
     Member member{enter.name,       enter.slots,     std::move(remote),
                   std::move(local), enter.free_port, enter.addresses};
     membership_->enter(enter.member, std::move(member), now);

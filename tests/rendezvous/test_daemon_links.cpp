@@ -13,6 +13,8 @@
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
 
+#include <algorithm>
+#include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -62,6 +64,50 @@ asio::awaitable<std::optional<FrameType>> next_frame(Link& link) {
         const auto received = co_await link.receive();
         if (!received) co_return std::nullopt;
     }
+}
+
+/// Asks for a large value again and again, while none can be told.
+asio::awaitable<bool> ask_for_more_than_is_held(Fixture& it, const Secret& secret) {
+    constexpr std::size_t kBytes = 1u << 20;
+    constexpr std::uint64_t kRequests = 200;
+    const auto link = co_await it.enter(secret);
+    TaskGroup writer(it.io.get_executor());
+    writer.spawn(link->run_writer());
+    const std::string large(kBytes, 'x');
+    const StoreRequest set{.op = Op::set, .keys = {"key"}, .values = {large}};
+    link->send(encode_request({5, 1, 0}, set, 0));
+    std::optional<FrameType> type = FrameType::heartbeat;
+    while (type == FrameType::heartbeat) type = co_await next_frame(*link);
+    SlowDisk::busy = true;
+    const StoreRequest change{.op = Op::add, .keys = {"n"}, .delta = 1};
+    link->send(encode_request({5, 2, 0}, change, 0));
+    for (std::uint64_t id = 3; id < kRequests; ++id) {
+        // Each another value, as equal results are held once.
+        const StoreRequest get{.op = Op::append, .keys = {"key"}, .values = {"y"}};
+        const StoreRequest look{.op = Op::get, .keys = {"key"}};
+        link->send(encode_request({5, id, 0}, id % 2 == 0 ? get : look, 0));
+    }
+    std::int64_t most = 0;
+    Timer timer(it.io);
+    for (int times = 0; times < 20; ++times) {
+        timer.expires_after(std::chrono::milliseconds(10));
+        co_await timer.async_wait(use_tuple);
+        const boost::json::value status = boost::json::parse(it.daemon.status(""));
+        most = std::max(most, status.at("unsent_bytes").as_int64());
+    }
+    CHECK(most > std::int64_t{kBytes});
+    CHECK(most < std::int64_t{Link::kFullBytes + 4 * kBytes});
+    SlowDisk::busy = false;
+    for (std::uint64_t replies = 2; replies < kRequests;) {
+        const auto next = co_await next_frame(*link);
+        REQUIRE(next.has_value());
+        replies += *next == FrameType::reply ? 1 : 0;
+        if (*next == FrameType::heartbeat) link->send(encode(Heartbeat{}));
+    }
+    link->close();
+    co_await writer.join();
+    co_await it.daemon.stop();
+    co_return true;
 }
 
 asio::awaitable<std::uint32_t> hear_timeout(Fixture& it, const Secret& secret) {
@@ -181,6 +227,15 @@ TEST_CASE("a daemon says how it is while its disk is slow", "[daemon]") {
     const Secret secret = Secret::random();
     Fixture it(Fixture::options(secret, directory.path() + "/state"));
     run_to_end(it.io, ask_for_status_beside_a_slow_disk(it, secret));
+}
+
+TEST_CASE("a daemon with a slow disk does not hear who asks for more than it may hold",
+          "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    const Secret secret = Secret::random();
+    Fixture it(Fixture::options(secret, directory.path() + "/state"));
+    run_to_end(it.io, ask_for_more_than_is_held(it, secret));
 }
 
 TEST_CASE("a daemon gives up who is silent, but not who was stopped by its user", "[daemon]") {

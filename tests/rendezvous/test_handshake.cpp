@@ -339,6 +339,31 @@ TEST_CASE("an encrypted record that is changed, repeated or left out is refused"
     CHECK_FALSE(opens("\xff\xff" + made[0]));
 }
 
+TEST_CASE("every byte of both hellos is under both proofs, version and flags among them",
+          "[handshake]") {
+    const Secret secret = Secret::random();
+    const ClientRecord client =
+        encode_hello(ClientHello{kProtocolVersion, kFlagEncrypt, random_job_id(), random_nonce()});
+    const ServerRecord server =
+        encode_hello(ServerHello{kProtocolVersion, kFlagEncrypt, random_nonce()});
+    const Proofs honest = make_proofs(secret, client, server);
+    CHECK_FALSE(equal_constant_time(honest.client, honest.server));
+    const auto differs = [&](const Proofs& proofs) {
+        return !equal_constant_time(proofs.client, honest.client) &&
+               !equal_constant_time(proofs.server, honest.server);
+    };
+    for (std::size_t at = 0; at < client.size(); ++at) {
+        ClientRecord spoilt = client;
+        spoilt[at] ^= 1;
+        CHECK(differs(make_proofs(secret, spoilt, server)));
+    }
+    for (std::size_t at = 0; at < server.size(); ++at) {
+        ServerRecord spoilt = server;
+        spoilt[at] ^= 1;
+        CHECK(differs(make_proofs(secret, client, spoilt)));
+    }
+}
+
 TEST_CASE("a hello that is not ours is refused before anything else is looked at", "[handshake]") {
     const ClientHello hello{1, 0, random_job_id(), {}};
     auto bytes = encode_hello(hello);

@@ -3,6 +3,8 @@
 #include "rendezvous/request.h"
 #include "rendezvous/start_messages.h"
 #include "tests/support/loop.h"
+#include "tests/support/other_user.h"
+#include "tests/support/skip.h"
 #include "worker/agent/connections.h"
 
 #include <catch2/catch.hpp>
@@ -104,6 +106,7 @@ public:
         }
     }
     Link& head() { return *head_; }
+    const std::string& name() const { return name_; }
 
 private:
     asio::awaitable<void> serve_head() {
@@ -143,6 +146,19 @@ TEST_CASE("a rank that says hello is welcomed, one from elsewhere is refused wit
     CHECK(type == FrameType::refuse);
     CHECK(decode<Refuse>(payload)->reason == "rank 9 is not on this host");
     CHECK(agent.next(stranger).first == FrameType{});
+}
+
+TEST_CASE("an agent does not speak to processes of other users", "[connections]") {
+    if (::geteuid() != 0) {
+        skip_case("needs root to be somebody else");
+        return;
+    }
+    asio::io_context io;
+    Agent agent(io);
+    OtherUser other([&] { expect_to_be_turned_away(unix_socket(agent.name(), ::connect)); });
+    while (!other.has_ended()) io.run_one_for(std::chrono::milliseconds(10));
+    CHECK(other.exit_code() == 0);
+    agent.connect_rank(Rank{1});
 }
 
 TEST_CASE("a process that speaks no or another protocol is cut off", "[connections]") {

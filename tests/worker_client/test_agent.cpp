@@ -1,3 +1,5 @@
+#include "tests/support/other_user.h"
+#include "tests/support/skip.h"
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/fake_server.h"
 
@@ -37,6 +39,30 @@ TEST_CASE("an agent that is not there is named with its variable", "[client][age
         std::map<std::string, std::string>{{"DTRUN_SOCKET", "@dtrun-test-nobody"}});
     CHECK_THROWS_WITH(Worker(), Catch::Contains("DTRUN_SOCKET='@dtrun-test-nobody'") &&
                                     Catch::Contains("Connection refused"));
+}
+
+TEST_CASE("a rank tells nothing to a socket of another user", "[client][agent]") {
+    if (!kCanFork || ::geteuid() != 0) {
+        skip_case("needs to fork, and root to be somebody else");
+        return;
+    }
+    const std::string name = "@dtrun-test-foreign-" + std::to_string(::getpid());
+    const OtherUser other([&] {
+        const int socket = unix_socket(name, ::bind);
+        ::listen(socket, 8);
+        for (;;) ::accept(socket, nullptr, nullptr);
+    });
+    const Variables variables(std::map<std::string, std::string>{{"DTRUN_SOCKET", name}});
+    std::string told = "Connection refused";
+    while (told.find("Connection refused") != std::string::npos) {
+        try {
+            const Worker worker;
+            told = "it has been taken for an agent";
+        } catch (const Error& error) {
+            told = error.what();
+        }
+    }
+    CHECK_THAT(told, Catch::Contains("belongs to user 65534, not to us"));
 }
 
 TEST_CASE("every operation of the store gives what the protocol says", "[client][store]") {

@@ -1,12 +1,13 @@
 #include "tests/support/loop.h"
+#include "tests/support/other_user.h"
 #include "tests/support/skip.h"
 #include "worker/stores/distant_user.h"
+#include "worker/stores/local_acceptor.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/peer_user.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
 #include <optional>
@@ -15,32 +16,6 @@ namespace dtrun {
 
 using namespace stores;
 namespace {
-
-/// A connection to `acceptor` by a process of another user, which holds it until the end of a test.
-class OtherUser {
-public:
-    OtherUser(tcp::acceptor& acceptor, uid_t user) {
-        const tcp::endpoint endpoint = acceptor.local_endpoint();
-        child_ = ::fork();
-        if (child_ != 0) return;
-        // The socket's owner is who made it.
-        if (::setuid(user) != 0) ::_exit(1);
-        asio::io_context io;
-        tcp::socket socket(io);
-        boost::system::error_code error;
-        socket.connect(endpoint, error);
-        ::pause();
-    }
-    ~OtherUser() {
-        ::kill(child_, SIGKILL);
-        ::waitpid(child_, nullptr, 0);
-    }
-    OtherUser(const OtherUser&) = delete;
-    OtherUser& operator=(const OtherUser&) = delete;
-
-private:
-    pid_t child_ = 0;
-};
 
 /// Two agents of a job, on one machine.
 struct TwoAgents {
@@ -138,13 +113,32 @@ TEST_CASE("another user is not taken for us", "[stores]") {
         skip_case("needs root to be somebody else");
         return;
     }
-    constexpr uid_t kNobody = 65'534;
     asio::io_context io;
     tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
-    const OtherUser other(acceptor, kNobody);
+    const OtherUser other([&] { connect_to_port(acceptor.local_endpoint().port()); });
     tcp::socket server = acceptor.accept();
     CHECK(peer_user(server) == PeerUser::other);
     CHECK(TwoAgents(io).whose(server) == PeerUser::other);
+}
+
+TEST_CASE("a store on loopback is there for its own user alone", "[stores]") {
+    if (::geteuid() != 0) {
+        skip_case("needs root to be somebody else");
+        return;
+    }
+    asio::io_context io;
+    LocalAcceptor acceptor(io.get_executor(), "a store");
+    const std::uint16_t port = acceptor.listen().value();
+    OtherUser other([&] { expect_to_be_turned_away(connect_to_port(port)); });
+    std::optional<std::optional<tcp::socket>> accepted;
+    asio::co_spawn(io, store(acceptor.next(), accepted), [](std::exception_ptr) {});
+    while (!other.has_ended()) io.run_one_for(std::chrono::milliseconds(10));
+    CHECK(other.exit_code() == 0);
+    CHECK_FALSE(accepted.has_value());
+    tcp::socket ours(io);
+    ours.connect({asio::ip::address_v4::loopback(), port});
+    while (!accepted) io.run_one();
+    CHECK((*accepted)->remote_endpoint() == ours.local_endpoint());
 }
 
 }  // namespace dtrun

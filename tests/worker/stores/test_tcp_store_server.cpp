@@ -1,5 +1,7 @@
 #include "base/loop/deadline.h"
 #include "rendezvous/rank_messages.h"
+#include "tests/support/other_user.h"
+#include "tests/support/skip.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/tcp_store_server.h"
@@ -85,6 +87,24 @@ TEST_CASE("nobody is served before the first generation", "[torch]") {
     Scene scene;
     tcp::socket client = scene.connect();
     CHECK(scene.is_closed(client));
+}
+
+TEST_CASE("another user of the machine is not served", "[torch]") {
+    if (::geteuid() != 0) {
+        skip_case("needs root to be somebody else");
+        return;
+    }
+    Scene scene;
+    scene.server.begin(scene.first, 2, {});
+    OtherUser other([&] {
+        const int socket = connect_to_port(scene.port);
+        const std::string asks = kValidate + op(4, "/n", 1);
+        if (::send(socket, asks.data(), asks.size(), MSG_NOSIGNAL) < 0) ::_exit(0);
+        expect_to_be_turned_away(socket);
+    });
+    scene.run_until([&] { return other.has_ended(); });
+    CHECK(other.exit_code() == 0);
+    CHECK(scene.first.store().size() == 0);
 }
 
 TEST_CASE("a new generation ends connections and waits of the one before", "[torch]") {
