@@ -54,4 +54,9 @@ find base rendezvous contracts launcher worker lab collectives -name '*.h' -o -n
             my ($rest, $line) = ($1, 1 + (substr($_, 0, $-[0]) =~ tr/\n//));
             print "$ARGV:$line: co_await$rest\n" if $rest =~ /\?|[(,=]\s*\[[^\]]*\]\s*(\(|$)/;
         }' | complain "co_await statements hold a conditional or a lambda"
+# docs/SECURITY.md says in italics which tests would see a promise broken.
+grep -oE '(^|[ (])\*[^* ][^*]*\*([ .;,:)]|$)' docs/SECURITY.md | sed -E 's/^[ (]*\*//; s/\*[ .;,:)]?$//' |
+    while read -r name; do
+        grep -rqF --include='*.cpp' "\"$name\"" tests || echo "$name"
+    done | complain "docs/SECURITY.md names tests that are not there"
 exit $status

@@ -142,7 +142,7 @@ def prepare():
                 sys.exit(f"simulate: {name}: {file} has that text {count} times")
     if not os.path.exists(f"{COPY}/build/build.ninja"):
         run("cmake", "-G", "Ninja", "-S", COPY, "-B", f"{COPY}/build", "-DCMAKE_BUILD_TYPE=Release",
-            "-DCMAKE_CXX_FLAGS=-O1", "-DDTRUN_TESTS=UNIT", stdout=subprocess.DEVNULL)
+            "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DDTRUN_TESTS=UNIT", stdout=subprocess.DEVNULL)
 
 
 def build():
