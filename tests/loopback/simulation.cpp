@@ -308,6 +308,7 @@ agent::AgentParts World::agent_parts(HostId host) {
     };
     parts.make_services = [](const agent::ServiceParts&) { return agent::Services(); };
     parts.load = [] { return false; };
+    parts.reserve_ports = [](std::uint32_t) { return agent::ReservedPorts(); };
     parts.connected = [] {};
     return parts;
 }

@@ -189,6 +189,7 @@ agent::AgentParts JoinHost::agent_parts() {
     };
     parts.make_services = [](const agent::ServiceParts&) { return agent::Services(); };
     parts.load = [] { return false; };
+    parts.reserve_ports = [](std::uint32_t) { return agent::ReservedPorts(); };
     parts.connected = [] {};
     return parts;
 }

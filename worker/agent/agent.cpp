@@ -59,7 +59,7 @@ asio::awaitable<int> Agent::run() {
     bootstrap_ = std::move(*told);
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
     preflight_ = check_host(bootstrap_, parts_.host_env);
-    reserved_ports_ = ReservedPorts(bootstrap_.reserve_ports);
+    reserved_ports_ = parts_.reserve_ports(bootstrap_.reserve_ports);
     reserved_ports_.listen_on_first(io_.get_executor());
 
     const auto joined = co_await join_head();

@@ -48,6 +48,8 @@ struct AgentParts {
                                                      std::function<void(std::string)> stays)>
         make_runner;
     std::function<Services(const ServiceParts&)> make_services;
+    /// So many free ports in a row.
+    std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded
     /// Called when the agent has connected: signals can be taken from then on.
     std::function<void()> connected;

@@ -73,6 +73,7 @@ int run_agent(std::string node) {
     const pid_t guard = ::getppid();
     Agent* running = nullptr;
     AgentParts parts = real_parts(io, node);
+    parts.reserve_ports = [](std::uint32_t count) { return ReservedPorts(count); };
     parts.connected = [&] {
         asio::co_spawn(io, watch_signals(signals, *running, guard), [](std::exception_ptr error) {
             if (error) std::rethrow_exception(error);
