@@ -83,7 +83,14 @@ void Network::watch(Wire& wire, int end) {
     const std::uint32_t events =
         (wire.ways[end].ended || wire.ways[end].bytes >= kFlyingBytesMax ? 0u : EPOLLIN) |
         (wire.ways[1 - end].arms ? EPOLLOUT : 0u);
+    if (std::exchange(of.watched, events) == events) return;
     watch_fd(of.process->poll_, of.fd.get(), events, wire.number * 2 + static_cast<unsigned>(end));
+}
+
+/// The epoll has told of a connection's end, which it does once.
+void Network::told(std::uint64_t number, int end) {
+    if (const auto wire = wires_.find(number); wire != wires_.end())
+        wire->second->ends[end].watched = 0;
 }
 
 void Network::readable(std::uint64_t number, int end) {
@@ -117,6 +124,7 @@ void Network::pick_up(Wire& wire, int end) {
                 {way.last, std::string(bytes.data(), static_cast<std::size_t>(n))});
         }
         schedule(wire, end, way.last);
+        if (n > 0 && static_cast<std::size_t>(n) < bytes.size()) return;  // that was all
     }
 }
 

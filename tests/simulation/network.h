@@ -65,7 +65,8 @@ private:
     struct End {
         Machine* machine = nullptr;
         Process* process = nullptr;
-        Fd fd;  ///< our side of its socket pair
+        Fd fd;                      ///< our side of its socket pair
+        std::uint32_t watched = 0;  ///< what its machine's epoll is to tell of it
     };
     struct Wire {
         std::uint64_t number = 0;
@@ -75,6 +76,7 @@ private:
     };
 
     void accept(std::uint64_t wire, std::uint16_t port, Fd inner);
+    void told(std::uint64_t wire, int end);
     void readable(std::uint64_t wire, int end);
     void writable(std::uint64_t wire, int end);
     void pick_up(Wire& wire, int end);

@@ -213,9 +213,8 @@ void World::run_process(Process& process) {
         for (int turns = 0;; ++turns) {
             if (turns > kTurnsMax)
                 throw std::runtime_error(process.machine_.name_ + " runs without end");
-            if (process.io_->stopped()) process.io_->restart();
             TimerWait::next = Clock::duration::max();
-            bool ran = process.io_->poll() > 0;
+            bool ran = process.has_loop_ && run_loop(process);
             const auto timer = TimerWait::next;
             ran |= process.alive_ && run_threads(process);
             ran |= process.alive_ && look_at_descriptors(process);
@@ -236,6 +235,11 @@ void World::run_process(Process& process) {
     Machine& machine = process.machine_;
     if (now_ < machine.starved_until_)
         machine.frozen_until_ = now_ + draw_time(microseconds(0), machine.starved_longest_);
+}
+
+bool World::run_loop(Process& process) {
+    if (process.io_->stopped()) process.io_->restart();
+    return process.io_->poll() > 0;
 }
 
 bool World::run_threads(Process& process) {
@@ -270,6 +274,7 @@ bool World::look_at_descriptors(Process& process) {
         }
         const std::uint64_t wire = event.data.u64 / 2;
         const int end = static_cast<int>(event.data.u64 % 2);
+        network_.told(wire, end);
         if ((event.events & EPOLLOUT) != 0) network_.writable(wire, end);
         if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) network_.readable(wire, end);
     }

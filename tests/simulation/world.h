@@ -34,7 +34,11 @@ public:
     Process(World& world, Machine& machine);
 
     Machine& machine() { return machine_; }
-    asio::io_context& io() { return *io_; }
+    /// Its loop, if it has one.
+    asio::io_context& io() {
+        has_loop_ = true;
+        return *io_;
+    }
     bool is_alive() const { return alive_; }
 
     /// Starts a thread. When all threads of a process that has no loop to run have ended, so has it.
@@ -75,6 +79,7 @@ private:
     std::map<int, std::vector<ThreadState*>> polls_;  ///< threads that wait for a descriptor
     Deadline due_{};                                  ///< when it is to run next
     bool alive_ = true;
+    bool has_loop_ = false;
     bool exits_with_threads_ = false;
 };
 
@@ -185,6 +190,7 @@ private:
 
     bool step();
     void run_process(Process& process);
+    bool run_loop(Process& process);
     bool run_threads(Process& process);
     bool look_at_descriptors(Process& process);
     ThreadState* current_thread();
