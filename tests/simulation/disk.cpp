@@ -133,7 +133,6 @@ void Disk::crash(End end) {
         }
         file = std::move(left);
     }
-    full_until_ = slow_until_ = Deadline{};
     fails_ = false;
 }
 

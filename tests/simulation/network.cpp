@@ -41,8 +41,8 @@ int Network::connect(Process& from, Machine& to, std::uint16_t port) {
         throw std::runtime_error("no more sockets");
     auto wire = std::make_unique<Wire>();
     wire->number = ++last_;
-    wire->ends[0] = {&from.machine(), &from, Fd(near[1])};
-    wire->ends[1] = {&to, nullptr, Fd(far[1])};
+    wire->ends[0] = {&from.machine(), &from, Fd(near[1]), 0, false};
+    wire->ends[1] = {&to, nullptr, Fd(far[1]), 0, false};
     watch(*wire, 0);
     const std::uint64_t number = wire->number;
     wires_[number] = std::move(wire);
@@ -150,6 +150,11 @@ void Network::deliver(std::uint64_t number, int end) {
         if (to.machine->is_on() && !way.flying.empty()) reset(number);
         return;
     }
+    if (to.broken) {
+        way.flying.clear();
+        way.bytes = 0;
+        return reset_if_over(wire);
+    }
     bool delivered = false;
     while (!way.flying.empty() && way.flying.front().when <= world_.now() && !way.arms) {
         Way::Piece& piece = way.flying.front();
@@ -175,9 +180,13 @@ void Network::deliver(std::uint64_t number, int end) {
     if (delivered) to.process->due_ = std::min(to.process->due_, world_.now());
     watch(wire, 1 - end);
     watch(wire, end);
+    reset_if_over(wire);
+}
+
+void Network::reset_if_over(Wire& wire) {
     if (wire.ways[0].ended && wire.ways[1].ended && wire.ways[0].flying.empty() &&
         wire.ways[1].flying.empty())
-        reset(number);
+        reset(wire.number);
 }
 
 /// Both ends find the connection broken.
@@ -246,6 +255,25 @@ void Network::reset_one() {
 
 void Network::lose_one() {
     if (Wire* wire = draw_wire()) wire->lost = true;
+}
+
+void Network::break_one_end(std::chrono::microseconds later) {
+    Wire* const wire = draw_wire();
+    if (wire == nullptr) return;
+    const int end = static_cast<int>(world_.draw(2));
+    End& of = wire->ends[end];
+    Way& way = wire->ways[end];
+    if (of.process == nullptr || !of.process->is_alive() || of.broken) return;
+    pick_up(*wire, end);
+    if (!way.ended) way.flying.push_back({way.last, ""});
+    way.ended = true;
+    for (Way::Piece& piece : way.flying) {
+        piece.when += later;
+        schedule(*wire, end, piece.when);
+    }
+    of.broken = true;
+    of.fd.reset();
+    of.process->due_ = std::min(of.process->due_, world_.now());
 }
 
 }  // namespace dtrun::simulation

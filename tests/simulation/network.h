@@ -45,6 +45,8 @@ public:
     // Of some connection that is open:
     void reset_one();  ///< both ends find it broken
     void lose_one();   ///< nothing arrives any more, and nobody is told
+    /// One end finds it broken; what it had sent arrives later than usual, and then the end of it.
+    void break_one_end(std::chrono::microseconds later);
 
 private:
     friend class World;
@@ -67,6 +69,7 @@ private:
         Process* process = nullptr;
         Fd fd;                      ///< our side of its socket pair
         std::uint32_t watched = 0;  ///< what its machine's epoll is to tell of it
+        bool broken = false;        ///< for the program, though not for the other one
     };
     struct Wire {
         std::uint64_t number = 0;
@@ -84,6 +87,7 @@ private:
     void schedule(Wire& wire, int end, Deadline when);
     void watch(Wire& wire, int end);
     void reset(std::uint64_t wire);
+    void reset_if_over(Wire& wire);
     void process_gone(Process& process, bool told);
     void machine_off(Machine& machine);
     bool is_blocked(const Machine& from, const Machine& to) const;

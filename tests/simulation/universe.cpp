@@ -157,7 +157,7 @@ private:
             if (wanted) kinds.push_back(std::move(fault));
         };
         // In some runs the daemon lives: else it hardly ever has the time to change a generation.
-        const bool lives = world_.draw_chance(0.5);
+        const bool lives = world_.draw_chance(0.4);
         add(faults_.daemon_dies && !lives, [this] { script_.daemon->kill(); });
         add(faults_.programs_die, [this, lives] {
             Machine& machine = draw_machine();
@@ -173,6 +173,8 @@ private:
         });
         add(faults_.network, [this] { world_.network().reset_one(); });
         add(faults_.network, [this] { world_.network().lose_one(); });
+        add(faults_.network,
+            [this] { world_.network().break_one_end(draw_span(milliseconds(3'000))); });
         add(faults_.network, [this] {
             Machine& from = draw_machine();
             Machine& to = world_.draw_chance(0.7) ? *script_.daemon : draw_machine();
@@ -200,6 +202,7 @@ private:
             script_.daemon->disk().be_full(world_.now() + draw_span(milliseconds(1'000)));
         });
         add(faults_.disk && !lives, [this] { script_.daemon->disk().fail_next_sync(); });
+        add(faults_.disk && faults_.power_cuts && !lives, [this] { lose_power_while_slow(); });
         add(faults_.clocks, [this] {
             draw_machine().step_clock(milliseconds(world_.draw(7'200'000)) -
                                       milliseconds(3'600'000));
@@ -212,6 +215,25 @@ private:
             world_.at(when, fault);
             when += draw_span(milliseconds(1'500));
         }
+    }
+
+    /// What the daemon has written then is not on the disk yet. It may be killed and started again before.
+    void lose_power_while_slow() {
+        Machine& daemon = *script_.daemon;
+        daemon.disk().be_slow(world_.now() + seconds(3), milliseconds(1'000));
+        Deadline when = world_.now() + draw_span(milliseconds(500));
+        if (world_.draw_chance(0.5)) {
+            world_.at(when, [&daemon] {
+                daemon.kill();
+                daemon.restart();
+            });
+            when += draw_span(milliseconds(1'000));
+        }
+        world_.at(when, [&daemon] { daemon.power_cut(); });
+        world_.at(when + draw_span(milliseconds(500)), [&daemon] {
+            daemon.switch_on();
+            daemon.restart();
+        });
     }
 
     Machine& draw_member() { return *members_[world_.draw(members_.size())]; }
