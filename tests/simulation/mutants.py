@@ -90,6 +90,12 @@ MUTANTS = {
     "a fence is not failed for those who gave up": (
         "rendezvous/hub.cpp",
         "    end_fence({unfence->generation, unfence->name, unfence->round, false, unfence->why, {}});\n", ""),
+    "a finished job goes on when another member is lost": (
+        "rendezvous/membership.cpp", "        case Phase::finishing:\n            if (had_ranks) end(false, cause);\n",
+        "        case Phase::finishing:\n            if (had_ranks) propose(cause, now);\n"),
+    "members are told different reasons of a job's end": (
+        "rendezvous/served_job.cpp", "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));",
+        "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why + std::to_string(peer)}));"),
     "survivors are ordered by chance": (
         "rendezvous/membership.cpp", "return std::pair(first, seat.order);",
         "return std::pair(seat.ranks.empty() ? first : Rank{0}, std::to_underlying(id));"),

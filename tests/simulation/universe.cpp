@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 
 namespace dtrun::simulation {
 namespace {
@@ -44,7 +45,7 @@ public:
         Deadline healed = world_.begun() + faults_.lasting;
         while (world_.now() < healed) {
             world_.run_until(std::min(healed, world_.now() + milliseconds(100)));
-            check_memory();
+            check_daemon();
         }
         result_.acknowledged = ledger_.count();
         heal();
@@ -242,10 +243,15 @@ private:
         return world_.draw_time(microseconds(1'000), most);
     }
 
-    /// A daemon keeps what its users wait for, and no more.
-    void check_memory() const {
+    void check_daemon() {
         if (script_.daemon->process() == nullptr || script_.served == nullptr) return;
         const boost::json::value status = boost::json::parse(script_.served->status(""));
+        check_memory(status);
+        for (const boost::json::value& job : status.at("jobs").as_array()) check_phase(job);
+    }
+
+    /// A daemon keeps what its users wait for, and no more.
+    static void check_memory(const boost::json::value& status) {
         const auto connections = status.at("connections").to_number<std::size_t>();
         const auto unsent = status.at("unsent_bytes").to_number<std::size_t>();
         if (unsent > connections * kUnsentMax)
@@ -254,6 +260,19 @@ private:
             if (const auto bytes = job.at("answer_bytes").to_number<std::size_t>();
                 bytes > kAnswersMax)
                 throw Contradiction(fmt::format("{} bytes of answers are kept", bytes));
+    }
+
+    /// A job of which a member has finished has no further generation.
+    void check_phase(const boost::json::value& job) {
+        const std::string phase(job.at("phase").as_string());
+        const auto generation = job.at("generation").to_number<std::uint64_t>();
+        const auto key = std::pair(script_.served, std::string(job.at("name").as_string()));
+        const auto finished = finished_.find(key);
+        if (phase == "finishing" || phase == "ended")
+            finished_[key] = generation;
+        else if (finished != finished_.end() && generation > finished->second)
+            throw Contradiction(fmt::format("{} has finished in generation {}, and is in {} now",
+                                            key.second, finished->second, generation));
     }
 
     void heal() {
@@ -291,6 +310,8 @@ private:
     Ledger ledger_;
     Script script_;
     std::vector<Machine*> members_;
+    /// Generations in which jobs have finished, by daemon and name.
+    std::map<std::pair<const Daemon*, std::string>, std::uint64_t> finished_;
     RunResult result_;
 };
 
