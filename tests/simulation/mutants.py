@@ -72,9 +72,8 @@ MUTANTS = {
         "        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;",
         "        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;\n"
         "        break;"),
-    "a failing disk is taken for a good one": (
-        "rendezvous/state_db.cpp", "if (result != SQLITE_DONE && !is_out_of_space(result)) die(statement.sql);",
-        ""),
+    "writes that find the disk full are taken for done": (
+        "rendezvous/state_db.cpp", "        return result == SQLITE_DONE;\n    };", "        return true;\n    };"),
     "ends of group fences are not remembered": (
         "rendezvous/group_fences.cpp", "    remember(key, std::move(end));\n}\n\nvoid GroupFences::remember",
         "}\n\nvoid GroupFences::remember"),

@@ -124,6 +124,7 @@ void Network::pick_up(Wire& wire, int end) {
                 {way.last, std::string(bytes.data(), static_cast<std::size_t>(n))});
         }
         schedule(wire, end, way.last);
+        if (n > 0 && wire.breaks == end) return break_end(wire, end);
         if (n > 0 && static_cast<std::size_t>(n) < bytes.size()) return;  // that was all
     }
 }
@@ -260,16 +261,19 @@ void Network::lose_one() {
 void Network::break_one_end(std::chrono::microseconds later) {
     Wire* const wire = draw_wire();
     if (wire == nullptr) return;
-    const int end = static_cast<int>(world_.draw(2));
-    End& of = wire->ends[end];
-    Way& way = wire->ways[end];
-    if (of.process == nullptr || !of.process->is_alive() || of.broken) return;
-    pick_up(*wire, end);
-    if (!way.ended) way.flying.push_back({way.last, ""});
+    wire->breaks = world_.draw_chance(0.7) ? 0 : 1;  // who has connected has more to repeat
+    wire->later = later;
+}
+
+void Network::break_end(Wire& wire, int end) {
+    wire.breaks = -1;
+    End& of = wire.ends[end];
+    Way& way = wire.ways[end];
     way.ended = true;
+    way.flying.push_back({way.last, ""});
     for (Way::Piece& piece : way.flying) {
-        piece.when += later;
-        schedule(*wire, end, piece.when);
+        piece.when += wire.later;
+        schedule(wire, end, piece.when);
     }
     of.broken = true;
     of.fd.reset();

@@ -45,7 +45,8 @@ public:
     // Of some connection that is open:
     void reset_one();  ///< both ends find it broken
     void lose_one();   ///< nothing arrives any more, and nobody is told
-    /// One end finds it broken; what it had sent arrives later than usual, and then the end of it.
+    /// As soon as one end has sent something, it finds it broken; what it had sent arrives later than usual,
+    /// and then the end of it.
     void break_one_end(std::chrono::microseconds later);
 
 private:
@@ -76,6 +77,8 @@ private:
         End ends[2];
         Way ways[2];  ///< from ends[i]
         bool lost = false;
+        int breaks = -1;  ///< this end, when it sends something
+        std::chrono::microseconds later{0};
     };
 
     void accept(std::uint64_t wire, std::uint16_t port, Fd inner);
@@ -88,6 +91,7 @@ private:
     void watch(Wire& wire, int end);
     void reset(std::uint64_t wire);
     void reset_if_over(Wire& wire);
+    void break_end(Wire& wire, int end);
     void process_gone(Process& process, bool told);
     void machine_off(Machine& machine);
     bool is_blocked(const Machine& from, const Machine& to) const;

@@ -158,7 +158,7 @@ private:
             if (wanted) kinds.push_back(std::move(fault));
         };
         // In some runs the daemon lives: else it hardly ever has the time to change a generation.
-        const bool lives = world_.draw_chance(0.4);
+        const bool lives = world_.draw_chance(0.35);
         add(faults_.daemon_dies && !lives, [this] { script_.daemon->kill(); });
         add(faults_.programs_die, [this, lives] {
             Machine& machine = draw_machine();
@@ -174,8 +174,10 @@ private:
         });
         add(faults_.network, [this] { world_.network().reset_one(); });
         add(faults_.network, [this] { world_.network().lose_one(); });
-        add(faults_.network,
-            [this] { world_.network().break_one_end(draw_span(milliseconds(3'000))); });
+        add(faults_.network, [this] {
+            for (std::uint64_t left = 1 + world_.draw(8); left > 0; --left)
+                world_.network().break_one_end(draw_span(milliseconds(3'000)));
+        });
         add(faults_.network, [this] {
             Machine& from = draw_machine();
             Machine& to = world_.draw_chance(0.7) ? *script_.daemon : draw_machine();
@@ -223,12 +225,12 @@ private:
         Machine& daemon = *script_.daemon;
         daemon.disk().be_slow(world_.now() + seconds(3), milliseconds(1'000));
         Deadline when = world_.now() + draw_span(milliseconds(500));
-        if (world_.draw_chance(0.5)) {
+        if (world_.draw_chance(0.7)) {
             world_.at(when, [&daemon] {
                 daemon.kill();
                 daemon.restart();
             });
-            when += draw_span(milliseconds(1'000));
+            when += milliseconds(50) + draw_span(milliseconds(300));  // somebody has come back by then
         }
         world_.at(when, [&daemon] { daemon.power_cut(); });
         world_.at(when + draw_span(milliseconds(500)), [&daemon] {
