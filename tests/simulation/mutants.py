@@ -86,9 +86,6 @@ MUTANTS = {
     "a fence is complete with one rank missing": (
         "rendezvous/fence_table.cpp", "if (open.ranks < ranks_) return {};",
         "if (open.ranks + 1 < ranks_) return {};"),
-    "a fence is not failed for those who gave up": (
-        "rendezvous/hub.cpp",
-        "    end_fence({unfence->generation, unfence->name, unfence->round, false, unfence->why, {}});\n", ""),
     "a finished job goes on when another member is lost": (
         "rendezvous/membership.cpp", "        case Phase::finishing:\n            if (had_ranks) end(false, cause);\n",
         "        case Phase::finishing:\n            if (had_ranks) propose(cause, now);\n"),

@@ -58,7 +58,7 @@ void Network::accept(std::uint64_t number, std::uint16_t port, Fd inner) {
     if (found == wires_.end()) return;
     Wire& wire = *found->second;
     Machine& to = *wire.ends[1].machine;
-    if (!to.is_on() || wire.lost) return;
+    if (!to.is_on() || wire.ways[0].lost) return;
     if (is_blocked(*wire.ends[0].machine, to)) {
         auto kept = std::make_shared<Fd>(std::move(inner));
         world_.at(world_.now() + milliseconds(500),
@@ -139,7 +139,7 @@ void Network::deliver(std::uint64_t number, int end) {
     Wire& wire = *found->second;
     Way& way = wire.ways[end];
     End& to = wire.ends[1 - end];
-    if (wire.lost || is_blocked(*wire.ends[end].machine, *to.machine)) return;
+    if (way.lost || is_blocked(*wire.ends[end].machine, *to.machine)) return;
     if (to.process == nullptr) {
         if (to.machine->is_on() && !way.flying.empty() && end == 1) reset(number);
         // Else it is not accepted yet.
@@ -255,7 +255,12 @@ void Network::reset_one() {
 }
 
 void Network::lose_one() {
-    if (Wire* wire = draw_wire()) wire->lost = true;
+    Wire* const wire = draw_wire();
+    if (wire == nullptr) return;
+    const std::uint64_t which = world_.draw(4);
+    wire->ways[0].lost |= which == 0 || which == 3;
+    wire->ways[1].lost |= which != 0;  // more often the answers
+
 }
 
 void Network::break_one_end(std::chrono::microseconds later) {

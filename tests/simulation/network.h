@@ -44,7 +44,7 @@ public:
 
     // Of some connection that is open:
     void reset_one();  ///< both ends find it broken
-    void lose_one();   ///< nothing arrives any more, and nobody is told
+    void lose_one();   ///< nothing arrives any more, at one end or both, and nobody is told
     /// As soon as one end has sent something, it finds it broken; what it had sent arrives later than usual,
     /// and then the end of it.
     void break_one_end(std::chrono::microseconds later);
@@ -64,6 +64,7 @@ private:
         Deadline last{};     ///< when the last one arrives
         bool ended = false;  ///< the sender has sent its last
         bool arms = false;   ///< waits for the receiver to take more
+        bool lost = false;   ///< nothing arrives any more
     };
     struct End {
         Machine* machine = nullptr;
@@ -76,7 +77,6 @@ private:
         std::uint64_t number = 0;
         End ends[2];
         Way ways[2];  ///< from ends[i]
-        bool lost = false;
         int breaks = -1;  ///< this end, when it sends something
         std::chrono::microseconds later{0};
     };

@@ -88,7 +88,7 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
                 user.meets_in(job);
                 while (!script.over && !failed) {
                     auto done = user.do_something();
-                    if (done && thread == 0 && world.draw_chance(0.05)) done = user.meet();
+                    if (done && thread == 0 && world.draw_chance(0.3)) done = user.meet();
                     if (!done) failed = true;
                     pause(world, milliseconds(4));
                 }

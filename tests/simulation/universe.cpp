@@ -119,7 +119,7 @@ private:
     void keep_running() {
         world_.at(world_.now() + milliseconds(250), [this] {
             take_log();
-            if (world_.draw_chance(0.3)) script_.daemon->restart();
+            if (world_.draw_chance(0.5)) script_.daemon->restart();
             if (!script_.over) {
                 for (Machine* const member : members_)
                     if (world_.draw_chance(0.2)) member->restart();
@@ -172,8 +172,17 @@ private:
             world_.at(world_.now() + draw_span(milliseconds(5'000)),
                       [&machine] { machine.switch_on(); });
         });
-        add(faults_.network, [this] { world_.network().reset_one(); });
-        add(faults_.network, [this] { world_.network().lose_one(); });
+        const auto several = [this](void (Network::*fault)()) {
+            for (std::uint64_t left = 1 + world_.draw(3); left > 0; --left)
+                (world_.network().*fault)();
+        };
+        add(faults_.network, [several] { several(&Network::reset_one); });
+        add(faults_.network, [several] { several(&Network::lose_one); });
+        add(faults_.network && faults_.daemon_dies && !lives, [this, several] {
+            several(&Network::lose_one);
+            world_.at(world_.now() + draw_span(milliseconds(500)),
+                      [this] { script_.daemon->kill(); });
+        });
         add(faults_.network, [this] {
             for (std::uint64_t left = 1 + world_.draw(8); left > 0; --left)
                 world_.network().break_one_end(draw_span(milliseconds(3'000)));
@@ -230,7 +239,8 @@ private:
                 daemon.kill();
                 daemon.restart();
             });
-            when += milliseconds(50) + draw_span(milliseconds(300));  // somebody has come back by then
+            when +=
+                milliseconds(50) + draw_span(milliseconds(300));  // somebody has come back by then
         }
         world_.at(when, [&daemon] { daemon.power_cut(); });
         world_.at(when + draw_span(milliseconds(500)), [&daemon] {
