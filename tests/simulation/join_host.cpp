@@ -234,7 +234,7 @@ void JoinHost::run_rank(std::uint64_t generation, Rank rank, const std::string& 
             if (done && world.draw_chance(0.05)) done = user.meet();
             // Its generation is over; the agent ends the rank in a moment.
             if (!done && done.error().code == DTRUN_STALE) done = {};
-            pause(world, milliseconds(20));
+            pause(world, milliseconds(script_.calm ? 100 : 20));
         }
         client.leave(done ? "" : "it has failed", {});
         ranks_->end(generation, rank, done ? 0 : 1);

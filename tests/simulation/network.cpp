@@ -39,6 +39,11 @@ int Network::connect(Process& from, Machine& to, std::uint16_t port) {
     const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     if (::socketpair(AF_UNIX, kind, 0, near) != 0 || ::socketpair(AF_UNIX, kind, 0, far) != 0)
         throw std::runtime_error("no more sockets");
+    // Half of all sockets are so small that a frame does not go into them at once.
+    const int small = 4'096;
+    if (world_.draw_chance(0.5))
+        for (const int fd : {near[0], near[1], far[0], far[1]})
+            ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     auto wire = std::make_unique<Wire>();
     wire->number = ++last_;
     wire->ends[0] = {&from.machine(), &from, Fd(near[1]), 0, false};
@@ -260,7 +265,6 @@ void Network::lose_one() {
     const std::uint64_t which = world_.draw(4);
     wire->ways[0].lost |= which == 0 || which == 3;
     wire->ways[1].lost |= which != 0;  // more often the answers
-
 }
 
 void Network::break_one_end(std::chrono::microseconds later) {

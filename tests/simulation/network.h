@@ -76,7 +76,7 @@ private:
     struct Wire {
         std::uint64_t number = 0;
         End ends[2];
-        Way ways[2];  ///< from ends[i]
+        Way ways[2];      ///< from ends[i]
         int breaks = -1;  ///< this end, when it sends something
         std::chrono::microseconds later{0};
     };

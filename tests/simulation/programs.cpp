@@ -86,11 +86,12 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
                     script, *client, kStoreJob,
                     fmt::format("{}.{}/{}", process.machine().name(), group.number, thread));
                 user.meets_in(job);
+                user.gives_up = [&] { return script.over; };
                 while (!script.over && !failed) {
                     auto done = user.do_something();
                     if (done && thread == 0 && world.draw_chance(0.3)) done = user.meet();
                     if (!done) failed = true;
-                    pause(world, milliseconds(4));
+                    pause(world, milliseconds(script.calm ? 100 : 4));
                 }
                 --threads;
                 world.wake_all(&threads);
@@ -138,7 +139,7 @@ void be_member(Script& script, Process& process, Script::Job& job) {
                 placed = false;
             }
             if (world.draw_chance(job.finishes)) job.end(name);
-            pause(world, milliseconds(15));
+            pause(world, milliseconds(script.calm ? 100 : 15));
         }
         constexpr std::string_view kEnded = "the job has ended: ";
         if (!done && done.error().text.starts_with(kEnded))

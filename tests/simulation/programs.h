@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace dtrun {
@@ -23,7 +24,9 @@ struct Script {
     Machine* daemon = nullptr;
     std::string state_directory{};  ///< of the daemon; SQLite's files are on its machine's disk
     Daemon* served = nullptr;       ///< the daemon that runs
-    bool over = false;              ///< programs are to come to their end
+    bool calm = false;  ///< nothing fails any more, and programs may take their time
+    bool over = false;  ///< programs are to come to their end
+    std::set<const Machine*> served_since{};  ///< whose programs got an answer since all is calm
 
     /// A run of a program that another launcher has started: its processes live and die together.
     struct Run {

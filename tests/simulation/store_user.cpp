@@ -98,7 +98,7 @@ Outcome<void> StoreUser::ask(Kind kind, const std::string& key, const std::strin
     if (!answer && answer.error().code == DTRUN_NOT_FOUND) {
         asked.returned = script_.world.now();
         last_seen_.reset();
-        ledger.acknowledged();
+        acknowledged();
         return {};
     }
     if (!answer && answer.error().text.find("disk is full") != std::string::npos) {
@@ -110,9 +110,14 @@ Outcome<void> StoreUser::ask(Kind kind, const std::string& key, const std::strin
     if (!answer) return std::unexpected(answer.error());
     take(asked, *answer);
     asked.returned = script_.world.now();
-    ledger.acknowledged();
+    acknowledged();
     script_.world.note(asked.result ? asked.result->size() : 0);
     return {};
+}
+
+void StoreUser::acknowledged() {
+    script_.ledger.acknowledged();
+    script_.served_since.insert(&script_.world.current_process()->machine());
 }
 
 void StoreUser::see(Operation& operation, std::string_view value) {
@@ -175,7 +180,8 @@ Outcome<void> StoreUser::meet() {
     const embedded::Place place = client_.place();
     const std::uint64_t round = round_++;
     const std::string bytes = fmt::format("{} of {}", place.rank, round);
-    const auto met = client_.fence("step", bytes, 3'000, gives_up);
+    const std::int64_t timeout_ms = script_.world.draw_chance(0.3) ? kForever : 3'000;
+    const auto met = client_.fence("step", bytes, timeout_ms, gives_up);
     std::map<std::uint32_t, std::string> entries;
     if (met)
         for (const FenceEntry& entry : *met) entries[std::to_underlying(entry.rank)] = entry.bytes;
@@ -184,7 +190,7 @@ Outcome<void> StoreUser::meet() {
                                         group_, entries.size(), place.world_size));
     if (met || is_told(met.error()))
         script_.ledger.fence_ended(group_, round, place.rank, met.has_value(), entries);
-    if (met) script_.ledger.acknowledged();
+    if (met) acknowledged();
     if (!met && met.error().code != DTRUN_CANCELLED && met.error().code != DTRUN_TIMED_OUT)
         return std::unexpected(met.error());
     return {};

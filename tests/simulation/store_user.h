@@ -30,7 +30,7 @@ public:
     embedded::Outcome<void> ask(Operation::Kind kind, const std::string& key,
                                 const std::string& argument,
                                 const std::optional<std::string>& expected = std::nullopt);
-    /// A fence of all ranks, and how it ended.
+    /// A fence of all ranks, and how it ended. Some wait for ever: until all have come or one has failed.
     embedded::Outcome<void> meet();
     /// Whether the last read found something.
     bool has_seen() const { return last_seen_.has_value(); }
@@ -38,6 +38,7 @@ public:
     std::function<bool()> gives_up{};
 
 private:
+    void acknowledged();
     void take(Operation& operation, const Bytes& results);
     void see(Operation& operation, std::string_view value);
 

@@ -20,7 +20,8 @@ constexpr std::size_t kRunRanks = 4;
 constexpr std::size_t kMembers = 3;
 constexpr std::size_t kJoinHosts = 2;
 constexpr std::size_t kFixedMembers = 3;
-/// By then everything has ended after the network has healed.
+/// By then everybody gets answers again after the network has healed, and by then all has ended that is told to.
+constexpr seconds kServedWithin{60};
 constexpr seconds kEndsWithin{60};
 /// More than users ever wait for at one time, each of a connection.
 constexpr std::size_t kUnsentMax = 4u << 20;
@@ -49,6 +50,7 @@ public:
         }
         result_.acknowledged = ledger_.count();
         heal();
+        go_on();
         script_.over = true;
         const Deadline limit = world_.now() + kEndsWithin;
         const auto over = [this] { return users_running() == 0; };
@@ -285,6 +287,21 @@ private:
         else if (finished != finished_.end() && generation > finished->second)
             throw Contradiction(fmt::format("{} has finished in generation {}, and is in {} now",
                                             key.second, finished->second, generation));
+    }
+
+    /// Everybody gets answers again, those among them who are still to be told that they were taken for lost.
+    void go_on() {
+        script_.calm = true;
+        script_.served_since.clear();
+        const auto waits = [this](const Machine* machine) {
+            return machine != script_.daemon && !script_.served_since.contains(machine);
+        };
+        const auto all_served = [&] { return std::ranges::none_of(all(), waits); };
+        if (world_.run_until(all_served, world_.now() + kServedWithin)) return;
+        std::string names;
+        for (const Machine* const machine : all())
+            if (waits(machine)) names += machine->name() + " ";
+        throw std::runtime_error("nobody answers, though nothing fails any more: " + names);
     }
 
     void heal() {
