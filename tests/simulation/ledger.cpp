@@ -90,14 +90,18 @@ std::vector<std::string> Ledger::keys_of(const std::string& store) const {
 
 std::size_t Ledger::overlap() const {
     std::size_t most = 0;
-    for (const auto& [key, history] : histories_)
+    for (const auto& [key, history] : histories_) {
+        std::vector<std::pair<Deadline, int>> changes;  // by so many at a time
         for (const auto& one : history) {
-            const auto meets = [&](const std::unique_ptr<Operation>& other) {
-                return other->invoked <= one->invoked && other->returned &&
-                       *other->returned >= one->invoked;
-            };
-            most = std::max(most, static_cast<std::size_t>(std::ranges::count_if(history, meets)));
+            if (!one->returned) continue;
+            changes.emplace_back(one->invoked, 1);
+            changes.emplace_back(*one->returned, -1);
         }
+        std::ranges::sort(changes);
+        int at_once = 0;
+        for (const auto& [when, by] : changes)
+            most = std::max(most, static_cast<std::size_t>(std::max(0, at_once += by)));
+    }
     return most;
 }
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <set>
 #include <string>
 
 namespace dtrun {
@@ -17,6 +16,8 @@ class Daemon;
 
 namespace dtrun::simulation {
 
+class StoreUser;
+
 /// What all programs of a simulation know.
 struct Script {
     World& world;
@@ -24,9 +25,9 @@ struct Script {
     Machine* daemon = nullptr;
     std::string state_directory{};  ///< of the daemon; SQLite's files are on its machine's disk
     Daemon* served = nullptr;       ///< the daemon that runs
-    bool calm = false;  ///< nothing fails any more, and programs may take their time
-    bool over = false;  ///< programs are to come to their end
-    std::set<const Machine*> served_since{};  ///< whose programs got an answer since all is calm
+    bool calm = false;              ///< nothing fails any more, and programs may take their time
+    bool over = false;              ///< programs are to come to their end
+    std::vector<const StoreUser*> users{};  ///< of all programs, those that were killed among them
 
     /// A run of a program that another launcher has started: its processes live and die together.
     struct Run {

@@ -41,6 +41,19 @@ bool is_told(const embedded::Failure& failure) {
 
 }  // namespace
 
+StoreUser::StoreUser(Script& script, embedded::Client& client, std::string store, std::string who)
+    : script_(script),
+      client_(client),
+      process_(*script.world.current_process()),
+      store_(std::move(store)),
+      who_(std::move(who)) {
+    script_.users.push_back(this);
+}
+
+StoreUser::~StoreUser() {
+    std::erase(script_.users, this);
+}
+
 Outcome<void> StoreUser::do_something() {
     World& world = script_.world;
     const auto second = std::chrono::duration_cast<seconds>(world.now() - world.begun()).count();
@@ -117,7 +130,7 @@ Outcome<void> StoreUser::ask(Kind kind, const std::string& key, const std::strin
 
 void StoreUser::acknowledged() {
     script_.ledger.acknowledged();
-    script_.served_since.insert(&script_.world.current_process()->machine());
+    served_ = script_.calm;
 }
 
 void StoreUser::see(Operation& operation, std::string_view value) {

@@ -15,8 +15,10 @@ inline constexpr const char* kStoreJob = "store";
 class StoreUser {
 public:
     /// \param who  names it in histories and in what it stores: no other one has the same
-    StoreUser(Script& script, embedded::Client& client, std::string store, std::string who)
-        : script_(script), client_(client), store_(std::move(store)), who_(std::move(who)) {}
+    StoreUser(Script& script, embedded::Client& client, std::string store, std::string who);
+    ~StoreUser();
+    StoreUser(const StoreUser&) = delete;
+    StoreUser& operator=(const StoreUser&) = delete;
 
     /// Learns in which generation the client is, and writes down its place there.
     /// \param member  whose place it is; empty: its own
@@ -34,6 +36,10 @@ public:
     embedded::Outcome<void> meet();
     /// Whether the last read found something.
     bool has_seen() const { return last_seen_.has_value(); }
+    const std::string& who() const { return who_; }
+    const Process& process() const { return process_; }
+    /// Whether it got an answer since all is calm.
+    bool was_served() const { return served_; }
     /// Asked while it waits: whether it is to wait no longer.
     std::function<bool()> gives_up{};
 
@@ -44,10 +50,12 @@ private:
 
     Script& script_;
     embedded::Client& client_;
+    const Process& process_;
     std::string store_, who_;
     std::string group_;  ///< who meets at fences: the generation, or a run of another launcher
     std::uint64_t round_ = 0;
     std::uint64_t values_ = 0;
+    bool served_ = false;
     std::optional<std::string> last_seen_;
 };
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "rendezvous/daemon.h"
 #include "tests/simulation/programs.h"
+#include "tests/simulation/store_user.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <set>
 
 namespace dtrun::simulation {
 namespace {
@@ -292,16 +294,23 @@ private:
     /// Everybody gets answers again, those among them who are still to be told that they were taken for lost.
     void go_on() {
         script_.calm = true;
-        script_.served_since.clear();
-        const auto waits = [this](const Machine* machine) {
-            return machine != script_.daemon && !script_.served_since.contains(machine);
-        };
-        const auto all_served = [&] { return std::ranges::none_of(all(), waits); };
-        if (world_.run_until(all_served, world_.now() + kServedWithin)) return;
-        std::string names;
-        for (const Machine* const machine : all())
-            if (waits(machine)) names += machine->name() + " ";
-        throw std::runtime_error("nobody answers, though nothing fails any more: " + names);
+        if (world_.run_until([this] { return unserved().empty(); }, world_.now() + kServedWithin))
+            return;
+        throw std::runtime_error("nothing fails any more, and yet nobody answers " + unserved());
+    }
+
+    /// Who runs and has no answer yet, and machines on which nobody does.
+    std::string unserved() {
+        std::set<const Machine*> used;
+        for (const StoreUser* const user : script_.users) {
+            if (!user->process().is_alive()) continue;
+            if (!user->was_served()) return user->who();
+            used.insert(&user->process().machine());
+        }
+        for (const auto& machine : world_.machines())
+            if (machine.get() != script_.daemon && !used.contains(machine.get()))
+                return machine->name();
+        return "";
     }
 
     void heal() {

@@ -33,7 +33,7 @@ class Process {
 public:
     Process(World& world, Machine& machine);
 
-    Machine& machine() { return machine_; }
+    Machine& machine() const { return machine_; }
     /// Its loop, if it has one.
     asio::io_context& io() {
         has_loop_ = true;
