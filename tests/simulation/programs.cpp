@@ -113,12 +113,14 @@ void be_member(Script& script, Process& process, Script::Job& job) {
         auto* const client = new Client(std::move(found), credentials(name), Client::Role::rank);
         StoreUser user(script, *client, name,
                        fmt::format("{}/{}", process.machine().name(), world.draw(1u << 30)));
-        const auto is_over = [&] { return script.over || job.name() != name; };
+        const auto is_over = [&] { return script.over; };
+        const auto has_moved_on = [&] { return job.name() != name; };
         const auto told_end = [&](const std::string& why) {
             user.told_end(why);
             job.end(name);
         };
-        Outcome<void> done = client->start({world.now() + seconds(120), is_over});
+        Outcome<void> done = client->start(
+            {world.now() + seconds(120), [&] { return is_over() || has_moved_on(); }});
         bool placed = false;
         while (done && !is_over()) {
             if (!placed) {
@@ -139,6 +141,7 @@ void be_member(Script& script, Process& process, Script::Job& job) {
                 placed = false;
             }
             if (world.draw_chance(job.finishes)) job.end(name);
+            if (has_moved_on() && world.draw_chance(0.05)) break;  // some are long in finishing
             pause(world, milliseconds(script.calm ? 100 : 15));
         }
         constexpr std::string_view kEnded = "the job has ended: ";
