@@ -288,9 +288,8 @@ private:
             finished_[key] = generation;
         else if (finished != finished_.end() &&
                  (generation > finished->second || phase == "changing"))
-            throw Contradiction(
-                fmt::format("{} has finished in generation {}, and is {} in {} now", key.second,
-                            finished->second, phase, generation));
+            throw Contradiction(fmt::format("{} has finished in generation {}, and is {} in {} now",
+                                            key.second, finished->second, phase, generation));
     }
 
     /// Everybody gets answers again, those among them who are still to be told that they were taken for lost.
