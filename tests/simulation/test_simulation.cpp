@@ -43,7 +43,7 @@ std::vector<std::uint32_t> seeds() {
 TEST_CASE("nothing acknowledged is lost and nobody waits for ever, whatever fails",
           "[simulation]") {
     Faults faults;
-    if (!is_replayed()) faults.lasting = std::chrono::seconds(4);
+    if (!is_replayed()) faults.lasting = std::chrono::seconds(8);
     std::size_t acknowledged = 0;
     double lasted = 0;
     for (const std::uint32_t seed : seeds()) {
