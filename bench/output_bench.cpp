@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 #include "launcher/output/output_mux.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 // dtrun's own protocol, docs/PROTOCOL.md: a rank and its agent.
 
 #include "bench/rendezvous_protocol.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/request.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/frame.h"
+#include "rendezvous/wire/request.h"
 
 namespace dtrun::bench {
 namespace {

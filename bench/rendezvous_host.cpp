@@ -6,13 +6,13 @@
 
 #include "base/log.h"
 #include "base/loop/task_group.h"
-#include "rendezvous/client.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/hub_timer.h"
-#include "rendezvous/server.h"
-#include "rendezvous/start_messages.h"
-#include "rendezvous/tree.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/exchange/hub_timer.h"
+#include "rendezvous/links/client.h"
+#include "rendezvous/links/server.h"
+#include "rendezvous/membership/tree.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "worker/agent/connections.h"
 
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <map>
 #include <string>

@@ -7,7 +7,7 @@
 #include "launcher/commands/daemon_flags.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/daemon.h"
+#include "rendezvous/daemon/daemon.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

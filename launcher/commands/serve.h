@@ -5,7 +5,7 @@
 #include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
-#include "rendezvous/heartbeat.h"
+#include "rendezvous/wire/heartbeat.h"
 
 #include <chrono>
 #include <string>

@@ -9,13 +9,13 @@
 #include "launcher/cli/command.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/client.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/heartbeat.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/msgpack.h"
-#include "rendezvous/pulse.h"
-#include "rendezvous/store_request.h"
+#include "rendezvous/links/client.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/msgpack.h"
+#include "rendezvous/wire/store_request.h"
 
 #include <unistd.h>
 #include <boost/json.hpp>

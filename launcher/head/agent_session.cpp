@@ -1,12 +1,12 @@
 #include "launcher/head/agent_session.h"
 
 #include "base/loop/net.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/message.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/relayed.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/relayed.h"
+#include "rendezvous/wire/start_messages.h"
 
 namespace dtrun::head {
 

@@ -2,11 +2,11 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/exchange.h"
-#include "rendezvous/link.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
 #include <optional>

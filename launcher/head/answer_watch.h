@@ -2,7 +2,7 @@
 
 #include "base/numbered.h"
 #include "launcher/output/output_backlog.h"
-#include "rendezvous/tree.h"
+#include "rendezvous/membership/tree.h"
 
 #include <chrono>
 #include <cstdint>

@@ -9,11 +9,11 @@
 #include "launcher/head/job_output.h"
 #include "launcher/head/wait_watch.h"
 #include "launcher/output/stdin_pump.h"
-#include "rendezvous/backpressure.h"
-#include "rendezvous/exchange.h"
-#include "rendezvous/membership.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/links/backpressure.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
 #include <functional>

@@ -5,9 +5,9 @@
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
-#include "rendezvous/message.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <string.h>
 #include <algorithm>

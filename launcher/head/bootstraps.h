@@ -4,7 +4,7 @@
 #include "base/numbered.h"
 #include "launcher/head/hosts.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
 #include <string>

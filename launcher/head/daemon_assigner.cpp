@@ -4,10 +4,10 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/milliseconds.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/message.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
 #include <csignal>

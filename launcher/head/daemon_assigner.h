@@ -3,7 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/uplink.h"
-#include "rendezvous/relay.h"
+#include "rendezvous/exchange/relay.h"
 
 #include <string>
 

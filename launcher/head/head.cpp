@@ -4,11 +4,11 @@
 #include "base/strings.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/message.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <string.h>
 #include <algorithm>

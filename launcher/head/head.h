@@ -15,12 +15,12 @@
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/pulse.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <functional>
 #include <map>

@@ -1,7 +1,7 @@
 #include "launcher/head/hosts.h"
 
-#include "rendezvous/message.h"
-#include "rendezvous/relayed.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/relayed.h"
 
 #include <algorithm>
 

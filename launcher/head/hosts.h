@@ -3,8 +3,8 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/message.h"
-#include "rendezvous/tree.h"
+#include "rendezvous/membership/tree.h"
+#include "rendezvous/wire/message.h"
 
 #include <cstdint>
 #include <map>

@@ -1,7 +1,7 @@
 #include "launcher/head/job.h"
 
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
 #include <csignal>

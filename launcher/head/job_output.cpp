@@ -4,8 +4,8 @@
 #include "launcher/head/report.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/message.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "launcher/output/output.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <cstdint>
 #include <functional>

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "rendezvous/message.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <algorithm>
 

@@ -3,10 +3,10 @@
 #include "base/log.h"
 #include "base/milliseconds.h"
 #include "contracts/table.h"
-#include "rendezvous/message.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <algorithm>
 #include <csignal>

@@ -3,9 +3,9 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/meeting.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/hub_timer.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/exchange/hub_timer.h"
+#include "rendezvous/membership/membership.h"
 
 #include <string>
 #include <utility>

@@ -3,7 +3,7 @@
 #include "base/strings.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include "launcher/output/output_layout.h"
 #include "launcher/output/output_mux.h"
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/server.h"
+#include "rendezvous/links/server.h"
 
 #include <algorithm>
 #include <csignal>

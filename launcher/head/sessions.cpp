@@ -1,6 +1,6 @@
 #include "launcher/head/sessions.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/message.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/message.h"
 
 namespace dtrun::head {
 

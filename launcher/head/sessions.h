@@ -3,8 +3,8 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "launcher/head/agent_session.h"
-#include "rendezvous/exchange.h"
-#include "rendezvous/pulse.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/links/pulse.h"
 
 #include <chrono>
 #include <functional>

@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "launcher/output/rank_files.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <fcntl.h>
 #include <boost/json.hpp>

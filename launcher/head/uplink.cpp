@@ -1,11 +1,11 @@
 #include "launcher/head/uplink.h"
 
 #include "base/log.h"
-#include "rendezvous/client.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/message.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/links/client.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
 

@@ -3,13 +3,13 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "launcher/plan/daemon_target.h"
-#include "rendezvous/exchange.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/heartbeat.h"
-#include "rendezvous/link.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/pulse.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <memory>
 #include <string>

@@ -3,8 +3,8 @@
 #include "base/milliseconds.h"
 #include "base/strings.h"
 #include "launcher/plan/rank_set.h"
-#include "rendezvous/message.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/numbered.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <chrono>
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/output_stream.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <cstdint>
 #include <string>

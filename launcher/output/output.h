@@ -4,7 +4,7 @@
 #include "base/numbered.h"
 #include "base/result.h"
 #include "launcher/plan/planned_rank.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <cstddef>
 #include <cstdint>

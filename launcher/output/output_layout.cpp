@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "launcher/output/rank_files.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 #include "launcher/output/output.h"
 #include "launcher/output/output_stream.h"
 #include "launcher/output/rank_files.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "launcher/plan/planned_rank.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <cstddef>
 #include <cstdint>

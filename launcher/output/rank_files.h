@@ -5,7 +5,7 @@
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/fd_writer.h"
 #include "launcher/plan/planned_rank.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <deque>
 #include <functional>

@@ -3,7 +3,7 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/strings.h"
-#include "rendezvous/job_key.h"
+#include "rendezvous/wire/job_key.h"
 
 #include <fcntl.h>
 #include <netdb.h>

@@ -5,7 +5,7 @@
 #include "base/result.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
-#include "rendezvous/handshake.h"
+#include "rendezvous/links/handshake.h"
 
 #include <cstdint>
 #include <string>

@@ -10,7 +10,7 @@
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
 #include "launcher/transport/ssh_channel.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 
 #include <unistd.h>
 #include <algorithm>

@@ -4,8 +4,8 @@
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/rank_set.h"
-#include "rendezvous/heartbeat.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/modes.h"
 
 #include <algorithm>
 #include <chrono>

@@ -5,7 +5,7 @@
 #include "base/ids.h"
 #include "base/strings.h"
 #include "launcher/transport/agent_script.h"
-#include "rendezvous/message.h"
+#include "rendezvous/wire/message.h"
 
 #include <array>
 

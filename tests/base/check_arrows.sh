@@ -24,9 +24,13 @@ check base
 sources '^#include "base/loop/' base --exclude-dir=loop | complain "base may not include base/loop, but"
 check hostfiles 'base/*'
 check rendezvous base
+check rendezvous/wire 'base/*'
+check rendezvous/exchange rendezvous/wire base
+check rendezvous/membership rendezvous/wire 'base/*'
+check rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base
-check worker/client worker/include 'base/*' rendezvous hostfiles
+check worker/client worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles
 check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base

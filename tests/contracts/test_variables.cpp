@@ -1,8 +1,8 @@
 #include "contracts/variables.h"
 
 #include "contracts/table.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/mpi/pmix_environment.h"
 
 #include <boost/json.hpp>

@@ -2,7 +2,7 @@
 
 #include "base/fd.h"
 #include "launcher/output/output_mux.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 #include "tests/support/seed.h"
 
 #include <sys/mman.h>

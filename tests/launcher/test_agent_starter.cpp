@@ -1,7 +1,7 @@
 #include "launcher/transport/agent_starter.h"
 
 #include "launcher/transport/process_channel.h"
-#include "rendezvous/message.h"
+#include "rendezvous/wire/message.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

@@ -1,7 +1,7 @@
 #include "base/fd.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 
 #include <dtrun_version.h>

@@ -1,6 +1,6 @@
 #include "launcher/fronts/deepspeed_env.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 
 #include <unistd.h>

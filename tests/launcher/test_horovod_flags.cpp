@@ -1,6 +1,6 @@
 #include "launcher/cli/horovod_config.h"
 #include "launcher/cli/horovod_flags.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/head/job.h"
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/support/seed.h"
 
 #include <catch2/catch.hpp>

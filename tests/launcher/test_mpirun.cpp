@@ -1,7 +1,7 @@
 #include "launcher/commands/print_plan.h"
 #include "launcher/mpirun/mpirun_command.h"
 #include "launcher/mpirun/mpirun_run.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 

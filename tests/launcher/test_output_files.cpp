@@ -1,5 +1,5 @@
 #include "launcher/output/rank_files.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 #include "tests/launcher/output_support.h"
 
 #include <fmt/format.h>

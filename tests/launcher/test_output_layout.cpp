@@ -1,7 +1,7 @@
 #include "base/fd.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/output_layout.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 #include "launcher/output/line_prefix.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 #include "tests/launcher/output_support.h"
 
 #include <cstdlib>

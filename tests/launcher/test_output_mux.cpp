@@ -1,4 +1,4 @@
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 #include "tests/launcher/output_support.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 #include "launcher/commands/print_plan.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 #include "launcher/head/report.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,5 +1,5 @@
 #include "launcher/output/line_prefix.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 
 #include <catch2/catch.hpp>

@@ -1,8 +1,8 @@
 #include "launcher/head/uplink.h"
 
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 #include "launcher/head/wait_watch.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 #include "tests/loopback/fake_ranks.h"
 
 #include "base/fd.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/ranks/rank_runner.h"
 
 #include <chrono>

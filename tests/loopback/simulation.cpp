@@ -3,8 +3,8 @@
 #include "base/log.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/loopback/head_parts.h"
 
 #include <unistd.h>

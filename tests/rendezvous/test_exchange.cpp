@@ -1,7 +1,7 @@
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/msgpack.h"
-#include "rendezvous/relay.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/exchange/relay.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/msgpack.h"
 #include "tests/support/seed.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "rendezvous/frame.h"
+#include "rendezvous/wire/frame.h"
 
 #include "tests/support/seed.h"
 

@@ -1,5 +1,5 @@
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/group_fences.h"
+#include "rendezvous/exchange/group_fences.h"
+#include "rendezvous/wire/exchange_messages.h"
 
 #include <catch2/catch.hpp>
 #include <optional>

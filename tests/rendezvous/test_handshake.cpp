@@ -1,7 +1,7 @@
 #include "base/loop/task_group.h"
-#include "rendezvous/client.h"
-#include "rendezvous/handshake_records.h"
-#include "rendezvous/server.h"
+#include "rendezvous/links/client.h"
+#include "rendezvous/links/server.h"
+#include "rendezvous/wire/handshake_records.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

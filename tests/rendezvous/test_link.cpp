@@ -1,6 +1,6 @@
 #include "base/fd.h"
 #include "base/loop/task_group.h"
-#include "rendezvous/link.h"
+#include "rendezvous/links/link.h"
 #include "tests/support/loop.h"
 #include "tests/support/seed.h"
 

@@ -1,7 +1,7 @@
 // The parts of a link that stand alone; test_link.cpp has them together.
 
-#include "rendezvous/incoming_frames.h"
-#include "rendezvous/send_queue.h"
+#include "rendezvous/links/incoming_frames.h"
+#include "rendezvous/links/send_queue.h"
 #include "tests/support/loop.h"
 
 #include <unistd.h>

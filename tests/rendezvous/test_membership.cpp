@@ -1,6 +1,6 @@
-#include "rendezvous/member_messages.h"
-#include "rendezvous/membership.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/support/seed.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-#include "rendezvous/modes.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <malloc.h>
 #include <catch2/catch.hpp>
@@ -90,7 +90,7 @@ TEST_CASE("docs/PROTOCOL.md has the frames of messages.def, and no others", "[me
 #define DTRUN_MESSAGE(name, number, Message, secrecy, from_to, meaning) \
     DTRUN_FRAME(name, number, from_to, meaning)
     const std::vector<std::string> listed{
-#include "rendezvous/messages.def"
+#include "rendezvous/wire/messages.def"
     };
     CHECK(documented_frames() == listed);
 }

@@ -1,4 +1,4 @@
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include "tests/support/seed.h"
 

@@ -1,5 +1,5 @@
-#include "rendezvous/rank_map.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
-#include "rendezvous/store.h"
+#include "rendezvous/exchange/store.h"
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <catch2/catch.hpp>
 

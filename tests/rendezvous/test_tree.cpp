@@ -1,7 +1,7 @@
 #include "base/loop/task_group.h"
-#include "rendezvous/pulse.h"
-#include "rendezvous/relayed.h"
-#include "rendezvous/tree.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/membership/tree.h"
+#include "rendezvous/wire/relayed.h"
 #include "tests/support/loop.h"
 
 #include <catch2/catch.hpp>

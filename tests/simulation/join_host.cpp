@@ -3,7 +3,7 @@
 #include "launcher/head/head.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/job_key.h"
+#include "rendezvous/wire/job_key.h"
 #include "tests/loopback/fake_ranks.h"
 #include "tests/loopback/head_parts.h"
 #include "tests/simulation/programs.h"

@@ -24,81 +24,81 @@ TEST = "nothing acknowledged*"
 # name: file, what stands there (once), what stands there instead
 MUTANTS = {
     "answers are not kept on disk": (
-        "rendezvous/hub.cpp",
+        "rendezvous/exchange/hub.cpp",
         "    if (journal_ != nullptr) journal_->answered(header.client, header.id, *payload);\n", ""),
     "answers are not kept at all": (
-        "rendezvous/hub.cpp", "    keep_answer(header.client, header.id, payload);\n", ""),
+        "rendezvous/exchange/hub.cpp", "    keep_answer(header.client, header.id, payload);\n", ""),
     "late copies of requests are carried out": (
-        "rendezvous/hub.cpp", "if (client.gone || (options_.reconnects && client.peer > peer)) return true;",
+        "rendezvous/exchange/hub.cpp", "if (client.gone || (options_.reconnects && client.peer > peer)) return true;",
         "if (client.gone) return true;"),
     "two answers are kept for a client, not 64": (
-        "rendezvous/hub.cpp", "kAnswersMax = 64;", "kAnswersMax = 2;"),
+        "rendezvous/exchange/hub.cpp", "kAnswersMax = 64;", "kAnswersMax = 2;"),
     "answers are forgotten one too early": (
-        "rendezvous/hub.cpp", "const std::uint64_t lowest = header.id - header.behind;",
+        "rendezvous/exchange/hub.cpp", "const std::uint64_t lowest = header.id - header.behind;",
         "const std::uint64_t lowest = header.id - header.behind + 2;"),
     "answers of a client that is away are dropped at once": (
-        "rendezvous/hub.cpp", "if (client.answers.empty())\n            forget_client(name);",
+        "rendezvous/exchange/hub.cpp", "if (client.answers.empty())\n            forget_client(name);",
         "if (true)\n            forget_client(name);"),
     "kept answers are not restored": (
-        "rendezvous/hub.cpp",
+        "rendezvous/exchange/hub.cpp",
         "    keep_answer(name, id, std::make_shared<const Bytes>(std::move(reply)));\n"
         "    set_away(name, clients_.at(name), now + kReturnLimit);\n", "    (void)name, (void)id, (void)now;\n"),
     "frames leave before their changes are on disk": (
-        "rendezvous/daemon.cpp", "frame.number = db_->submitted() + 1;", "frame.number = db_->submitted();"),
+        "rendezvous/daemon/daemon.cpp", "frame.number = db_->submitted() + 1;", "frame.number = db_->submitted();"),
     "frames leave when their changes are submitted": (
-        "rendezvous/daemon.cpp", "peer.held.front().number <= db_->durable()",
+        "rendezvous/daemon/daemon.cpp", "peer.held.front().number <= db_->durable()",
         "peer.held.front().number <= db_->submitted()"),
     "membership is not saved": (
-        "rendezvous/daemon.cpp", "        job->second->save();\n", ""),
+        "rendezvous/daemon/daemon.cpp", "        job->second->save();\n", ""),
     "commits are not synced": (
-        "rendezvous/state_db.cpp", "PRAGMA synchronous=FULL;", "PRAGMA synchronous=OFF;"),
+        "rendezvous/daemon/state_db.cpp", "PRAGMA synchronous=FULL;", "PRAGMA synchronous=OFF;"),
     "a restart does not sync what it has read": (
-        "rendezvous/state_db.cpp", "    return sync_log();\n", "    return {};\n"),
+        "rendezvous/daemon/state_db.cpp", "    return sync_log();\n", "    return {};\n"),
     "a batch counts as durable before it is written": (
-        "rendezvous/state_db.cpp",
+        "rendezvous/daemon/state_db.cpp",
         "        lock.unlock();\n        const bool written = write(batches);",
         "        durable_ = batches.back().number;\n        if (on_durable_) on_durable_();\n"
         "        lock.unlock();\n        const bool written = write(batches);"),
     "popped items stay on disk": (
-        "rendezvous/state_db.cpp", "DELETE FROM item WHERE job=? AND key=? AND item=?",
+        "rendezvous/daemon/state_db.cpp", "DELETE FROM item WHERE job=? AND key=? AND item=?",
         "DELETE FROM item WHERE job=? AND key=? AND item=? AND 0"),
     "erased values stay on disk": (
-        "rendezvous/state_db.cpp",
+        "rendezvous/daemon/state_db.cpp",
         'void erased(std::string_view key) override {\n'
         '        db_.run("DELETE FROM value WHERE job=? AND key=?", job_, key);\n',
         'void erased(std::string_view key) override {\n'),
     "a batch that finds the disk full is dropped": (
-        "rendezvous/state_db.cpp",
+        "rendezvous/daemon/state_db.cpp",
         "        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;",
         "        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;\n"
         "        break;"),
     "writes that find the disk full are taken for done": (
-        "rendezvous/state_db.cpp", "        return result == SQLITE_DONE;\n    };", "        return true;\n    };"),
+        "rendezvous/daemon/state_db.cpp", "        return result == SQLITE_DONE;\n    };", "        return true;\n    };"),
     "ends of group fences are not remembered": (
-        "rendezvous/group_fences.cpp", "    remember(key, std::move(end));\n}\n\nvoid GroupFences::remember",
+        "rendezvous/exchange/group_fences.cpp", "    remember(key, std::move(end));\n}\n\nvoid GroupFences::remember",
         "}\n\nvoid GroupFences::remember"),
     "ends of group fences are not kept on disk": (
-        "rendezvous/hub.cpp", "if (journal_ != nullptr) journal_->group_ended(key, end);",
+        "rendezvous/exchange/hub.cpp", "if (journal_ != nullptr) journal_->group_ended(key, end);",
         "(void)key, (void)end;"),
     "a fence of another launcher's ranks is complete with one missing": (
-        "rendezvous/group_fences.cpp", "open.parts.size() == open.ranks)", "open.parts.size() + 1 >= open.ranks)"),
+        "rendezvous/exchange/group_fences.cpp", "open.parts.size() == open.ranks)", "open.parts.size() + 1 >= open.ranks)"),
     "a fence is complete with one rank missing": (
-        "rendezvous/fence_table.cpp", "if (open.ranks < ranks_) return {};",
+        "rendezvous/exchange/fence_table.cpp", "if (open.ranks < ranks_) return {};",
         "if (open.ranks + 1 < ranks_) return {};"),
     "a finished job goes on when another member is lost": (
-        "rendezvous/membership.cpp", "        case Phase::finishing:\n            if (had_ranks) end(false, cause);\n",
+        "rendezvous/membership/membership.cpp", "        case Phase::finishing:\n            if (had_ranks) end(false, cause);\n",
         "        case Phase::finishing:\n            if (had_ranks) propose(cause, now);\n"),
     "members are told different reasons of a job's end": (
-        "rendezvous/served_job.cpp", "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));",
+        "rendezvous/daemon/served_job.cpp", "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));",
         "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why + std::to_string(peer)}));"),
     "survivors are ordered by chance": (
-        "rendezvous/membership.cpp", "return std::pair(first, seat.order);",
+        "rendezvous/membership/membership.cpp", "return std::pair(first, seat.order);",
         "return std::pair(seat.ranks.empty() ? first : Rank{0}, std::to_underlying(id));"),
     "the generation is not restored": (
-        "rendezvous/served_job.cpp", "hub_.restore_generation(record.membership.generation, world_size);",
+        "rendezvous/daemon/served_job.cpp", "hub_.restore_generation(record.membership.generation, world_size);",
         "hub_.restore_generation(record.membership.generation + 1, world_size);"),
     "a comparison always succeeds": (
-        "rendezvous/store.cpp", ": request.expected && entry->value == *request.expected;",
+        "rendezvous/exchange/store.cpp", ": request.expected && entry->value == *request.expected;",
         ": request.expected.has_value();"),
     "requests are not sent again over a new connection": (
         "worker/client/client.cpp", "    requests_.add_unanswered(first);\n", ""),
@@ -109,7 +109,7 @@ MUTANTS = {
     "a client does not notice that its daemon is silent": (
         "worker/client/keep_alive.cpp", "if (now() - heard_ > silence_max_)", "if (now() - heard_ > silence_max_ * 1'000)"),
     "a slow reader's bytes are counted twice": (
-        "rendezvous/send_queue.cpp", "item.offset += static_cast<std::size_t>(n);",
+        "rendezvous/links/send_queue.cpp", "item.offset += static_cast<std::size_t>(n);",
         "item.offset += static_cast<std::size_t>(n) + (n > 65'536 ? 1 : 0);"),
 }
 

@@ -1,8 +1,8 @@
 #include "tests/simulation/programs.h"
 
 #include "base/log.h"
-#include "rendezvous/daemon.h"
-#include "rendezvous/job_key.h"
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/wire/job_key.h"
 #include "tests/simulation/store_user.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "tests/simulation/store_user.h"
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <fmt/format.h>
 #include <utility>

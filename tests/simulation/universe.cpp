@@ -1,7 +1,7 @@
 #include "tests/simulation/universe.h"
 
 #include "base/log.h"
-#include "rendezvous/daemon.h"
+#include "rendezvous/daemon/daemon.h"
 #include "tests/simulation/programs.h"
 #include "tests/simulation/store_user.h"
 #include "tests/support/temp_dir.h"

@@ -1,7 +1,7 @@
 // What an agent does before and after its ranks run: ports, addresses, arguments, error files.
 
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "tests/support/loop.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/machine_load.h"

@@ -1,5 +1,5 @@
 #include "base/loop/task_group.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/output_messages.h"
 #include "tests/support/loop.h"
 #include "worker/ranks/output_pump.h"
 

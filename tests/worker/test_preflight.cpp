@@ -1,4 +1,4 @@
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "tests/support/temp_dir.h"
 #include "worker/agent/preflight.h"
 

@@ -1,5 +1,5 @@
 #include "base/fd.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/support/loop.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"

@@ -3,10 +3,10 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <netinet/in.h>
 #include <poll.h>

@@ -3,10 +3,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/accept.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/message.h"
-#include "rendezvous/relayed.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/relayed.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -4,11 +4,11 @@
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
 #include "base/throttle.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/link.h"
-#include "rendezvous/pulse.h"
-#include "rendezvous/relay.h"
-#include "rendezvous/server.h"
+#include "rendezvous/exchange/relay.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/links/server.h"
+#include "rendezvous/wire/exchange_messages.h"
 
 #include <sys/types.h>
 #include <functional>

@@ -2,8 +2,8 @@
 
 #include "base/interfaces.h"
 #include "base/loop/net.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -2,9 +2,9 @@
 
 #include "base/ids.h"
 #include "base/loop/deadline.h"
-#include "rendezvous/message.h"
-#include "rendezvous/start_messages.h"
-#include "rendezvous/tree.h"
+#include "rendezvous/membership/tree.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <string.h>
 #include <algorithm>

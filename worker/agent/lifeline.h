@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/result.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <string>
 

@@ -2,7 +2,7 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
-#include "rendezvous/heartbeat.h"
+#include "rendezvous/wire/heartbeat.h"
 
 #include <unistd.h>
 #include <limits>

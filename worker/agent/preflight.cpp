@@ -2,7 +2,7 @@
 
 #include "base/interfaces.h"
 #include "base/strings.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "worker/ranks/rank_process.h"
 
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "contracts/variables.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
 #include <string>

@@ -2,7 +2,7 @@
 
 #include "base/loop/deadline.h"
 #include "base/loop/task_group.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <fmt/format.h>
 #include <optional>

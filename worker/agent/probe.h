@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 namespace dtrun::agent {
 

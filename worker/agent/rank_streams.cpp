@@ -1,6 +1,6 @@
 #include "worker/agent/rank_streams.h"
-#include "rendezvous/message.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/output_messages.h"
 
 namespace dtrun::agent {
 

@@ -2,7 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/link.h"
+#include "rendezvous/links/link.h"
 #include "worker/ranks/input_feed.h"
 #include "worker/ranks/output_pump.h"
 #include "worker/ranks/rank_runner.h"

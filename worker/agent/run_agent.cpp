@@ -1,8 +1,8 @@
 #include "worker/agent/run_agent.h"
 
 #include "base/log.h"
-#include "rendezvous/client.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/links/client.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
 #include "worker/ranks/supervisor.h"

@@ -1,7 +1,7 @@
 #include "worker/agent/services.h"
 
-#include "rendezvous/modes.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/start_messages.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/foreign_stores.h"
 #include "worker/mpi/mpi_service.h"

@@ -2,8 +2,8 @@
 
 #include "base/numbered.h"
 #include "contracts/variables.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "worker/agent/connections.h"
 #include "worker/agent/reserved_ports.h"
 #include "worker/ranks/rank_runner.h"

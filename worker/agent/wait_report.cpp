@@ -1,5 +1,5 @@
 #include "worker/agent/wait_report.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/exchange_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/c_worker.h"
 
 namespace dtrun::embedded {

@@ -1,4 +1,4 @@
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 #include "worker/client/c_worker.h"
 #include "worker/client/client.h"
 

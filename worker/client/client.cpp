@@ -1,7 +1,7 @@
 #include "worker/client/client.h"
 
 #include "base/ids.h"
-#include "rendezvous/member_messages.h"
+#include "rendezvous/wire/member_messages.h"
 
 #include <unistd.h>
 #include <algorithm>

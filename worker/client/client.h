@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/store_request.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/store_request.h"
 #include "worker/client/callers.h"
 #include "worker/client/connection.h"
 #include "worker/client/daemon.h"

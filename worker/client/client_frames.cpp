@@ -1,6 +1,6 @@
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/client/client.h"
 
 namespace dtrun::embedded {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/threads.h"
-#include "rendezvous/frame.h"
+#include "rendezvous/wire/frame.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"

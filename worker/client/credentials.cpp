@@ -2,7 +2,7 @@
 
 #include "base/crypto.h"
 #include "base/fd.h"
-#include "rendezvous/job_key.h"
+#include "rendezvous/wire/job_key.h"
 
 #include <unistd.h>
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
-#include "rendezvous/exchange_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/outcome.h"
 
 #include <cstdint>

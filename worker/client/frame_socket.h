@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/frame.h"
+#include "rendezvous/wire/frame.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"

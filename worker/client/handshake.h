@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/handshake_records.h"
+#include "rendezvous/wire/handshake_records.h"
 #include "worker/client/credentials.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/outcome.h"
@@ -12,7 +12,7 @@
 
 namespace dtrun::embedded {
 
-// The authentication of rendezvous/handshake_records.h, both sides, without encryption.
+// The authentication of rendezvous/wire/handshake_records.h, both sides, without encryption.
 
 inline constexpr std::chrono::seconds kHandshakeTime{5};
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/threads.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/heartbeat.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/heartbeat.h"
 #include "worker/client/connection.h"
 #include "worker/client/daemon.h"
 #include "worker/client/patience.h"

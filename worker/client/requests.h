@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/store_request.h"
+#include "rendezvous/wire/store_request.h"
 #include "worker/client/connection.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"

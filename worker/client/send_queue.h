@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/frame.h"
+#include "rendezvous/wire/frame.h"
 
 #include <cstddef>
 #include <cstdint>

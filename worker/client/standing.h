@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/client/launchers.h"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/exchange_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/frame_socket.h"
 #include "worker/client/launchers.h"
 #include "worker/client/outcome.h"

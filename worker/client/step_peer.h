@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/numbered.h"
-#include "rendezvous/exchange.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/handshake_records.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/wire/frame.h"
+#include "rendezvous/wire/handshake_records.h"
 #include "worker/client/private_fd.h"
 #include "worker/client/send_queue.h"
 

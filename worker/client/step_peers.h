@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/exchange.h"
+#include "rendezvous/exchange/exchange.h"
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"
 #include "worker/client/step_peer.h"

@@ -1,8 +1,8 @@
 #include "worker/client/step_server.h"
 
 #include "base/fd.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/client/handshake.h"
 
 #include <signal.h>

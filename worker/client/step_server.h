@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/hub.h"
+#include "rendezvous/exchange/hub.h"
 #include "worker/client/outcome.h"
 #include "worker/client/patience.h"
 #include "worker/client/private_fd.h"

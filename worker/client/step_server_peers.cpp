@@ -1,5 +1,5 @@
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/member_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
 #include "worker/client/handshake.h"
 #include "worker/client/step_server.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/exchange.h"
+#include "rendezvous/exchange/exchange.h"
 #include "worker/client/patience.h"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 #include "worker/mpi/mpi_service.h"
 
 #include "base/log.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/rank_map.h"
+#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "worker/ranks/left_behind.h"
 
 #include <unistd.h>

@@ -2,7 +2,7 @@
 
 #include "base/numbered.h"
 #include "base/result.h"
-#include "rendezvous/exchange_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "worker/stores/job_store.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "worker/mpi/pmi_client.h"
 
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 
 #include <fmt/format.h>
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 #include "worker/mpi/pmi_host.h"
 #include "worker/mpi/pmi_names.h"
 #include "worker/mpi/pmi_waits.h"

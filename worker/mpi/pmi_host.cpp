@@ -1,8 +1,8 @@
 #include "worker/mpi/pmi_host.h"
 
 #include "base/log.h"
-#include "rendezvous/msgpack.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/msgpack.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <fmt/format.h>
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/pmi_table.h"
 #include "worker/mpi/world.h"

@@ -4,8 +4,8 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/world.h"
 

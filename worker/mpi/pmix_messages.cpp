@@ -1,6 +1,6 @@
 #include "worker/mpi/pmix_messages.h"
 
-#include "rendezvous/fields_codec.h"
+#include "rendezvous/wire/fields_codec.h"
 
 #include <arpa/inet.h>
 #include <cstring>

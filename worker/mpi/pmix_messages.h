@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/pmix_meetings.h"
 #include "worker/mpi/pmix_messages.h"

@@ -1,7 +1,7 @@
 #include "worker/mpi/relayed_network.h"
 
 #include "base/log.h"
-#include "rendezvous/fence_table.h"
+#include "rendezvous/exchange/fence_table.h"
 
 namespace dtrun::mpi {
 namespace {

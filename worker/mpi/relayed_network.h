@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
-#include "rendezvous/exchange_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "worker/mpi/network.h"
 #include "worker/mpi/world.h"
 #include "worker/stores/relayed_store.h"

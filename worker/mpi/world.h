@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <cstdint>
 #include <string>

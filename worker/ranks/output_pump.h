@@ -3,8 +3,8 @@
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/link.h"
-#include "rendezvous/output_messages.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/wire/output_messages.h"
 
 #include <cstdint>
 #include <deque>

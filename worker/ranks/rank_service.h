@@ -5,7 +5,7 @@
 #include "base/numbered.h"
 #include "base/result.h"
 #include "contracts/variables.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 
 #include <cstdint>
 #include <functional>

@@ -4,7 +4,7 @@
 #include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "base/result.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/ranks/rank_process.h"
 #include "worker/ranks/rank_runner.h"
 

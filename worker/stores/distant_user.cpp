@@ -2,7 +2,7 @@
 
 #include "base/loop/net.h"
 #include "base/strings.h"
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <fmt/format.h>
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/milliseconds.h"
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/horovod_http.h"
 #include "worker/stores/job_store.h"
 

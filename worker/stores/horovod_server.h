@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/horovod_rendezvous.h"
 #include "worker/stores/local_acceptor.h"
 

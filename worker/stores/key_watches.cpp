@@ -1,6 +1,6 @@
 #include "worker/stores/key_watches.h"
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 #include "worker/stores/torch_question.h"
 
 #include <utility>

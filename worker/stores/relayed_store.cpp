@@ -1,7 +1,7 @@
 #include "worker/stores/relayed_store.h"
 
 #include "base/ids.h"
-#include "rendezvous/exchange_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
 
 namespace dtrun::stores {
 namespace {

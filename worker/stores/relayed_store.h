@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/frame.h"
+#include "rendezvous/wire/frame.h"
 #include "worker/stores/job_store.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "worker/stores/session_failure.h"
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <fmt/format.h>
 #include <utility>

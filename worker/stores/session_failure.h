@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/store.h"
+#include "rendezvous/exchange/store.h"
 
 #include <optional>
 

@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <sys/socket.h>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <concepts>
 #include <cstddef>

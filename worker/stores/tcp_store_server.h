@@ -4,7 +4,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/job_store.h"
 #include "worker/stores/peer_user.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/request.h"
+#include "rendezvous/wire/request.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "worker/stores/torch_operation.h"
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 #include "worker/stores/tcp_store_names.h"
 
 #include <algorithm>

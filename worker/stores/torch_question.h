@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/store.h"
+#include "rendezvous/exchange/store.h"
 #include "worker/stores/tcp_store_input.h"
 
 #include <cstddef>

@@ -1,10 +1,10 @@
 // What authenticated peers and ranks may send to a hub and through a relay: it may be refused, but
 // nothing else may come of it.
 
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/msgpack.h"
-#include "rendezvous/relay.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/exchange/relay.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <cstdlib>
 

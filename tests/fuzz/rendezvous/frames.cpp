@@ -1,13 +1,13 @@
 // Everything that can arrive from the network: frames, and the message in each.
 
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/handshake_records.h"
-#include "rendezvous/member_messages.h"
-#include "rendezvous/output_messages.h"
-#include "rendezvous/rank_messages.h"
-#include "rendezvous/relayed.h"
-#include "rendezvous/request.h"
-#include "rendezvous/start_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/relayed.h"
+#include "rendezvous/wire/request.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdlib>
 
@@ -27,7 +27,7 @@ void try_all(const FrameView& frame) {
 #define DTRUN_FRAME(name, number, from_to, meaning)
 #define DTRUN_MESSAGE(name, number, Message, secrecy, from_to, meaning) \
     round_trip<Message>(frame.payload);
-#include "rendezvous/messages.def"
+#include "rendezvous/wire/messages.def"
     static_cast<void>(decode_request(frame.payload));
     static_cast<void>(decode_reply(frame.payload));
     static_cast<void>(decode_relayed(frame.payload));

@@ -2,7 +2,7 @@
 // bytes are cut changes nothing.
 
 #include "base/log.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmi_session.h"
 

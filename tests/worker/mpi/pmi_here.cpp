@@ -8,8 +8,8 @@
 // what is left is killed. The exit status is that of the first rank that failed, 128 and the signal.
 #include "base/log.h"
 #include "base/strings.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 
 #include <fmt/format.h>

@@ -2,9 +2,9 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_map.h"
+#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/modes.h"
 #include "worker/mpi/pmi_server.h"
 #include "worker/stores/local_store.h"
 

@@ -12,8 +12,8 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "rendezvous/modes.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/worker/mpi/pmix_hosts.h"
 
 #include <fmt/format.h>

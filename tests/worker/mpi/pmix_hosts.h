@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rendezvous/exchange_messages.h"
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmix_server.h"

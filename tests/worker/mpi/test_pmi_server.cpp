@@ -1,5 +1,5 @@
 // The server on real sockets.
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/support/loop.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 

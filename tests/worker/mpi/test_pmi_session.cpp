@@ -1,5 +1,5 @@
 // Clients of PMI without sockets: what they send, what they get, to the byte.
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmi_session.h"
 

@@ -1,5 +1,5 @@
 // The server of PMIx with its process, as far as that goes without libpmix.
-#include "rendezvous/modes.h"
+#include "rendezvous/wire/modes.h"
 #include "tests/support/loop.h"
 #include "tests/worker/mpi/pmix_hosts.h"
 

@@ -2,9 +2,9 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/hub_timer.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/exchange/hub_timer.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/horovod_server.h"
 #include "worker/stores/relayed_store.h"
 

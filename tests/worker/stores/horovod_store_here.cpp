@@ -6,7 +6,7 @@
 //     size         "keys bytes" of the job's store
 //     begin        a new generation begins; "begun"
 #include "base/log.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/worker/stores/horovod_hosts.h"
 
 #include <fmt/format.h>

@@ -9,9 +9,9 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "rendezvous/hub.h"
-#include "rendezvous/hub_timer.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/exchange/hub_timer.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"
 #include "worker/stores/tcp_store_server.h"

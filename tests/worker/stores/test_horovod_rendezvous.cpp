@@ -1,4 +1,4 @@
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/horovod_rendezvous.h"
 #include "worker/stores/local_store.h"
 

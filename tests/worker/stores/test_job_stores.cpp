@@ -1,8 +1,8 @@
 // The two kinds of JobStore, which must not differ.
 
-#include "rendezvous/hub.h"
-#include "rendezvous/message.h"
-#include "rendezvous/msgpack.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/msgpack.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"
 

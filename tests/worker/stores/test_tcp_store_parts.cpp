@@ -1,6 +1,6 @@
 // The parts of a session that stand alone; test_tcp_store_session.cpp has them together.
 
-#include "rendezvous/msgpack.h"
+#include "rendezvous/wire/msgpack.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/input_buffer.h"
 #include "worker/stores/session_failure.h"

@@ -1,5 +1,5 @@
 #include "base/loop/deadline.h"
-#include "rendezvous/rank_messages.h"
+#include "rendezvous/wire/rank_messages.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
 #include "tests/worker/stores/tcp_store_bytes.h"

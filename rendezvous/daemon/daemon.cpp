@@ -1,0 +1,386 @@
+#include "rendezvous/daemon/daemon.h"
+
+#include "base/log.h"
+#include "base/loop/net.h"
+#include "base/strings.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/job_key.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+
+#include <dtrun_version.h>
+#include <unistd.h>
+#include <boost/json.hpp>
+#include <csignal>
+
+namespace dtrun {
+namespace {
+
+/// How long a restarted daemon waits for its members to reconnect.
+constexpr std::chrono::seconds kReturnLimit{15};
+constexpr std::chrono::seconds kGoodbyeLimit{2};
+constexpr std::chrono::seconds kRefusalLimit{1};  // for the peer to read it
+
+}  // namespace
+
+Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
+    : executor_(executor),
+      options_(std::move(options)),
+      pulse_(executor, options_.heartbeat_timeout),
+      timer_(executor),
+      settle_timer_(executor),
+      released_(executor, Timer::time_point::max()),
+      heart_(executor),
+      tasks_(executor) {
+    const auto secret_of = [this](const JobId& job) {
+        return std::optional(job_secret_of(options_.secret, job));
+    };
+    const auto admit = [this](const JobId& job, Connection connection) {
+        this->admit(job, std::move(connection));
+    };
+    ServerOptions server;
+    server.encrypt = options_.encrypt;
+    server_ = std::make_unique<Server>(executor, secret_of, admit, server);
+    heart_.spawn(pulse_.run([this] { beat(); }));
+}
+
+Result<void> Daemon::restore() {
+    if (options_.state_directory.empty()) return {};
+    auto db = StateDb::open(options_.state_directory);
+    if (!db) return fail(db.error(), "--state");
+    db_ = std::move(*db);
+    db_->notify([this] { asio::post(executor_, [this] { release(); }); });
+    const Deadline now = Clock::now();
+    for (const JobRecord& record : db_->jobs()) {
+        jobs_[record.id] = std::make_unique<ServedJob>(
+            record, job_options(record.name), static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
+        if (jobs_[record.id]->idle()) {
+            db_->drop_job(record.id);
+            jobs_.erase(record.id);
+            continue;
+        }
+        log::info("job {}: goes on in generation {} with {} members", escaped(record.name),
+                  record.membership.generation, record.membership.seats.size());
+    }
+    flush();
+    arm_timer();
+    return {};
+}
+
+Result<std::uint16_t> Daemon::listen(const std::vector<std::string>& addresses,
+                                     std::uint16_t port) {
+    return server_->listen(addresses, port);
+}
+
+Result<std::uint16_t> Daemon::adopt(int fd) {
+    return server_->adopt(fd);
+}
+
+void Daemon::admit(const JobId& job, Connection connection) {
+    if (stopping_) return;
+    const PeerId id = ++last_peer_;
+    const std::string remote = remote_address(connection.socket);
+    const std::string local = local_address(connection.socket);
+    auto peer = std::make_shared<Peer>(std::move(connection), job, *this);
+    peer->remote = remote;
+    peer->local = local;
+    peers_[id] = std::move(peer);
+    tasks_.spawn(run_peer(id));
+}
+
+asio::awaitable<void> Daemon::run_peer(PeerId id) {
+    Peer& peer = *peers_.at(id);
+    TaskGroup writer(executor_);
+    writer.spawn(peer.link.run_writer());
+    const std::function<Result<void>(const FrameView&)> handle =
+        [this, id, &peer](const FrameView& frame) { return on_frame(id, peer, frame); };
+    const auto served = co_await peer.link.serve(handle, &peer);
+    const Error& why = served.error();
+    log::info("connection from {}: {}", peer.remote, why.message);
+    if (why.code == Errc::invalid_input || why.code == Errc::denied)
+        co_await refuse(peer, why.message);
+    if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered && !stopping_)
+        job->closed(id, Clock::now());
+    peer.link.close();
+    co_await writer.join();
+    const JobId job = peer.job;
+    holding_.erase(id);
+    peers_.erase(id);
+    if (!stopping_) changed(job);
+}
+
+/// Sends a refusal and reads on until the peer closes: closing a socket with unread bytes would
+/// send a reset, which may discard the refusal.
+asio::awaitable<void> Daemon::refuse(Peer& peer, std::string why) {
+    peer.link.send(encode(Refuse{std::move(why), false}));
+    co_await peer.link.finish(after(kRefusalLimit));
+}
+
+bool Daemon::Peer::is_full() const {
+    return held_bytes > Link::kFullBytes || (daemon.db_ && daemon.db_->is_behind());
+}
+
+asio::awaitable<void> Daemon::Peer::room() {
+    while (link.is_open() && is_full()) co_await daemon.released_.async_wait(use_tuple);
+}
+
+Result<void> Daemon::on_frame(PeerId id, Peer& peer, const FrameView& frame) {
+    changed(peer.job);
+    if (!peer.entered) return first_frame(id, peer, frame);
+    if (frame.type == FrameType::signal) return on_signal(peer, frame.payload);
+    ServedJob* job = find_job(peer.job);
+    if (job == nullptr) return fail(Errc::denied, "the job is over");
+    return job->frame(id, frame, Clock::now());
+}
+
+Result<void> Daemon::first_frame(PeerId id, Peer& peer, const FrameView& frame) {
+    const auto enter = decode<Enter>(frame.payload);
+    if (frame.type != FrameType::enter || !enter)
+        return fail(Errc::invalid_input, "a connection's first frame is enter");
+    if (job_id_of(enter->job_name) != peer.job)
+        return fail(Errc::denied, "the job's name is not the one that was authenticated");
+    if (enter->slots > 0) retire(peer.job);
+    ServedJob& job = job_for(peer.job, enter->job_name);
+    peer.entered = true;
+    return job.enter(id, *enter, peer.remote, peer.local, Clock::now());
+}
+
+/// A member reports that Ctrl-Z is about to stop it (SIGTSTP), and that it runs again (SIGCONT).
+Result<void> Daemon::on_signal(Peer& peer, std::string_view payload) {
+    const auto signal = decode<SignalRanks>(payload);
+    if (!signal || (signal->signal != SIGTSTP && signal->signal != SIGCONT))
+        return fail(Errc::invalid_input, "malformed signal");
+    peer.is_stopped = signal->signal == SIGTSTP;
+    peer.link.set_peer_stopped(peer.is_stopped);
+    return {};
+}
+
+ServedJob* Daemon::find_job(const JobId& id) {
+    const auto found = jobs_.find(id);
+    return found != jobs_.end() ? found->second.get() : nullptr;
+}
+
+ServedJob::Options Daemon::job_options(const std::string& name) {
+    ServedJob::Options options;
+    options.name = name;
+    options.return_limit = options_.heartbeat_timeout;
+    options.status = [this, name] { return status(name); };
+    if (db_) options.fits = [this](std::size_t bytes) { return db_->fits(bytes); };
+    return options;
+}
+
+/// Frees the name of a job that is over. Clients of its store are disconnected; when they connect
+/// again they get the store of the next job of that name.
+void Daemon::retire(const JobId& id) {
+    const auto job = jobs_.find(id);
+    if (job == jobs_.end() || !job->second->is_over()) return;
+    job->second->retire();
+    flush();
+    for (const auto& [number, peer] : peers_) {
+        if (peer->job != id || !peer->entered) continue;
+        job->second->closed(number, Clock::now());
+        peer->entered = false;
+        tasks_.spawn(let_go(peer));
+    }
+    if (db_) db_->drop_job(id);
+    jobs_.erase(job);
+}
+
+ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
+    auto& job = jobs_[id];
+    if (!job)
+        job = std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
+                                          db_.get());
+    return *job;
+}
+
+/// To be called after every event of a job: settle() runs once for all events that have arrived by
+/// then.
+void Daemon::changed(const JobId& id) {
+    if (touched_.empty() || touched_.back() != id) touched_.push_back(id);
+    if (stopping_ || std::exchange(settle_soon_, true)) return;
+    settle_timer_.expires_at(Deadline::min());
+    settle_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) settle();
+    });
+}
+
+void Daemon::settle() {
+    settle_soon_ = false;
+    for (const JobId& id : std::exchange(touched_, {})) {
+        const auto job = jobs_.find(id);
+        if (job == jobs_.end()) continue;
+        job->second->save();
+        if (!job->second->idle()) continue;
+        if (db_) db_->drop_job(id);
+        jobs_.erase(job);
+    }
+    flush();
+    arm_timer();
+}
+
+/// Hands recorded changes to the disk's thread and sends held frames whose changes are on disk.
+void Daemon::flush() {
+    if (!db_) return;
+    db_->submit();
+    release();
+}
+
+/// Sends held frames whose changes are on disk.
+void Daemon::release() {
+    for (auto at = holding_.begin(); at != holding_.end();) {
+        Peer& peer = *peers_.at(*at);
+        while (!peer.held.empty() && peer.held.front().number <= db_->durable()) {
+            Held frame = std::move(peer.held.front());
+            peer.held.pop_front();
+            peer.held_bytes -= frame.bytes();
+            if (frame.rest)
+                peer.link.send_soon(frame.type, frame.payload, std::move(frame.rest));
+            else
+                peer.link.send_soon(frame.type, frame.payload);
+        }
+        at = peer.held.empty() ? holding_.erase(at) : std::next(at);
+    }
+    released_.cancel();
+}
+
+void Daemon::hold(PeerId id, Held frame) {
+    Peer& peer = *peers_.at(id);
+    frame.number = db_->submitted() + 1;  // the batch that is being recorded
+    peer.held_bytes += frame.bytes();
+    peer.held.push_back(std::move(frame));
+    holding_.insert(id);
+}
+
+void Daemon::to_peer(PeerId id, FrameType type, std::string_view payload) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
+    if (db_) return hold(id, {0, type, Bytes(payload), nullptr});
+    peer->second->link.send_soon(type, payload);
+}
+
+void Daemon::tell_peer(PeerId id, FrameType type, std::string_view payload) {
+    if (const auto peer = peers_.find(id); peer != peers_.end())
+        peer->second->link.send_soon(type, payload);
+}
+
+void Daemon::share_with_peer(PeerId id, FrameType type, std::string_view payload,
+                             const SharedBytes& rest) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
+    if (db_) return hold(id, {0, type, Bytes(payload), rest});
+    peer->second->link.send_soon(type, payload, rest);
+}
+
+void Daemon::to_root(FrameType, std::string_view) {}  // the daemon is the root
+
+void Daemon::arm_timer() {
+    Deadline next = Deadline::max();
+    for (const auto& [id, job] : jobs_) next = std::min(next, job->next_deadline());
+    if (next == Deadline::max() || timer_.expiry() == next) return;
+    timer_.expires_at(next);
+    timer_.async_wait([this](boost::system::error_code error) {
+        if (error) return;
+        timer_.expires_at(Deadline::min());
+        const Deadline now = Clock::now();
+        std::vector<JobId> due;
+        for (const auto& [id, job] : jobs_)
+            if (job->next_deadline() <= now) due.push_back(id);
+        for (const JobId& id : due) {
+            jobs_.at(id)->tick(now);
+            changed(id);
+        }
+        arm_timer();
+    });
+}
+
+void Daemon::beat() {
+    if (db_) db_->tell_of_disk();
+    Heartbeat heartbeat;
+    heartbeat.timeout_ms = static_cast<std::uint32_t>(
+        std::min<std::int64_t>(options_.heartbeat_timeout.count(), UINT32_MAX));
+    const Bytes frame = encode(heartbeat);
+    std::vector<std::pair<PeerId, std::chrono::milliseconds>> silent;
+    for (const auto& [id, peer] : peers_) {
+        peer->link.send_soon(FrameType::heartbeat, payload_of(frame));
+        const auto silence = pulse_.lost_with_machine(peer->link);
+        if (silence && !peer->is_stopped) silent.emplace_back(id, *silence);
+    }
+    for (const auto& [id, silence] : silent) {
+        Peer& peer = *peers_.at(id);
+        const std::string why = describe_silence(silence);
+        log::info("connection from {}: {}", peer.remote, why);
+        if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered)
+            job->silent(id, why, Clock::now());
+        peer.link.close();
+        changed(peer.job);
+    }
+}
+
+std::string Daemon::status(const std::string& job_name) const {
+    boost::json::object status;
+    status["version"] = DTRUN_VERSION;
+    status["pid"] = ::getpid();
+    status["uptime_s"] = std::chrono::duration_cast<std::chrono::seconds>(
+                             std::chrono::system_clock::now() - started_)
+                             .count();
+    status["connections"] = peers_.size();
+    std::size_t unsent = 0;
+    for (const auto& [id, peer] : peers_) unsent += peer->held_bytes + peer->link.queued_bytes();
+    status["unsent_bytes"] = unsent;
+    boost::json::array jobs;
+    for (const auto& [id, job] : jobs_)
+        if (!job->name().empty() && (job_name.empty() || job->name() == job_name))
+            jobs.push_back(job->describe());
+    status["jobs"] = std::move(jobs);
+    return boost::json::serialize(status);
+}
+
+asio::awaitable<void> Daemon::flush_peer(std::shared_ptr<Peer> peer) {
+    while (peer->link.is_open() && !peer->held.empty())
+        co_await peer->daemon.released_.async_wait(use_tuple);
+    co_await peer->link.flush();
+}
+
+/// Sends the peer what is held and queued for it, then the end of the stream; the peer may
+/// reconnect.
+asio::awaitable<void> Daemon::let_go(std::shared_ptr<Peer> peer) {
+    co_await flush_peer(peer);
+    peer->link.shut_down_sending();
+}
+
+asio::awaitable<void> Daemon::stop() {
+    server_->stop();
+    if (!db_)
+        for (const auto& [id, job] : jobs_) job->end("dtrun serve was stopped");
+    const Refuse kept{"dtrun serve was stopped; its jobs are kept", true};
+    const Bytes goodbye = encode(kept);
+    TaskGroup flushes(executor_);
+    for (const auto& [id, peer] : peers_)
+        if (db_) to_peer(id, FrameType::refuse, payload_of(goodbye));
+    for (const auto& [id, job] : jobs_) job->save();
+    flush();
+    for (const auto& [id, peer] : peers_) flushes.spawn(flush_peer(peer));
+    {
+        Timer limit(executor_, kGoodbyeLimit);
+        limit.async_wait([&flushes](boost::system::error_code error) {
+            if (!error) flushes.stop();
+        });
+        co_await flushes.join();
+    }
+    stopping_ = true;  // connections that end from here on are no events of their jobs
+    for (const auto& [id, peer] : peers_) {
+        peer->link.shut_down_sending();
+        peer->link.close();
+    }
+    heart_.stop();
+    timer_.cancel();
+    settle_timer_.cancel();
+    released_.cancel();
+    co_await heart_.join();
+    co_await server_->join();
+    co_await tasks_.join();  // run_peer() ends, since its link was closed
+    db_.reset();             // no more on_durable calls from here on
+}
+
+}  // namespace dtrun

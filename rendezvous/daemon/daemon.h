@@ -1,0 +1,126 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "rendezvous/daemon/served_job.h"
+#include "rendezvous/daemon/state_db.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/links/server.h"
+#include "rendezvous/wire/heartbeat.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+struct DaemonOptions {
+    Secret secret;
+    bool encrypt = false;
+    std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
+    std::string state_directory;  ///< empty: nothing is kept
+};
+
+/// The rendezvous server for many jobs, alone: `dtrun serve`.
+///
+/// With a state directory, frames are held until the changes they report are on disk: one commit
+/// for everything that arrived in one turn of the loop, or while the disk was busy. Heartbeats are
+/// not held. A peer is not read while many bytes are held for it, or while the disk is behind.
+///
+/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
+class Daemon final : private Outbox {
+public:
+    Daemon(asio::any_io_executor executor, DaemonOptions options);
+
+    /// Opens the state and goes on with its jobs. Errc: those of StateDb::open()
+    Result<void> restore();
+    /// As Server::listen() and Server::adopt().
+    Result<std::uint16_t> listen(const std::vector<std::string>& addresses, std::uint16_t port);
+    Result<std::uint16_t> adopt(int fd);
+    /// Serves a connection that was accepted elsewhere.
+    void serve(tcp::socket socket) { server_->meet(std::move(socket)); }
+
+    /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
+    asio::awaitable<void> stop();
+
+    /// What `dtrun store status` shows, as JSON. \param job_name  of one job; empty: of all
+    std::string status(const std::string& job_name) const;
+
+private:
+    /// A frame to be sent once all batches up to `number` are on disk.
+    struct Held {
+        std::uint64_t number = 0;
+        FrameType type{};
+        Bytes payload;
+        SharedBytes rest;  ///< sent after the payload; may be null
+
+        std::size_t bytes() const { return payload.size() + (rest ? rest->size() : 0); }
+    };
+    struct Peer final : Backpressure {
+        Peer(Connection connection, const JobId& job_, Daemon& daemon_)
+            : daemon(daemon_), link(std::move(connection)), job(job_) {}
+        /// Whether too many bytes are held for this peer or wait for the disk (its link has its own
+        /// queue).
+        bool is_full() const override;
+        asio::awaitable<void> room() override;
+
+        Daemon& daemon;
+        std::string remote, local;
+        Link link;
+        JobId job;
+        bool entered = false;
+        bool is_stopped = false;  ///< its user has stopped it (Ctrl-Z): silence is no loss
+        std::deque<Held> held;
+        std::size_t held_bytes = 0;
+    };
+
+    void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
+    void tell_peer(PeerId peer, FrameType type, std::string_view payload) override;
+    void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
+                         const SharedBytes& rest) override;
+    void to_root(FrameType type, std::string_view payload) override;
+    void hold(PeerId peer, Held frame);
+    void release();
+
+    void admit(const JobId& job, Connection connection);
+    asio::awaitable<void> run_peer(PeerId id);
+    Result<void> on_frame(PeerId id, Peer& peer, const FrameView& frame);
+    Result<void> first_frame(PeerId id, Peer& peer, const FrameView& frame);
+    Result<void> on_signal(Peer& peer, std::string_view payload);
+    asio::awaitable<void> refuse(Peer& peer, std::string why);
+    ServedJob* find_job(const JobId& id);
+    ServedJob& job_for(const JobId& id, const std::string& name);
+    ServedJob::Options job_options(const std::string& name);
+    void changed(const JobId& job);
+    static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);
+    static asio::awaitable<void> let_go(std::shared_ptr<Peer> peer);
+    void settle();
+    void flush();
+    void retire(const JobId& job);
+    void arm_timer();
+    void beat();
+    asio::any_io_executor executor_;
+    DaemonOptions options_;
+    std::unique_ptr<StateDb> db_;
+    std::unique_ptr<Server> server_;
+    std::map<JobId, std::unique_ptr<ServedJob>> jobs_;
+    std::map<PeerId, std::shared_ptr<Peer>> peers_;  ///< shared with flush_peer()
+    PeerId last_peer_ = 0;
+    std::set<PeerId> holding_;  ///< peers with held frames
+    bool settle_soon_ = false;
+    std::vector<JobId> touched_;  ///< jobs with events, for settle()
+    bool stopping_ = false;
+    std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+    Pulse pulse_;
+    Timer timer_;  ///< expires at the jobs' next deadline
+    Timer settle_timer_;
+    Timer released_;  ///< cancelled to wake coroutines when held frames were sent
+    TaskGroup heart_;
+    TaskGroup tasks_;  ///< one for each connection
+};
+
+}  // namespace dtrun

@@ -1,0 +1,292 @@
+#include "rendezvous/daemon/served_job.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace dtrun {
+namespace {
+
+constexpr std::uint32_t kSlotsMax = 65'536;  // most slots of one member
+constexpr std::uint32_t kGraceMs = 5'000;
+constexpr std::size_t kAddressesMax = 1'024;  // most addresses of one member
+constexpr std::size_t kTextBytesMax = 4'096;  // limit of names and reasons, sent to other members
+/// Added to a client's return limit, since the daemon may notice a connection's end before the
+/// client.
+constexpr std::chrono::seconds kReturnMargin{10};
+
+const char* phase_name(Membership::Phase phase) {
+    switch (phase) {
+        case Membership::Phase::gathering:
+            return "gathering";
+        case Membership::Phase::running:
+            return "running";
+        case Membership::Phase::proposing:
+            return "changing";
+        case Membership::Phase::finishing:
+            return "finishing";
+        case Membership::Phase::ended:
+            return "ended";
+    }
+    return "?";
+}
+
+}  // namespace
+
+ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db)
+    : id_(id),
+      options_(std::move(options)),
+      outbox_(outbox),
+      db_(db),
+      journal_(db != nullptr ? db->journal(id) : nullptr),
+      hub_(outbox, HubOptions{true, {}, options_.status, options_.fits}, journal_.get()) {}
+
+ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db,
+                     Deadline now, std::chrono::milliseconds limit)
+    : id_(record.id),
+      options_(std::move(options)),
+      outbox_(outbox),
+      db_(&db),
+      journal_(db.journal(record.id)),
+      hub_(outbox, HubOptions{true, {}, options_.status, options_.fits}, journal_.get()) {
+    std::uint32_t world_size = 0;
+    if (record.has_members) {
+        membership_.emplace(record.options);
+        membership_->restore(record.membership, now, limit);
+        world_size = membership_->world_size();
+        if (membership_->phase() == Membership::Phase::ended) ended_.emplace();
+    }
+    hub_.restore_generation(record.membership.generation, world_size);
+    db.restore(record.id, hub_, now);
+    unsaved_ = false;
+    if (record.membership.phase == Membership::Phase::finishing)
+        hub_.fail_fences("a rank has finished");
+    // Microseconds since 1970 exceed every revision given before, as a store changes less often.
+    hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count()));
+}
+
+Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,
+                              std::string local, Deadline now) {
+    if (enter.member == MemberId{} || enter.slots > kSlotsMax ||
+        enter.name.size() > kTextBytesMax || enter.addresses.size() > kAddressesMax ||
+        enter.job_name.size() > kTextBytesMax)
+        return fail(Errc::invalid_input, "malformed enter");
+    if (enter.slots > 0) {
+        auto done = enter_member(peer, enter, std::move(remote), std::move(local), now);
+        if (!done) return done;
+    } else {
+        peers_[peer] = Peer{};
+        hub_.add_peer(peer, PeerKind::subtree, kNoRank);
+    }
+    const std::uint32_t return_ms = std::min(enter.return_ms, Enter::kReturnMsMax);
+    hub_.set_return_limit(peer, std::chrono::milliseconds(return_ms) + kReturnMargin);
+    carry_out();
+    return {};
+}
+
+Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::string remote,
+                                     std::string local, Deadline now) {
+    if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
+    if (!membership_) {
+        MembershipOptions options;
+        options.ranks_min = enter.ranks_min != 0 ? enter.ranks_min : enter.slots;
+        options.ranks_max = std::max(options.ranks_min, enter.ranks_max);
+        options.join_timeout = std::chrono::milliseconds(enter.join_timeout_ms);
+        options.last_call = std::chrono::milliseconds(enter.last_call_ms);
+        options.return_limit = options_.return_limit;
+        membership_.emplace(options);
+    }
+    const MembershipOptions& options = membership_->options();
+    if (membership_->has(enter.member)) {
+        // The member has reconnected: its old connection is dead.
+        if (const auto old = member_peers_.find(enter.member); old != member_peers_.end()) {
+            hub_.remove_peer(old->second, now);
+            peers_.erase(old->second);
+        }
+    } else if (enter.generation != 0) {
+        return fail(Errc::denied, "this host was taken for lost meanwhile");
+    } else if (enter.ranks_min != 0 &&
+               (enter.ranks_min != options.ranks_min ||
+                std::max(enter.ranks_min, enter.ranks_max) != options.ranks_max)) {
+        return fail(Errc::denied,
+                    "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
+                    escaped(options_.name), options.ranks_min, options.ranks_max);
+    }
+    peers_[peer] = Peer{enter.member};
+    member_peers_[enter.member] = peer;
+    hub_.add_peer(peer, PeerKind::subtree, kNoRank);
+    if (membership_->has(enter.member)) {
+        log::info("job {}: {} is back", escaped(options_.name), escaped(enter.name));
+        membership_->come_back(enter.member, enter.generation, enter.paused);
+        if (enter.paused > enter.generation) membership_->accept(enter.member, enter.paused, now);
+        return {};
+    }
+    log::info("job {}: {} enters with {} slots", escaped(options_.name), escaped(enter.name),
+              enter.slots);
+    Member member{enter.name,       enter.slots,     std::move(remote),
+                  std::move(local), enter.free_port, enter.addresses};
+    membership_->enter(enter.member, std::move(member), now);
+    return {};
+}
+
+Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return fail(Errc::invalid_input, "another connection took its place");
+    if (is_exchanged(frame.type)) return hub_.from_peer(id, frame, now);
+    const std::optional<MemberId> member = peer->second.member;
+    if (!member || (frame.type != FrameType::accept && frame.type != FrameType::leave))
+        return fail(Errc::invalid_input, "unexpected frame of type {}",
+                    static_cast<int>(frame.type));
+    if (frame.type == FrameType::accept) {
+        const auto accept = decode<Accept>(frame.payload);
+        if (!accept) return std::unexpected(accept.error());
+        membership_->accept(*member, accept->generation, now);
+    } else {
+        const auto leave = decode<Leave>(frame.payload);
+        if (!leave) return std::unexpected(leave.error());
+        const std::string why = leave->why.substr(0, kTextBytesMax);
+        membership_->leave(*member, leave->finished, why, now);
+        carry_out();
+        return fail(Errc::closed, "left");
+    }
+    carry_out();
+    return {};
+}
+
+void ServedJob::closed(PeerId id, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
+    const std::optional<MemberId> member = peer->second.member;
+    hub_.remove_peer(id, now);
+    peers_.erase(peer);
+    if (!member) return;
+    member_peers_.erase(*member);
+    membership_->away(*member, now);
+}
+
+void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) return;
+    const std::optional<MemberId> member = peer->second.member;
+    closed(id, now);
+    if (!member) return;
+    membership_->lost(*member, why, now);
+    carry_out();
+}
+
+void ServedJob::tick(Deadline now) {
+    hub_.expire(now);
+    if (!membership_ || membership_->next_deadline() > now) return;
+    membership_->tick(now);
+    carry_out();
+}
+
+Deadline ServedJob::next_deadline() const {
+    const Deadline store = hub_.next_deadline();
+    return membership_ ? std::min(store, membership_->next_deadline()) : store;
+}
+
+/// Carries out the membership's orders.
+void ServedJob::carry_out() {
+    if (!membership_) return;
+    const Membership::Orders orders = membership_->take_orders();
+    if (orders.fences_failed) hub_.fail_fences(*orders.fences_failed);
+    if (orders.begun) {
+        log::info("job {}: generation {} begins with {} ranks", escaped(options_.name),
+                  membership_->generation(), *orders.begun);
+        hub_.begin(membership_->generation(), *orders.begun);
+    }
+    for (const auto& [member, assign] : orders.assignments) send(member, encode(assign));
+    for (const auto& [member, propose] : orders.proposals) {
+        log::info("job {}: generation {} is coming: {}", escaped(options_.name), propose.generation,
+                  escaped(propose.why, kTextBytesMax));
+        send(member, encode(propose));
+    }
+    if (orders.ended) {
+        ended_ = orders.ended;
+        log::info("job {}: {}", escaped(options_.name),
+                  orders.ended->finished ? "finished" : escaped(orders.ended->why, kTextBytesMax));
+        for (const auto& [member, peer] : member_peers_)
+            send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));
+    }
+    unsaved_ = true;
+}
+
+void ServedJob::end(const std::string& why) {
+    for (const auto& [member, peer] : member_peers_)
+        send(member, encode(Stop{SIGTERM, kGraceMs, why}));
+}
+
+void ServedJob::send(MemberId member, const Bytes& frame) {
+    const auto peer = member_peers_.find(member);
+    if (peer == member_peers_.end()) return;
+    outbox_.to_peer(peer->second, static_cast<FrameType>(frame[4]), payload_of(frame));
+}
+
+void ServedJob::save() {
+    if (!std::exchange(unsaved_, false) || db_ == nullptr) return;
+    JobRecord record;
+    record.id = id_;
+    record.name = options_.name;
+    record.has_members = membership_.has_value();
+    if (membership_) {
+        record.options = membership_->options();
+        record.membership = membership_->state();
+    }
+    db_->save_job(record);
+}
+
+bool ServedJob::idle() const {
+    if (!peers_.empty()) return false;
+    if (membership_) return ended_.has_value() || membership_->seats().empty();
+    // Kept answers are needed: a client whose connection broke may repeat its request.
+    return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
+}
+
+bool ServedJob::is_over() const {
+    return membership_ && (ended_ || membership_->seats().empty()) && member_peers_.empty();
+}
+
+void ServedJob::retire() {
+    hub_.end_waits();
+}
+
+boost::json::object ServedJob::describe() const {
+    boost::json::object job;
+    job["name"] = options_.name;
+    job["phase"] = membership_ ? phase_name(membership_->phase()) : "store";
+    job["generation"] = hub_.generation();
+    job["keys"] = hub_.store().size();
+    job["store_bytes"] = hub_.store().bytes();
+    job["answer_bytes"] = hub_.answer_bytes();
+    job["waiting"] = hub_.store().waiting();
+    const Heartbeat progress = hub_.progress();
+    if (progress.reporting > 0) {
+        job["slowest_rank"] = std::to_underlying(progress.slowest.rank);
+        job["slowest_step"] = progress.slowest.step;
+        job["fastest_step"] = progress.fastest_step;
+    }
+    if (!membership_) return job;
+    job["ranks"] = membership_->world_size();
+    job["ranks_min"] = membership_->options().ranks_min;
+    job["ranks_max"] = membership_->options().ranks_max;
+    boost::json::array members;
+    for (const auto& [id, seat] : membership_->seats()) {
+        boost::json::object member;
+        member["host"] = seat.member.name;
+        member["slots"] = seat.member.slots;
+        member["ranks"] = seat.ranks.size();
+        if (!seat.ranks.empty()) member["first_rank"] = std::to_underlying(seat.ranks.front().rank);
+        member["connected"] = !seat.away_until.has_value();
+        members.push_back(std::move(member));
+    }
+    job["members"] = std::move(members);
+    return job;
+}
+
+}  // namespace dtrun

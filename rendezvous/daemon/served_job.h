@@ -1,0 +1,86 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/daemon/state_db.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/member_messages.h"
+
+#include <boost/json/object.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace dtrun {
+
+/// One job of a daemon: its members and its hub. Pure except for the journal: it turns frames and
+/// time into frames.
+///
+/// The frames it sends must be held until the journal's records are on disk.
+class ServedJob final {
+public:
+    struct Options {
+        std::string name;
+        std::chrono::milliseconds return_limit{kHeartbeatTimeout};  ///< for a connection that broke
+        std::function<std::string()> status;                        ///< answers `status`
+        std::function<bool(std::size_t)> fits;  ///< whether the journal has room for so many bytes
+    };
+    /// \param db  nullptr: nothing is kept
+    ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db);
+    /// Restores a recorded job; members have `limit` to reconnect.
+    ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db, Deadline now,
+              std::chrono::milliseconds limit);
+
+    /// The first frame of a connection.
+    /// \param local, remote  the connection's ends, numeric
+    /// Errc: denied, invalid_input: the peer is refused with this text
+    Result<void> enter(PeerId peer, const Enter& enter, std::string remote, std::string local,
+                       Deadline now);
+    /// Any other frame. Errc: invalid_input (the peer is to be cut off)
+    Result<void> frame(PeerId peer, const FrameView& frame, Deadline now);
+    void closed(PeerId peer, Deadline now);                          ///< the peer may reconnect
+    void silent(PeerId peer, const std::string& why, Deadline now);  ///< the peer is lost
+    void tick(Deadline now);
+    Deadline next_deadline() const;
+    /// Ends the job for all, because the daemon ends.
+    void end(const std::string& why);
+
+    /// Whether there are no connections and nothing is kept for later ones.
+    bool idle() const;
+    /// Whether it had members and all have gone: its name is free, though clients may still use its
+    /// store.
+    bool is_over() const;
+    /// Another job takes this one's name: requests that wait in the store are answered with
+    /// `stale`.
+    void retire();
+    /// Records changes of the members; to be called before held frames are sent.
+    void save();
+    const std::string& name() const { return options_.name; }
+    boost::json::object describe() const;
+
+private:
+    struct Peer {
+        std::optional<MemberId> member;  ///< nothing: a client of the store only
+    };
+
+    Result<void> enter_member(PeerId peer, const Enter& enter, std::string remote,
+                              std::string local, Deadline now);
+    void carry_out();
+    void send(MemberId member, const Bytes& frame);
+
+    JobId id_;
+    Options options_;
+    Outbox& outbox_;
+    StateDb* db_;
+    std::unique_ptr<HubJournal> journal_;
+    std::optional<Membership> membership_;  ///< once a member has entered
+    Hub hub_;
+    std::map<PeerId, Peer> peers_;
+    std::map<MemberId, PeerId> member_peers_;
+    std::optional<Membership::Ended> ended_;
+    bool unsaved_ = true;  ///< something of the members is not recorded yet
+};
+
+}  // namespace dtrun

@@ -1,0 +1,144 @@
+#pragma once
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/numbered.h"
+#include "base/result.h"
+#include "base/threads.h"
+#include "rendezvous/exchange/hub.h"
+#include "rendezvous/membership/membership.h"
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace dtrun {
+
+/// What a restarted daemon must know of a job to continue it.
+struct JobRecord {
+    JobId id{};
+    std::string name;
+    MembershipOptions options;  ///< without the plan
+    bool has_members = false;   ///< false: it is only a store
+    Membership::State membership;
+};
+
+/// A daemon's state on disk, in SQLite's write-ahead log: uncommitted changes are lost in a crash,
+/// and a torn end is dropped. What a killed daemon had written is there, but may not be on the disk
+/// yet: opening the state puts it there, before anybody is told of it.
+///
+/// The loop records changes, and a thread writes them: a slow disk delays only frames that depend
+/// on it. The changes of one submit() become durable as a whole, as do all submitted while the disk
+/// was busy. While the disk, or the user's quota, is full recorded changes wait; any other failure ends
+/// the process, since no change could be kept any more.
+///
+/// Thread: one, besides its own. Lifetime: objects that `on_durable` uses outlive it.
+class StateDb {
+public:
+    /// Opens or makes DIR/state.db; only one process can have it.
+    /// Errc: denied, invalid_input (made by a version that this one does not know), internal
+    static Result<std::unique_ptr<StateDb>> open(const std::string& directory);
+    ~StateDb();
+    StateDb(const StateDb&) = delete;
+    StateDb& operator=(const StateDb&) = delete;
+
+    // Reading what is on disk; allowed only while nothing is being written.
+    std::vector<JobRecord> jobs();
+    /// Gives a hub back its store, answers and fences.
+    void restore(const JobId& job, Hub& hub, Deadline now);
+
+    // Recording changes.
+    void save_job(const JobRecord& record);  ///< writes only members that have changed
+    void drop_job(const JobId& job);
+    /// The journal for a job's hub.
+    std::unique_ptr<HubJournal> journal(const JobId& job);
+
+    /// Hands the recorded changes to the thread, as a batch. \return the batch's number, from 1
+    std::uint64_t submit();
+    std::uint64_t submitted() const { return submitted_; }
+    /// Number of the last batch that is on disk.
+    std::uint64_t durable() const { return durable_; }
+    /// \param on_durable  called by the thread whenever durable() has grown
+    void notify(std::function<void()> on_durable);
+    void commit();  ///< submits, and waits until it is durable
+
+    /// Whether the disk has room for so many more bytes, including copies and unwritten changes.
+    bool fits(std::size_t bytes) const;
+    /// Whether so many bytes are unwritten that no more should be recorded.
+    bool is_behind() const;
+    /// Tells the log when the disk has become slow or full, and when it is well again. To be called now and
+    /// then.
+    void tell_of_disk();
+
+private:
+    friend class StateJournal;
+    static constexpr Deadline kNotWriting = Deadline::max();
+    using Value = std::variant<std::uint64_t, std::string>;
+    struct Statement {
+        const char* sql;
+        std::vector<Value> values;
+    };
+    struct Batch {
+        std::uint64_t number = 0;
+        std::size_t bytes = 0;
+        std::vector<Statement> statements;
+    };
+
+    StateDb(sqlite3* db, std::string directory);
+    Result<void> prepare_schema();
+    Result<void> sync_log();
+    bool is_out_of_space(int result) const;
+    /// Records a statement.
+    template <class... Values>
+    void run(const char* sql, const Values&... values);
+    template <class Row, class... Values>
+    void query(const char* sql, Row row, const Values&... values);
+    int step(const Statement& statement);
+    sqlite3_stmt* statement(const char* sql);
+    void save_generation(const JobId& job, const Membership::State& state);
+    void forget_generation(const JobId& job);
+    void write_batches();
+    bool write(const std::deque<Batch>& batches);
+    bool try_write(const std::deque<Batch>& batches);
+    [[noreturn]] void die(const char* what);
+
+    // Used by the recording thread until the writer thread starts, then only by that one.
+    sqlite3* db_;
+    std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
+
+    // Changed only by the recording thread.
+    std::string directory_;
+    Batch batch_;
+    std::uint64_t submitted_ = 0;
+    /// What was last recorded of a job, to find changes.
+    struct Recorded {
+        std::string job, generation;  ///< their rows
+        std::map<MemberId, std::string> members;
+    };
+    std::map<JobId, Recorded> recorded_;
+    std::optional<Deadline> told_slow_;  ///< since when it is
+    bool told_full_ = false;
+
+    std::atomic<std::uint64_t> durable_{0};
+    std::atomic<std::size_t> unwritten_bytes_{0};
+    std::atomic<std::uint64_t> free_bytes_{0};  ///< free bytes inside the file
+    std::atomic<bool> disk_full_{false};
+    std::atomic<Deadline> writing_since_{kNotWriting};
+    Mutex mutex_;  ///< guards the members below
+    ConditionVariable changed_;
+    std::deque<Batch> queue_;
+    std::function<void()> on_durable_;
+    bool stopping_ = false;
+    Thread thread_;  ///< started with the first batch
+};
+
+}  // namespace dtrun

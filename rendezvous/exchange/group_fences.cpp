@@ -1,0 +1,129 @@
+#include "rendezvous/exchange/group_fences.h"
+
+#include "rendezvous/exchange/fence_table.h"
+
+#include <algorithm>
+
+namespace dtrun {
+namespace {
+
+/// How many ended fences are kept. A thread is at one fence at a time, so nobody asks for older
+/// ones.
+constexpr std::size_t kEndedMax = 4'096;
+constexpr std::size_t kEndedBytesMax = 64u << 20;
+constexpr std::size_t kEndedKept = 16;  // at least, whatever their size
+constexpr std::size_t kOpenGroupsMax = 65'536;
+constexpr std::size_t kTextBytesMax = 4'096;  // limit of the group's name and of `why`
+
+Fenced fenced_of(const GroupFences::Key& key) {
+    return {0, std::get<1>(key), std::get<2>(key), false, {}, {}};
+}
+
+Result<void> check(const GroupFence& fence) {
+    if (fence.client == 0 || fence.name.empty() || fence.name.size() > Fence::kNameBytesMax ||
+        fence.group.size() > kTextBytesMax || fence.why.size() > kTextBytesMax)
+        return fail(Errc::invalid_input, "malformed fence");
+    if (!is_below(fence.rank, fence.ranks))
+        return fail(Errc::invalid_input, "rank {} of {} at a fence", fence.rank, fence.ranks);
+    if (fence.entries.size() > 1 || entry_bytes(fence.entries) > Fence::kBytesMax)
+        return fail(Errc::invalid_input, "too many bytes for a fence");
+    return {};
+}
+
+}  // namespace
+
+Result<void> GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
+    if (const auto checked = check(fence); !checked) return checked;
+    present_[fence.client] = peer;
+    clients_[peer] = fence.client;
+    const Key key{fence.group, fence.name, fence.round};
+    if (told_again(key, peer, fence)) return {};
+    if (open_.size() >= kOpenGroupsMax && !open_.contains(key))
+        return fail(Errc::invalid_input, "too many fences are open at once");
+    Open& open = open_[key];
+    if (open.parts.empty()) open.ranks = fence.ranks;
+    if (open.ranks != fence.ranks)
+        return fail(Errc::invalid_input, "fence '{}': rank {} says that there are {} ranks, not {}",
+                    fence.name, fence.rank, fence.ranks, open.ranks);
+    supersede(key, open, fence);
+    Part& part = open.parts[fence.client];
+    part = {peer, fence.rank, fence.entries};
+    for (FenceEntry& entry : part.entries) entry.rank = fence.rank;
+    if (!fence.why.empty() || open.parts.size() == open.ranks)
+        end(key, std::move(open_.extract(key).mapped()), fence.why);
+    return {};
+}
+
+/// Answers with a fence's known outcome: to a client that was at it, and to a late one if it failed
+/// and one that was there is still connected. \return whether it has answered
+bool GroupFences::told_again(const Key& key, PeerId peer, const GroupFence& fence) {
+    const auto found = ended_.find(key);
+    if (found == ended_.end()) return false;
+    const auto& [fenced, clients] = found->second.end;
+    const bool was_there = clients.contains(fence.client);
+    const bool is_late =
+        !fenced.complete && std::ranges::any_of(clients, [this](std::uint64_t client) {
+            return present_.contains(client);
+        });
+    if (was_there || is_late) events_.group_told(peer, fenced);
+    return was_there || is_late;
+}
+
+/// An arrival replaces another client's as the same rank: that one belongs to a run that has died.
+void GroupFences::supersede(const Key& key, Open& open, const GroupFence& fence) {
+    std::erase_if(open.parts, [&](const auto& other) {
+        const auto& [client, part] = other;
+        if (client == fence.client || part.rank != fence.rank) return false;
+        Fenced lost = fenced_of(key);
+        lost.why = fmt::format("another process has come as rank {}", fence.rank);
+        events_.group_told(part.peer, lost);
+        return true;
+    });
+}
+
+/// \param why  why the fence failed; empty: all ranks have arrived
+void GroupFences::end(const Key& key, Open open, std::string why) {
+    End end;
+    end.fenced = fenced_of(key);
+    for (auto& [client, part] : open.parts) {
+        end.clients.insert(client);
+        std::ranges::move(part.entries, std::back_inserter(end.fenced.entries));
+    }
+    if (why.empty() && entry_bytes(end.fenced.entries) > Fence::kBytesMax) why = kTooManyBytes;
+    end.fenced.complete = why.empty();
+    end.fenced.why = std::move(why);
+    if (!end.fenced.complete) end.fenced.entries.clear();
+    std::ranges::sort(end.fenced.entries, {}, &FenceEntry::rank);
+    events_.group_ended(key, end);
+    for (const auto& [client, part] : open.parts) events_.group_told(part.peer, end.fenced);
+    remember(key, std::move(end));
+}
+
+void GroupFences::remember(const Key& key, End end) {
+    Ended& last = ended_[key];
+    ended_bytes_ -= entry_bytes(last.end.fenced.entries);
+    order_.erase(last.number);
+    last = {std::move(end), ++ends_};
+    ended_bytes_ += entry_bytes(last.end.fenced.entries);
+    order_[last.number] = key;
+    while (ended_.size() > kEndedMax ||
+           (ended_bytes_ > kEndedBytesMax && ended_.size() > kEndedKept)) {
+        const Key oldest = order_.extract(order_.begin()).mapped();
+        ended_bytes_ -= entry_bytes(ended_.at(oldest).end.fenced.entries);
+        events_.group_forgotten(oldest);
+        ended_.erase(oldest);
+    }
+}
+
+void GroupFences::remove_peer(PeerId peer) {
+    const auto client = clients_.extract(peer);
+    if (client.empty()) return;
+    if (present_[client.mapped()] == peer) present_.erase(client.mapped());
+    for (auto at = open_.begin(); at != open_.end();) {
+        std::erase_if(at->second.parts,
+                      [peer](const auto& part) { return part.second.peer == peer; });
+        at = at->second.parts.empty() ? open_.erase(at) : std::next(at);
+    }
+}
+
+}  // namespace dtrun

@@ -1,0 +1,166 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/exchange/fence_table.h"
+#include "rendezvous/exchange/group_fences.h"
+#include "rendezvous/exchange/store.h"
+#include "rendezvous/wire/exchange_messages.h"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace dtrun {
+
+/// Records what a Hub needs to go on after its process was killed. Each call precedes the frames
+/// that tell of the change.
+class HubJournal : public StoreJournal {
+public:
+    /// The answer of a request that changed something.
+    virtual void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) = 0;
+    /// This answer, or with answers_forgotten() all up to and including `id`, is no longer needed.
+    virtual void answer_forgotten(std::uint64_t client, std::uint64_t id) = 0;
+    virtual void answers_forgotten(std::uint64_t client, std::uint64_t id) = 0;
+    /// A fence has been completed; only the last completed round of a name is kept.
+    virtual void fence_completed(const Fenced& fenced) = 0;
+    virtual void completion_forgotten(std::string_view name) = 0;
+    /// A fence has failed; without a name: all fences of the generation.
+    virtual void fence_failed(const Fenced& fenced) = 0;
+    virtual void failure_forgotten(std::string_view name, std::uint64_t round) = 0;
+    virtual void group_ended(const GroupFences::Key& key, const GroupFences::End& end) = 0;
+    virtual void group_forgotten(const GroupFences::Key& key) = 0;
+    /// A generation has begun; keys, answers and fences of the one before are gone.
+    virtual void began(std::uint64_t generation) = 0;
+};
+
+struct HubOptions {
+    /// Whether clients may reconnect: answers and outcomes of fences are kept then, so that
+    /// repeated requests are not executed twice.
+    bool reconnects = false;
+    Store::Limits limits;
+    /// Answers `status`; nullptr: refused.
+    std::function<std::string()> status;
+    /// Whether the journal has room for so many bytes; nullptr: always.
+    std::function<bool(std::size_t bytes)> fits;
+};
+
+/// The Exchange at the root: it holds the job's store and completes fences.
+///
+/// An answered operation has been executed exactly once. With `reconnects` a client may repeat a
+/// request: its answers are kept until `behind` passes them, or there are 64 newer ones, which is
+/// how many requests a client may have pending. They are dropped when the client says that it is
+/// gone, or has been disconnected for the return limit. Requests that arrive over a connection
+/// which the client has replaced are ignored.
+class Hub final : public Exchange, private GroupFences::Events {
+public:
+    /// \param journal  nullptr: nothing is kept
+    Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
+
+    void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
+    /// Sets how long after this peer has gone its clients may reconnect over another; default 60 s.
+    void set_return_limit(PeerId peer, std::chrono::milliseconds limit);
+    /// With `reconnects`, remove_peer(peer, now) must be used instead.
+    void remove_peer(PeerId peer) override { remove_peer(peer, Deadline{}); }
+    void remove_peer(PeerId peer, Deadline now);
+    Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
+    void begin(std::uint64_t generation, std::uint32_t ranks) override;
+    void fail_fences(std::string why) override;
+
+    /// Answers requests whose time has passed, and forgets clients that have not come back; to be
+    /// called at next_deadline().
+    void expire(Deadline now);
+    Deadline next_deadline() const;
+    /// Answers all waiting requests of the store with `stale`.
+    void end_waits();
+
+    std::uint64_t generation() const { return fences_.generation(); }
+    const Store& store() const { return *store_; }
+    /// Size of kept answers; it counts against the store's limit.
+    std::size_t answer_bytes() const { return answer_bytes_; }
+    Heartbeat progress() const;
+
+    // Restore a journal's records, in the order of its calls, before the first peer is added.
+    void restore_generation(std::uint64_t generation, std::uint32_t ranks);
+    Store& restore_store() { return *store_; }
+    void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
+    void restore_fence(Fenced fenced);
+    void restore_group(const GroupFences::Key& key, GroupFences::End end);
+
+private:
+    struct Peer {
+        PeerKind kind{};
+        Rank rank = kNoRank;
+        Heartbeat progress;
+        std::chrono::milliseconds return_limit;
+        std::unordered_set<std::uint64_t> clients;
+    };
+    struct Client {
+        std::optional<PeerId> peer;  ///< the last over which it has sent a request
+        bool moved = false;          ///< it has come over another peer before
+        bool gone = false;  ///< it has sent `gone`; only late copies of requests can arrive
+        std::optional<Deadline> away_until;            ///< when it is forgotten
+        std::map<std::uint64_t, Op> waiting;           ///< by id
+        std::map<std::uint64_t, SharedBytes> answers;  ///< by id; payloads of replies
+        std::deque<std::uint64_t> answered;            ///< ids of `answers`, oldest answer first
+    };
+    using Clients = std::unordered_map<std::uint64_t, Client>;
+    struct Completed {
+        Fenced fenced;
+        std::uint64_t number = 0;  ///< counts completions, for completed_order_
+    };
+
+    void make_store();
+    Result<void> on_request(PeerId peer, std::string_view payload, Deadline now);
+    Result<void> on_gone(PeerId peer, std::string_view payload, Deadline now);
+    bool has_asked(PeerId peer, const RequestHeader& header);
+    void move_to(PeerId peer, std::uint64_t id, Client& client);
+    StoreReply status_reply() const;
+    void tell(PeerId peer, const RequestHeader& header, const StoreReply& reply);
+    void answer(PeerId peer, const RequestHeader& header, const StoreReply& reply);
+    void send_results(PeerId peer, std::string_view reply_header, const Bytes& results);
+    void send_kept(PeerId peer, const SharedBytes& payload);
+    void keep_answer(std::uint64_t client, std::uint64_t id, SharedBytes payload);
+    void answer_late(Store::Token token, const StoreReply& reply);
+    void forget_answer(Client& client, std::uint64_t id);
+    void forget_answers(std::uint64_t id, Client& client);
+    void set_away(std::uint64_t id, Client& client, std::optional<Deadline> until);
+    void forget_client(std::uint64_t id);
+    Result<void> on_fence(PeerId peer, std::string_view payload);
+    Result<void> on_unfence(std::string_view payload);
+    void end_fence(const Fenced& fenced);
+    void remember_completed(const Fenced& fenced);
+    bool completed(const std::string& name, std::uint64_t round) const;
+    void group_told(PeerId peer, const Fenced& fenced) override;
+    void group_ended(const GroupFences::Key& key, const GroupFences::End& end) override;
+    void group_forgotten(const GroupFences::Key& key) override;
+
+    Outbox& outbox_;
+    HubOptions options_;
+    HubJournal* journal_;
+    std::map<PeerId, Peer> peers_;
+    std::unique_ptr<Store> store_;
+    Clients clients_;
+    std::set<std::pair<Deadline, std::uint64_t>> away_;  ///< clients by away_until
+    std::size_t answer_bytes_ = 0;
+    std::weak_ptr<const Bytes> last_results_;  ///< large ones that are still being sent
+    FenceTable fences_;
+    bool fences_failed_ = false;  ///< all fences of this generation have failed
+    /// Last completed round of each name, without entries unless `reconnects`; limited in number
+    /// and size.
+    std::map<std::string, Completed> completed_;
+    std::map<std::uint64_t, std::string> completed_order_;  ///< names by number, oldest first
+    std::size_t completed_bytes_ = 0;
+    std::uint64_t completions_ = 0;
+    GroupFences group_fences_;
+};
+
+}  // namespace dtrun

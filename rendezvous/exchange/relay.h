@@ -1,0 +1,71 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/exchange/exchange.h"
+#include "rendezvous/exchange/fence_table.h"
+#include "rendezvous/wire/exchange_messages.h"
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace dtrun {
+
+/// An Exchange below the root: it passes requests to the root and replies back to their clients,
+/// and sums fences and progress.
+class Relay final : public Exchange {
+public:
+    explicit Relay(Outbox& outbox) : outbox_(outbox) {}
+
+    void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
+    void remove_peer(PeerId peer) override;
+    Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
+    void begin(std::uint64_t generation, std::uint32_t ranks) override;
+    void fail_fences(std::string why) override;
+
+    std::uint64_t generation() const { return fences_.generation(); }
+    /// Sends an event to the ranks at this node.
+    void announce(const Event& event);
+    /// A frame from above, of a kind for which is_exchanged() holds. Errc: invalid_input
+    Result<void> from_root(const FrameView& frame);
+    /// Summed progress for the next heartbeat to the root.
+    Heartbeat summary() const;
+    /// To be called after a reconnect to the root: sends unanswered requests and fences again.
+    void resend();
+    /// Keeps requests and fences until they are answered, for resend().
+    void set_resendable() { resendable_ = true; }
+
+private:
+    struct Peer {
+        PeerKind kind{};
+        Rank rank = kNoRank;
+        std::unordered_set<std::uint64_t> clients;
+        Heartbeat progress;
+    };
+    using RequestKey = std::pair<std::uint64_t, std::uint64_t>;  ///< client and id
+
+    Result<void> on_request(PeerId id, Peer& peer, std::string_view payload);
+    Result<void> on_fence(PeerId id, const Peer& peer, std::string_view payload);
+    void tell_ranks(const Fenced& fenced);
+    void give_up(Unfence unfence);
+    void forget_requests(std::uint64_t client);
+
+    Outbox& outbox_;
+    std::map<PeerId, Peer> peers_;
+    std::unordered_map<std::uint64_t, PeerId> client_peers_;
+    FenceTable fences_;
+    bool fences_failed_ = false;  ///< fences of this generation have failed, and the root was told
+    bool resendable_ = false;
+    struct Unanswered {
+        std::uint64_t number = 0;  ///< in order of arrival
+        Bytes payload;
+    };
+    std::map<RequestKey, Unanswered> unanswered_;
+    std::uint64_t requests_ = 0;                             ///< how many have arrived
+    using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
+    std::map<FenceKey, Fence> unanswered_fences_;
+    std::map<FenceKey, Unfence> unfences_;  ///< one for all fences stays for the generation
+};
+
+}  // namespace dtrun

@@ -1,0 +1,149 @@
+#pragma once
+
+#include "base/clock.h"
+#include "base/numbered.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// The slots of one host that take part in a job as a unit.
+struct Member {
+    std::string name;  ///< host name, for messages
+    std::uint32_t slots = 0;
+    std::string peer_address;              ///< its address as the server sees it; numeric
+    std::string server_address;            ///< the server's end of the connection; numeric
+    std::uint16_t free_port = 0;           ///< MASTER_PORT if it gets rank 0; the next are free too
+    std::vector<std::string> addresses{};  ///< all its addresses; numeric
+};
+
+struct MembershipOptions {
+    std::uint32_t ranks_min = 1;  ///< at least 1
+    std::uint32_t ranks_max = 1;  ///< at least ranks_min; the same: a static job
+    std::chrono::milliseconds join_timeout{600'000};  ///< for ranks_min ranks to come together
+    std::chrono::milliseconds last_call{2'000};       ///< for more ranks, once there are ranks_min
+    std::chrono::milliseconds return_limit{
+        kHeartbeatTimeout};       ///< for a member to come back after its connection broke
+    bool describe_nodes = false;  ///< assignments list all hosts with ranks
+    /// Fixed ranks, by member in order of their ids; empty: as many as slots, one member after the
+    /// other.
+    std::vector<std::vector<RankSlot>> plan;
+};
+
+/// The members and the generation of a job: a pure state machine that turns events into orders. No
+/// sockets, no clock.
+///
+/// Survivors of a generation keep their order in the next. A job that is static ends when a member
+/// is lost; an elastic one begins a new generation, once there are enough ranks for it.
+class Membership {
+public:
+    explicit Membership(MembershipOptions options);
+
+    // Events.
+    void enter(MemberId id, Member member, Deadline now);
+    /// A member has reconnected; orders that it may have missed are given again.
+    /// \param generation  generation whose ranks it runs
+    /// \param accepted    proposed generation that it has accepted
+    void come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted);
+    void accept(MemberId id, std::uint64_t generation, Deadline now);
+    void leave(MemberId id, bool finished, const std::string& why, Deadline now);
+    void lost(MemberId id, const std::string& why, Deadline now);
+    /// A rank has failed, and all ranks are to be restarted: proposes a new generation.
+    void restart(const std::string& why, Deadline now);
+    void away(MemberId id, Deadline now);  ///< its connection broke: it may come back
+    void tick(Deadline now);               ///< at next_deadline(), or any time
+
+    // Orders.
+    struct Ended {
+        bool finished = false;
+        std::string why;
+    };
+    struct Orders {  ///< carry out fences_failed, then begun, before the others
+        std::vector<std::pair<MemberId, Assign>> assignments;
+        std::vector<std::pair<MemberId, Propose>> proposals;
+        std::optional<std::uint32_t> begun;        ///< a generation has begun, with this many ranks
+        std::optional<std::string> fences_failed;  ///< why: a rank of the generation has ended
+        std::optional<Ended> ended;                ///< the job has ended
+    };
+    Orders take_orders() { return std::exchange(orders_, {}); }
+    Deadline next_deadline() const;
+
+    // State.
+    enum class Phase : std::uint8_t {
+        gathering,  ///< no ranks run: too few members
+        running,    ///< a generation's ranks run
+        proposing,  ///< members are ending the generation's ranks
+        finishing,  ///< some members have finished: no generation will follow
+        ended,
+    };
+    Phase phase() const { return phase_; }
+    std::uint64_t generation() const { return generation_; }  ///< 0 until the first one begins
+    std::uint32_t world_size() const { return world_size_; }  ///< ranks of the generation
+    bool has(MemberId id) const { return seats_.contains(id); }
+    const MembershipOptions& options() const { return options_; }
+
+    struct Seat {
+        Member member;
+        std::uint64_t order = 0;      ///< number of arrival; newcomers get ranks by it
+        std::vector<RankSlot> ranks;  ///< its ranks in the current generation; empty: a spare
+        std::uint32_t node_rank = 0;  ///< index among the members with ranks
+        std::uint64_t accepted = 0;   ///< proposed generation that it has accepted
+        std::optional<Deadline> away_until;
+    };
+    const std::map<MemberId, Seat>& seats() const { return seats_; }
+
+    /// What a membership that goes on in another process must know.
+    struct State {
+        Phase phase = Phase::gathering;
+        std::uint64_t generation = 0;
+        std::map<MemberId, Seat> seats;
+        /// What all members are told of the generation, of which some may have left.
+        Assign common{};
+        std::string failure{};  ///< that led to the proposal; empty: none
+    };
+    State state() const { return {phase_, generation_, seats_, common_, failure_}; }
+    /// Goes on from a state: all members are away, and have `limit` to return.
+    void restore(State state, Deadline now, std::chrono::milliseconds limit);
+
+private:
+    std::uint32_t slots() const;
+    std::vector<MemberId> in_order() const;
+    void remove(MemberId id, const std::string& why, bool failed, Deadline now);
+    void ended_ranks(const Seat& seat);
+    void propose(const std::string& why, Deadline now);
+    void gather(Deadline now);
+    void look(Deadline now);
+    void begin();
+    void end(bool finished, std::string why);
+    bool all_accepted() const;
+    bool has_spares() const;
+    void seat_ranks(const std::vector<MemberId>& order);
+    Assign assignment(MemberId id) const;
+    void describe_generation();
+    std::string master_address(const Member& first) const;
+    std::vector<std::string> peer_addresses() const;
+
+    MembershipOptions options_;
+    std::map<MemberId, Seat> seats_;
+    Phase phase_ = Phase::gathering;
+    std::uint64_t generation_ = 0;
+    std::uint32_t world_size_ = 0;
+    std::uint64_t arrivals_ = 0;
+    std::uint64_t proposed_ = 0;
+    std::string failure_;  ///< as State::failure
+    Assign common_;        ///< the part of assignments that is the same for all members
+    std::optional<Deadline> join_until_;
+    std::optional<Deadline> last_call_until_;
+    Orders orders_;
+};
+
+}  // namespace dtrun

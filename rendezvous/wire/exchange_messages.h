@@ -1,0 +1,209 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/wire/message.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Messages between ranks, their agents and the root of the tree, besides requests of the store
+// (rendezvous/wire/request.h).
+
+namespace dtrun {
+
+struct Refuse {
+    std::string reason;
+    bool later = false;  ///< the sender may try the same again after a while
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("reason", m.reason), f("later", m.later);
+    }
+};
+
+/// A rank's first words to its agent, over the socket that DTRUN_SOCKET names.
+struct Hello {
+    std::uint16_t protocol = kProtocolVersion;
+    Rank rank = kNoRank;           ///< kNoRank: a helper of some rank, which only uses the store
+    std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
+    std::int64_t pid = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("protocol", m.protocol), f("rank", m.rank), f("generation", m.generation);
+        f("pid", m.pid);
+    }
+};
+
+/// The answer to hello: the job and what the rank needs to know of its place.
+struct Welcome {
+    std::string job;  ///< hexadecimal id
+    std::uint64_t generation = 0;
+    Rank rank = kNoRank;
+    std::uint32_t world_size = 0;
+    std::uint32_t local_rank = 0;
+    std::uint32_t local_size = 0;
+    std::uint32_t cross_rank = 0;
+    std::uint32_t cross_size = 0;
+    std::uint32_t node_rank = 0;
+    std::uint32_t node_count = 0;
+    std::string host_name;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("job", m.job), f("generation", m.generation), f("rank", m.rank);
+        f("world_size", m.world_size), f("local_rank", m.local_rank), f("local_size", m.local_size);
+        f("cross_rank", m.cross_rank), f("cross_size", m.cross_size), f("node_rank", m.node_rank);
+        f("node_count", m.node_count), f("host_name", m.host_name);
+    }
+};
+
+/// A store's client has ended its connection: its pending requests are dropped.
+struct Gone {
+    std::uint64_t client = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("client", m.client);
+    }
+};
+
+struct FenceEntry {
+    Rank rank{};
+    std::string bytes;
+
+    bool operator==(const FenceEntry&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("bytes", m.bytes);
+    }
+};
+
+/// Arrivals at one fence: one rank's, or the sum of all below a relay.
+struct Fence {
+    std::uint64_t generation = 0;
+    std::string name;         ///< at most kNameBytesMax
+    std::uint64_t round = 0;  ///< how often every rank has been at a fence of this name before
+    std::uint32_t ranks = 1;  ///< how many have arrived
+    std::vector<FenceEntry> entries;  ///< at most one for each rank, if it brought bytes
+
+    static constexpr std::size_t kNameBytesMax = 1'024;
+    /// Limit of all ranks' entries together, as MessagePack.
+    static constexpr std::size_t kBytesMax = 12u << 20;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round), f("ranks", m.ranks);
+        f("entries", m.entries);
+    }
+};
+
+/// A rank's deadline at a fence has passed. The rank then waits for `fenced`, the outcome for all
+/// ranks.
+struct Unfence {
+    std::uint64_t generation = 0;
+    std::string name;
+    std::uint64_t round = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round), f("why", m.why);
+    }
+};
+
+/// The end of a fence, the same for every rank.
+struct Fenced {
+    std::uint64_t generation = 0;
+    std::string name;
+    std::uint64_t round = 0;
+    bool complete = false;
+    std::string why;                  ///< why it failed; empty if complete
+    std::vector<FenceEntry> entries;  ///< by rank
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("name", m.name), f("round", m.round);
+        f("complete", m.complete), f("why", m.why), f("entries", m.entries);
+    }
+};
+
+/// A rank of another launcher's run arrives at a fence of that run, or gives it up. The answer is a
+/// `fenced` of generation 0.
+struct GroupFence {
+    std::uint64_t client = 0;  ///< random id as in requests, the same after a reconnect
+    std::string group;         ///< what the launcher calls the run; may be empty
+    std::string name;          ///< at most Fence::kNameBytesMax
+    std::uint64_t round = 0;   ///< how often the rank has been at a fence of this name before
+    Rank rank{};
+    std::uint32_t ranks = 0;          ///< size of the group
+    std::vector<FenceEntry> entries;  ///< the rank's bytes; at most one entry
+    std::string why;                  ///< not empty: the rank gives up, and the fence fails
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("client", m.client), f("group", m.group), f("name", m.name), f("round", m.round);
+        f("rank", m.rank), f("ranks", m.ranks), f("entries", m.entries), f("why", m.why);
+    }
+};
+
+struct RankProgress {
+    Rank rank = kNoRank;
+    std::uint64_t step = 0;  ///< counter of the program; grows
+
+    bool operator==(const RankProgress&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("step", m.step);
+    }
+};
+
+/// Something that ranks may want to know.
+struct Event {
+    enum class Kind : std::uint8_t {
+        membership = 1,  ///< a new generation is coming: this one's ranks will be ended
+        shutdown = 2,    ///< the job is being ended: SIGTERM comes now, SIGKILL after `grace_ms`
+    };
+    Kind kind = Kind::membership;
+    std::uint64_t generation = 0;  ///< the coming generation, or the one that ends
+    std::uint32_t grace_ms = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("kind", m.kind), f("generation", m.generation), f("grace_ms", m.grace_ms);
+        f("why", m.why);
+    }
+};
+
+/// Sent every kHeartbeatInterval (rendezvous/wire/heartbeat.h), whatever else is sent; any frame is a sign of life.
+struct Heartbeat {
+    std::uint32_t reporting = 0;  ///< how many ranks below the sender count steps
+    RankProgress slowest;         ///< the slowest of these ranks
+    std::uint64_t fastest_step = 0;
+    /// From agents: the sender may not get a processor for seconds, so silence is no loss while its
+    /// machine acknowledges packets.
+    bool busy = false;
+    /// From a daemon: the silence after which it counts a peer as lost, and peers are to count it
+    /// as lost. 0: kHeartbeatTimeout.
+    std::uint32_t timeout_ms = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("reporting", m.reporting), f("slowest", m.slowest), f("fastest_step", m.fastest_step);
+        f("busy", m.busy), f("timeout_ms", m.timeout_ms);
+    }
+};
+
+struct RelayLost {
+    HostId host{};
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("why", m.why);
+    }
+};
+
+}  // namespace dtrun

@@ -1,0 +1,233 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/wire/message.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Messages about the ranks of one host: their places, start, progress and end.
+
+namespace dtrun {
+
+/// One rank's place; the words are those of DESIGN and of Horovod.
+struct RankSlot {
+    Rank rank{};
+    std::uint32_t local_rank = 0;
+    std::uint32_t cross_rank = 0;
+    std::uint32_t cross_size = 0;
+    std::uint32_t slot = 0;  ///< id of the slot on its host
+
+    bool operator==(const RankSlot&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("local_rank", m.local_rank), f("cross_rank", m.cross_rank);
+        f("cross_size", m.cross_size), f("slot", m.slot);
+    }
+};
+
+/// One host that has ranks, for contracts that name all of them.
+struct NodePlace {
+    std::string address;     ///< numeric
+    std::uint16_t port = 0;  ///< first of its free ports, one for each rank
+    std::uint32_t ranks = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("address", m.address), f("port", m.port), f("ranks", m.ranks);
+    }
+};
+
+/// One block of the list that maps ranks to hosts: the next `ranks` ranks are on host `first_node`,
+/// as many on the host after it, and so on for `nodes` hosts. After the last block the list
+/// starts over until every rank has its host. PMI uses the same form.
+struct RankBlock {
+    std::uint32_t first_node = 0;  ///< node_rank
+    std::uint32_t nodes = 0;
+    std::uint32_t ranks = 0;  ///< on each host
+
+    bool operator==(const RankBlock&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("first_node", m.first_node), f("nodes", m.nodes), f("ranks", m.ranks);
+    }
+};
+
+/// What the ranks of one host are told of a generation.
+struct Assign {
+    std::uint64_t generation = 0;
+    std::uint32_t world_size = 0;
+    std::uint32_t node_rank = 0;  ///< this host's index among the hosts that have ranks
+    std::uint32_t node_count = 0;
+    std::string master_address;  ///< numeric address of rank 0's host, reached by its peers
+    std::uint16_t master_port = 0;
+    std::vector<RankSlot> ranks;          ///< this host's, in order of local_rank
+    std::uint32_t ranks_below = 0;        ///< number of ranks of this host and of all behind it
+    std::vector<std::string> peers;       ///< only for rank 0's host: addresses of the job's hosts
+    std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
+    std::vector<std::string> node_names;  ///< by node_rank
+    std::vector<RankBlock> rank_map;      ///< the hosts of all ranks
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
+        f("node_names", m.node_names), f("rank_map", m.rank_map);
+        f("ranks_below", m.ranks_below);
+        f("node_count", m.node_count), f("master_address", m.master_address);
+        f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);
+        f("nodes", m.nodes);
+    }
+};
+
+struct RankPid {
+    Rank rank{};
+    std::int64_t pid = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid);
+    }
+};
+
+struct Started {
+    std::uint64_t generation = 0;
+    std::vector<RankPid> ranks;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("ranks", m.ranks);
+    }
+};
+
+/// How far a rank has come with MPI.
+enum class MpiUse : std::uint8_t {
+    none,
+    initialized,  ///< MPI_Init has begun
+    finalized,
+    aborted,  ///< it has called MPI_Abort
+};
+
+struct Exited {
+    std::uint64_t generation = 0;
+    Rank rank{};
+    std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
+    std::int32_t code = 0;         ///< exit status, when `signal` is 0; or what MPI_Abort was told
+    std::int32_t signal = 0;       ///< the signal that ended it; 0: none
+    std::int32_t sent_signal = 0;  ///< the last signal that dtrun sent to end it; 0: none
+    bool out_of_memory = false;    ///< the kernel's OOM killer was at work
+    bool core_dumped = false;
+    std::int64_t ran_ns = 0;  ///< from its start to its end
+    std::string error;        ///< why it could not be started
+    std::string traceback;    ///< text of TORCHELASTIC_ERROR_FILE, at most 1 MiB
+    MpiUse mpi = MpiUse::none;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("rank", m.rank), f("pid", m.pid), f("code", m.code);
+        f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
+        f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
+        f("traceback", m.traceback), f("mpi", m.mpi);
+    }
+};
+
+struct SignalRanks {
+    std::int32_t signal = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("signal", m.signal);
+    }
+};
+
+/// Ends everything on the host: `signal` now, KILL after `grace_ms`, then `done`.
+struct Stop {
+    std::int32_t signal = 15;
+    std::uint32_t grace_ms = 0;
+    std::string why;            ///< from a daemon: what ended the job
+    bool by_scheduler = false;  ///< a scheduler ends the job, and may signal every process itself
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("signal", m.signal), f("grace_ms", m.grace_ms), f("why", m.why);
+        f("by_scheduler", m.by_scheduler);
+    }
+};
+
+struct Done {
+    std::uint32_t strays = 0;  ///< processes that the ranks had left behind and that were ended
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("strays", m.strays);
+    }
+};
+
+/// Ends the ranks, but not the agent: another generation follows.
+struct Pause {
+    std::uint64_t generation = 0;  ///< the coming generation
+    std::int32_t signal = 15;
+    std::uint32_t grace_ms = 0;
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("signal", m.signal), f("grace_ms", m.grace_ms);
+        f("why", m.why);
+    }
+};
+
+struct Paused {
+    std::uint64_t generation = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation);
+    }
+};
+
+/// A client that waits in a store which an agent serves.
+struct RankWait {
+    Rank rank = kNoRank;    ///< kNoRank: not known
+    std::int64_t pid = 0;   ///< on the host of `address`; 0: not known
+    std::string address;    ///< numeric; empty: the agent's own host
+    std::string what;       ///< what it waits for, for messages
+    bool starting = false;  ///< it waits in a framework's start, where all ranks meet
+    bool hopeless = false;  ///< it waits for a rank that the job does not have
+    std::uint32_t waited_ms = 0;
+
+    bool operator==(const RankWait&) const = default;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid), f("address", m.address), f("what", m.what);
+        f("starting", m.starting), f("hopeless", m.hopeless), f("waited_ms", m.waited_ms);
+    }
+};
+
+/// All clients that wait; replaces the last such message.
+struct Waits {
+    std::uint64_t generation = 0;
+    std::vector<RankWait> waits;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("waits", m.waits);
+    }
+};
+
+/// News of one host's ranks and MPI.
+struct MpiNews {
+    std::uint64_t generation = 0;
+    Rank rank = kNoRank;   ///< the first on this host that has called MPI_Init
+    std::string problem;   ///< why it cannot use MPI; empty: it can
+    std::string note;      ///< warning for the user; the rank goes on
+    bool aborted = false;  ///< it has called MPI_Abort, and still runs
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("rank", m.rank), f("problem", m.problem);
+        f("note", m.note), f("aborted", m.aborted);
+    }
+};
+
+}  // namespace dtrun

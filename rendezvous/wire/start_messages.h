@@ -1,0 +1,159 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/modes.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Messages of an agent's start: what the head sends on its standard input, and what the agent
+// answers before any rank runs.
+
+namespace dtrun {
+
+/// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
+/// for each thing that an agent must know before it can connect.
+struct Bootstrap {
+    std::string job_id;                  ///< 16 bytes
+    std::string secret;                  ///< 32 bytes
+    HostId host{};                       ///< this host's index in the job
+    std::string host_name;               ///< what the user calls this host
+    std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
+    std::uint16_t port = 0;              ///< of the head's rendezvous server
+    std::uint32_t connect_timeout_ms = 10'000;
+    std::uint32_t grace_ms = 5'000;                        ///< from TERM to KILL
+    std::vector<std::string> argv;                         ///< the program and its arguments
+    std::vector<std::pair<std::string, std::string>> env;  ///< overrides the host's environment
+    std::string directory;                ///< working directory of the ranks; empty: home
+    bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
+    std::vector<std::string> interfaces;  ///< --network-interfaces; empty: chosen by the agent
+    std::uint32_t reserve_ports = 0;      ///< how many consecutive free ports to find for the ranks
+    bool reserve_everywhere = false;      ///< with `nodes`: on all hosts, not only on the first
+    std::uint32_t output_window_bytes = 1u << 20;  ///< most output sent and not yet credited
+    InputTarget input = InputTarget::none;
+    Rank input_rank{};           ///< for InputTarget::one
+    std::uint8_t log_level = 1;  ///< log::Level
+    bool encrypt = false;        ///< all the job's connections between hosts are encrypted
+    bool relay = false;          ///< other hosts' agents will connect to this one
+    std::uint32_t heartbeat_timeout_ms = kHeartbeatTimeout.count();  ///< silence that means loss
+    std::uint32_t cpus_per_rank = 0;     ///< as given by a scheduler; 0: not known
+    std::vector<std::string> contracts;  ///< names; contracts/variables.h knows them
+    std::string nodelist;                ///< the hosts with ranks, in Slurm's notation
+    std::string tasks_per_node;          ///< ranks of these hosts, in the form 4(x2),3
+    TorchStore torch_store = TorchStore::agent;
+    MpiMode mpi = MpiMode::automatic;
+    std::string mpi_job;  ///< MPI's name of the job: the same on all hosts, unguessable
+    std::uint32_t max_restarts = 0;
+    std::string role = "default";  ///< torchrun's --role
+    std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
+    bool rank_macros = false;      ///< ${rank}, ${local_rank} and so on in argv are replaced
+    /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
+    /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
+    /// and `relay`.
+    std::vector<std::string> nodes;
+    std::uint32_t tree_threshold = 0;  ///< with `nodes`: if there are more hosts, `relays` follows
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("job", m.job_id), f("secret", m.secret), f("host", m.host), f("host_name", m.host_name);
+        f("addresses", m.addresses), f("port", m.port),
+            f("connect_timeout_ms", m.connect_timeout_ms);
+        f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
+        f("directory_required", m.directory_required), f("interfaces", m.interfaces);
+        f("reserve_ports", m.reserve_ports);
+        f("reserve_everywhere", m.reserve_everywhere),
+            f("output_window_bytes", m.output_window_bytes);
+        f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
+        f("encrypt", m.encrypt), f("relay", m.relay);
+        f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
+        f("contracts", m.contracts), f("nodelist", m.nodelist);
+        f("tasks_per_node", m.tasks_per_node), f("torch_store", m.torch_store);
+        f("mpi", m.mpi), f("mpi_job", m.mpi_job), f("max_restarts", m.max_restarts);
+        f("role", m.role);
+        f("run_id", m.run_id), f("rank_macros", m.rank_macros);
+        f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
+    }
+};
+
+/// Address at which one relay listens for the agents behind it.
+struct RelayAddress {
+    HostId host{};
+    std::string address;  ///< numeric
+    std::uint16_t port = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("address", m.address), f("port", m.port);
+    }
+};
+
+/// Head -> agents that a scheduler started, on their standard input, when the relays have joined.
+/// An agent whose relay is not listed connects to the head.
+struct Relays {
+    std::vector<RelayAddress> relays;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("relays", m.relays);
+    }
+};
+
+/// Why a host cannot run the program, found before any rank is started.
+enum class HostProblem : std::uint8_t {
+    none,
+    program_missing,
+    not_executable,
+    directory_missing,
+    mpi,
+    other
+};
+
+struct Join {
+    HostId host{};
+    std::string hostname;  ///< what the host calls itself
+    std::int64_t agent_pid = 0;
+    std::string address;                 ///< numeric address by which this host reached the head
+    std::string interface;               ///< network interface that holds `address`
+    std::vector<std::string> addresses;  ///< of all its interfaces, `address` first; numeric
+    std::uint16_t free_port = 0;   ///< the first of the reserved ports, if some were requested
+    std::uint16_t relay_port = 0;  ///< port at which it listens for the agents behind it
+    std::string directory;         ///< where the ranks will run
+    HostProblem problem = HostProblem::none;
+    std::string problem_text;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("hostname", m.hostname), f("agent_pid", m.agent_pid);
+        f("address", m.address), f("interface", m.interface), f("free_port", m.free_port),
+            f("relay_port", m.relay_port), f("addresses", m.addresses);
+        f("directory", m.directory), f("problem", m.problem), f("problem_text", m.problem_text);
+    }
+};
+
+/// Addresses at which rank 0's host listens; other hosts try them before any rank starts.
+struct Probe {
+    std::vector<std::string> addresses;  ///< numeric
+    std::uint16_t port = 0;
+    std::uint32_t timeout_ms = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("addresses", m.addresses), f("port", m.port), f("timeout_ms", m.timeout_ms);
+    }
+};
+
+struct Reached {
+    std::vector<std::string> addresses;  ///< those of the probe that answered
+    std::string why;                     ///< why the others did not answer
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("addresses", m.addresses), f("why", m.why);
+    }
+};
+
+}  // namespace dtrun

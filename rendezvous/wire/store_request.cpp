@@ -1,0 +1,179 @@
+#include "rendezvous/wire/store_request.h"
+
+#include <algorithm>
+#include <span>
+
+namespace dtrun {
+namespace {
+
+enum class Argument : std::uint8_t {
+    key,
+    keys,
+    pairs,  ///< key, value, key, value, … in one array
+    value,
+    expected,
+    delta,
+    after,
+    number,
+    timeout,
+};
+
+/// The arguments of an operation after the generation, in their order on the wire.
+/// \return nothing for an unknown operation
+std::optional<std::span<const Argument>> arguments_of(Op op) {
+    using enum Argument;
+    static constexpr Argument kSet[] = {key, value};
+    static constexpr Argument kTake[] = {key, timeout};
+    static constexpr Argument kAwaitAll[] = {keys, timeout};
+    static constexpr Argument kAdd[] = {key, delta};
+    static constexpr Argument kCompareSet[] = {key, expected, value};
+    static constexpr Argument kCheck[] = {keys};
+    static constexpr Argument kKey[] = {key};
+    static constexpr Argument kMultiSet[] = {pairs};
+    static constexpr Argument kList[] = {key, after, number};
+    static constexpr Argument kWatch[] = {key, number, timeout};
+    static constexpr Argument kCancel[] = {number};
+    switch (op) {
+        case Op::set:
+        case Op::append:
+        case Op::push:
+            return kSet;
+        case Op::get:
+        case Op::pop:
+            return kTake;
+        case Op::wait:
+        case Op::multi_get:
+            return kAwaitAll;
+        case Op::add:
+            return kAdd;
+        case Op::compare_set:
+            return kCompareSet;
+        case Op::check:
+            return kCheck;
+        case Op::erase:
+        case Op::length:
+            return kKey;
+        case Op::multi_set:
+            return kMultiSet;
+        case Op::list:
+            return kList;
+        case Op::watch:
+            return kWatch;
+        case Op::cancel:
+            return kCancel;
+        case Op::count:
+        case Op::status:
+            return std::span<const Argument>();
+    }
+    return std::nullopt;
+}
+
+void read(PackReader& in, Argument argument, StoreRequest& request) {
+    switch (argument) {
+        case Argument::key:
+            request.keys.push_back(in.bytes());
+            break;
+        case Argument::keys:
+        case Argument::pairs: {
+            const std::uint32_t step = argument == Argument::pairs ? 2 : 1;
+            const std::uint32_t count = in.array();
+            for (std::uint32_t i = 0; in.ok() && i < count; i += step) {
+                request.keys.push_back(in.bytes());
+                if (step == 2) request.values.push_back(in.bytes());
+            }
+            break;
+        }
+        case Argument::value:
+            request.values.push_back(in.bytes());
+            break;
+        case Argument::expected:
+            if (!in.nil()) request.expected = in.bytes();
+            break;
+        case Argument::delta:
+            request.delta = in.integer();
+            break;
+        case Argument::after:
+            request.after = in.bytes();
+            break;
+        case Argument::number:
+            request.number = in.uint();
+            break;
+        case Argument::timeout:
+            request.timeout_ms = in.uint();
+            break;
+    }
+}
+
+void write(PackWriter& out, Argument argument, const StoreRequest& request) {
+    switch (argument) {
+        case Argument::key:
+            return out.bin(request.keys.front());
+        case Argument::keys:
+        case Argument::pairs: {
+            const bool pairs = argument == Argument::pairs;
+            out.array(static_cast<std::uint32_t>(request.keys.size() * (pairs ? 2 : 1)));
+            for (std::size_t i = 0; i < request.keys.size(); ++i) {
+                out.bin(request.keys[i]);
+                if (pairs) out.bin(request.values[i]);
+            }
+            return;
+        }
+        case Argument::value:
+            return out.bin(request.values.front());
+        case Argument::expected:
+            return request.expected ? out.bin(*request.expected) : out.nil();
+        case Argument::delta:
+            return out.integer(request.delta);
+        case Argument::after:
+            return out.bin(request.after);
+        case Argument::number:
+            return out.uint(request.number);
+        case Argument::timeout:
+            return out.uint(request.timeout_ms);
+    }
+}
+
+void append(Bytes& bytes, const StoreRequest& request, std::uint64_t generation) {
+    const std::span<const Argument> arguments = arguments_of(request.op).value();
+    PackWriter out(bytes);
+    out.array(static_cast<std::uint32_t>(1 + arguments.size()));
+    out.uint(generation);
+    for (const Argument argument : arguments) write(out, argument, request);
+}
+
+}  // namespace
+
+Result<StoreRequest> StoreRequest::decode(Op op, PackReader& in) {
+    const auto arguments = arguments_of(op);
+    if (!arguments) return fail(Errc::invalid_input, "unknown operation {}", static_cast<int>(op));
+    StoreRequest request;
+    request.op = op;
+    for (const Argument argument : *arguments) read(in, argument, request);
+    if (!in.ok()) return fail(Errc::invalid_input, "malformed arguments");
+    for (const std::string_view k : request.keys)
+        if (k.size() > kKeyBytesMax)
+            return fail(Errc::invalid_input, "a key of {} bytes, more than {}", k.size(),
+                        kKeyBytesMax);
+    for (const std::string_view v : request.values)
+        if (v.size() > kValueBytesMax)
+            return fail(Errc::invalid_input, "a value of {} bytes, more than {}", v.size(),
+                        kValueBytesMax);
+    return request;
+}
+
+Bytes StoreRequest::encode(std::uint64_t generation) const {
+    Bytes bytes;
+    append(bytes, *this, generation);
+    return bytes;
+}
+
+Bytes encode_request(RequestHeader header, const StoreRequest& request, std::uint64_t generation) {
+    header.op = request.op;
+    Bytes frame = encode_request(header, {});
+    append(frame, request, generation);
+    const auto payload_bytes = static_cast<std::uint32_t>(payload_of(frame).size());
+    std::ranges::copy(encode_header({FrameType::request, payload_bytes}), frame.begin());
+    return frame;
+}
+
+}  // namespace dtrun
