@@ -82,6 +82,7 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
     } else {
         peers_[peer] = Peer{};
         hub_.add_peer(peer, PeerKind::subtree, kNoRank);
+        hub_.set_group_client(peer, std::to_underlying(enter.member));
     }
     const std::uint32_t return_ms = std::min(enter.return_ms, Enter::kReturnMsMax);
     hub_.set_return_limit(peer, std::chrono::milliseconds(return_ms) + kReturnMargin);
@@ -122,8 +123,7 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
     hub_.add_peer(peer, PeerKind::subtree, kNoRank);
     if (membership_->has(enter.member)) {
         log::info("job {}: {} is back", escaped(options_.name), escaped(enter.name));
-        membership_->come_back(enter.member, enter.generation, enter.paused);
-        if (enter.paused > enter.generation) membership_->accept(enter.member, enter.paused, now);
+        membership_->come_back(enter.member, enter.generation, enter.paused, now);
         return {};
     }
     log::info("job {}: {} enters with {} slots", escaped(options_.name), escaped(enter.name),

@@ -32,10 +32,29 @@ Result<void> check(const GroupFence& fence) {
 
 }  // namespace
 
+void GroupFences::add_peer(PeerId peer, std::uint64_t client) {
+    std::uint64_t& known = clients_[peer];
+    if (known == client) return;
+    if (known != 0) present_.erase(known);
+    known = client;
+    present_[client] = peer;
+    for (auto at = open_.begin(); at != open_.end();) {
+        const auto ended = ended_.find(at->first);
+        if (ended == ended_.end() || ended->second.end.fenced.complete ||
+            !ended->second.end.clients.contains(client)) {
+            ++at;
+            continue;
+        }
+        const Key key = at->first;
+        Open open = std::move(at->second);
+        at = open_.erase(at);
+        end(key, std::move(open), ended->second.end.fenced.why, ended->second.end.clients);
+    }
+}
+
 Result<void> GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
     if (const auto checked = check(fence); !checked) return checked;
-    present_[fence.client] = peer;
-    clients_[peer] = fence.client;
+    add_peer(peer, fence.client);
     const Key key{fence.group, fence.name, fence.round};
     if (told_again(key, peer, fence)) return {};
     if (open_.size() >= kOpenGroupsMax && !open_.contains(key))
@@ -50,7 +69,7 @@ Result<void> GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
     part = {peer, fence.rank, fence.entries};
     for (FenceEntry& entry : part.entries) entry.rank = fence.rank;
     if (!fence.why.empty() || open.parts.size() == open.ranks)
-        end(key, std::move(open_.extract(key).mapped()), fence.why);
+        end(key, std::move(open_.extract(key).mapped()), fence.why, {});
     return {};
 }
 
@@ -81,10 +100,12 @@ void GroupFences::supersede(const Key& key, Open& open, const GroupFence& fence)
     });
 }
 
-/// \param why  why the fence failed; empty: all ranks have arrived
-void GroupFences::end(const Key& key, Open open, std::string why) {
+/// \param why    why the fence failed; empty: all ranks have arrived
+/// \param known  clients that have been told before
+void GroupFences::end(const Key& key, Open open, std::string why, std::set<std::uint64_t> known) {
     End end;
     end.fenced = fenced_of(key);
+    end.clients = std::move(known);
     for (auto& [client, part] : open.parts) {
         end.clients.insert(client);
         std::ranges::move(part.entries, std::back_inserter(end.fenced.entries));

@@ -16,8 +16,8 @@ namespace dtrun {
 ///
 /// Runs of such a program cannot be told apart by a name. A rank's arrival therefore counts only
 /// while its connection lasts, and an outcome is repeated only to clients that were at the fence,
-/// or, if it failed, to late ones while one of these is connected: a later run sees nothing of an
-/// earlier one. Pure.
+/// or, if it failed, to late ones when one of these is connected, or comes back: a later run sees
+/// nothing of an earlier one. Pure.
 class GroupFences {
 public:
     using Key = std::tuple<std::string, std::string, std::uint64_t>;  ///< group, name, round
@@ -37,6 +37,9 @@ public:
 
     explicit GroupFences(Events& events) : events_(events) {}
 
+    /// A client has come over this connection, perhaps after another one broke. Who waits at a fence that
+    /// has failed for this client, and could not be told while it was away, is told now.
+    void add_peer(PeerId peer, std::uint64_t client);
     /// Errc: invalid_input (the peer is to be cut off)
     Result<void> from_peer(PeerId peer, const GroupFence& fence);
     /// Takes back arrivals over this connection; the client may arrive again over another.
@@ -62,7 +65,7 @@ private:
 
     bool told_again(const Key& key, PeerId peer, const GroupFence& fence);
     void supersede(const Key& key, Open& open, const GroupFence& fence);
-    void end(const Key& key, Open open, std::string why);
+    void end(const Key& key, Open open, std::string why, std::set<std::uint64_t> known);
     void remember(const Key& key, End end);
 
     Events& events_;

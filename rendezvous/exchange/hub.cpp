@@ -62,6 +62,10 @@ void Hub::set_return_limit(PeerId peer, std::chrono::milliseconds limit) {
     peers_.at(peer).return_limit = limit;
 }
 
+void Hub::set_group_client(PeerId peer, std::uint64_t client) {
+    group_fences_.add_peer(peer, client);
+}
+
 void Hub::remove_peer(PeerId id, Deadline now) {
     const auto peer = peers_.extract(id);
     if (peer.empty()) return;
@@ -87,7 +91,7 @@ Result<void> Hub::from_peer(PeerId id, const FrameView& frame, Deadline now) {
         case FrameType::fence:
             return on_fence(id, frame.payload);
         case FrameType::unfence:
-            return on_unfence(frame.payload);
+            return on_unfence(id, frame.payload);
         case FrameType::group_fence: {
             const auto fence = decode<GroupFence>(frame.payload);
             return fence ? group_fences_.from_peer(id, *fence) : std::unexpected(fence.error());
@@ -351,7 +355,7 @@ Result<void> Hub::on_fence(PeerId peer, std::string_view payload) {
     return {};
 }
 
-Result<void> Hub::on_unfence(std::string_view payload) {
+Result<void> Hub::on_unfence(PeerId peer, std::string_view payload) {
     const auto unfence = decode<Unfence>(payload);
     if (!unfence) return std::unexpected(unfence.error());
     if (unfence->name.size() > Fence::kNameBytesMax || unfence->why.size() > kReasonBytesMax)
@@ -361,7 +365,12 @@ Result<void> Hub::on_unfence(std::string_view payload) {
         fail_fences(unfence->why);
         return {};
     }
-    if (completed(unfence->name, unfence->round)) return {};
+    if (completed(unfence->name, unfence->round)) {
+        // Who waits has sent its arrival again before this, and has been told all; it needs no entries.
+        const Fenced over{unfence->generation, unfence->name, unfence->round, true, "", {}};
+        if (options_.reconnects) outbox_.to_peer(peer, FrameType::fenced, payload_of(encode(over)));
+        return {};
+    }
     end_fence({unfence->generation, unfence->name, unfence->round, false, unfence->why, {}});
     return {};
 }

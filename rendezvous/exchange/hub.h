@@ -66,6 +66,8 @@ public:
     Hub(Outbox& outbox, HubOptions options, HubJournal* journal = nullptr);
 
     void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
+    /// A process has come over this connection that may take part in fences of another launcher's ranks.
+    void set_group_client(PeerId peer, std::uint64_t client);
     /// Sets how long after this peer has gone its clients may reconnect over another; default 60 s.
     void set_return_limit(PeerId peer, std::chrono::milliseconds limit);
     /// With `reconnects`, remove_peer(peer, now) must be used instead.
@@ -135,7 +137,7 @@ private:
     void set_away(std::uint64_t id, Client& client, std::optional<Deadline> until);
     void forget_client(std::uint64_t id);
     Result<void> on_fence(PeerId peer, std::string_view payload);
-    Result<void> on_unfence(std::string_view payload);
+    Result<void> on_unfence(PeerId peer, std::string_view payload);
     void end_fence(const Fenced& fenced);
     void remember_completed(const Fenced& fenced);
     bool completed(const std::string& name, std::uint64_t round) const;

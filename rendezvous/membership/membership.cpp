@@ -55,13 +55,16 @@ void Membership::enter(MemberId id, Member member, Deadline now) {
     if (!last_call_until_) last_call_until_ = now + options_.last_call;
 }
 
-void Membership::come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted) {
+void Membership::come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted,
+                           Deadline now) {
     const auto at = seats_.find(id);
     if (at == seats_.end()) return;
     Seat& seat = at->second;
     seat.away_until.reset();
-    seat.accepted = std::max(seat.accepted, std::min(accepted, proposed_));
     if (phase_ == Phase::proposing && !seat.ranks.empty()) {
+        // Who was never told of its place in the generation runs nothing, and has nothing to end.
+        const bool runs_nothing = generation < generation_;
+        if (runs_nothing || accepted == proposed_) return accept(id, proposed_, now);
         if (seat.accepted < proposed_)
             orders_.proposals.emplace_back(id, Propose{proposed_, "a new generation is coming"});
     } else if (phase_ == Phase::finishing && accepted > generation_) {

@@ -53,7 +53,7 @@ public:
     /// A member has reconnected; orders that it may have missed are given again.
     /// \param generation  generation whose ranks it runs
     /// \param accepted    proposed generation that it has accepted
-    void come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted);
+    void come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted, Deadline now);
     void accept(MemberId id, std::uint64_t generation, Deadline now);
     void leave(MemberId id, bool finished, const std::string& why, Deadline now);
     void lost(MemberId id, const std::string& why, Deadline now);

@@ -132,7 +132,7 @@ struct Fenced {
 /// A rank of another launcher's run arrives at a fence of that run, or gives it up. The answer is a
 /// `fenced` of generation 0.
 struct GroupFence {
-    std::uint64_t client = 0;  ///< random id as in requests, the same after a reconnect
+    std::uint64_t client = 0;  ///< random id as in `enter`, the same after a reconnect
     std::string group;         ///< what the launcher calls the run; may be empty
     std::string name;          ///< at most Fence::kNameBytesMax
     std::uint64_t round = 0;   ///< how often the rank has been at a fence of this name before

@@ -109,6 +109,22 @@ TEST_CASE("a fence that is given up fails for who comes late, but not for a late
     CHECK_FALSE(group.out.last_of(3));
 }
 
+TEST_CASE("who waits at a fence that somebody gave up who is away is told when that one is back",
+          "[group]") {
+    Group group;
+    REQUIRE(group.come(1, 100, 0, "rank 0 waited 50 ms"));
+    group.fences.remove_peer(1);
+    REQUIRE(group.come(2, 200, 1));
+    CHECK_FALSE(group.out.last_of(2));  // perhaps it is of a later run
+    group.fences.add_peer(3, 300);
+    CHECK_FALSE(group.out.last_of(2));
+    group.fences.add_peer(4, 100);
+    CHECK(group.out.last_of(2)->why == "rank 0 waited 50 ms");
+    group.fences.remove_peer(2);
+    REQUIRE(group.come(5, 200, 1));
+    CHECK(group.out.last_of(5)->why == "rank 0 waited 50 ms");
+}
+
 TEST_CASE("ends that were kept are told to who comes back after a restart", "[group]") {
     Group before;
     REQUIRE(before.come(1, 100, 0));

@@ -247,7 +247,7 @@ TEST_CASE("a member that comes back in time is asked for nothing, one that does 
     membership.take_orders();
     membership.away(1_member, kStart);
     CHECK(membership.next_deadline() == kStart + milliseconds(3'000));
-    membership.come_back(1_member, 1, 0);
+    membership.come_back(1_member, 1, 0, kStart);
     membership.tick(kStart + milliseconds(4'000));
     auto orders = membership.take_orders();
     CHECK(orders.proposals.empty());
@@ -265,20 +265,37 @@ TEST_CASE("a member that was away while a generation began is told again", "[mem
     membership.lost(3_member, "gone", kStart);
     membership.take_orders();
     membership.away(1_member, kStart);
-    membership.come_back(1_member, 1, 0);
+    membership.come_back(1_member, 1, 0, kStart);
     auto orders = membership.take_orders();
     REQUIRE(orders.proposals.size() == 1);
     CHECK(orders.proposals[0].second.generation == 2);
     membership.away(1_member, kStart);
-    membership.come_back(1_member, 1, 2);
+    membership.come_back(1_member, 1, 2, kStart);
     membership.accept(2_member, 2, kStart);
     membership.accept(1_member, 2, kStart);
     membership.take_orders();
     membership.away(2_member, kStart);
-    membership.come_back(2_member, 1, 2);
+    membership.come_back(2_member, 1, 2, kStart);
     orders = membership.take_orders();
     REQUIRE(orders.assignments.size() == 1);
     CHECK(orders.assignments[0].second.generation == 2);
+}
+
+TEST_CASE("a member that missed a generation does not hold up the next", "[membership]") {
+    Membership membership(sizes(2, 6));
+    for (std::uint32_t i = 1; i <= 2; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
+    membership.away(1_member, kStart);
+    membership.tick(membership.next_deadline());
+    REQUIRE(membership.generation() == 1);
+    membership.take_orders();  // what it says to member 1 is lost
+    membership.restart("rank 3 failed", kStart);
+    membership.accept(2_member, 2, kStart);
+    CHECK(membership.phase() == Phase::proposing);
+    membership.come_back(1_member, 0, 0, kStart);
+    CHECK(membership.generation() == 2);
+    const auto orders = membership.take_orders();
+    CHECK(orders.assignments.size() == 2);
+    CHECK(orders.proposals.empty());
 }
 
 TEST_CASE(
@@ -317,7 +334,7 @@ TEST_CASE("a job that finishes while a newcomer is let in is not run again", "[m
         membership.leave(1_member, true, "", kStart);  // it crosses the proposal
         if (other == Other::finishes) membership.leave(2_member, true, "", kStart);
         if (other == Other::ends_its_ranks) membership.accept(2_member, 2, kStart);
-        if (other == Other::was_away) membership.come_back(2_member, 1, 2);
+        if (other == Other::was_away) membership.come_back(2_member, 1, 2, kStart);
         const auto orders = membership.take_orders();
         CHECK(orders.assignments.empty());
         REQUIRE(orders.ended.has_value());
@@ -358,7 +375,7 @@ TEST_CASE("a job goes on in another process although some of its members have fi
     }
     after.restore(state, kStart, milliseconds(1'000));
     CHECK(after.world_size() == 4);
-    after.come_back(2_member, 0, 0);  // its assignment was lost with the process
+    after.come_back(2_member, 0, 0, kStart);  // its assignment was lost with the process
     const auto orders = after.take_orders();
     CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{2, 3}});
     CHECK(orders.assignments[0].second.world_size == 4);
@@ -450,9 +467,7 @@ private:
                 if (SimulatedMember* member = any();
                     member != nullptr && !member->connected && membership_.has(any_id_)) {
                     member->connected = true;
-                    membership_.come_back(any_id_, member->running, member->accepted);
-                    if (member->accepted > member->running)
-                        membership_.accept(any_id_, member->accepted, now_);
+                    membership_.come_back(any_id_, member->running, member->accepted, now_);
                 }
                 break;
             case 4:

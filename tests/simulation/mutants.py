@@ -104,6 +104,11 @@ MUTANTS = {
         "worker/client/client.cpp", "    requests_.add_unanswered(first);\n", ""),
     "fences are not sent again over a new connection": (
         "worker/client/client.cpp", "    fences_.add_unfinished(first);\n", ""),
+    "who gives a fence up says so once, if the connection is there": (
+        "worker/client/fences.cpp", "    for (const auto& [key, frame] : given_up_) frames.push_back(frame);\n", ""),
+    "a member that missed a generation is asked to end its ranks": (
+        "rendezvous/membership/membership.cpp", "const bool runs_nothing = generation < generation_;",
+        "const bool runs_nothing = false;"),
     "a client says that it has answers which it has not": (
         "worker/client/requests.cpp", "static_cast<std::uint32_t>(id - lowest)", "static_cast<std::uint32_t>(lowest * 0)"),
     "a client does not notice that its daemon is silent": (

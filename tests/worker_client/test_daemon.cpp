@@ -183,6 +183,27 @@ TEST_CASE("a fence under way survives a lost connection", "[client][daemon]") {
     for (const auto& result : all) CHECK(result == std::vector<std::string>{"0", "1"});
 }
 
+TEST_CASE("a fence that was given up while the connection broke is given up over the next",
+          "[client][daemon]") {
+    FakeServer daemon = FakeServer::daemon(2, kSecret);
+    const DaemonVariables variables(daemon.address());
+    std::vector<Worker> workers = members(2);
+    std::vector<int> codes(2);
+    on_all(3, [&](std::uint32_t thread) {
+        if (thread == 2) {
+            daemon.freeze();
+            std::this_thread::sleep_for(200ms);  // the first rank has given up, which nobody reads
+            daemon.drop_connections();
+            daemon.thaw();
+        } else {
+            if (thread == 1) std::this_thread::sleep_for(300ms);
+            codes[thread] = code_of(
+                [&] { workers[thread].barrier("f", thread == 0 ? Timeout(50ms) : forever); });
+        }
+    });
+    CHECK(codes == std::vector<int>{DTRUN_TIMED_OUT, DTRUN_CANCELLED});
+}
+
 TEST_CASE("a daemon that is silent for three seconds is lost, and found again",
           "[client][daemon]") {
     FakeServer daemon = FakeServer::daemon(1, kSecret);

@@ -31,7 +31,8 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       standing_(surroundings_.place),
       requests_(connection_, standing_, client_id_),
       fences_(connection_, standing_,
-              has_daemon() && !is_member() ? std::optional(client_id_) : std::nullopt) {
+              has_daemon() && !is_member() ? std::optional(std::to_underlying(member_id_))
+                                           : std::nullopt) {
     if (has_daemon())
         keep_alive_.emplace(connection_, *surroundings_.daemon, *credentials_,
                             [this](const FrameSocket& with) { return first_frames(with); });

@@ -35,8 +35,10 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
     if (timed_out || interrupted) {
         const std::string why = timed_out ? fmt::format("rank {} waited {} ms", rank, timeout_ms)
                                           : fmt::format("rank {} was interrupted", rank);
+        const Bytes frame = give_up_frame(call, why);
+        given_up_[{call.fence.name, call.fence.round}] = frame;
         lock.unlock();
-        send_unfence(call, why);
+        connection_.send(frame);
         lock.lock();
     }
     if (timed_out) {
@@ -54,6 +56,8 @@ Result<void> Fences::on_fenced(std::string_view payload) {
     auto fenced = decode<Fenced>(payload);
     if (!fenced) return std::unexpected(fenced.error());
     const bool all = fenced->name.empty();  // a rank has ended
+    if (fenced->generation == standing_.generation())
+        all ? given_up_.clear() : void(given_up_.erase({fenced->name, fenced->round}));
     for (Call* call : calls_) {
         const Fence& fence = call->fence;
         if (call->done || fence.generation != fenced->generation) continue;
@@ -70,6 +74,7 @@ Result<void> Fences::on_fenced(std::string_view payload) {
 
 void Fences::begin(std::uint64_t generation) {
     rounds_.clear();
+    given_up_.clear();
     for (Call* call : calls_) {
         if (call->done || call->fence.generation >= generation) continue;
         call->failure = {DTRUN_STALE, fmt::format("generation {} is over", call->fence.generation)};
@@ -80,6 +85,7 @@ void Fences::begin(std::uint64_t generation) {
 void Fences::add_unfinished(std::vector<Bytes>& frames) const {
     for (const Call* call : calls_)
         if (!call->done) frames.push_back(call->frame);
+    for (const auto& [key, frame] : given_up_) frames.push_back(frame);
 }
 
 Outcome<std::vector<FenceEntry>> Fences::result_of(Call& call) const {
@@ -87,16 +93,13 @@ Outcome<std::vector<FenceEntry>> Fences::result_of(Call& call) const {
     return failure(DTRUN_CANCELLED, "fence '{}': {}", call.fence.name, call.result.why);
 }
 
-void Fences::send_unfence(Call& call, std::string why) {
+Bytes Fences::give_up_frame(const Call& call, std::string why) {
     const Fence& fence = call.fence;
-    Bytes frame;
-    if (call.of_group) {
-        call.of_group->why = std::move(why);
-        frame = encode(*call.of_group);
-    } else {
-        frame = encode(Unfence{fence.generation, fence.name, fence.round, std::move(why)});
-    }
-    connection_.send(frame);
+    if (!call.of_group)
+        return encode(Unfence{fence.generation, fence.name, fence.round, std::move(why)});
+    GroupFence of_group = *call.of_group;
+    of_group.why = std::move(why);
+    return encode(of_group);
 }
 
 }  // namespace dtrun::embedded

@@ -17,13 +17,14 @@ namespace dtrun::embedded {
 
 /// Fences at which a rank waits. It counts how often it has been at each name in this generation,
 /// so that ranks meet round by round; a frame is kept while its fence is under way, to be sent again
-/// over another connection.
+/// over another connection. So is one that gives a fence up, until it is answered: others may wait
+/// there that would never hear of it.
 ///
 /// Thread: any may meet(); the rest is called with the connection's lock held, which guards
 /// everything.
 class Fences {
 public:
-    /// \param group_client  the id of this process, for a daemon that has not numbered the ranks;
+    /// \param group_client  by which a daemon that has not numbered the ranks knows this process;
     ///                      otherwise nothing
     Fences(Connection& connection, const Standing& standing,
            std::optional<std::uint64_t> group_client)
@@ -51,13 +52,14 @@ private:
     };
 
     Outcome<std::vector<FenceEntry>> result_of(Call& call) const;
-    void send_unfence(Call& call, std::string why);
+    static Bytes give_up_frame(const Call& call, std::string why);
 
     Connection& connection_;
     const Standing& standing_;
     const std::optional<std::uint64_t> group_client_;
     std::vector<Call*> calls_;
-    std::map<std::string, std::uint64_t, std::less<>> rounds_;  ///< by name
+    std::map<std::pair<std::string, std::uint64_t>, Bytes> given_up_;  ///< frames by name and round
+    std::map<std::string, std::uint64_t, std::less<>> rounds_;         ///< by name
 };
 
 }  // namespace dtrun::embedded
