@@ -47,7 +47,8 @@ cli::Rows<ServeDraft> own_rows() {
         {{.names = "--state",
           .metavar = "DIR",
           .group = daemon,
-          .help = "keep jobs here, and go on with them after a restart (default: nothing is kept)"},
+          .help = "keep jobs here, in a directory that only you can write to, and go on with them "
+                  "after a restart (default: nothing is kept)"},
          cli::set_text<&ServeOptions::state_directory>},
         {{.names = "--heartbeat-timeout",
           .metavar = "SECONDS",
