@@ -75,10 +75,13 @@ void Hub::remove_peer(PeerId id, Deadline now) {
         Client& client = clients_.at(name);
         for (const auto& [request, op] : client.waiting) store_->forget({name, request});
         client.waiting.clear();
-        if (client.answers.empty())
-            forget_client(name);
+        const auto limit = peer.mapped().return_limit;
+        if (client.moved)
+            set_away(name, client, now + std::max<std::chrono::milliseconds>(limit, kLateCopies));
+        else if (!client.answers.empty())
+            set_away(name, client, now + limit);
         else
-            set_away(name, client, now + peer.mapped().return_limit);
+            forget_client(name);
     }
 }
 

@@ -720,6 +720,28 @@ TEST_CASE("what arrives late over a connection that was given up for another is 
     CHECK(job.last_number() == 3);
 }
 
+TEST_CASE("what a client asked before it moved is not done again when it has lost both connections",
+          "[exchange]") {
+    Returning job;
+    job.hub.add_peer(1, PeerKind::subtree, kNoRank);
+    job.ask(1, 7, 1, 0, Op::add, arguments(1, {"sum"}, 1));
+    job.hub.add_peer(2, PeerKind::subtree, kNoRank);
+    job.hub.set_return_limit(2, std::chrono::seconds(5));
+    job.ask(2, 7, 2, 0, Op::get, arguments(1, {"sum"}, {}, 0));  // it needs no answers any more
+    REQUIRE(job.hub.answer_bytes() == 0);
+    job.hub.remove_peer(2, job.now);
+    job.now += std::chrono::seconds(6);
+    job.hub.expire(job.now);
+    job.ask(1, 7, 1, 0, Op::add, arguments(1, {"sum"}, 1));
+    job.hub.add_peer(3, PeerKind::subtree, kNoRank);
+    job.ask(3, 9, 1, 0, Op::add, arguments(1, {"sum"}, 0));
+    CHECK(job.last_number() == 1);
+    // It is not remembered for ever.
+    job.hub.remove_peer(3, job.now);
+    job.hub.expire(job.now + std::chrono::seconds(60));
+    CHECK(job.hub.next_deadline() == Deadline::max());
+}
+
 TEST_CASE("answers are kept as long as their client may come back, and counted", "[exchange]") {
     Returning job;
     const std::string large(1'000'000, 'x');
