@@ -111,10 +111,11 @@ void Ledger::check() const {
         for (const auto& operation : history)
             if (!undone_.contains(operation.get())) operations.push_back(*operation);
         if (is_linearizable(operations)) continue;
-        std::ranges::sort(operations, {}, &Operation::invoked);
         std::string text =
             fmt::format("what happened to key '{}' of {} cannot have:\n", key.second, key.first);
-        for (const Operation& operation : operations) text += "  " + describe(operation) + "\n";
+        for (const auto& operation : history)
+            text += fmt::format("  {}{}\n", describe(*operation),
+                                undone_.contains(operation.get()) ? ", refused" : "");
         throw Contradiction(text);
     }
 }
