@@ -37,8 +37,9 @@ MUTANTS = {
         "rendezvous/exchange/hub.cpp", "const std::uint64_t lowest = header.id - header.behind;",
         "const std::uint64_t lowest = header.id - header.behind + 2;"),
     "answers of a client that is away are dropped at once": (
-        "rendezvous/exchange/hub.cpp", "if (client.answers.empty())\n            forget_client(name);",
-        "if (true)\n            forget_client(name);"),
+        "rendezvous/exchange/hub.cpp",
+        "        if (client.moved)\n            set_away(",
+        "        if (true)\n            forget_client(name);\n        else if (client.moved)\n            set_away("),
     "kept answers are not restored": (
         "rendezvous/exchange/hub.cpp",
         "    keep_answer(name, id, std::make_shared<const Bytes>(std::move(reply)));\n"
@@ -106,9 +107,6 @@ MUTANTS = {
         "worker/client/client.cpp", "    fences_.add_unfinished(first);\n", ""),
     "who gives a fence up says so once, if the connection is there": (
         "worker/client/fences.cpp", "    for (const auto& [key, frame] : given_up_) frames.push_back(frame);\n", ""),
-    "a member that missed a generation is asked to end its ranks": (
-        "rendezvous/membership/membership.cpp", "const bool runs_nothing = generation < generation_;",
-        "const bool runs_nothing = false;"),
     "a client says that it has answers which it has not": (
         "worker/client/requests.cpp", "static_cast<std::uint32_t>(id - lowest)", "static_cast<std::uint32_t>(lowest * 0)"),
     "a client does not notice that its daemon is silent": (
