@@ -169,14 +169,16 @@ def hunt():
 
 
 def main(names):
+    if unknown := [name for name in names if name not in MUTANTS]:
+        sys.exit(f"simulate: no mistake is called '{unknown[0]}'; they are: {'; '.join(MUTANTS)}")
+    names = names or list(MUTANTS)
     prepare()
     build()
     if (bad := hunt_clean()) is not None:
         sys.exit(f"simulate: without a mistake it finds: {bad}")
     missed = []
-    for name, (file, old, new) in MUTANTS.items():
-        if names and name not in names:
-            continue
+    for name in names:
+        file, old, new = MUTANTS[name]
         with open(f"{COPY}/{file}", encoding="utf-8") as source:
             text = source.read()
         with open(f"{COPY}/{file}", "w", encoding="utf-8") as source:
@@ -191,7 +193,7 @@ def main(names):
             missed.append(name)
         print(f"{'MISSED' if found is None else 'found '} {runs:3} runs {seconds:5.1f} s  {name}"
               + (f"\n         {found}" if found else ""), flush=True)
-    print(f"{len(MUTANTS) - len(missed) if not names else ''} found, {len(missed)} missed")
+    print(f"{len(names) - len(missed)} found, {len(missed)} missed")
     return 1 if missed else 0
 
 
