@@ -80,7 +80,12 @@ void Membership::accept(MemberId id, std::uint64_t generation, Deadline now) {
     if (at == seats_.end()) return;
     if (phase_ == Phase::finishing && generation > generation_) return ended_ranks(at->second);
     if (phase_ != Phase::proposing || generation != proposed_) return;
-    at->second.accepted = generation;
+    Seat& seat = at->second;
+    seat.accepted = generation;
+    // It comes to no more fences: who waits for it at one would wait for ever, and accept nothing.
+    if (!seat.ranks.empty())
+        orders_.fences_failed =
+            fmt::format("{} has gone on to generation {}", seat.member.name, generation);
     if (all_accepted()) gather(now);
 }
 

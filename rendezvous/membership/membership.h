@@ -71,7 +71,7 @@ public:
         std::vector<std::pair<MemberId, Assign>> assignments;
         std::vector<std::pair<MemberId, Propose>> proposals;
         std::optional<std::uint32_t> begun;        ///< a generation has begun, with this many ranks
-        std::optional<std::string> fences_failed;  ///< why: a rank of the generation has ended
+        std::optional<std::string> fences_failed;  ///< why: a rank will come to no more of them
         std::optional<Ended> ended;                ///< the job has ended
     };
     Orders take_orders() { return std::exchange(orders_, {}); }

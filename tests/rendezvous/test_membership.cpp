@@ -214,6 +214,21 @@ TEST_CASE("fences fail with the member whose ranks will not come to them", "[mem
     }
 }
 
+TEST_CASE("fences fail when a member goes on to the next generation, and others wait for it",
+          "[membership]") {
+    Membership membership(sizes(2, 6));
+    for (std::uint32_t i = 1; i <= 2; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
+    membership.tick(kStart + milliseconds(2'000));
+    membership.enter(3_member, host(3, 2), kStart + milliseconds(5'000));
+    membership.tick(kStart + milliseconds(7'000));
+    REQUIRE(membership.phase() == Membership::Phase::proposing);
+    CHECK_FALSE(membership.take_orders().fences_failed.has_value());
+    membership.accept(1_member, 2, kStart + milliseconds(7'000));
+    CHECK(membership.take_orders().fences_failed == "s1 has gone on to generation 2");
+    membership.accept(2_member, 2, kStart + milliseconds(7'001));
+    CHECK(membership.take_orders().begun == 6);
+}
+
 TEST_CASE("slots beyond the maximum are spares, and take a lost host's place", "[membership]") {
     Membership membership(sizes(2, 3));
     membership.enter(1_member, host(1, 2), kStart);
