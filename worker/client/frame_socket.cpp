@@ -135,10 +135,13 @@ Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std
 
 Outcome<void> FrameSocket::send(std::string_view bytes) {
     while (!bytes.empty()) {
-        if (SimulatedSystem::current != nullptr) poll_until(socket_.get(), POLLOUT, Moment::max());
-        const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        // It waits in poll_until(), where a simulation lets others run, of whom one reads this.
+        const auto n =
+            ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0)
             bytes.remove_prefix(static_cast<std::size_t>(n));
+        else if (errno == EAGAIN)
+            poll_until(socket_.get(), POLLOUT, Moment::max());
         else if (errno != EINTR)
             return failure(DTRUN_CLOSED, "{}", strerror(errno));
     }
