@@ -31,6 +31,8 @@ check rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base
 check worker/client worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles
+check worker/client/connect worker/include 'base/*' rendezvous/wire
+check worker/client/step worker/client/connect worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles
 check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base

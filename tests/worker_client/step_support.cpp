@@ -1,7 +1,7 @@
 #include "tests/worker_client/step_support.h"
 
 #include "tests/support/temp_dir.h"
-#include "worker/client/step_key.h"
+#include "worker/client/step/key.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 #include "worker/client/event_queue.h"
 
-#include "worker/client/private_fd.h"
+#include "worker/client/connect/private_fd.h"
 
 #include <poll.h>
 #include <unistd.h>

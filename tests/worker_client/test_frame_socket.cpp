@@ -1,4 +1,4 @@
-#include "worker/client/frame_socket.h"
+#include "worker/client/connect/frame_socket.h"
 
 #include "base/fd.h"
 

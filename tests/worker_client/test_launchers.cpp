@@ -1,8 +1,8 @@
-#include "worker/client/launchers.h"
+#include "worker/client/connect/launchers.h"
 
 #include "base/crypto.h"
 #include "tests/support/temp_dir.h"
-#include "worker/client/daemon.h"
+#include "worker/client/connect/daemon.h"
 
 #include <fcntl.h>
 #include <unistd.h>

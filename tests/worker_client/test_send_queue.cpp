@@ -1,6 +1,6 @@
-#include "worker/client/send_queue.h"
+#include "worker/client/step/send_queue.h"
 
-#include "worker/client/private_fd.h"
+#include "worker/client/connect/private_fd.h"
 
 #include <fcntl.h>
 #include <unistd.h>

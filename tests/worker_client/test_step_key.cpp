@@ -1,6 +1,6 @@
 #include "tests/support/temp_dir.h"
-#include "worker/client/handshake.h"
-#include "worker/client/step_key.h"
+#include "worker/client/connect/handshake.h"
+#include "worker/client/step/key.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "worker/client/step_roll.h"
+#include "worker/client/step/roll.h"
 
 #include <catch2/catch.hpp>
 #include <thread>

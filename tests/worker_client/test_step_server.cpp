@@ -1,7 +1,7 @@
-#include "worker/client/step_server.h"
+#include "worker/client/step/server.h"
 
 #include "tests/support/temp_dir.h"
-#include "worker/client/frame_socket.h"
+#include "worker/client/connect/frame_socket.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>

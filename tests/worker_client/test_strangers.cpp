@@ -1,4 +1,4 @@
-#include "worker/client/strangers.h"
+#include "worker/client/step/strangers.h"
 
 #include <catch2/catch.hpp>
 

@@ -3,18 +3,18 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/store_request.h"
 #include "worker/client/callers.h"
+#include "worker/client/connect/daemon.h"
+#include "worker/client/connect/launchers.h"
+#include "worker/client/connect/outcome.h"
+#include "worker/client/connect/patience.h"
 #include "worker/client/connection.h"
-#include "worker/client/daemon.h"
 #include "worker/client/event_queue.h"
 #include "worker/client/fences.h"
 #include "worker/client/first_use.h"
 #include "worker/client/keep_alive.h"
-#include "worker/client/launchers.h"
-#include "worker/client/outcome.h"
-#include "worker/client/patience.h"
 #include "worker/client/requests.h"
 #include "worker/client/standing.h"
-#include "worker/client/step_meeting.h"
+#include "worker/client/step/meeting.h"
 
 #include <sys/types.h>
 #include <cstdint>

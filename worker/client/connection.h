@@ -2,9 +2,9 @@
 
 #include "base/threads.h"
 #include "rendezvous/wire/frame.h"
-#include "worker/client/frame_socket.h"
-#include "worker/client/outcome.h"
-#include "worker/client/patience.h"
+#include "worker/client/connect/frame_socket.h"
+#include "worker/client/connect/outcome.h"
+#include "worker/client/connect/patience.h"
 
 #include <functional>
 #include <optional>

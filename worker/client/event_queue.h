@@ -2,7 +2,7 @@
 
 #include "base/fd.h"
 #include "rendezvous/wire/exchange_messages.h"
-#include "worker/client/outcome.h"
+#include "worker/client/connect/outcome.h"
 
 #include <cstdint>
 #include <deque>

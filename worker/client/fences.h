@@ -1,8 +1,8 @@
 #pragma once
 
 #include "rendezvous/wire/exchange_messages.h"
+#include "worker/client/connect/outcome.h"
 #include "worker/client/connection.h"
-#include "worker/client/outcome.h"
 #include "worker/client/standing.h"
 
 #include <cstdint>

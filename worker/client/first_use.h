@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/threads.h"
-#include "worker/client/outcome.h"
-#include "worker/client/patience.h"
+#include "worker/client/connect/outcome.h"
+#include "worker/client/connect/patience.h"
 
 #include <functional>
 #include <optional>

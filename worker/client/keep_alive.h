@@ -3,9 +3,9 @@
 #include "base/threads.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/heartbeat.h"
+#include "worker/client/connect/daemon.h"
+#include "worker/client/connect/patience.h"
 #include "worker/client/connection.h"
-#include "worker/client/daemon.h"
-#include "worker/client/patience.h"
 
 #include <chrono>
 #include <functional>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "rendezvous/wire/store_request.h"
+#include "worker/client/connect/outcome.h"
+#include "worker/client/connect/patience.h"
 #include "worker/client/connection.h"
-#include "worker/client/outcome.h"
-#include "worker/client/patience.h"
 #include "worker/client/standing.h"
 
 #include <cstdint>

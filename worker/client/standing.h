@@ -2,7 +2,7 @@
 
 #include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
-#include "worker/client/launchers.h"
+#include "worker/client/connect/launchers.h"
 
 #include <atomic>
 #include <cstdint>

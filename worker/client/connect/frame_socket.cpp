@@ -1,0 +1,222 @@
+#include "worker/client/connect/frame_socket.h"
+
+#include "base/fd.h"
+#include "base/threads.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace dtrun::embedded {
+namespace {
+
+constexpr std::size_t kBufferBytes = 64u << 10;
+
+/// Waits until `events` are there. Failures: timed_out, cancelled
+Outcome<void> wait_for(int fd, short events, const Patience& patience) {
+    for (;;) {
+        const int ready = poll_until(fd, events, patience.slice());
+        if (ready > 0) return {};
+        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (patience.over()) return failure(DTRUN_TIMED_OUT, "no answer");
+    }
+}
+
+Outcome<FrameSocket> connect_address(const TcpAddress& address, const Patience& patience) {
+    const auto* where = reinterpret_cast<const sockaddr*>(&address.socket_address);
+    if (SimulatedSystem::current != nullptr) {
+        PrivateFd simulated([where] { return SimulatedSystem::current->connect(*where); });
+        if (!simulated) return failure(DTRUN_CLOSED, "{}", strerror(errno));
+        return FrameSocket(std::move(simulated));
+    }
+    PrivateFd socket([&address] {
+        return ::socket(address.socket_address.ss_family,
+                        SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    });
+    if (!socket) return failure(DTRUN_CLOSED, "socket: {}", strerror(errno));
+    int error = 0;
+    if (::connect(socket.get(), where, address.size) != 0) error = errno;
+    if (error == EINPROGRESS) {
+        const auto ready = wait_for(socket.get(), POLLOUT, patience);
+        if (!ready) return std::unexpected(ready.error());
+        socklen_t size = sizeof error;
+        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error != 0) return failure(DTRUN_CLOSED, "{}", strerror(error));
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
+    return FrameSocket(std::move(socket));
+}
+
+}  // namespace
+
+TcpAddress TcpAddress::at(std::uint16_t port) const {
+    TcpAddress address = *this;
+    if (socket_address.ss_family == AF_INET6)
+        reinterpret_cast<sockaddr_in6&>(address.socket_address).sin6_port = htons(port);
+    else
+        reinterpret_cast<sockaddr_in&>(address.socket_address).sin_port = htons(port);
+    return address;
+}
+
+Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const char* service = port.empty() ? nullptr : port.c_str();
+    if (const int error = ::getaddrinfo(host.c_str(), service, &hints, &found); error != 0)
+        return failure(DTRUN_CLOSED, "{}", gai_strerror(error));
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    std::vector<TcpAddress> addresses;
+    for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
+        TcpAddress& address = addresses.emplace_back();
+        address.size = a->ai_addrlen;
+        std::memcpy(&address.socket_address, a->ai_addr, a->ai_addrlen);
+    }
+    return addresses;
+}
+
+Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() < 2 || path.size() >= sizeof address.sun_path)
+        return failure(DTRUN_INVALID, "DTRUN_SOCKET='{}' is not the name of a socket", path);
+    std::memcpy(address.sun_path, path.data(), path.size());
+    std::size_t bytes = offsetof(sockaddr_un, sun_path) + path.size();
+    if (path.front() == '@')
+        address.sun_path[0] = '\0';
+    else
+        ++bytes;  // the zero at its end
+    PrivateFd socket([] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+    if (!socket) return failure(DTRUN_CLOSED, "socket: {}", strerror(errno));
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                  static_cast<socklen_t>(bytes)) != 0)
+        return failure(DTRUN_CLOSED, "no agent of dtrun at DTRUN_SOCKET='{}': {}", path,
+                       strerror(errno));
+    if (const auto other = foreign_user(socket.get()))
+        return failure(DTRUN_REFUSED, "DTRUN_SOCKET='{}' belongs to user {}, not to us", path,
+                       *other);
+    return FrameSocket(std::move(socket));
+}
+
+Outcome<FrameSocket> FrameSocket::connect_tcp(const std::vector<TcpAddress>& addresses,
+                                              const Patience& patience) {
+    Outcome<FrameSocket> socket = failure(DTRUN_CLOSED, "no address");
+    auto left = static_cast<Moment::rep>(addresses.size());
+    for (const TcpAddress& address : addresses) {
+        Patience share = patience;
+        const Moment started = now();
+        if (patience.deadline != Moment::max() && started < patience.deadline)
+            share.deadline = started + (patience.deadline - started) / left;
+        --left;
+        socket = connect_address(address, share);
+        if (socket || socket.error().code == DTRUN_CANCELLED) break;
+    }
+    return socket;
+}
+
+Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std::string& port,
+                                              const Patience& patience) {
+    const auto addresses = resolve(host, port);
+    if (!addresses) return std::unexpected(addresses.error());
+    return connect_tcp(*addresses, patience);
+}
+
+Outcome<void> FrameSocket::send(std::string_view bytes) {
+    while (!bytes.empty()) {
+        // It waits in poll_until(), where a simulation lets others run, of whom one reads this.
+        const auto n =
+            ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0)
+            bytes.remove_prefix(static_cast<std::size_t>(n));
+        else if (errno == EAGAIN)
+            poll_until(socket_.get(), POLLOUT, Moment::max());
+        else if (errno != EINTR)
+            return failure(DTRUN_CLOSED, "{}", strerror(errno));
+    }
+    return {};
+}
+
+bool FrameSocket::can_send() const {
+    pollfd entry{socket_.get(), POLLOUT, 0};
+    return ::poll(&entry, 1, 0) > 0;
+}
+
+void FrameSocket::make_room() {
+    std::size_t wanted = kBufferBytes;
+    if (end_ - begin_ >= FrameHeader::kBytes)
+        if (const auto header = decode_header(std::string_view(buffer_).substr(begin_)))
+            wanted = std::max(wanted, FrameHeader::kBytes + header->payload_bytes);
+    if (begin_ == end_) begin_ = end_ = 0;
+    if (begin_ != 0 && buffer_.size() - begin_ < wanted) {
+        buffer_.erase(0, begin_);
+        end_ -= begin_;
+        begin_ = 0;
+    }
+    if (buffer_.size() < wanted || (end_ == 0 && buffer_.size() > wanted)) {
+        buffer_.resize(wanted);
+        buffer_.shrink_to_fit();  // one large value must not keep its memory
+    }
+}
+
+FrameSocket::Got FrameSocket::receive(Moment until) {
+    make_room();
+    // recv() itself waits as long as it takes.
+    if (until != Moment::max() || SimulatedSystem::current != nullptr) {
+        const int ready = poll_until(socket_.get(), POLLIN, until);
+        if (ready == 0) return Got::nothing;
+        if (ready < 0) return Got::signal;
+    }
+    const ssize_t n = ::recv(socket_.get(), buffer_.data() + end_, buffer_.size() - end_, 0);
+    if (n > 0) {
+        end_ += static_cast<std::size_t>(n);
+        return Got::bytes;
+    }
+    return n < 0 && errno == EINTR ? Got::signal : Got::end;
+}
+
+Result<std::optional<FrameView>> FrameSocket::next() {
+    std::string_view bytes = std::string_view(buffer_).substr(begin_, end_ - begin_);
+    auto frame = next_frame(bytes);
+    begin_ = end_ - bytes.size();
+    return frame;
+}
+
+Outcome<std::string> FrameSocket::read_exactly(std::size_t size, const Patience& patience) {
+    std::string bytes(size, '\0');
+    for (std::size_t got = 0; got < size;) {
+        const auto ready = wait_for(socket_.get(), POLLIN, patience);
+        if (!ready) return std::unexpected(ready.error());
+        const ssize_t n = ::recv(socket_.get(), bytes.data() + got, size - got, 0);
+        if (n == 0) return failure(DTRUN_CLOSED, "connection closed");
+        if (n < 0 && errno != EINTR) return failure(DTRUN_CLOSED, "{}", strerror(errno));
+        if (n > 0) got += static_cast<std::size_t>(n);
+    }
+    return bytes;
+}
+
+void FrameSocket::shut_down() {
+    if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void FrameSocket::finish(Moment deadline) {
+    if (!socket_) return;
+    ::shutdown(socket_.get(), SHUT_WR);
+    for (Got got = Got::bytes; got == Got::bytes || got == Got::signal;) {
+        begin_ = end_ = 0;
+        got = receive(deadline);
+    }
+}
+
+}  // namespace dtrun::embedded

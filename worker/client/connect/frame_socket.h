@@ -1,0 +1,85 @@
+#pragma once
+
+#include "rendezvous/wire/frame.h"
+#include "worker/client/connect/outcome.h"
+#include "worker/client/connect/patience.h"
+#include "worker/client/connect/private_fd.h"
+
+#include <sys/socket.h>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::embedded {
+
+/// One address of a host, with a port.
+struct TcpAddress {
+    sockaddr_storage socket_address{};
+    socklen_t size = 0;
+
+    TcpAddress at(std::uint16_t port) const;
+};
+
+/// Asks the resolver, which takes as long as it takes. \param port  empty: 0. Failures: closed
+Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port);
+
+/// A connected socket, and frames out of what it brings. Never raises SIGPIPE. A forked child does
+/// not have it.
+///
+/// Thread: one at a time may receive, another one send. Lifetime: owns the socket.
+class FrameSocket {
+public:
+    FrameSocket() = default;
+    explicit FrameSocket(PrivateFd socket) : socket_(std::move(socket)) {}
+
+    /// To an agent: a Unix socket, "@name" for the abstract "\0name". The other side must run as
+    /// the same user or as root. Failures: closed, refused, invalid
+    static Outcome<FrameSocket> connect_unix(const std::string& path);
+    /// Tries one after the other; each has its share of the time that is left, so that one that
+    /// does not answer leaves some to the others. Failures: closed, timed_out, cancelled
+    static Outcome<FrameSocket> connect_tcp(const std::vector<TcpAddress>& addresses,
+                                            const Patience& patience);
+    /// The same with every address of `host`.
+    static Outcome<FrameSocket> connect_tcp(const std::string& host, const std::string& port,
+                                            const Patience& patience);
+
+    int fd() const { return socket_.get(); }
+
+    /// All of it, however long that takes. Failures: closed
+    Outcome<void> send(std::string_view bytes);
+
+    bool can_send() const;  ///< a small frame, without waiting
+
+    enum class Got {
+        bytes,    ///< next() may have a frame
+        nothing,  ///< `until` has passed
+        signal,   ///< a signal handler ran
+        end       ///< closed or broken
+    };
+    /// Waits for bytes and takes what is there, by one recv().
+    Got receive(Moment until);
+    /// The next whole frame; a view until the next receive(). Errc: invalid_input
+    Result<std::optional<FrameView>> next();
+
+    /// Exactly `size` bytes, of a peer that does not speak in frames yet; nothing else may have
+    /// been received. Failures: closed, timed_out, cancelled
+    Outcome<std::string> read_exactly(std::size_t size, const Patience& patience);
+
+    /// Ends the connection, and wakes the thread that receives: it finds the end.
+    void shut_down();
+    /// Says that no more will come, and waits until the other side has read all and closed.
+    void finish(Moment deadline);
+
+private:
+    void make_room();
+
+    PrivateFd socket_;
+    std::string buffer_;     ///< its size is what could be filled
+    std::size_t begin_ = 0;  ///< not yet used
+    std::size_t end_ = 0;    ///< received
+};
+
+}  // namespace dtrun::embedded
