@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
+#include <string>
+#include <thread>
 
 namespace dtrun::embedded {
 namespace {
@@ -61,6 +63,28 @@ TEST_CASE("an address is the same host at another port", "[client][socket]") {
     if (!six) return;  // a machine without IPv6
     const TcpAddress other = six->front().at(1'234);
     CHECK(ntohs(reinterpret_cast<const sockaddr_in6&>(other.socket_address).sin6_port) == 1'234);
+}
+
+TEST_CASE("more than a connection holds is sent once its reader has made room",
+          "[client][socket]") {
+    const Listener listener(1);
+    auto socket = FrameSocket::connect_tcp({listener.address}, patience_of(2s));
+    REQUIRE(socket.has_value());
+    const Fd reader(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    REQUIRE(reader);
+    const std::string bytes(32u << 20, 'x');  // buffers of Linux grow to 6 MiB and 4 MiB
+    Outcome<void> sent;
+    std::thread sender([&] { sent = socket->send(bytes); });
+    std::string got;
+    std::string buffer(1u << 20, ' ');
+    while (got.size() < bytes.size()) {
+        const ssize_t n = ::recv(reader.get(), buffer.data(), buffer.size(), 0);
+        if (n <= 0) break;
+        got.append(buffer, 0, static_cast<std::size_t>(n));
+    }
+    sender.join();
+    CHECK(sent.has_value());
+    CHECK(got == bytes);
 }
 
 TEST_CASE("a host that nobody knows is closed", "[client][socket]") {
