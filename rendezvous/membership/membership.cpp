@@ -1,7 +1,6 @@
 #include "rendezvous/membership/membership.h"
 
 #include "base/milliseconds.h"
-#include "rendezvous/membership/rank_map.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -10,14 +9,6 @@
 #include <utility>
 
 namespace dtrun {
-namespace {
-
-bool is_loopback(const std::string& address) {
-    return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
-}
-
-}  // namespace
-
 Membership::Membership(MembershipOptions options) : options_(std::move(options)) {
     assert(options_.ranks_min >= 1 && options_.ranks_max >= options_.ranks_min);
 }
@@ -33,7 +24,6 @@ std::uint32_t Membership::slots() const {
 std::vector<MemberId> Membership::in_order() const {
     std::vector<MemberId> order;
     for (const auto& [id, seat] : seats_) order.push_back(id);
-    if (!options_.plan.empty()) return order;
     std::ranges::sort(order, {}, [this](MemberId id) {
         const Seat& seat = seats_.at(id);
         const Rank first = seat.ranks.empty() ? kNoRank : seat.ranks.front().rank;
@@ -119,12 +109,6 @@ void Membership::lost(MemberId id, const std::string& why, Deadline now) {
     if (seats_.contains(id)) remove(id, why, true, now);
 }
 
-void Membership::restart(const std::string& why, Deadline now) {
-    if (phase_ != Phase::running) return;
-    failure_ = why;
-    propose(why, now);
-}
-
 void Membership::away(MemberId id, Deadline now) {
     const auto at = seats_.find(id);
     if (at != seats_.end()) at->second.away_until = now + options_.return_limit;
@@ -194,8 +178,7 @@ void Membership::look(Deadline now) {
     if (phase_ != Phase::gathering) return;
     if (!join_until_) join_until_ = now + options_.join_timeout;
     const std::uint32_t have = slots();
-    const bool planned = options_.plan.empty() || seats_.size() == options_.plan.size();
-    if (have >= options_.ranks_max && planned) return begin();
+    if (have >= options_.ranks_max) return begin();
     if (have >= options_.ranks_min && !last_call_until_)
         last_call_until_ = now + options_.last_call;
 }
@@ -241,13 +224,6 @@ void Membership::begin() {
 
 void Membership::seat_ranks(const std::vector<MemberId>& order) {
     world_size_ = 0;
-    if (!options_.plan.empty()) {
-        for (std::size_t i = 0; i < order.size(); ++i) {
-            seats_.at(order[i]).ranks = options_.plan[i];
-            world_size_ += static_cast<std::uint32_t>(options_.plan[i].size());
-        }
-        return;
-    }
     std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
     for (const MemberId id : order) {
         Seat& seat = seats_.at(id);
@@ -268,57 +244,27 @@ Assign Membership::assignment(MemberId id) const {
     assign.ranks = seat.ranks;
     assign.ranks_below = static_cast<std::uint32_t>(assign.ranks.size());
     assign.node_rank = seat.node_rank;
-    if (!seat.ranks.empty() && seat.ranks.front().rank == Rank{0}) assign.peers = peer_addresses();
+    if (!seat.ranks.empty() && seat.ranks.front().rank == Rank{0}) 
+        assign.peers = peer_addresses(members());
     return assign;
 }
 
-/// Addresses of all members, which may connect to rank 0's host.
-std::vector<std::string> Membership::peer_addresses() const {
-    std::vector<std::string> addresses;
-    for (const auto& [id, seat] : seats_) {
-        addresses.push_back(seat.member.peer_address);
-        addresses.insert(addresses.end(), seat.member.addresses.begin(),
-                         seat.member.addresses.end());
-    }
-    std::erase_if(addresses, is_loopback);
-    std::ranges::sort(addresses);
-    const auto [first, last] = std::ranges::unique(addresses);
-    addresses.erase(first, last);
-    return addresses;
-}
-
 void Membership::describe_generation() {
-    common_ = Assign{};
-    common_.generation = generation_;
-    common_.world_size = world_size_;
-    std::vector<std::uint32_t> node_of_rank(world_size_);
+    std::vector<SeatedHost> hosts;
     for (const MemberId id : in_order()) {
         Seat& seat = seats_.at(id);
         if (seat.ranks.empty()) continue;
-        seat.node_rank = common_.node_count++;
-        common_.node_names.push_back(seat.member.name);
-        for (const RankSlot& slot : seat.ranks)
-            node_of_rank.at(std::to_underlying(slot.rank)) = seat.node_rank;
-        if (options_.describe_nodes) {
-            // free_port itself is for MASTER_PORT.
-            const auto port = static_cast<std::uint16_t>(seat.member.free_port + 1);
-            common_.nodes.push_back(
-                {master_address(seat.member), port, static_cast<std::uint32_t>(seat.ranks.size())});
-        }
-        if (seat.ranks.front().rank != Rank{0}) continue;
-        common_.master_address = master_address(seat.member);
-        common_.master_port = seat.member.free_port;
+        seat.node_rank = static_cast<std::uint32_t>(hosts.size());
+        hosts.push_back({&seat.member, seat.ranks});
     }
-    common_.rank_map = rank_map(node_of_rank);
+    common_ = describe_world(hosts, members(), options_.describe_nodes);
+    common_.generation = generation_;
 }
 
-/// An address of rank 0's host that its peers can reach: its connection's peer address, or, if that
-/// is loopback, the server's address that a member on another host has reached.
-std::string Membership::master_address(const Member& first) const {
-    if (!is_loopback(first.peer_address)) return first.peer_address;
-    for (const auto& [id, seat] : seats_)
-        if (!is_loopback(seat.member.peer_address)) return seat.member.server_address;
-    return first.peer_address;
+std::vector<const Member*> Membership::members() const {
+    std::vector<const Member*> members;
+    for (const auto& [id, seat] : seats_) members.push_back(&seat.member);
+    return members;
 }
 
 void Membership::end(bool finished, std::string why) {

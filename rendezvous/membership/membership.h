@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/numbered.h"
+#include "rendezvous/membership/world.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -16,16 +17,6 @@
 
 namespace dtrun {
 
-/// The slots of one host that take part in a job as a unit.
-struct Member {
-    std::string name;  ///< host name, for messages
-    std::uint32_t slots = 0;
-    std::string peer_address;              ///< its address as the server sees it; numeric
-    std::string server_address;            ///< the server's end of the connection; numeric
-    std::uint16_t free_port = 0;           ///< MASTER_PORT if it gets rank 0; the next are free too
-    std::vector<std::string> addresses{};  ///< all its addresses; numeric
-};
-
 struct MembershipOptions {
     std::uint32_t ranks_min = 1;  ///< at least 1
     std::uint32_t ranks_max = 1;  ///< at least ranks_min; the same: a static job
@@ -34,9 +25,6 @@ struct MembershipOptions {
     std::chrono::milliseconds return_limit{
         kHeartbeatTimeout};       ///< for a member to come back after its connection broke
     bool describe_nodes = false;  ///< assignments list all hosts with ranks
-    /// Fixed ranks, by member in order of their ids; empty: as many as slots, one member after the
-    /// other.
-    std::vector<std::vector<RankSlot>> plan;
 };
 
 /// The members and the generation of a job: a pure state machine that turns events into orders. No
@@ -57,8 +45,6 @@ public:
     void accept(MemberId id, std::uint64_t generation, Deadline now);
     void leave(MemberId id, bool finished, const std::string& why, Deadline now);
     void lost(MemberId id, const std::string& why, Deadline now);
-    /// A rank has failed, and all ranks are to be restarted: proposes a new generation.
-    void restart(const std::string& why, Deadline now);
     void away(MemberId id, Deadline now);  ///< its connection broke: it may come back
     void tick(Deadline now);               ///< at next_deadline(), or any time
 
@@ -129,8 +115,7 @@ private:
     void seat_ranks(const std::vector<MemberId>& order);
     Assign assignment(MemberId id) const;
     void describe_generation();
-    std::string master_address(const Member& first) const;
-    std::vector<std::string> peer_addresses() const;
+    std::vector<const Member*> members() const;
 
     MembershipOptions options_;
     std::map<MemberId, Seat> seats_;

@@ -27,6 +27,7 @@ check rendezvous base
 check rendezvous/wire 'base/*'
 check rendezvous/exchange rendezvous/wire base
 check rendezvous/membership rendezvous/wire 'base/*'
+check rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base

@@ -49,7 +49,7 @@ std::vector<std::vector<std::uint32_t>> ranks_of(const Membership::Orders& order
 
 }  // namespace
 
-TEST_CASE("a job whose ranks start again keeps its places and gets a new generation",
+TEST_CASE("rank 0's host is told who may connect, and all hosts where the others are",
           "[membership]") {
     MembershipOptions options = sizes(3, 3);
     options.describe_nodes = true;
@@ -67,20 +67,6 @@ TEST_CASE("a job whose ranks start again keeps its places and gets a new generat
     CHECK(assign.nodes[1].address == "10.0.0.2");
     CHECK(assign.nodes[1].port == 20'003);  // behind MASTER_PORT
     CHECK(assign.nodes[0].ranks == 2);
-
-    membership.restart("rank 2 failed", kStart);
-    const auto paused = membership.take_orders();
-    REQUIRE(paused.proposals.size() == 2);
-    CHECK(paused.proposals[0].second.generation == 2);
-    membership.restart("rank 1 failed, too", kStart);  // it is on its way already
-    CHECK(membership.take_orders().proposals.empty());
-    membership.accept(12_member, 2, kStart);
-    CHECK(membership.take_orders().assignments.empty());
-    membership.accept(11_member, 2, kStart);
-    const auto again = membership.take_orders();
-    CHECK(ranks_of(again) == std::vector<std::vector<std::uint32_t>>{{0, 1}, {2}});
-    CHECK(again.assignments[0].second.generation == 2);
-    CHECK(membership.phase() == Phase::running);
 }
 
 TEST_CASE("a static job begins when its slots have come, and not before", "[membership]") {
@@ -100,18 +86,6 @@ TEST_CASE("a static job begins when its slots have come, and not before", "[memb
     CHECK(second.master_port == 20'001);
     CHECK(second.ranks[0].cross_rank == 1);
     CHECK(second.ranks[0].cross_size == 2);
-}
-
-TEST_CASE("ranks of a planned job are those of the plan, in whatever order its hosts come",
-          "[membership]") {
-    MembershipOptions options = sizes(3, 3);
-    options.plan = {{{Rank{0}, 0, 0, 2, 0}, {Rank{2}, 1, 0, 1, 1}}, {{Rank{1}, 0, 1, 2, 0}}};
-    Membership membership(options);
-    membership.enter(2_member, host(2, 1), kStart);
-    membership.enter(1_member, host(1, 2), kStart);
-    const auto orders = membership.take_orders();
-    CHECK(ranks_of(orders) == std::vector<std::vector<std::uint32_t>>{{0, 2}, {1}});
-    CHECK(orders.assignments[0].second.master_address == "10.0.0.1");
 }
 
 TEST_CASE("rank 0's host on the server's machine is named by an address that others have reached",
@@ -298,12 +272,11 @@ TEST_CASE("a member that was away while a generation began is told again", "[mem
 
 TEST_CASE("a member that missed a generation does not hold up the next", "[membership]") {
     Membership membership(sizes(2, 6));
-    for (std::uint32_t i = 1; i <= 2; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
+    for (std::uint32_t i = 1; i <= 3; ++i) membership.enter(MemberId{i}, host(i, 2), kStart);
     membership.away(1_member, kStart);
-    membership.tick(membership.next_deadline());
     REQUIRE(membership.generation() == 1);
     membership.take_orders();  // what it says to member 1 is lost
-    membership.restart("rank 3 failed", kStart);
+    membership.lost(3_member, "cut off", kStart);
     membership.accept(2_member, 2, kStart);
     CHECK(membership.phase() == Phase::proposing);
     membership.come_back(1_member, 0, 0, kStart);

@@ -1,0 +1,43 @@
+#include "rendezvous/elastic/world_plan.h"
+
+#include <algorithm>
+
+namespace dtrun {
+
+std::uint32_t allowed_size(const WorldSizes& sizes, std::uint32_t ranks) {
+    ranks = std::min(ranks, sizes.max);
+    if (sizes.allowed.empty()) return ranks;
+    const auto above = std::ranges::upper_bound(sizes.allowed, ranks);
+    return above == sizes.allowed.begin() ? 0 : *std::prev(above);
+}
+
+std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes) {
+    std::ranges::stable_partition(hosts,
+                                  [](const HostOffer& host) { return !host.survivors.empty(); });
+    std::vector<Seat> seats;
+    for (const HostOffer& host : hosts) {
+        const auto sit = [&seats, &host](std::uint32_t slot, bool fresh) {
+            seats.push_back({host.host, {.slot = slot}, fresh});
+        };
+        for (const std::uint32_t slot : host.survivors) sit(slot, false);
+        for (const std::uint32_t slot : host.vacant) sit(slot, true);
+    }
+    seats.resize(allowed_size(sizes, static_cast<std::uint32_t>(seats.size())));
+
+    std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
+    Rank rank{0};
+    std::uint32_t local = 0;
+    for (std::size_t i = 0; i < seats.size(); ++i) {
+        local = i > 0 && seats[i].host == seats[i - 1].host ? local + 1 : 0;
+        if (local == cross_sizes.size()) cross_sizes.push_back(0);
+        RankSlot& place = seats[i].place;
+        place.rank = rank;
+        place.local_rank = local;
+        place.cross_rank = cross_sizes[local]++;
+        rank = Rank{std::to_underlying(rank) + 1};
+    }
+    for (Seat& seat : seats) seat.place.cross_size = cross_sizes[seat.place.local_rank];
+    return seats;
+}
+
+}  // namespace dtrun

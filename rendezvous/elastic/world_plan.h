@@ -1,0 +1,46 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "rendezvous/wire/rank_messages.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dtrun {
+
+/// What a host can give to the next world.
+struct HostOffer {
+    HostId host{};
+    /// Slots whose processes live on, in the order of their local ranks.
+    std::vector<std::uint32_t> survivors{};
+    std::vector<std::uint32_t> vacant{};  ///< slots in which a process can be started, ascending
+};
+
+/// One rank of a world.
+struct Seat {
+    HostId host{};
+    RankSlot place{};    ///< `slot` is an index among the host's slots
+    bool fresh = false;  ///< its process is to be started
+
+    bool operator==(const Seat&) const = default;
+};
+
+/// Which sizes a world may have.
+struct WorldSizes {
+    std::uint32_t max = 1;
+    std::vector<std::uint32_t> allowed{};  ///< ascending; empty: every size
+};
+
+/// The largest size that is allowed and not above `ranks`; 0 if there is none.
+std::uint32_t allowed_size(const WorldSizes& sizes, std::uint32_t ranks);
+
+/// Gives ranks to as many slots as may have one.
+///
+/// Ranks are blocks: one host after the other, on each the survivors first, so that every survivor keeps its
+/// place among the survivors. Hosts with survivors come before those without: rank 0, from which frameworks
+/// copy the state of the training, is never a fresh process as long as one lives on.
+/// \param hosts  in the order in which they came to the job
+/// \return by rank; empty if no size that is allowed is small enough
+std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes);
+
+}  // namespace dtrun

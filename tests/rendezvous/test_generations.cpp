@@ -1,0 +1,368 @@
+#include "rendezvous/elastic/generations.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+namespace dtrun {
+namespace {
+
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+using Cause = Generations::End::Cause;
+using Phase = Generations::Phase;
+
+const Deadline kStart{};
+constexpr HostId h0{0}, h1{1}, h2{2}, h3{3};
+
+GenerationLimits limits(std::uint32_t min, std::uint32_t max) {
+    GenerationLimits limits;
+    limits.elastic = true;
+    limits.ranks_min = limits.ranks_start = min;
+    limits.sizes.max = max;
+    return limits;
+}
+
+/// The ranks' hosts, by rank; "-" without an order to begin.
+std::string hosts_of(const Generations::Orders& orders) {
+    if (!orders.begin) return "-";
+    std::string hosts;
+    for (const Seat& seat : *orders.begin) hosts += std::to_string(std::to_underlying(seat.host));
+    return hosts;
+}
+
+/// A job of `hosts` hosts with two slots each, whose first world has begun.
+Generations begun(GenerationLimits limits, std::uint32_t hosts) {
+    Generations job(std::move(limits));
+    for (std::uint32_t i = 0; i < hosts; ++i) job.host_listed(HostId{i}, 2, kStart);
+    for (std::uint32_t i = hosts; i-- > 0;) job.host_ready(HostId{i}, kStart);
+    REQUIRE(job.phase() == Phase::running);
+    job.take_orders();
+    return job;
+}
+
+/// Every host that is asked to has ended its ranks.
+void pause_all(Generations& job, Deadline now, std::initializer_list<HostId> hosts) {
+    for (const HostId host : hosts) job.host_paused(host, job.generation() + 1, now);
+}
+
+}  // namespace
+
+TEST_CASE("the first world waits for hosts that are on their way, in the order of the list",
+          "[elastic]") {
+    Generations job(limits(2, 8));
+    for (const HostId host : {h0, h1, h2}) job.host_listed(host, 2, kStart);
+    job.host_ready(h2, kStart);
+    CHECK(job.phase() == Phase::waiting);
+    job.host_ready(h0, kStart + 500ms);
+    CHECK(hosts_of(job.take_orders()) == "-");
+    SECTION("until all have come") {
+        job.host_ready(h1, kStart + 600ms);
+        CHECK(hosts_of(job.take_orders()) == "001122");
+    }
+    SECTION("until the last call is over") {
+        CHECK(job.next_deadline() == kStart + 1s);
+        job.tick(kStart + 1s);
+        CHECK(hosts_of(job.take_orders()) == "0022");
+        job.host_ready(h1, kStart + 3s);  // it comes late, and is last
+        job.tick(kStart + 4s);
+        CHECK(job.take_orders().pause->generation == 2);
+        pause_all(job, kStart + 4s, {h0, h1, h2});
+        CHECK(hosts_of(job.take_orders()) == "002211");
+    }
+    SECTION("until the others have failed") {
+        job.host_failed(h1, kStart + 700ms);
+        CHECK(hosts_of(job.take_orders()) == "0022");
+    }
+}
+
+TEST_CASE("survivors of a lost host go on at once, in their order", "[elastic]") {
+    Generations job = begun(limits(2, 8), 4);
+    job.host_lost(h1, "cut off", kStart + 70s);
+    const auto orders = job.take_orders();
+    REQUIRE(orders.pause);
+    CHECK(orders.pause->generation == 2);
+    CHECK(orders.pause->why == "cut off");
+    pause_all(job, kStart + 70s, {h0, h3});
+    CHECK(hosts_of(job.take_orders()) == "-");
+    job.host_lost(h0, "cut off, too", kStart + 70s);  // its answer does not count any more
+    pause_all(job, kStart + 70s, {h2});
+    CHECK(hosts_of(job.take_orders()) == "2233");
+    CHECK(job.resets() == 1);
+}
+
+TEST_CASE("a lost host is tried again after a time that doubles, and joins as the last",
+          "[elastic]") {
+    Generations job = begun(limits(2, 8), 2);
+    Deadline now = kStart;
+    milliseconds shortest = 10s;
+    for (int i = 0; i < 7; ++i) {
+        job.host_lost(h0, "crashed", now);
+        pause_all(job, now, {h1});
+        CHECK(hosts_of(job.take_orders()) == "11");
+        const auto cooling = job.cooling();
+        REQUIRE(cooling.size() == 1);
+        CHECK(cooling[0].second - now >= shortest);
+        CHECK(cooling[0].second - now <= std::min<milliseconds>(shortest + 10s, 300s));
+        now = job.next_deadline();
+        job.tick(now);
+        CHECK(job.take_orders().connect == std::vector{h0});
+        job.host_ready(h0, now);
+        now += 1s;
+        job.tick(now);
+        pause_all(job, now, {h0, h1});
+        CHECK(hosts_of(job.take_orders()) == "1100");
+        shortest = std::min<milliseconds>(2 * shortest, 300s);
+    }
+}
+
+TEST_CASE("below the minimum a job waits, and ends when it has waited too long", "[elastic]") {
+    GenerationLimits few = limits(4, 8);
+    few.timeout = 30s;
+    Generations job = begun(few, 2);
+    job.host_lost(h0, "crashed", kStart);
+    pause_all(job, kStart, {h1});
+    CHECK(hosts_of(job.take_orders()) == "-");
+    CHECK(job.phase() == Phase::waiting);
+    SECTION("a host that returns lets it go on") {
+        Deadline now = job.next_deadline();
+        job.tick(now);
+        job.host_ready(h0, now);
+        CHECK(hosts_of(job.take_orders()) == "1100");
+    }
+    SECTION("nobody returns") {
+        while (job.phase() == Phase::waiting) {
+            const Deadline now = job.next_deadline();
+            REQUIRE(now <= kStart + 30s);
+            job.tick(now);
+            if (!job.take_orders().connect.empty()) job.host_failed(h0, now);
+            if (now == kStart + 30s) break;
+        }
+        CHECK(job.phase() == Phase::ended);
+    }
+}
+
+TEST_CASE("a program that fails by itself three times in a row ends the job", "[elastic]") {
+    Generations job = begun(limits(2, 4), 2);
+    const auto fail = [&job](HostId host, bool own_fault, Deadline now) {
+        job.rank_failed(host, 0, own_fault, "it failed", now);
+        pause_all(job, now, {h0, h1});
+        return job.take_orders();
+    };
+    SECTION("in different slots") {
+        CHECK(hosts_of(fail(h0, true, kStart)) == "0011");
+        CHECK(hosts_of(fail(h1, true, kStart)) == "0011");
+        CHECK(fail(h0, true, kStart).ended->cause == Cause::rank_failed);
+    }
+    SECTION("but not if the slot is always the same, which is left alone") {
+        for (int i = 0; i < 2; ++i) CHECK(hosts_of(fail(h0, true, kStart)) == "0011");
+        CHECK(hosts_of(fail(h0, true, kStart)) == "011");
+        job.tick(job.next_deadline());
+        CHECK_FALSE(job.take_orders().pause);
+        job.tick(job.next_deadline());
+        CHECK(job.take_orders().pause);  // to start the fourth once more
+    }
+    SECTION("but not if somebody kills it each time, or it runs for a minute between") {
+        for (int i = 0; i < 2; ++i) {
+            CHECK(hosts_of(fail(h0, false, kStart)) == "0011");
+            CHECK(hosts_of(fail(h1, false, kStart)) == "0011");
+        }
+        for (int i = 1; i < 9; ++i)
+            CHECK(hosts_of(fail(i % 2 != 0 ? h0 : h1, true, kStart + i * 61s)) == "0011");
+    }
+}
+
+TEST_CASE("ranks that fail because their host is lost are not to blame", "[elastic]") {
+    Generations job = begun(limits(2, 6), 3);
+    for (int i = 0; i < 5; ++i) {
+        const Deadline now = kStart + i * 20s;
+        job.rank_failed(h0, 1, true, "connection closed by peer", now);
+        job.host_lost(h2, "crashed", now);
+        pause_all(job, now, {h0, h1});
+        CHECK(hosts_of(job.take_orders()) == "0011");
+        job.host_listed(h2, 2, now);
+        job.host_ready(h2, now);
+        job.tick(now + 1s);
+        pause_all(job, now + 1s, {h0, h1, h2});
+        CHECK(hosts_of(job.take_orders()) == "001122");
+    }
+}
+
+TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]") {
+    GenerationLimits few = limits(2, 8);
+    few.resets_max = 1;
+    Generations job = begun(few, 3);
+    job.host_lost(h0, "crashed", kStart);
+    pause_all(job, kStart, {h1, h2});
+    CHECK(hosts_of(job.take_orders()) == "1122");
+    job.host_lost(h1, "crashed", kStart);
+    pause_all(job, kStart, {h2});
+    const auto orders = job.take_orders();
+    REQUIRE(orders.ended);
+    CHECK(orders.ended->cause == Cause::resets);
+}
+
+TEST_CASE("nobody joins a world that is finishing, and a loss of finished ranks is none",
+          "[elastic]") {
+    Generations job = begun(limits(2, 8), 2);
+    for (int i = 0; i < 2; ++i) job.rank_finished(h0);
+    job.host_listed(h2, 2, kStart);
+    job.host_ready(h2, kStart);
+    job.tick(kStart + 5s);
+    job.host_lost(h0, "switched off", kStart + 6s);
+    CHECK_FALSE(job.take_orders().pause);
+    job.host_lost(h1, "switched off", kStart + 7s);
+    CHECK(job.take_orders().pause);
+}
+
+TEST_CASE("a job none of whose hosts can be used ends at once", "[elastic]") {
+    Generations job(limits(1, 4));
+    job.host_listed(h0, 2, kStart);
+    job.host_listed(h1, 2, kStart);
+    job.host_failed(h1, kStart);
+    CHECK(job.phase() == Phase::waiting);
+    job.host_failed(h0, kStart);
+    CHECK(job.take_orders().ended->cause == Cause::cannot_start);
+}
+
+TEST_CASE("a fixed job has the world of its plan, and nothing but a restart changes it",
+          "[elastic]") {
+    GenerationLimits fixed;
+    fixed.ranks_min = fixed.ranks_start = fixed.sizes.max = 3;
+    fixed.fixed = {{h0, {Rank{0}, 0, 0, 2, 0}, true},
+                   {h1, {Rank{1}, 0, 1, 2, 0}, true},
+                   {h0, {Rank{2}, 1, 0, 1, 1}, true}};
+    Generations job(fixed);
+    job.host_listed(h0, 2, kStart);
+    job.host_listed(h1, 1, kStart);
+    job.host_ready(h1, kStart);
+    job.host_ready(h0, kStart);
+    CHECK(hosts_of(job.take_orders()) == "010");
+    job.restart("rank 1 failed", kStart);
+    job.restart("rank 2 failed, too", kStart);
+    CHECK(job.take_orders().pause->generation == 2);
+    pause_all(job, kStart, {h0, h1});
+    CHECK(hosts_of(job.take_orders()) == "010");
+}
+
+// Every order of up to six events of four hosts: what hosts do, what they are asked, and time.
+namespace {
+
+/// A job with what its hosts know, so that every event that can happen now is known.
+struct Model {
+    Generations job;
+    Deadline now = kStart;
+    std::set<HostId> up{}, dialled{};
+    std::set<HostId> to_pause{};
+    std::uint64_t pausing = 0;
+    std::set<HostId> survivors{};  ///< in the order of the last world: hosts not lost since
+    std::vector<HostId> order{};
+
+    void check_world(const std::vector<Seat>& world) {
+        std::vector<HostId> hosts;
+        for (std::size_t i = 0; i < world.size(); ++i) {
+            CHECK(std::to_underlying(world[i].place.rank) == i);
+            CHECK(up.contains(world[i].host));
+            if (hosts.empty() || hosts.back() != world[i].host) hosts.push_back(world[i].host);
+        }
+        CHECK(std::set(hosts.begin(), hosts.end()).size() == hosts.size());  // blocks
+        std::vector<HostId> kept;
+        for (const HostId host : order)
+            if (survivors.contains(host)) kept.push_back(host);
+        for (std::size_t i = 0; i < kept.size(); ++i) CHECK(hosts.at(i) == kept[i]);
+        order = hosts;
+        survivors = {hosts.begin(), hosts.end()};
+        CHECK(world.size() >= 2);
+    }
+
+    void obey() {
+        auto orders = job.take_orders();
+        for (const HostId host : orders.connect) dialled.insert(host);
+        if (orders.pause) {
+            CHECK_FALSE(orders.begin);
+            CHECK(pausing == 0);
+            pausing = orders.pause->generation;
+            to_pause = up;
+        }
+        if (orders.begin) {
+            for (const HostId host : survivors) CHECK_FALSE(to_pause.contains(host));
+            pausing = 0;
+            check_world(*orders.begin);
+        }
+        CHECK((job.phase() != Phase::running || pausing == 0));
+    }
+};
+
+/// \return how many orders of events were tried
+std::size_t explore(const Model& model, int depth) {
+    if (depth == 0) {
+        // Left alone, it comes to rest: whoever is asked answers, and hosts return.
+        Model rest = model;
+        for (int i = 0; i < 40 && rest.job.phase() != Phase::ended; ++i) {
+            for (const HostId host : std::exchange(rest.to_pause, {}))
+                if (rest.up.contains(host))
+                    rest.job.host_paused(host, rest.pausing, rest.now), rest.obey();
+            for (const HostId host : std::exchange(rest.dialled, {}))
+                rest.up.insert(host), rest.job.host_ready(host, rest.now), rest.obey();
+            if (rest.job.phase() == Phase::running && rest.up.size() == 4) break;
+            if (const Deadline next = rest.job.next_deadline(); next != Deadline::max())
+                rest.job.tick(rest.now = std::max(rest.now, next)), rest.obey();
+        }
+        CHECK(rest.job.phase() == Phase::running);
+        CHECK(rest.up.size() == 4);
+        return 1;
+    }
+    std::size_t tried = 0;
+    const auto branch = [&](auto change) {
+        Model next = model;
+        change(next);
+        next.obey();
+        tried += explore(next, depth - 1);
+    };
+    for (const HostId host : model.up)
+        branch([host](Model& next) {
+            next.up.erase(host), next.to_pause.erase(host), next.survivors.erase(host);
+            next.job.host_lost(host, "lost", next.now);
+        });
+    for (const HostId host : model.to_pause)
+        branch([host](Model& next) {
+            next.to_pause.erase(host);
+            next.job.host_paused(host, next.pausing, next.now);
+        });
+    for (const HostId host : model.dialled) {
+        branch([host](Model& next) {
+            next.dialled.erase(host), next.up.insert(host);
+            next.job.host_ready(host, next.now);
+        });
+        branch([host](Model& next) {
+            next.dialled.erase(host);
+            next.job.host_failed(host, next.now);
+        });
+    }
+    if (model.job.phase() == Phase::running)
+        branch([](Model& next) {
+            const Seat& last = next.job.world().back();
+            if (next.up.contains(last.host))
+                next.job.rank_failed(last.host, last.place.slot, false, "killed", next.now);
+        });
+    if (const Deadline due = model.job.next_deadline(); due != Deadline::max())
+        branch([due](Model& next) { next.job.tick(next.now = std::max(next.now, due)); });
+    return tried;
+}
+
+}  // namespace
+
+TEST_CASE("in every order of losses, returns and answers a job comes to a right world",
+          "[elastic]") {
+    GenerationLimits any = limits(2, 8);
+    any.timeout = 100h;
+    Model model{Generations(any)};
+    for (const HostId host : {h0, h1, h2, h3}) {
+        model.job.host_listed(host, 2, kStart);
+        model.up.insert(host);
+    }
+    for (const HostId host : {h3, h1, h0, h2}) model.job.host_ready(host, kStart);
+    model.obey();
+    CHECK(explore(model, 6) > 10'000);
+}
+
+}  // namespace dtrun
