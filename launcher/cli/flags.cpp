@@ -157,11 +157,11 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         const Flag& flag = flags_[named->row];
         if (!flag.refused.empty())
             return fail(Errc::invalid_input, "{} is refused: {}", named->name, flag.refused);
-        const auto value = value_of(*named);
+        auto value = whole_value_of(*named);
         if (!value) return std::unexpected(value.error());
         // An empty value, as of a script's unset variable, counts as not given.
         if (value->empty() && flag.value() == Flag::Value::required) continue;
-        return FoundFlag{named->row, named->name, *value};
+        return FoundFlag{named->row, named->name, std::move(*value)};
     }
     return std::nullopt;
 }
@@ -179,6 +179,18 @@ Result<string_view> OptionReader::chosen_word(const Named& named) {
         return fail(Errc::invalid_input, "{}: '{}' is not one of {}{} (-- before a program)",
                     named.name, next, join_names(names), hint);
     return string_view{};
+}
+
+/// A value of two words is returned with a blank between them, or as it is written behind a '='.
+Result<std::string> OptionReader::whole_value_of(const Named& named) {
+    const auto first = value_of(named);
+    if (!first) return std::unexpected(first.error());
+    std::string value(*first);
+    const string_view metavar = flags_[named.row].metavar;
+    if (named.attached || metavar.find(' ') == string_view::npos) return value;
+    const auto second = value_of(named);
+    if (!second) return std::unexpected(second.error());
+    return value.append(" ").append(*second);
 }
 
 Result<string_view> OptionReader::value_of(const Named& named) {

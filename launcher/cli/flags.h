@@ -32,6 +32,7 @@ enum class FlagGroup {
     reaching,
     output,
     ending,
+    elastic,
     other,
     training,
     horovod
@@ -66,7 +67,8 @@ struct Flag {
     enum class Value { none, required, optional, choice };
 
     std::string_view names;  ///< between blanks, with their dashes; '_' and '-' are the same
-    /// The value's name: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice.
+    /// The value's name: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice,
+    /// "A B" if it is two words.
     std::string_view metavar{};
     FlagGroup group{};
     Takers in{};                ///< other commands that take this flag of `dtrun run`
@@ -159,7 +161,7 @@ Rows<D> rows_for(const Rows<Base>& rows) {
 struct FoundFlag {
     std::size_t row = 0;
     std::string_view name;  ///< whole, for messages
-    std::string_view value;
+    std::string value;
 };
 
 /// Reads options from the left; stops behind "--", or at the first word that is none.
@@ -179,6 +181,7 @@ private:
     struct Named;
     Result<Named> find(std::string_view word) const;
     Result<std::string_view> value_of(const Named& named);
+    Result<std::string> whole_value_of(const Named& named);
     Result<std::string_view> chosen_word(const Named& named);
 
     Words words_;

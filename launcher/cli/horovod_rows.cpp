@@ -12,9 +12,6 @@ namespace {
 using std::string_view;
 using enum FlagGroup;
 
-constexpr string_view kElastic =
-    "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
-    "dtrun join --help";
 constexpr string_view kNoJsrun =
     "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
     "mpirun";
@@ -55,28 +52,6 @@ Rows<RunDraft> horovod_tuning_flags() {
 
 Rows<RunDraft> horovod_refused_flags() {
     return {
-        {{.names = "--min-np --min-num-proc",
-          .metavar = "N",
-          .group = horovod,
-          .refused = kElastic}},
-        {{.names = "--max-np --max-num-proc",
-          .metavar = "N",
-          .group = horovod,
-          .refused = kElastic}},
-        {{.names = "--host-discovery-script",
-          .metavar = "FILE",
-          .group = horovod,
-          .refused = kElastic}},
-        {{.names = "--slots-per-host", .metavar = "N", .group = horovod, .refused = kElastic}},
-        {{.names = "--elastic-timeout",
-          .metavar = "SECONDS",
-          .group = horovod,
-          .refused = kElastic}},
-        {{.names = "--reset-limit", .metavar = "N", .group = horovod, .refused = kElastic}},
-        {{.names = "--blacklist-cooldown-range",
-          .metavar = "MIN",
-          .group = horovod,
-          .refused = kElastic}},
         {{.names = "--jsrun", .group = horovod, .refused = kNoJsrun}},
     };
 }

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_config.h"
 
 #include <fmt/format.h>
@@ -226,6 +227,8 @@ Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment) {
     if (const auto done = read_program(draft, *rest, usage_line()); !done)
         return std::unexpected(done.error());
     if (const auto done = check_mpirun(draft); !done) return std::unexpected(done.error());
+    if (const auto done = add_elastic(draft, environment); !done)
+        return std::unexpected(done.error());
     auto command = finish_run(std::move(draft), environment);
     if (!command || command->options.mpirun) return command;
     const std::vector<std::string>& program = command->options.program;

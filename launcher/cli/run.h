@@ -24,6 +24,8 @@ struct RunDraft : Draft {
     HorovodValues tuning;
     bool tcp = false;
     std::string config_file;
+    plan::ElasticOptions elastic;  ///< of a job that is elastic if ranks_min is set
+    bool elastic_timeout_given = false;
     bool mpi_asked = false;  ///< --mpi asks for MPI that dtrun offers
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
@@ -542,8 +543,9 @@ Rows<RunDraft> horovod_flags() {
 
 const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
-        "dtrun", {host_flags(), environment_flags(), reaching_flags(), output_flags(),
-                  ending_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
+        "dtrun",
+        {host_flags(), environment_flags(), reaching_flags(), output_flags(), ending_flags(),
+         elastic_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
     return table;
 }
 

@@ -60,6 +60,7 @@ std::span<const HelpSection> run_sections() {
         {FlagGroup::reaching, "Reaching the hosts"},
         {FlagGroup::output, "Output"},
         {FlagGroup::ending, "The end of the job"},
+        {FlagGroup::elastic, "Elastic jobs"},
         {FlagGroup::other, "About dtrun"},
         {FlagGroup::horovod,
          "Horovod's settings (default: Horovod's own, or your HOROVOD_* variables)"},

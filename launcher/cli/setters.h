@@ -16,6 +16,8 @@ auto& member_of(auto& draft) {
         return draft.own.*Member;
     else if constexpr (requires { draft.own.daemon.*Member; })
         return draft.own.daemon.*Member;
+    else if constexpr (requires { draft.elastic.*Member; })
+        return draft.elastic.*Member;
     else
         return draft.options.*Member;
 }

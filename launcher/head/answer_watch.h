@@ -18,6 +18,8 @@ public:
     AnswerWatch(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
 
     output::OutputBacklog& output(HostId host) { return hosts_[host].output; }
+    /// A host has joined: it has nothing to end, and has sent nothing yet.
+    void joined(HostId host) { hosts_[host] = Host{{}, pausing_}; }
 
     /// All hosts were told to end their ranks, for this generation.
     void pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now);

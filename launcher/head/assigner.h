@@ -32,7 +32,8 @@ struct JobContext {
     JobOutput& output;
     output::StdinPump& input;
     std::function<void()> decide;  ///< carries out what `job` has decided; after every event for it
-    std::function<void()> started;  ///< all hosts are ready: nobody is waited for any more
+    std::function<void()> started;        ///< all hosts are ready: nobody is waited for any more
+    std::function<void(HostId)> connect;  ///< gets an agent onto a host once more
 };
 
 /// Decides which ranks of the job run on which host, and when: this head (OwnAssigner), or a daemon of
@@ -52,7 +53,10 @@ public:
 
     virtual void entered(HostId host, Member member) = 0;
     virtual void lost(HostId host, const std::string& why) = 0;
-    virtual void begin() = 0;  ///< every host is ready
+    virtual void begin() = 0;  ///< every host is ready; not in elastic jobs
+    virtual void failed(HostId, const std::string&) {}  ///< why no agent can be used there
+    virtual void finished(HostId) {}  ///< one of the host's ranks has ended with code 0
+    virtual void tick() {}            ///< every heartbeat interval
     /// Ends all ranks because this one failed, and starts them again. Only in OwnAssigner's jobs.
     virtual void restart(const Exited& because) = 0;
     virtual void paused(HostId host, std::uint64_t generation) = 0;

@@ -118,7 +118,8 @@ Bytes Bootstraps::for_host(HostId host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
-    if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
+    const bool may_have_rank_0 = host == HostId{0} || spec_.options.elastic.has_value();
+    if (!may_have_rank_0 && !boot.reserve_everywhere) boot.reserve_ports = 0;
     return encode_and_wipe(std::move(boot));
 }
 

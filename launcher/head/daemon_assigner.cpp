@@ -86,9 +86,12 @@ void DaemonAssigner::daemon_assigned(const Assign& assign) {
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
     log::info("generation {}: ranks {} to {} of {}", assign.generation, first, last,
               assign.world_size);
-    context_.hosts.set_first_rank(first);
-    context_.output.set_first_rank(first);
-    context_.job.generation_began(ranks, first);
+    std::vector<Rank> numbers(context_.spec.placement.ranks.size(), kNoRank);
+    for (std::size_t place = 0; place < std::min(numbers.size(), assign.ranks.size()); ++place)
+        numbers[place] = assign.ranks[place].rank;
+    context_.hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
+    context_.output.renumber();
+    context_.job.begin(PerHost<std::uint32_t>{ranks});
     relay_.begin(assign.generation, ranks);
     context_.hosts.send(kOwnHost, encode(assign));
     context_.input.start();

@@ -28,6 +28,7 @@ JobOptions job_options(const plan::Options& asked) {
     JobOptions options;
     options.keep_going = asked.keep_going;
     options.grace = asked.grace;
+    options.elastic = asked.elastic.has_value();
     options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon restarts ranks itself
     return options;
 }
@@ -132,7 +133,8 @@ JobContext Head::context() {
             output_,
             stdin_,
             [this] { decide(); },
-            [this] { all_started(); }};
+            [this] { all_started(); },
+            [this](HostId host) { connect(host); }};
 }
 
 void Head::add_starter(std::unique_ptr<HostStarter> starter) {
@@ -214,8 +216,20 @@ void Head::host_phase(HostId host, const char* phase) {
 void Head::host_failed(HostId host, const Error& why) {
     progress_.host_failed(host);
     job_.host_failed({host, failure_kind(why.code), why.message});
+    assigner_->failed(host, why.message);
     for (const auto& starter : starters_) starter->look();
     decide();
+}
+
+bool Head::is_starting() const {
+    return spec_.options.elastic ? !job_.ending() : starting_;
+}
+
+/// Hosts of an elastic job may be lost and come back.
+void Head::connect(HostId host) {
+    hosts_.forget(host);
+    job_.host_coming(host);
+    for (const auto& starter : starters_) starter->connect(host);
 }
 
 bool Head::is_settled(HostId host) const {
@@ -268,23 +282,25 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     member.server_address = agent.local_address();
     member.free_port = join.free_port;
     member.addresses = join.addresses;
-    assigner_->entered(host, std::move(member));
-
+    answers_.joined(host);
     if (join.problem != HostProblem::none) {
         hosts_.send(host, encode(Stop{}));
         progress_.host_failed(host);
         job_.host_failed({host, failure_kind(join.problem), join.problem_text});
+        assigner_->failed(host, join.problem_text);
         return decide();
     }
     if (spec_.directory != join.directory) elsewhere_[join.directory].push_back(hosts_.name(host));
     progress_.host_ready(host);
     job_.host_ready(host);
+    assigner_->entered(host, std::move(member));
     if (job_.ending()) hosts_.send(host, encode(Stop{}));  // too late for it
     decide();
 }
 
 void Head::beat() {
     for (const auto& starter : starters_) starter->beat();
+    assigner_->tick();
     watch_waits();
     watch_answers();
     for (const auto& [session, silence] : sessions_.beat(pulse_))
@@ -308,6 +324,7 @@ void Head::agent_exited(HostId host, const Exited& exited) {
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
+    if (exited.code == 0 && exited.signal == 0) assigner_->finished(host);
     if (auto left = waits_.left_mpi()) job_.left_mpi(std::move(*left));
     watch_waits();
     decide();
@@ -422,6 +439,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
 void Head::lost(HostId host, const std::string& why) {
     hosts_[host].done = true;
     stdin_.host_gone(host);
+    output_.host_gone(host);
     assigner_->lost(host, why);
     for (const auto& starter : starters_) starter->host_lost(host);
     if (job_.ending()) log::warn("host {} lost: {}", hosts_.name(host), why);

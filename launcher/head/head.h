@@ -84,7 +84,7 @@ private:
     void host_failed(HostId host, const Error& why) override;
     bool has_failed(HostId host) const override { return job_.has_failed(host); }
     bool is_settled(HostId host) const override;
-    bool is_starting() const override { return starting_; }
+    bool is_starting() const override;
     bool is_ending() const override { return job_.ending(); }
     void starter_idle() override { over_.cancel(); }
 
@@ -94,6 +94,7 @@ private:
     void stop_hosts(const Job::Order& order);
     void all_started();
     void start_over();
+    void connect(HostId host);
     void lost(HostId host, const std::string& why);
     void give_up(AgentSession& session, const std::string& why);
     void watch_waits();

@@ -34,6 +34,9 @@ public:
 
     /// Starts the agents of all its hosts. Once.
     virtual void start(StartEvents& events) = 0;
+    /// Starts the agent of one of them once more: the last one is lost, or could not be started.
+    /// Nothing happens with hosts of another starter.
+    virtual void connect(HostId host) = 0;
     /// A relay may have joined, or the job may end: tasks that wait for this check again.
     virtual void look() = 0;
     /// A host that had joined is lost. Its starter ends what the job may have left there.

@@ -11,7 +11,8 @@ Hosts::Hosts(const plan::JobSpec& spec)
     : spec_(spec),
       tree_(static_cast<std::uint32_t>(spec.hosts.size()),
             static_cast<std::uint32_t>(spec.options.tree_threshold)),
-      states_(spec.hosts.size()) {}
+      states_(spec.hosts.size()),
+      numbers_(spec.placement.ranks.size()) {}
 
 bool Hosts::is_behind(const AgentSession& session, HostId host) const {
     return has(host) && states_[host].relayed && states_[host].session == &session;
@@ -29,19 +30,19 @@ Rank Hosts::rank_of(HostId host, std::int64_t pid) const {
     const auto found = states_[host].ranks.find(pid);
     if (found != states_[host].ranks.end()) return found->second;
     const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
-    return ranks.size() == 1 ? plan::in_job(ranks.front(), first_rank_) : kNoRank;
+    return ranks.size() == 1 ? numbers_.of(ranks.front()) : kNoRank;
 }
 
 std::optional<plan::PlannedRank> Hosts::planned_on(HostId host, Rank rank) const {
-    const auto& places = spec_.placement.ranks;
-    const plan::PlannedRank planned = plan::in_plan(rank, first_rank_);
-    const std::size_t at = std::to_underlying(planned);
-    if (at >= places.size() || plan::host_of(places[at]) != host) return std::nullopt;
-    return planned;
+    const auto place = numbers_.place_of(rank);
+    if (!place || plan::host_of(spec_.placement.ranks[std::to_underlying(*place)]) != host)
+        return std::nullopt;
+    return place;
 }
 
-const std::string& Hosts::name_of_host(Rank rank) const {
-    return spec_.host_of(plan::in_plan(rank, first_rank_));
+std::string Hosts::name_of_host(Rank rank) const {
+    const auto place = numbers_.place_of(rank);
+    return place ? spec_.host_of(*place) : "?";
 }
 
 void Hosts::send(HostId host, Bytes frame) {

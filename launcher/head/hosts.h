@@ -48,13 +48,14 @@ public:
     std::optional<HostId> at(const std::string& address) const;
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
     Rank rank_of(HostId host, std::int64_t pid) const;
-    /// The place of a rank in the plan, if the plan has put it on this host: agents speak for their
-    /// own ranks only.
+    /// The place of a rank, if it is on this host: agents speak for their own ranks only.
     std::optional<plan::PlannedRank> planned_on(HostId host, Rank rank) const;
-    /// The name of the host of a rank that is this launcher's.
-    const std::string& name_of_host(Rank rank) const;
-    /// Sets the number in the job of the plan's first rank; 0 until then.
-    void set_first_rank(Rank first) { first_rank_ = first; }
+    /// The name of a rank's host; "?" if the rank is not this launcher's.
+    std::string name_of_host(Rank rank) const;
+    const plan::RankNumbers& numbers() const { return numbers_; }
+    void set_numbers(plan::RankNumbers numbers) { numbers_ = std::move(numbers); }
+    /// A host is to get a new agent: nothing of the last one counts.
+    void forget(HostId host) { states_[host] = HostState{}; }
 
     /// Sends through the host's relay if it has one; drops the frame unless it is connected.
     void send(HostId host, Bytes frame);
@@ -64,7 +65,7 @@ private:
     const plan::JobSpec& spec_;
     Tree tree_;
     PerHost<HostState> states_;
-    Rank first_rank_{};
+    plan::RankNumbers numbers_;
 };
 
 }  // namespace dtrun::head

@@ -55,6 +55,8 @@ int exit_code(const JobOutcome& outcome) {
             return plan::kExitLost;
         case JobOutcome::Cause::stuck:
             return plan::kExitStuck;
+        case JobOutcome::Cause::cannot_go_on:
+            return plan::kExitCannotGoOn;
     }
     return plan::kExitInternal;
 }
@@ -78,33 +80,47 @@ std::vector<HostId> Job::connecting() const {
 
 void Job::host_ready(HostId host) {
     hosts_[host] = HostState::ready;
+    std::erase_if(outcome_.host_failures,
+                  [host](const HostFailure& last) { return last.host == host; });
     all_answered();
 }
 
 void Job::host_failed(HostFailure failure) {
     if (hosts_[failure.host] != HostState::connecting) return;
     hosts_[failure.host] = HostState::failed;
+    std::erase_if(outcome_.host_failures,
+                  [&failure](const HostFailure& last) { return last.host == failure.host; });
     outcome_.host_failures.push_back(std::move(failure));
     all_answered();
 }
 
+void Job::host_coming(HostId host) {
+    hosts_[host] = HostState::connecting;
+}
+
 /// Acts once each host is ready or has failed, so that all failures are reported together.
 void Job::all_answered() {
-    if (stopping_ || count(HostState::connecting) > 0) return;
-    if (!outcome_.host_failures.empty()) {
-        std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
-        cause(JobOutcome::Cause::cannot_start);
-        return stop(SIGTERM, std::chrono::milliseconds(0));
-    }
-    started_ = start_wanted_ = true;
-    live_on_host_ = ranks_on_host_;
-    live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+    if (options_.elastic || stopping_ || count(HostState::connecting) > 0) return;
+    if (!outcome_.host_failures.empty()) return cannot_start();
+    start_wanted_ = true;
+    begin(ranks_on_host_);
+}
+
+void Job::cannot_start() {
+    sort_host_failures();
+    cause(JobOutcome::Cause::cannot_start);
+    stop(SIGTERM, std::chrono::milliseconds(0));
+}
+
+void Job::sort_host_failures() {
+    std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
 }
 
 void Job::host_lost(HostId host, std::string text) {
     if (hosts_[host] != HostState::ready) return;
     hosts_[host] = HostState::lost;
     live_ -= std::exchange(live_on_host_[host], 0);
+    if (options_.elastic) return;
     if (outcome_.cause == JobOutcome::Cause::success) {
         outcome_.lost_host = host;
         outcome_.lost_text = std::move(text);
@@ -182,16 +198,34 @@ void Job::rank_aborts(Rank rank) {
 }
 
 bool Job::may_restart(const Exited& exited) const {
-    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == JobOutcome::Cause::success &&
-           outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
+    const bool left =
+        options_.elastic || outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
+    return left && exited.sent_signal == 0 && !stopping_ &&
+           outcome_.cause == JobOutcome::Cause::success;
 }
 
-void Job::restarted() {
+void Job::begin(PerHost<std::uint32_t> ranks) {
+    started_ = true;
     paused_ = false;
     first_abort_.reset();
     outcome_.ended_well.clear();
-    live_on_host_ = ranks_on_host_;
+    live_on_host_ = std::move(ranks);
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+}
+
+void Job::cannot_go_on(std::string why) {
+    if (stopping_) return;
+    outcome_.ended_text = std::move(why);
+    sort_host_failures();
+    cause(JobOutcome::Cause::cannot_go_on);
+    stop(SIGTERM, options_.grace);
+}
+
+void Job::fails_always(const Exited& rank) {
+    if (stopping_) return;
+    outcome_.first = rank;
+    cause(JobOutcome::Cause::rank_failed);
+    stop(SIGTERM, options_.grace);
 }
 
 void Job::stuck(std::string why) {
@@ -215,7 +249,7 @@ void Job::interrupt(int signal) {
 }
 
 void Job::end(int signal) {
-    if (outcome_.cause == JobOutcome::Cause::success && live_ + !started_ > 0) {
+    if (outcome_.cause == JobOutcome::Cause::success && (live_ > 0 || !started_ || paused_)) {
         outcome_.signal = signal;
         cause(JobOutcome::Cause::interrupted);
     }
@@ -229,16 +263,9 @@ void Job::host_late(HostFailure failure) {
 
 void Job::start_timed_out() {
     if (started_ || stopping_) return;
-    std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
+    sort_host_failures();
     cause(JobOutcome::Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
-}
-
-void Job::generation_began(std::uint32_t ranks, Rank first_rank) {
-    paused_ = false;
-    live_on_host_.front() = live_ = ranks;
-    outcome_.ended_well.clear();
-    outcome_.first_rank = first_rank;
 }
 
 void Job::pausing() {

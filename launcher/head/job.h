@@ -42,14 +42,14 @@ struct JobOutcome {
         start_timeout,
         ended_elsewhere,  ///< the daemon has ended it, or is lost; see ended_text
         stuck,            ///< ranks wait for one that does not come; see ended_text
+        cannot_go_on,     ///< an elastic job: too few hosts are left; see ended_text
     };
     Cause cause = Cause::success;
-    std::vector<HostFailure> host_failures;  ///< by host
+    std::vector<HostFailure> host_failures;  ///< by host; of an elastic job, the last of each
     std::optional<Exited> first;             ///< the first rank that failed
     HostId lost_host{};
     std::string lost_text;
     std::string ended_text;
-    Rank first_rank{};  ///< of this launcher's; see plan::PlannedRank
     int signal = 0;
     /// A rank that ended by itself, with code 0.
     struct EndedWell {
@@ -72,6 +72,9 @@ struct JobOptions {
     bool keep_going = false;
     std::chrono::milliseconds grace{5'000};
     int max_restarts = 0;
+    /// Hosts may be lost and ranks may fail, and others go on: Generations decides that, and here every
+    /// rank that fails asks for a restart.
+    bool elastic = false;
 };
 
 /// The life of a job as a pure state machine: events go in, orders come out. The failure that
@@ -87,7 +90,8 @@ public:
 
     // What happened.
     void host_ready(HostId host);
-    void host_failed(HostFailure failure);              ///< before the ranks started
+    void host_failed(HostFailure failure);              ///< no agent could be started there
+    void host_coming(HostId host);                      ///< an agent is started there once more
     void host_lost(HostId host, std::string text);      ///< after it was ready
     void host_done(HostId host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(HostId host, const Exited& exited);
@@ -99,11 +103,13 @@ public:
     void interrupt(int signal);      ///< Ctrl-C (twice: kill), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
-    /// A generation of a daemon's job: this many ranks run here, on one host.
-    void generation_began(std::uint32_t ranks, Rank first_rank);
-    void pausing();    ///< exits of ranks until the next generation do not count
-    void restarted();  ///< all ranks start again, after take_restart()
+    /// A generation begins: all of its ranks start. \param ranks  on each host
+    void begin(PerHost<std::uint32_t> ranks);
+    void pausing();  ///< exits of ranks until the next generation do not count
     void ended_elsewhere(bool finished, std::string why);
+    void cannot_go_on(std::string why);     ///< an elastic job
+    void cannot_start();                    ///< no host of an elastic job can be used
+    void fails_always(const Exited& rank);  ///< an elastic job whose program fails by itself
 
     // What to do.
     struct Order {
@@ -118,17 +124,21 @@ public:
     bool ending() const { return stopping_; }
     bool interrupted() const { return interrupted_; }
     std::vector<HostId> connecting() const;  ///< hosts that have not answered yet
-    bool has_failed(HostId host) const { return hosts_[host] == HostState::failed; }
+    bool has_failed(HostId host) const {
+        return hosts_[host] == HostState::failed || hosts_[host] == HostState::lost;
+    }
     bool running() const { return started_ && !stopping_; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
     const JobOutcome& outcome() const { return outcome_; }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
 private:
+    /// `failed` and `lost` hosts of an elastic job may become `connecting` again.
     enum class HostState : std::uint8_t { connecting, ready, failed, lost, done };
 
     void all_answered();
     bool may_restart(const Exited& exited) const;
+    void sort_host_failures();
     bool explains_first(const Exited& exited) const;
     bool is_before_cause(const Exited& exited) const;
     void cause(JobOutcome::Cause cause);

@@ -35,8 +35,8 @@ std::vector<std::string> JobOutput::tail(plan::PlannedRank rank) const {
 }
 
 void JobOutput::tell_restart(const JobOutcome& because) {
-    output_.message(
-        failure_report(because, spec_, [this](plan::PlannedRank rank) { return tail(rank); }));
+    output_.message(failure_report(because, spec_, hosts_.numbers(),
+                                   [this](plan::PlannedRank rank) { return tail(rank); }));
 }
 
 void JobOutput::return_credits() {
@@ -62,19 +62,21 @@ void JobOutput::failed(Error failure) {
     failures_.push_back(std::move(failure.message));
 }
 
+void JobOutput::host_gone(HostId host) {
+    for (const plan::PlannedRank rank : spec_.hosts[host].ranks)
+        for (const Stream stream : {Stream::out, Stream::err}) output_.finish(rank, stream);
+}
+
 asio::awaitable<void> JobOutput::drain(const bool& hurry) {
-    // Ranks of hosts that were lost may have left unfinished lines.
-    for (const RankPlace& place : spec_.placement.ranks)
-        for (const Stream stream : {Stream::out, Stream::err})
-            output_.finish(static_cast<plan::PlannedRank>(place.rank), stream);
+    for (const HostId host : hosts_.hosts()) host_gone(host);  // some may have been lost
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 
 int JobOutput::report(const JobOutcome& outcome, std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
-    output_.message(
-        failure_report(outcome, spec_, [this](plan::PlannedRank rank) { return tail(rank); }));
+    output_.message(failure_report(outcome, spec_, hosts_.numbers(),
+                                   [this](plan::PlannedRank rank) { return tail(rank); }));
     const std::string& error_file = spec_.options.error_file;
     if (outcome.first && !error_file.empty())
         if (const auto left = leave_torch_error(error_file, *outcome.first); !left)

@@ -28,7 +28,10 @@ public:
     void add(HostId host, plan::PlannedRank rank, const OutputView& output);
     void finish(plan::PlannedRank rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
-    void set_first_rank(Rank first) { output_.set_first_rank(first); }
+    /// Shows ranks with the numbers that they have now.
+    void renumber() { output_.set_numbers(hosts_.numbers()); }
+    /// Unfinished lines of the host's ranks are shown: it is lost.
+    void host_gone(HostId host);
     /// Why all ranks are started again.
     void tell_restart(const JobOutcome& because);
     void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }

@@ -33,6 +33,12 @@ void LoginStarter::start(StartEvents& events) {
     tasks_.spawn(start_hosts());
 }
 
+void LoginStarter::connect(HostId host) {
+    if (!is_ours(host)) return;
+    ++logins_;
+    tasks_.spawn(run_host(host));
+}
+
 void LoginStarter::look() {
     relay_ready_.cancel();
     if (!events_->is_starting()) login_slot_.cancel();
@@ -110,7 +116,8 @@ asio::awaitable<void> LoginStarter::wait_for_relay(HostId host) {
 /// Reads what the agent writes to its standard streams until they end; before the agent has joined,
 /// that end is a failure of the host.
 asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_deadline) {
-    transport::Channel& channel = *lifelines_[host];
+    const std::shared_ptr<transport::Channel> held = lifelines_[host];  // it may get another
+    transport::Channel& channel = *held;
     const HostState& state = parts_.hosts[host];
     transport::LineReader lines(channel);
     for (;;) {
@@ -141,6 +148,7 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_dea
 /// guard was killed as well.
 void LoginStarter::host_lost(HostId host) {
     if (!is_ours(host)) return;
+    if (lifelines_[host]) lifelines_[host]->close();  // what is left of the agent ends, too
     to_sweep_.emplace_back(host, after(kSweepsLimit));
     if (sweepers_ == kLoginsMax) return;
     ++sweepers_;

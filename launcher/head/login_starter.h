@@ -52,6 +52,7 @@ public:
     explicit LoginStarter(Parts parts);
 
     void start(StartEvents& events) override;
+    void connect(HostId host) override;
     void look() override;
     void host_lost(HostId host) override;
     bool is_busy() const override { return sweepers_ > 0; }
@@ -73,7 +74,7 @@ private:
     Parts parts_;
     const plan::JobSpec& spec_;
     StartEvents* events_ = nullptr;
-    PerHost<std::unique_ptr<transport::Channel>> lifelines_;  ///< by host
+    PerHost<std::shared_ptr<transport::Channel>> lifelines_;  ///< by host
     transport::AgentCopies copies_;
     unsigned logins_ = 0;
     Timer login_slot_;   ///< cancelled when a login has ended

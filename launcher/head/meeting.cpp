@@ -16,11 +16,9 @@ constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to com
 
 }  // namespace
 
-Meeting::Meeting(asio::any_io_executor executor, const plan::JobSpec& spec, Hosts& hosts,
-                 const Job& job)
-    : spec_(spec),
-      hosts_(hosts),
-      job_(job),
+Meeting::Meeting(asio::any_io_executor executor, Hosts& hosts, std::function<bool()> given_up)
+    : hosts_(hosts),
+      given_up_(std::move(given_up)),
       answered_(std::move(executor), Timer::time_point::max()) {}
 
 asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> addresses,
@@ -32,7 +30,7 @@ asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> ad
     const Bytes frame = encode(probe);
     for (const HostId host : others) hosts_.send(host, frame);
     const Deadline deadline = after(kProbeLimit + kNewsLimit);
-    while (answers_.size() < others.size() && !job_.ending()) {
+    while (answers_.size() < others.size() && !given_up_()) {
         answered_.expires_at(deadline);
         const auto [cancelled] = co_await answered_.async_wait(use_tuple);
         if (!cancelled) break;
@@ -46,7 +44,7 @@ asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> ad
     };
     const auto found = std::ranges::find_if(addresses, reached_by_all);
     if (found != addresses.end()) co_return *found;
-    if (last && !job_.ending()) warn(addresses);
+    if (last && !given_up_()) warn(addresses);
     co_return std::string();
 }
 

@@ -3,10 +3,10 @@
 #include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "launcher/head/hosts.h"
-#include "launcher/head/job.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,24 +19,23 @@ namespace dtrun::head {
 /// Thread: the loop's. Lifetime: what it was given outlives it.
 class Meeting {
 public:
-    Meeting(asio::any_io_executor executor, const plan::JobSpec& spec, Hosts& hosts,
-            const Job& job);
+    /// \param given_up  nobody wants to know any more
+    Meeting(asio::any_io_executor executor, Hosts& hosts, std::function<bool()> given_up);
 
     /// Has `others` try to connect to each of `addresses`.
     /// \param last  no other addresses will be tried: a failure is followed by a warning
-    /// \return the first address that all of them reach; empty if there is none, or the job ends
+    /// \return the first address that all of them reach; empty if there is none, or it is given up
     asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
                                                 std::uint16_t port, std::vector<HostId> others,
                                                 bool last);
     void reached(HostId host, const Reached& reached);
-    void wake() { answered_.cancel(); }  ///< a host is lost, or the job ends
+    void wake() { answered_.cancel(); }  ///< it may be given up
 
 private:
     void warn(const std::vector<std::string>& addresses) const;
 
-    const plan::JobSpec& spec_;
     Hosts& hosts_;
-    const Job& job_;
+    std::function<bool()> given_up_;
     std::map<HostId, Reached> answers_;  ///< by host
     bool asking_ = false;
     Timer answered_;  ///< cancelled when a host has answered

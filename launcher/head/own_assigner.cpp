@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/milliseconds.h"
+#include "base/strings.h"
 #include "contracts/table.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -10,57 +11,116 @@
 
 #include <algorithm>
 #include <csignal>
+#include <random>
 
 namespace dtrun::head {
 namespace {
 
 constexpr std::chrono::milliseconds kShortLife{1'000};  // of ranks, from start to failure
 constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
+constexpr std::chrono::seconds kWaitingNews{30};  // between two lines on what is waited for
 
-// The members of this head's own membership are its hosts, each under the host's number.
-MemberId member_of(HostId host) {
-    return MemberId{std::to_underlying(host)};
-}
-HostId host_of(MemberId member) {
-    return static_cast<HostId>(std::to_underlying(member));
-}
-
-MembershipOptions membership_options(const plan::JobSpec& spec) {
+/// The one world of a job that is not elastic: its plan.
+GenerationLimits fixed_limits(const plan::JobSpec& spec) {
+    GenerationLimits limits;
     const Placement& placement = spec.placement;
-    MembershipOptions options;
-    options.describe_nodes = contracts::needs_nodes(spec.contracts);
-    options.ranks_min = options.ranks_max = static_cast<std::uint32_t>(placement.world_size());
-    options.plan.resize(placement.hosts.size());
+    limits.ranks_start = static_cast<std::uint32_t>(placement.world_size());
+    limits.ranks_min = limits.sizes.max = limits.ranks_start;
     for (const RankPlace& place : placement.ranks) {
-        RankSlot slot;
-        slot.rank = static_cast<Rank>(place.rank);
-        slot.local_rank = static_cast<std::uint32_t>(place.local_rank);
-        slot.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
-        slot.cross_size = static_cast<std::uint32_t>(place.cross_size);
-        slot.slot = static_cast<std::uint32_t>(place.slot);
-        options.plan[static_cast<std::size_t>(place.host)].push_back(slot);
+        Seat seat{.host = plan::host_of(place)};
+        seat.place.rank = static_cast<Rank>(place.rank);
+        seat.place.local_rank = static_cast<std::uint32_t>(place.local_rank);
+        seat.place.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
+        seat.place.cross_size = static_cast<std::uint32_t>(place.cross_size);
+        seat.place.slot = seat.place.local_rank;
+        limits.fixed.push_back(seat);
     }
-    return options;
+    return limits;
+}
+
+GenerationLimits limits_of(const plan::JobSpec& spec) {
+    if (!spec.options.elastic) return fixed_limits(spec);
+    const plan::ElasticOptions& asked = *spec.options.elastic;
+    GenerationLimits limits;
+    limits.elastic = true;
+    const auto count = [](int number) { return static_cast<std::uint32_t>(number); };
+    const int ranks_min = asked.ranks_min.value_or(1);
+    limits.ranks_min = count(ranks_min);
+    limits.ranks_start = count(std::max(ranks_min, spec.options.world_size.value_or(ranks_min)));
+    limits.sizes.max = count(asked.ranks_max.value_or(kRanksMax));
+    for (const int size : asked.allowed) limits.sizes.allowed.push_back(count(size));
+    limits.timeout = asked.timeout;
+    if (asked.reset_limit) limits.resets_max = count(*asked.reset_limit);
+    if (asked.failure_limit) limits.failures_max = count(*asked.failure_limit);
+    limits.cooldown_min = asked.cooldown_min;
+    limits.cooldown_max = asked.cooldown_max;
+    limits.seed = std::random_device{}();
+    return limits;
+}
+
+/// Whether a rank has failed by what it did, and was not ended by somebody else.
+bool is_own_fault(const Exited& exited) {
+    return exited.signal == 0 || exited.out_of_memory ||
+           (exited.signal != SIGKILL && exited.signal != SIGTERM && exited.signal != SIGINT &&
+            exited.signal != SIGHUP);
 }
 
 }  // namespace
 
 OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)),
-      membership_(membership_options(context_.spec)),
+      generations_(limits_of(context_.spec)),
+      members_(context_.spec.hosts.size()),
+      troubles_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
       hub_timer_(context_.executor, hub_),
-      meeting_(context_.executor, context_.spec, context_.hosts, context_.job),
+      meeting_(context_.executor, context_.hosts, [this] { return !is_wanted(starting_); }),
       delay_(context_.executor),
-      tasks_(context_.executor) {}
+      tasks_(context_.executor) {
+    const auto hosts = context_.spec.hosts.hosts();
+    for (const HostId host : hosts)
+        generations_.host_listed(
+            host, static_cast<std::uint32_t>(context_.spec.hosts[host].ranks.size()), Clock::now());
+}
 
 void OwnAssigner::entered(HostId host, Member member) {
-    membership_.enter(member_of(host), std::move(member), Clock::now());
+    members_[host] = std::move(member);
+    troubles_[host].clear();
+    generations_.host_ready(host, Clock::now());
+    if (is_elastic()) obey();
 }
 
 void OwnAssigner::lost(HostId host, const std::string& why) {
-    membership_.lost(member_of(host), why, Clock::now());
+    if (is_elastic() && !context_.job.ending())
+        log::warn("host {} lost: {}", context_.hosts.name(host), why);
+    troubles_[host] = "lost: " + why;
+    generations_.host_lost(host, fmt::format("host {} is lost", context_.hosts.name(host)),
+                           Clock::now());
+    if (is_elastic()) obey();
     wake();
+}
+
+void OwnAssigner::failed(HostId host, const std::string& why) {
+    if (!is_elastic()) return;
+    if (generations_.generation() > 0 && troubles_[host] != why)
+        log::warn("{}: {}", context_.hosts.name(host), why);
+    troubles_[host] = why;
+    generations_.host_failed(host, Clock::now());
+    obey();
+}
+
+void OwnAssigner::finished(HostId host) {
+    generations_.rank_finished(host);
+}
+
+void OwnAssigner::tick() {
+    if (!is_elastic() || context_.job.ending()) return;
+    generations_.tick(Clock::now());
+    obey();
+    if (generations_.phase() != Generations::Phase::waiting)
+        told_waiting_.reset();
+    else if (!told_waiting_ || Clock::now() >= *told_waiting_ + kWaitingNews)
+        tell_waiting();
 }
 
 void OwnAssigner::wake() {
@@ -69,33 +129,209 @@ void OwnAssigner::wake() {
 }
 
 bool OwnAssigner::is_current(std::uint64_t generation) const {
-    return generation == membership_.generation();
+    return generation == generations_.generation();
 }
 
 void OwnAssigner::begin() {
-    tasks_.spawn(meet());
+    obey();
 }
 
-/// Every host is ready: finds where ranks will meet, and starts them.
-asio::awaitable<void> OwnAssigner::meet() {
-    assignments_ = membership_.take_orders().assignments;
-    const Assign& first = assignments_.front().second;
-    master_address_ = first.master_address;
-    if (assignments_.size() > 1 && first.master_port != 0 && meets_at_master()) {
-        const std::uint16_t port = first.master_port;
-        std::vector<HostId> others;
-        for (std::size_t i = 1; i < assignments_.size(); ++i)
-            others.push_back(host_of(assignments_[i].first));
-        std::vector<std::string> candidates(1, master_address_);
-        std::string reached = co_await meeting_.common_address(candidates, port, others, false);
-        if (reached.empty() && !context_.job.ending()) {
-            candidates = context_.hosts[host_of(assignments_.front().first)].addresses;
-            candidates.push_back(master_address_);
-            reached = co_await meeting_.common_address(candidates, port, others, true);
-        }
-        if (!reached.empty()) master_address_ = reached;
+/// Carries out what the state machine has decided.
+void OwnAssigner::obey() {
+    auto orders = generations_.take_orders();
+    if (context_.job.ending()) return;
+    for (const HostId host : orders.connect) context_.connect(host);
+    if (orders.pause) pause(*orders.pause);
+    if (orders.ended) return end(*orders.ended);
+    if (!orders.begin) return;
+    next_ = World{generations_.generation(), std::move(*orders.begin)};
+    if (!std::exchange(is_starting_, true)) tasks_.spawn(start_worlds());
+}
+
+void OwnAssigner::restart(const Exited& because) {
+    const JobOutcome& outcome = context_.job.outcome();
+    restart_because_ = JobOutcome{};
+    restart_because_->cause = JobOutcome::Cause::rank_failed;
+    restart_because_->first = because;
+    restart_because_->ended_well = outcome.ended_well;
+    restart_because_->waiting = context_.waits.describe();
+    const std::string who = fmt::format("rank {} on {} failed", because.rank,
+                                        context_.hosts.name_of_host(because.rank));
+    const auto place = context_.hosts.numbers().place_of(because.rank);
+    if (!is_elastic() || !place) {
+        log::warn("{}: ending all ranks, to start them again ({} of {})", who, outcome.restarts,
+                  context_.spec.options.max_restarts);
+        generations_.restart(who, Clock::now());
+    } else {
+        log::warn("{}: ending all ranks, to start them again", who);
+        const RankPlace& where = context_.spec.placement.ranks[std::to_underlying(*place)];
+        generations_.rank_failed(plan::host_of(where), static_cast<std::uint32_t>(where.local_rank),
+                                 is_own_fault(because), who, Clock::now());
     }
-    if (!context_.job.ending()) start_ranks();
+    obey();
+}
+
+void OwnAssigner::pause(const Generations::Pausing& pausing) {
+    const std::chrono::milliseconds grace = context_.spec.options.grace;
+    log::info("generation {} is coming: {}", pausing.generation, pausing.why);
+    context_.job.pausing();
+    context_.input.pause();
+    context_.answers.pause(pausing.generation, grace, Clock::now());
+    context_.hosts.send_to_all(
+        encode(Pause{pausing.generation, SIGTERM, to_ms(grace), pausing.why}));
+    meeting_.wake();
+}
+
+void OwnAssigner::paused(HostId host, std::uint64_t generation) {
+    generations_.host_paused(host, generation, Clock::now());
+    obey();
+}
+
+void OwnAssigner::end(const Generations::End& end) {
+    using Cause = Generations::End::Cause;
+    Job& job = context_.job;
+    const plan::Options& options = context_.spec.options;
+    switch (end.cause) {
+        case Cause::cannot_start:
+            job.cannot_start();
+            break;
+        case Cause::rank_failed:
+            log::warn("{} ranks in a row have failed, each soon after the start: giving up",
+                      Generations::kFailuresInARow);
+            job.fails_always(*restart_because_->first);
+            break;
+        case Cause::too_few:
+            job.cannot_go_on(fmt::format("{} for {} (--elastic-timeout)", waiting_text(),
+                                         in_seconds(options.elastic->timeout)));
+            break;
+        case Cause::resets:
+            job.cannot_go_on(end.why + " (--reset-limit)");
+            break;
+        case Cause::failures:
+            job.cannot_go_on(fmt::format("{}, and --failure-limit {} allows no more", end.why,
+                                         *options.elastic->failure_limit));
+            break;
+    }
+    context_.decide();
+}
+
+bool OwnAssigner::is_wanted(std::uint64_t generation) const {
+    return generation == generations_.generation() &&
+           generations_.phase() == Generations::Phase::running && !context_.job.ending();
+}
+
+/// Starts one world after the other; one that is given up meanwhile has a successor.
+asio::awaitable<void> OwnAssigner::start_worlds() {
+    while (next_) {
+        World world = std::move(*std::exchange(next_, std::nullopt));
+        starting_ = world.generation;
+        if (world.generation > 1) co_await wait_after_failure();
+        if (!is_wanted(starting_)) continue;
+        std::map<HostId, Assign> assigns = assignments(world);
+        co_await find_master(assigns);
+        if (is_wanted(starting_)) start_ranks(world, std::move(assigns));
+    }
+    is_starting_ = false;
+}
+
+/// A failure is told once all output of the rank is there. Then there is a delay, which grows if ranks
+/// repeatedly fail right after their start.
+asio::awaitable<void> OwnAssigner::wait_after_failure() {
+    if (!restart_because_) {
+        restarts_at_once_ = 0;
+        co_return;
+    }
+    context_.output.tell_restart(*restart_because_);
+    restart_because_.reset();
+    const bool at_once = Clock::now() - started_at_ < kShortLife;
+    restarts_at_once_ = at_once ? restarts_at_once_ + 1 : 0;
+    if (restarts_at_once_ < 2) co_return;
+    const auto doublings = std::min<std::uint32_t>(restarts_at_once_ - 2, 16);
+    delay_.expires_after(std::min(kRestartDelayMax, kRestartDelay * (1 << doublings)));
+    co_await delay_.async_wait(use_tuple);
+}
+
+/// What each host is told of a world; relays also if only hosts behind them have ranks.
+std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
+    std::vector<HostId> order;  // by node_rank
+    std::map<HostId, Assign> assigns;
+    for (const Seat& seat : world.seats) {
+        RankSlot rank = seat.place;
+        const plan::PlannedRank place = place_of(seat);
+        const RankPlace& planned = context_.spec.placement.ranks[std::to_underlying(place)];
+        rank.slot = static_cast<std::uint32_t>(planned.slot);
+        if (!assigns.contains(seat.host)) order.push_back(seat.host);
+        assigns[seat.host].ranks.push_back(rank);
+    }
+    std::vector<SeatedHost> seated;
+    std::vector<const Member*> members;
+    for (const HostId host : order) {
+        seated.push_back({&members_[host], assigns[host].ranks});
+        members.push_back(&members_[host]);
+    }
+    Assign common =
+        describe_world(seated, members, contracts::needs_nodes(context_.spec.contracts));
+    common.generation = world.generation;
+    const Hosts& hosts = context_.hosts;
+    for (std::uint32_t node = 0; node < order.size(); ++node) {
+        Assign& assign = assigns[order[node]];
+        std::vector<RankSlot> ranks = std::move(assign.ranks);
+        assign = common;
+        assign.ranks = std::move(ranks);
+        assign.node_rank = node;
+    }
+    assigns[order.front()].peers = peer_addresses(members);
+    std::map<HostId, std::uint32_t> ranks_below;
+    for (const auto& [host, assign] : assigns) {
+        const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
+        ranks_below[host] += ranks;
+        if (hosts[host].relayed) ranks_below[*hosts.tree().parent(host)] += ranks;
+    }
+    for (const auto& [host, ranks] : ranks_below)
+        assigns.try_emplace(host, common).first->second.ranks_below = ranks;
+    return assigns;
+}
+
+/// Puts an address of rank 0's host that all others reach into the assignments.
+asio::awaitable<void> OwnAssigner::find_master(std::map<HostId, Assign>& assigns) {
+    HostId first{};
+    std::vector<HostId> others;
+    for (const auto& [host, assign] : assigns) {
+        if (assign.ranks.empty()) continue;
+        if (assign.node_rank == 0)
+            first = host;
+        else
+            others.push_back(host);
+    }
+    const bool known = met_at_ == first && std::ranges::all_of(others, [this](HostId host) {
+                           return met_.contains(host);
+                       });
+    if (!known) {
+        const std::string address = co_await reachable_address(assigns.at(first), first, others);
+        master_address_ = address;
+        met_at_ = first;
+        met_ = {others.begin(), others.end()};
+    }
+    for (auto& [host, assign] : assigns) {
+        assign.master_address = master_address_;
+        if (!assign.nodes.empty()) assign.nodes.front().address = master_address_;
+    }
+}
+
+/// An address of rank 0's host that every other host reaches, or the best guess.
+asio::awaitable<std::string> OwnAssigner::reachable_address(const Assign& assign, HostId first,
+                                                            const std::vector<HostId>& others) {
+    const std::uint16_t port = assign.master_port;
+    const std::string guess = assign.master_address;
+    if (others.empty() || port == 0 || !meets_at_master()) co_return guess;
+    std::vector<std::string> candidates(1, guess);
+    std::string reached = co_await meeting_.common_address(candidates, port, others, false);
+    if (reached.empty() && is_wanted(starting_)) {
+        candidates = context_.hosts[first].addresses;
+        candidates.push_back(guess);
+        reached = co_await meeting_.common_address(candidates, port, others, true);
+    }
+    co_return reached.empty() ? guess : reached;
 }
 
 /// Whether anybody of the job will connect to MASTER_ADDR, as far as is known here.
@@ -112,74 +348,71 @@ void OwnAssigner::reached(HostId host, const Reached& reached) {
     meeting_.reached(host, reached);
 }
 
-void OwnAssigner::start_ranks() {
-    context_.started();
-    started_at_ = Clock::now();
-    hub_.begin(membership_.generation(), membership_.world_size());
+plan::PlannedRank OwnAssigner::place_of(const Seat& seat) const {
+    return context_.spec.hosts[seat.host].ranks[seat.place.slot];
+}
+
+void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assigns) {
     Hosts& hosts = context_.hosts;
-    PerHost<std::uint32_t> ranks_below(hosts.count());
-    for (const auto& [member, assign] : assignments_) {
-        const HostId host = host_of(member);
-        const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
-        ranks_below[host] += ranks;
-        if (hosts[host].relayed) ranks_below[*hosts.tree().parent(host)] += ranks;
+    const auto world_size = static_cast<std::uint32_t>(world.seats.size());
+    PerHost<std::uint32_t> ranks_on_host(hosts.count(), 0);
+    std::vector<Rank> numbers(context_.spec.placement.ranks.size(), kNoRank);
+    for (const Seat& seat : world.seats) {
+        ++ranks_on_host[seat.host];
+        numbers[std::to_underlying(place_of(seat))] = seat.place.rank;
     }
+    hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
+    const auto all = hosts.hosts();
+    for (const HostId host : all) hosts[host].ranks.clear();
+    context_.started();
+    context_.waits.begin(world_size);
+    context_.job.begin(std::move(ranks_on_host));
+    if (world.generation > 1) {
+        context_.output.begin_attempt(static_cast<std::uint32_t>(world.generation - 1));
+        context_.output.renumber();
+    }
+    if (is_elastic()) tell_world(world);
+    started_at_ = Clock::now();
+    hub_.begin(world.generation, world_size);
     // Relays come first, and so know of the generation before those behind them.
-    for (auto& [member, assign] : std::exchange(assignments_, {})) {
-        const HostId host = host_of(member);
-        assign.ranks_below = ranks_below[host];
-        assign.master_address = master_address_;
-        if (!assign.nodes.empty()) assign.nodes.front().address = master_address_;
-        hosts.send(host, encode(assign));
-    }
+    for (const auto& [host, assign] : assigns)
+        if (!hosts[host].relayed) hosts.send(host, encode(assign));
+    for (const auto& [host, assign] : assigns)
+        if (hosts[host].relayed) hosts.send(host, encode(assign));
     context_.input.start();
 }
 
-void OwnAssigner::restart(const Exited& because) {
-    const JobOutcome& outcome = context_.job.outcome();
-    restart_because_ = {};
-    restart_because_.cause = JobOutcome::Cause::rank_failed;
-    restart_because_.first = because;
-    restart_because_.ended_well = outcome.ended_well;
-    restart_because_.waiting = context_.waits.describe();
-    const std::chrono::milliseconds grace = context_.spec.options.grace;
-    log::warn("rank {} on {} failed: ending all ranks, to start them again ({} of {})",
-              because.rank, context_.hosts.name_of_host(because.rank), outcome.restarts,
-              context_.spec.options.max_restarts);
-    context_.input.pause();
-    membership_.restart(fmt::format("rank {} failed", because.rank), Clock::now());
-    context_.answers.pause(membership_.generation() + 1, grace, Clock::now());
-    for (const auto& [member, propose] : membership_.take_orders().proposals)
-        context_.hosts.send(host_of(member),
-                            encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
-}
-
-void OwnAssigner::paused(HostId host, std::uint64_t generation) {
-    membership_.accept(member_of(host), generation, Clock::now());
-    auto orders = membership_.take_orders();
-    if (orders.assignments.empty() || context_.job.ending()) return;
-    assignments_ = std::move(orders.assignments);
-    context_.output.tell_restart(restart_because_);
-    tasks_.spawn(start_again());
-}
-
-/// Starts all ranks again: at once, or after a growing delay if they repeatedly fail right after
-/// their start.
-asio::awaitable<void> OwnAssigner::start_again() {
-    const std::uint32_t restarts = context_.job.outcome().restarts;
-    const bool at_once = Clock::now() - started_at_ < kShortLife;
-    if (at_once && restarts > 1) {
-        const auto doublings = std::min<std::uint32_t>(restarts - 2, 16);
-        delay_.expires_after(std::min(kRestartDelayMax, kRestartDelay * (1 << doublings)));
-        co_await delay_.async_wait(use_tuple);
+void OwnAssigner::tell_world(const World& world) const {
+    std::vector<std::string> names;
+    for (const Seat& seat : world.seats) {
+        const std::string& name = context_.hosts.name(seat.host);
+        if (names.empty() || names.back() != name) names.push_back(name);
     }
-    if (context_.job.ending()) co_return;
-    const auto hosts = context_.hosts.hosts();
-    for (const HostId host : hosts) context_.hosts[host].ranks.clear();
-    context_.waits.begin();
-    context_.job.restarted();
-    context_.output.begin_attempt(restarts);
-    start_ranks();
+    const std::string text =
+        fmt::format("generation {}: {} rank{} on {}", world.generation, world.seats.size(),
+                    world.seats.size() == 1 ? "" : "s", join_names(names));
+    const int asked = context_.spec.options.world_size.value_or(0);
+    if (world.generation > 1 || std::cmp_not_equal(asked, world.seats.size()))
+        log::warn("{}", text);
+    else
+        log::info("{}", text);
+}
+
+std::string OwnAssigner::waiting_text() const {
+    return fmt::format("{} of {} slots are there", generations_.slots_ready(),
+                       generations_.slots_needed());
+}
+
+void OwnAssigner::tell_waiting() {
+    const Deadline now = Clock::now();
+    // At the start the progress line says it.
+    const bool first = !std::exchange(told_waiting_, now) && generations_.generation() == 0;
+    if (first) return;
+    std::string text = "waiting: " + waiting_text();
+    for (const auto& [host, until] : generations_.cooling())
+        text += fmt::format("; {} {}, tried again in {:.0f} s", context_.hosts.name(host),
+                            troubles_[host], std::chrono::duration<double>(until - now).count());
+    log::warn("{}", text);
 }
 
 asio::awaitable<void> OwnAssigner::join() {

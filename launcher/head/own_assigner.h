@@ -3,18 +3,21 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/meeting.h"
+#include "rendezvous/elastic/generations.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/world.h"
 
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtrun::head {
 
-/// Assigns the ranks of a job of this head's own: all at once as the plan has them, and all again after a
-/// failure while --max-restarts allows it.
+/// Assigns the ranks of a job of this head's own, as Generations decides: all at once, and all again after a
+/// failure or, in an elastic job, when a host is lost or comes.
 class OwnAssigner final : public Assigner {
 public:
     OwnAssigner(JobContext context, Outbox& outbox);
@@ -25,30 +28,60 @@ public:
     void entered(HostId host, Member member) override;
     void lost(HostId host, const std::string& why) override;
     void begin() override;
+    void failed(HostId host, const std::string& why) override;
+    void finished(HostId host) override;
     void restart(const Exited& because) override;
     void paused(HostId host, std::uint64_t generation) override;
     void reached(HostId host, const Reached& reached) override;
+    void tick() override;
     void wake() override;
     bool is_current(std::uint64_t generation) const override;
     bool watches_waits() const override { return true; }
     asio::awaitable<void> join() override;
 
 private:
-    asio::awaitable<void> meet();
-    asio::awaitable<void> start_again();
-    void start_ranks();
+    /// A world that is to begin.
+    struct World {
+        std::uint64_t generation = 0;
+        std::vector<Seat> seats;  ///< by rank
+    };
+
+    bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
+    void obey();
+    void pause(const Generations::Pausing& pausing);
+    void end(const Generations::End& end);
+    bool is_wanted(std::uint64_t generation) const;
+    asio::awaitable<void> start_worlds();
+    asio::awaitable<void> wait_after_failure();
+    std::map<HostId, Assign> assignments(const World& world) const;
+    asio::awaitable<void> find_master(std::map<HostId, Assign>& assigns);
+    asio::awaitable<std::string> reachable_address(const Assign& assign, HostId first,
+                                                   const std::vector<HostId>& others);
     bool meets_at_master() const;
+    plan::PlannedRank place_of(const Seat& seat) const;
+    void start_ranks(const World& world, std::map<HostId, Assign> assigns);
+    void tell_world(const World& world) const;
+    std::string waiting_text() const;
+    void tell_waiting();
 
     JobContext context_;
-    Membership membership_;
+    Generations generations_;
+    PerHost<Member> members_;        ///< of hosts that have joined
+    PerHost<std::string> troubles_;  ///< why a host cannot be used, as far as the user knows
     Hub hub_;
     HubTimer hub_timer_;
     Meeting meeting_;
-    std::vector<std::pair<MemberId, Assign>> assignments_;  ///< of a generation that begins soon
-    std::string master_address_;                            ///< once it is known
-    JobOutcome restart_because_;  ///< reported once all output of the failed ranks is there
-    Deadline started_at_{};       ///< when this generation's ranks were started
-    Timer delay_;                 ///< of a restart
+    std::optional<World> next_;   ///< to be started when start_worlds() is done with the one before
+    std::uint64_t starting_ = 0;  ///< the generation that start_worlds() starts
+    bool is_starting_ = false;
+    std::string master_address_;                 ///< once it is known
+    std::optional<HostId> met_at_;               ///< the host that has it
+    std::set<HostId> met_;                       ///< hosts that reach it
+    std::optional<JobOutcome> restart_because_;  ///< reported once all output of the rank is there
+    std::uint32_t restarts_at_once_ = 0;         ///< in a row
+    Deadline started_at_{};                      ///< when this generation's ranks were started
+    std::optional<Deadline> told_waiting_;
+    Timer delay_;  ///< of a restart
     TaskGroup tasks_;
 };
 

@@ -66,10 +66,16 @@ std::string waiting_text(const JobOutcome& outcome) {
     return text;
 }
 
-std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, const TailOf& tail) {
+std::string host_of(Rank rank, const plan::JobSpec& spec, const plan::RankNumbers& numbers) {
+    const auto place = numbers.place_of(rank);
+    return place ? spec.host_of(*place) : "?";
+}
+
+std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
+                         const plan::RankNumbers& numbers, const TailOf& tail) {
     const Exited& first = *outcome.first;
-    const plan::PlannedRank planned = plan::in_plan(first.rank, outcome.first_rank);
-    const std::string& host = spec.host_of(planned);
+    const auto place = numbers.place_of(first.rank);
+    const std::string host = host_of(first.rank, spec, numbers);
     if (first.pid == 0)
         return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
                            spec.options.program.front(), first.error);
@@ -82,7 +88,7 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, c
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
     std::string text =
         fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
-    const std::vector<std::string> lines = tail(planned);
+    const auto lines = place ? tail(*place) : std::vector<std::string>{};
     text += exception_text(first.traceback, lines);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
     text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
@@ -92,7 +98,8 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec, c
 
 /// Names ranks that had ended with code 0 before the failure: one whose program called exit(0) too
 /// early is why the others fail.
-std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec) {
+std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec,
+                            const plan::RankNumbers& numbers) {
     if (outcome.ended_well.empty()) return {};
     std::vector<Rank> ranks;
     std::int64_t last_ns = 0;
@@ -103,8 +110,7 @@ std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec
     std::ranges::sort(ranks);
     const bool one = ranks.size() == 1;
     const std::string who =
-        one ? fmt::format("rank {} on {}", ranks[0],
-                          spec.host_of(plan::in_plan(ranks[0], outcome.first_rank)))
+        one ? fmt::format("rank {} on {}", ranks[0], host_of(ranks[0], spec, numbers))
             : "ranks " + plan::rank_ranges(ranks);
     const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
     return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",
@@ -146,7 +152,7 @@ std::string host_failures_text(const std::vector<HostFailure>& failures,
 }
 
 std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
-                           const TailOf& tail) {
+                           const plan::RankNumbers& numbers, const TailOf& tail) {
     switch (outcome.cause) {
         case JobOutcome::Cause::success:
             return {};
@@ -155,8 +161,8 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
                                outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
                    host_failures_text(outcome.host_failures, spec);
         case JobOutcome::Cause::rank_failed:
-            return rank_failure(outcome, spec, tail) + waiting_text(outcome) +
-                   ended_well_text(outcome, spec) + victims_text(outcome);
+            return rank_failure(outcome, spec, numbers, tail) + waiting_text(outcome) +
+                   ended_well_text(outcome, spec, numbers) + victims_text(outcome);
         case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    victims_text(outcome);
@@ -167,6 +173,9 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
         case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);
+        case JobOutcome::Cause::cannot_go_on:
+            return fmt::format("dtrun: the job cannot go on: {}\n", outcome.ended_text) +
+                   host_failures_text(outcome.host_failures, spec) + victims_text(outcome);
         case JobOutcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
                    waiting_text(outcome) + victims_text(outcome);

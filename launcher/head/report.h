@@ -15,7 +15,7 @@ using TailOf = std::function<std::vector<std::string>(plan::PlannedRank rank)>;
 /// What is told to the user at the end of a job that did not succeed: one screen, each line ends with
 /// '\n' and begins with "dtrun: " or two blanks. Empty for success.
 std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
-                           const TailOf& tail);
+                           const plan::RankNumbers& numbers, const TailOf& tail);
 
 /// Hosts that failed, grouped by what failed: "s3, s4: connection refused ...".
 std::string host_failures_text(const std::vector<HostFailure>& failures, const plan::JobSpec& spec);

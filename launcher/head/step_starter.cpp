@@ -60,6 +60,12 @@ bool StepStarter::Step::any(NodeState state) const {
                                [state](const auto& node) { return node.second.state == state; });
 }
 
+void StepStarter::connect(HostId host) {
+    if (spec_.hosts[host].transport != plan::Transport::slurm) return;
+    std::vector<HostId> hosts(1, host);
+    tasks_.spawn(run_step(std::move(hosts)));
+}
+
 /// One srun, from its start to its end.
 asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
     Step& step = steps_.emplace_back();

@@ -36,6 +36,7 @@ public:
     explicit StepStarter(Parts parts);
 
     void start(StartEvents& events) override;
+    void connect(HostId host) override;
     void look() override { relay_ready_.cancel(); }
     void host_lost(HostId) override {}  // the end of its step ends what is left there
     bool is_busy() const override { return false; }

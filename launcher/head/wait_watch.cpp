@@ -56,7 +56,8 @@ WaitWatch::WaitWatch(std::uint32_t ranks, std::function<std::string(Rank)> host_
                      std::optional<milliseconds> limit)
     : ranks_(ranks), host_of_(std::move(host_of)), limit_(limit) {}
 
-void WaitWatch::begin() {
+void WaitWatch::begin(std::uint32_t ranks) {
+    ranks_ = ranks;
     waits_.clear();
     ended_.clear();
     mpi_used_ = false;

@@ -25,8 +25,8 @@ public:
     WaitWatch(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
               std::optional<std::chrono::milliseconds> limit);
 
-    /// All ranks start, or start again.
-    void begin();
+    /// All ranks start, or start again; there may be more or fewer.
+    void begin(std::uint32_t ranks);
     /// All waits in the stores that a host's agent serves, in place of its last ones; ranks are set
     /// where they are known.
     void waits(HostId host, std::vector<RankWait> waits, Deadline now);

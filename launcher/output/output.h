@@ -30,8 +30,8 @@ class Output {
 public:
     virtual ~Output() = default;
 
-    /// Ranks are shown with numbers from `first` up, from now on; 0 until then.
-    virtual void set_first_rank(Rank first) = 0;
+    /// Lines that begin from now on are shown with these numbers; until then with those of places.
+    virtual void set_numbers(const plan::RankNumbers& numbers) = 0;
 
     /// All ranks start again, after all output of the last attempt has been added: tail() forgets
     /// that output, and from now on files are those of this attempt.

@@ -52,7 +52,7 @@ struct StreamState {
 struct OutputMux::Impl {
     Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
     Result<void> open_files();
-    std::string prefix(std::size_t stream, Rank first_rank) const;
+    std::string prefix(std::size_t stream, Rank rank) const;
     bool is_raw() const;
     void add_stream(std::size_t stream);
 
@@ -103,10 +103,9 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
     for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
 }
 
-std::string OutputMux::Impl::prefix(std::size_t stream, Rank first_rank) const {
+std::string OutputMux::Impl::prefix(std::size_t stream, Rank rank) const {
     constexpr std::string_view kRank = "${rank}";
     const plan::PlannedRank planned = rank_of(stream);
-    const Rank rank = plan::in_job(planned, first_rank);
     std::string own = stream < options.shows.size() ? options.shows[stream].prefix : "";
     if (own.empty())
         return prefix_text(options.tag, rank, stream_of(stream),
@@ -127,7 +126,8 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
     const std::size_t rank = std::to_underlying(rank_of(stream));
     const bool shown = (rank >= options.console.size() || options.console[rank]) &&
                        (stream >= options.shows.size() || options.shows[stream].console);
-    LinePrefixer lines(prefix(stream, Rank{0}), options.timestamps, parts);
+    LinePrefixer lines(prefix(stream, Rank{static_cast<std::uint32_t>(rank)}), options.timestamps,
+                       parts);
     Console* const console =
         shown ? console_of[stream_index(plan::PlannedRank{0}, stream_of(stream))] : nullptr;
     streams.push_back({std::move(lines), console});
@@ -229,9 +229,9 @@ OutputMux::~OutputMux() {
     stop(Clock::now());
 }
 
-void OutputMux::set_first_rank(Rank first) {
+void OutputMux::set_numbers(const plan::RankNumbers& numbers) {
     for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream)
-        impl_->streams[stream].lines.set_prefix(impl_->prefix(stream, first));
+        impl_->streams[stream].lines.set_prefix(impl_->prefix(stream, numbers.of(rank_of(stream))));
 }
 
 void OutputMux::begin_attempt(int attempt) {

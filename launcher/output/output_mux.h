@@ -66,7 +66,7 @@ public:
     OutputMux(const OutputMux&) = delete;
     OutputMux& operator=(const OutputMux&) = delete;
 
-    void set_first_rank(Rank first) override;
+    void set_numbers(const plan::RankNumbers& numbers) override;
     void begin_attempt(int attempt) override;
     void add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
              std::string_view bytes) override;

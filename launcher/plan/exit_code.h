@@ -16,6 +16,7 @@ enum ExitCode : int {
     kExitLost = 204,
     kExitTimeout = 205,
     kExitStuck = 206,
+    kExitCannotGoOn = 207,
     kExitInternal = 210,
 };
 
@@ -50,6 +51,9 @@ inline constexpr ExitCodeRow kExitCodes[] = {
     {kExitStuck, "206", "stuck",
      "ranks wait in MPI or in a store of their framework for one that will not come, or longer "
      "than --init-timeout; a rank cannot have MPI"},
+    {kExitCannotGoOn, "207", "cannot go on",
+     "an elastic job has had fewer ranks than --min-np for --elastic-timeout, or has changed more "
+     "often than --reset-limit or failed more often than --failure-limit allows"},
     {kExitInternal, "210", "internal",
      "dtrun itself failed: out of descriptors, --output-dir cannot be written"},
 };

@@ -51,6 +51,9 @@ Offer this_machine(const Options& options) {
     Host here;
     here.name = options.join ? host_name() : "localhost";
     here.slots = options.world_size.value_or(1);
+    if (options.elastic)
+        here.slots = std::max({here.slots, options.elastic->ranks_min.value_or(1),
+                               options.elastic->ranks_max.value_or(1)});
     offer.hosts = {here};
     offer.sources.hosts = "this machine";
     offer.sources.slots = options.world_size ? "-np" : "one";
@@ -112,6 +115,7 @@ Result<Placement> place(const Options& options, Offer& offer, EnvironmentView ca
         size_this_machine(options.shape, offer.hosts.front(), here);
     HostList hosts = offer.hosts;
     PlacementRequest request{options.world_size, options.map_by, options.oversubscribe};
+    if (options.elastic) request.world_size.reset();  // every slot is a place for a rank
     const bool filtered = !options.include.empty() || !options.exclude.empty();
     if (filtered) {
         auto kept = filter_offer(options, offer);
@@ -179,6 +183,18 @@ Result<void> check_ranks(const Options& options, int world_size) {
     if (auto done = check("--only-ranks", options.only_ranks.largest()); !done) return done;
     if (options.stdin_target.kind != StdinTarget::Kind::rank) return {};
     return check("--stdin", options.stdin_target.rank);
+}
+
+/// Fails if the hosts can never have as many ranks as the job needs.
+Result<void> check_elastic(const Options& options, const Placement& placement) {
+    if (!options.elastic) return {};
+    const int slots = placement.world_size();
+    const auto check = [slots](const char* flag, int ranks) -> Result<void> {
+        if (ranks <= slots) return {};
+        return fail(Errc::invalid_input, "{} {}: the hosts have only {} slots", flag, ranks, slots);
+    };
+    if (auto done = check("--min-np", options.elastic->ranks_min.value_or(1)); !done) return done;
+    return check("-np", options.world_size.value_or(1));
 }
 
 /// Warns of a loopback MASTER_ADDR, at which each host finds only itself.
@@ -274,6 +290,8 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     auto placement = place(options, *offer, caller);
     if (!placement) return std::unexpected(placement.error());
     spec.placement = std::move(*placement);
+    if (auto done = check_elastic(options, spec.placement); !done)
+        return std::unexpected(done.error());
     if (auto done = check_ranks(options, spec.placement.world_size()); !done)
         return std::unexpected(done.error());
     auto environment = plan_environment(caller, options);

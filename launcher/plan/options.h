@@ -85,6 +85,19 @@ struct JoinOptions {
     std::chrono::milliseconds server_timeout{60'000};  ///< --server-timeout
 };
 
+/// What --min-np and its like ask for: a job that goes on when hosts are lost, come or go.
+struct ElasticOptions {
+    std::optional<int> ranks_min{};  ///< --min-np; set where the job is elastic
+    std::optional<int> ranks_max{};  ///< --max-np; unset: as many as there are slots
+    std::vector<int> allowed{};      ///< --allowed-np, ascending; empty: any number of ranks
+    /// --elastic-timeout: how long the job may have fewer slots than ranks_min. 0: not at all
+    std::chrono::milliseconds timeout{600'000};
+    std::optional<int> reset_limit{};    ///< --reset-limit: worlds after the first; unset: any
+    std::optional<int> failure_limit{};  ///< --failure-limit: ranks and hosts; unset: any
+    /// --blacklist-cooldown-range: how long a lost host is left alone, at first and at most.
+    std::chrono::milliseconds cooldown_min{10'000}, cooldown_max{300'000};
+};
+
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
 /// not against the hosts: the world size is not known yet. It has a member for each flag.
 struct Options {
@@ -177,6 +190,8 @@ struct Options {
     std::string error_file;
 
     std::string pid_file;  ///< --save_pid: holds dtrun's process id as long as the job runs
+
+    std::optional<ElasticOptions> elastic;  ///< unset: the job has one world, or none
 
     std::optional<JoinOptions> join;  ///< dtrun join: ranks of a daemon's job, on this machine
 };

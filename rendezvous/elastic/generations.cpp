@@ -123,8 +123,7 @@ Deadline Generations::cooled(std::uint32_t times, Deadline now) {
 
 void Generations::count_failure(const std::string& why) {
     ++failures_;
-    if (limits_.failures_max && failures_ > *limits_.failures_max)
-        end(End::Cause::failures, why);
+    if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
 }
 
 void Generations::rank_failed(HostId host, std::uint32_t slot, bool own_fault,
@@ -219,9 +218,8 @@ void Generations::look(Deadline now) {
     if (world.size() < slots_needed()) {
         call_until_.reset();
         if (limits_.elastic && now >= *waiting_since_ + limits_.timeout && !waits_for_first())
-            end(End::Cause::too_few,
-                fmt::format("{} slots are there, and {} are needed", slots_ready(),
-                            slots_needed()));
+            end(End::Cause::too_few, fmt::format("{} slots are there, and {} are needed",
+                                                 slots_ready(), slots_needed()));
         return;
     }
     if (!call_until_) call_until_ = now + limits_.last_call;

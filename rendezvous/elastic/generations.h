@@ -50,7 +50,7 @@ public:
     // Events.
     /// The head begins to get an agent onto a host that was not part of the job.
     void host_listed(HostId host, std::uint32_t slots, Deadline now);
-    void host_ready(HostId host, Deadline now);  ///< its agent has joined
+    void host_ready(HostId host, Deadline now);   ///< its agent has joined
     void host_failed(HostId host, Deadline now);  ///< no agent could be started there
     void host_lost(HostId host, const std::string& why, Deadline now);  ///< after it was ready
     /// A rank has failed.
@@ -81,10 +81,10 @@ public:
         std::string why;
     };
     struct Orders {
-        std::vector<HostId> connect{};         ///< try once more to get an agent onto these hosts
-        std::optional<Pausing> pause{};        ///< end all ranks on every host that is ready
+        std::vector<HostId> connect{};   ///< try once more to get an agent onto these hosts
+        std::optional<Pausing> pause{};  ///< end all ranks on every host that is ready
         std::optional<std::vector<Seat>> begin{};  ///< start these ranks, as generation()
-        std::optional<End> ended{};            ///< nothing will follow
+        std::optional<End> ended{};                ///< nothing will follow
     };
     Orders take_orders() { return std::exchange(orders_, {}); }
     Deadline next_deadline() const;
@@ -97,8 +97,8 @@ public:
         ended,
     };
     Phase phase() const { return phase_; }
-    std::uint64_t generation() const { return generation_; }  ///< 0 until the first one begins
-    std::uint32_t resets() const { return resets_; }          ///< worlds after the first
+    std::uint64_t generation() const { return generation_; }   ///< 0 until the first one begins
+    std::uint32_t resets() const { return resets_; }           ///< worlds after the first
     const std::vector<Seat>& world() const { return world_; }  ///< of the generation, by rank
     bool has_seats(HostId host) const;
     /// Slots in which a rank could run now.
@@ -119,8 +119,8 @@ private:
         std::vector<Slot> slots{};
         std::uint64_t seated = 0;  ///< number of its first world since it has joined; 0: none yet
         bool is_ending_ranks = false;  ///< it was told to, and has not answered
-        std::uint32_t live = 0;  ///< of its ranks in this world, those that have not ended well
-        std::uint32_t failures = 0;            ///< in a row
+        std::uint32_t live = 0;      ///< of its ranks in this world, those that have not ended well
+        std::uint32_t failures = 0;  ///< in a row
         std::optional<Deadline> cool_until{};  ///< while it is away
     };
     /// A rank that has failed, until it is known whether that was because of a lost host.

@@ -244,7 +244,7 @@ Assign Membership::assignment(MemberId id) const {
     assign.ranks = seat.ranks;
     assign.ranks_below = static_cast<std::uint32_t>(assign.ranks.size());
     assign.node_rank = seat.node_rank;
-    if (!seat.ranks.empty() && seat.ranks.front().rank == Rank{0}) 
+    if (!seat.ranks.empty() && seat.ranks.front().rank == Rank{0})
         assign.peers = peer_addresses(members());
     return assign;
 }

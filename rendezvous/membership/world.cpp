@@ -38,8 +38,8 @@ Assign describe_world(std::span<const SeatedHost> hosts, std::span<const Member*
         if (describe_nodes) {
             // free_port itself is for MASTER_PORT.
             const auto port = static_cast<std::uint16_t>(member.free_port + 1);
-            world.nodes.push_back({master_address(member, all), port,
-                                   static_cast<std::uint32_t>(host.ranks.size())});
+            world.nodes.push_back(
+                {master_address(member, all), port, static_cast<std::uint32_t>(host.ranks.size())});
         }
         if (host.ranks.front().rank != Rank{0}) continue;
         world.master_address = master_address(member, all);

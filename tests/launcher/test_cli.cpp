@@ -431,29 +431,52 @@ TEST_CASE("words that only resemble hosts are programs", "[launcher][cli]") {
     CHECK(options_of("-H a:1 -- b:1").program == Strings{"b:1"});
 }
 
-TEST_CASE("elastic flags and jsrun's are refused with the reason", "[launcher][cli]") {
-    const std::string elastic =
-        "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, "
-        "see "
-        "dtrun join --help";
-    const std::string jsrun =
-        "dtrun starts the ranks itself; leave it out, or have them started by an mpirun with --mpi "
-        "mpirun";
-    const auto [typed, flag, reason] = GENERATE_COPY(table<std::string, std::string, std::string>({
-        {"--min-np 2", "--min-np", elastic},
-        {"--min-num-proc 2", "--min-num-proc", elastic},
-        {"--max-np 2", "--max-np", elastic},
-        {"--max-num-proc 2", "--max-num-proc", elastic},
-        {"--host-discovery-script x", "--host-discovery-script", elastic},
-        {"--slots-per-host 4", "--slots-per-host", elastic},
-        {"--slots 4", "--slots-per-host", elastic},
-        {"--elastic-timeout 4", "--elastic-timeout", elastic},
-        {"--reset-limit 4", "--reset-limit", elastic},
-        {"--blacklist-cooldown-range 1 2", "--blacklist-cooldown-range", elastic},
-        {"--jsrun", "--jsrun", jsrun},
+TEST_CASE("--jsrun is refused with the reason", "[launcher][cli]") {
+    CHECK_THAT(error_of("--jsrun prog"),
+               Catch::StartsWith("--jsrun is refused: dtrun starts the ranks itself;"));
+}
+
+TEST_CASE("flags of elastic jobs are those of horovodrun, and dtrun's own", "[launcher][cli]") {
+    CHECK_FALSE(options_of("-np 2 prog").elastic);
+    const auto options = options_of(
+        "-np 4 --min-num-proc 2 --max-np 8 --elastic-timeout 30 --reset-limit 3 --failure-limit 9 "
+        "--blacklist-cooldown-range 1 20 --allowed-np 2,8,4 prog -x");
+    REQUIRE(options.elastic);
+    const plan::ElasticOptions& elastic = *options.elastic;
+    CHECK(elastic.ranks_min == 2);
+    CHECK(elastic.ranks_max == 8);
+    CHECK(elastic.timeout == 30s);
+    CHECK(elastic.reset_limit == 3);
+    CHECK(elastic.failure_limit == 9);
+    CHECK(elastic.cooldown_min == 1s);
+    CHECK(elastic.cooldown_max == 20s);
+    CHECK(elastic.allowed == std::vector{2, 4, 8});
+    CHECK(options.stdin_target.kind == plan::StdinTarget::Kind::none);
+    CHECK(options.program == Strings{"prog", "-x"});
+    CHECK(options_of("--min-np 2 --blacklist-cooldown-range=1,2 p").elastic->cooldown_max == 2s);
+}
+
+TEST_CASE("flags of elastic jobs that contradict each other are named", "[launcher][cli]") {
+    const auto [typed, message] = GENERATE(table<std::string, std::string>({
+        {"--max-np 4", "--max-np needs --min-np"},
+        {"--min-np 4 --max-np 2", "--max-np 2 is less than --min-np 4"},
+        {"-np 9 --min-np 4 --max-np 8", "-np 9 is more than --max-np 8"},
+        {"-np 3 --min-np 4", "-np 3 is less than --min-np 4"},
+        {"--min-np 4 --max-np 7 --allowed-np 2,8", "--allowed-np has no number from 4 to 7"},
+        {"--min-np 2 --blacklist-cooldown-range 4 2",
+         "--blacklist-cooldown-range: '4 2' is not two numbers of seconds from 1 to 3600, the "
+         "smaller one first"},
+        {"--min-np 2 --blacklist-cooldown-range 4",
+         "--blacklist-cooldown-range: '4 prog' is not two numbers of seconds from 1 to 3600, the "
+         "smaller one first"},
+        {"--min-np 2 --keep-going",
+         "--min-np and --keep-going exclude each other: an elastic job goes on with a new world "
+         "when a rank fails"},
+        {"--min-np 2 --stdin 0",
+         "--min-np: ranks of an elastic job have no standard input; leave out --stdin"},
     }));
     CAPTURE(typed);
-    CHECK(error_of(typed + " prog") == flag + " is refused: " + reason);
+    CHECK(error_of(typed + " prog") == message);
 }
 
 TEST_CASE("--help, --version and --check-build win from where they stand", "[launcher][cli]") {
@@ -499,7 +522,7 @@ TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][
     CHECK(help.find("Examples:") < help.find("-np, -n, --np, --num-proc N"));
     CHECK_THAT(help, Contains("--grace SECONDS") && Contains("(default: 5)"));
     CHECK_THAT(help, Contains("--tag FORM") && Contains("--no-hierarchical-allreduce"));
-    CHECK_THAT(help, Contains("Refused flags of horovodrun:\n  --min-np, "));
+    CHECK_THAT(help, Contains("Refused flags of horovodrun:\n  --host-discovery-script, "));
 }
 
 TEST_CASE("a row is all that a command needs to be found, listed and explained",

@@ -78,7 +78,7 @@ TEST_CASE("a failure makes all ranks start again while restarts are left", "[job
     job.rank_exited(h1, exited(3, 0, SIGTERM, SIGTERM));  // ended for the next start
     job.rank_exited(h0, exited(1, 5));
     CHECK_FALSE(job.take_restart().has_value());
-    job.restarted();
+    job.begin({2, 2});
     job.rank_exited(h0, exited(1, 9));
     REQUIRE(job.take_stop().has_value());
     for (const std::uint32_t rank : {0u, 2u, 3u})
@@ -142,7 +142,7 @@ TEST_CASE("ranks that ended well before the first failure are remembered, though
     again.rank_exited(h0, exited(0, 0));
     again.rank_exited(h1, exited(2, 7));
     CHECK(ended_well(again) == std::vector<std::uint32_t>{0});
-    again.restarted();
+    again.begin({2, 2});
     CHECK(ended_well(again).empty());
 }
 

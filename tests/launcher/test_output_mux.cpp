@@ -57,8 +57,8 @@ TEST_CASE("Streams of many ranks keep their lines whole and their order", "[outp
         shown_of[line.substr(0, line.find(':') + 1)] += line;
     REQUIRE(shown_of.size() == sent.size());
     for (std::size_t stream = 0; stream < sent.size(); stream++) {
-        const std::string prefix = prefix_text(Tag::horovod, plan::in_job(rank_of(stream), Rank{0}),
-                                               stream_of(stream), "s1");
+        const std::string prefix = prefix_text(
+            Tag::horovod, Rank{std::to_underlying(rank_of(stream))}, stream_of(stream), "s1");
         REQUIRE(shown_of[prefix] == shown(prefix, sent[stream], 1u << 20));
         REQUIRE(mux.credited(rank_of(stream), stream_of(stream)) == sent[stream].size());
         REQUIRE(mux->bytes(rank_of(stream), stream_of(stream)) == sent[stream].size());
@@ -241,7 +241,7 @@ TEST_CASE("A prefix of a stream's own stands in place of the tag's", "[output]")
     options.shows[stream_index(r0, Stream::out)].prefix = "[default0]:";
     options.shows[stream_index(r1, Stream::err)].prefix = "<${rank}|${rank}> ";
     MuxUser mux(options, {"s1", "s2"});
-    mux->set_first_rank(Rank{7});
+    mux->set_numbers(plan::RankNumbers({Rank{7}, Rank{8}}));
     for (int rank = 0; rank < 2; rank++)
         for (const Stream stream : {Stream::out, Stream::err})
             mux->add(planned(rank), stream, 0, "a\nb\n");

@@ -28,6 +28,10 @@ std::vector<std::string> no_tail(PlannedRank) {
     return {};
 }
 
+std::string report_of(const JobOutcome& outcome, const TailOf& tail) {
+    return failure_report(outcome, sample_spec(), RankNumbers(std::size_t{6}), tail);
+}
+
 JobOutcome rank_failed(std::uint32_t rank, int code, int signal) {
     JobOutcome outcome;
     outcome.cause = JobOutcome::Cause::rank_failed;
@@ -52,7 +56,7 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
         CHECK(rank == PlannedRank{3});
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
-    CHECK(failure_report(outcome, sample_spec(), tail) ==
+    CHECK(report_of(outcome, tail) ==
           "dtrun: rank 3 on s2 (pid 4242) exited with code 7 after 1.25 s\n"
           "  last 2 lines of its standard error:\n"
           "  | Traceback\n"
@@ -69,7 +73,7 @@ TEST_CASE("the report shows what @record has left, and who waited", "[report]") 
         R"({"message": {"message": "RuntimeError: boom", "extraInfo": {"py_callstack":)"
         R"("Traceback (most recent call last):\n  File \"t.py\"\nRuntimeError: bo\u001bom\n",)"
         R"("timestamp": "1700000000"}}})";
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+    CHECK(report_of(outcome, no_tail) ==
           "dtrun: rank 1 on s1 (pid 4242) exited with code 1 after 1.25 s and 2 restarts\n"
           "  its exception:\n"
           "  | Traceback (most recent call last):\n"
@@ -80,10 +84,10 @@ TEST_CASE("the report shows what @record has left, and who waited", "[report]") 
           "    ranks 0, 2-5: torch's store: key default_pg/0//cpu//0/1\n");
 
     outcome.first->traceback = R"({"message": "two\nlines"})";
-    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+    CHECK_THAT(report_of(outcome, no_tail),
                Catch::Contains("  its exception:\n  | two\n  | lines\n"));
     outcome.first->traceback = R"({"message": {"message": "cut of)";
-    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+    CHECK_THAT(report_of(outcome, no_tail),
                Catch::Contains("TORCHELASTIC_ERROR_FILE is too long, or is not of torch"));
 }
 
@@ -93,7 +97,7 @@ TEST_CASE("an exception that standard error ends with is not shown twice", "[rep
     const auto tail = [](PlannedRank) {
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
-    CHECK_THAT(failure_report(outcome, sample_spec(), tail), !Catch::Contains("its exception"));
+    CHECK_THAT(report_of(outcome, tail), !Catch::Contains("its exception"));
 }
 
 TEST_CASE("what @record has left goes on to the caller with the rank's exit code", "[report]") {
@@ -117,7 +121,7 @@ TEST_CASE("what @record has left goes on to the caller with the rank's exit code
 TEST_CASE("the report tells a signal by name, and memory when the kernel says so", "[report]") {
     JobOutcome outcome = rank_failed(0, 0, SIGKILL);
     outcome.first->out_of_memory = true;
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+    CHECK(report_of(outcome, no_tail) ==
           "dtrun: rank 0 on s1 (pid 4242) was ended by signal 9 (SIGKILL): out of memory, the "
           "kernel's OOM killer ended it after 1.25 s\n"
           "  it wrote nothing to standard error\n");
@@ -127,26 +131,26 @@ TEST_CASE("the report tells of ranks that had ended well before another one fail
     JobOutcome outcome = rank_failed(3, 1, 0);
     outcome.victims = 2;
     outcome.ended_well = {{Rank{2}, 950'000'000}};
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+    CHECK(report_of(outcome, no_tail) ==
           "dtrun: rank 3 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
           "  it wrote nothing to standard error\n"
           "  rank 2 on s2 had ended with code 0, 0.30 s before\n"
           "  2 other ranks ended by dtrun\n");
     outcome.ended_well = {
         {Rank{5}, 1'000'000'000}, {Rank{0}, 500'000'000}, {Rank{1}, 1'260'000'000}};
-    CHECK_THAT(failure_report(outcome, sample_spec(), no_tail),
+    CHECK_THAT(report_of(outcome, no_tail),
                Catch::Contains("\n  ranks 0-1, 5 had ended with code 0, the last 0.00 s before\n"));
 }
 
 TEST_CASE("a member of a daemon's job tells of its ranks by the job's numbers", "[report]") {
     JobOutcome outcome = rank_failed(9, 1, 0);
-    outcome.first_rank = Rank{6};
     outcome.ended_well = {{Rank{8}, 950'000'000}};
     const auto tail = [](PlannedRank rank) {
         CHECK(rank == PlannedRank{3});
         return std::vector<std::string>{"boom"};
     };
-    CHECK(failure_report(outcome, sample_spec(), tail) ==
+    const plan::RankNumbers numbers({Rank{6}, Rank{7}, Rank{8}, Rank{9}});
+    CHECK(failure_report(outcome, sample_spec(), numbers, tail) ==
           "dtrun: rank 9 on s2 (pid 4242) exited with code 1 after 1.25 s\n"
           "  last 1 line of its standard error:\n"
           "  | boom\n"
@@ -167,12 +171,11 @@ TEST_CASE("ranks are others only where some are the cause", "[report]") {
     outcome.victims = 4;
     outcome.cause = JobOutcome::Cause::stuck;
     outcome.ended_text = "rank 1 waits";
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
-          "dtrun: rank 1 waits\n  4 ranks ended by dtrun\n");
+    CHECK(report_of(outcome, no_tail) == "dtrun: rank 1 waits\n  4 ranks ended by dtrun\n");
     outcome.cause = JobOutcome::Cause::interrupted;
     outcome.signal = SIGTERM;
     outcome.victims = 1;
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+    CHECK(report_of(outcome, no_tail) ==
           "dtrun: ended by signal 15 (SIGTERM)\n  1 rank ended by dtrun\n");
 }
 
@@ -182,7 +185,7 @@ TEST_CASE("hosts that failed alike share a line", "[report]") {
     outcome.host_failures = {{HostId{0}, StartFailure::denied, "no key"},
                              {HostId{1}, StartFailure::unreachable, "refused"},
                              {HostId{2}, StartFailure::denied, "no key"}};
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
+    CHECK(report_of(outcome, no_tail) ==
           "dtrun: cannot start: 3 of 3 hosts failed\n"
           "  s1 and s3: no key\n"
           "  s2: refused\n");
@@ -190,15 +193,14 @@ TEST_CASE("hosts that failed alike share a line", "[report]") {
 
 TEST_CASE("a lost host, an interruption and success have their own words, or none", "[report]") {
     JobOutcome outcome;
-    CHECK(failure_report(outcome, sample_spec(), no_tail).empty());
+    CHECK(report_of(outcome, no_tail).empty());
     outcome.cause = JobOutcome::Cause::host_lost;
     outcome.lost_host = HostId{1};
     outcome.lost_text = "connection closed";
-    CHECK(failure_report(outcome, sample_spec(), no_tail) ==
-          "dtrun: host s2 lost: connection closed\n");
+    CHECK(report_of(outcome, no_tail) == "dtrun: host s2 lost: connection closed\n");
     outcome.cause = JobOutcome::Cause::interrupted;
     outcome.signal = SIGINT;
-    CHECK(failure_report(outcome, sample_spec(), no_tail) == "dtrun: ended by signal 2 (SIGINT)\n");
+    CHECK(report_of(outcome, no_tail) == "dtrun: ended by signal 2 (SIGINT)\n");
 }
 
 }  // namespace dtrun

@@ -110,7 +110,7 @@ TEST_CASE("who waited is told as it was when the job was ended for it", "[waits]
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 3s);  // the other one has been ended
     const std::vector<std::string> all{"ranks 0, 2-3: hvd.init(): all ranks to arrive"};
     CHECK(watch.describe() == all);
-    watch.begin();
+    watch.begin(4);
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 4s);
     CHECK(watch.describe().size() == 1);
 }
@@ -126,7 +126,7 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
     CHECK(verdict->text ==
           "rank 0 and 1 process have waited 10 s for hvd.init(): all ranks to arrive");
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
-    watch.begin();
+    watch.begin(4);
     CHECK(watch.describe().empty());
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]"
     CHECK(verdict->end);
     CHECK(verdict->text ==
           "rank 3 on s2 (pid 43) ended without MPI_Init, which other ranks have called");
-    watch.begin();
+    watch.begin(4);
     watch.mpi_used();
     watch.rank_ended(Rank{1}, 41, MpiUse::finalized);
     CHECK_FALSE(watch.look(kStart).has_value());

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
+#include <list>
 
 namespace dtrun::simulation {
 namespace {
@@ -73,11 +74,26 @@ private:
 
 /// One host: its agent, and what connects it to the head.
 struct HostHere {
-    std::unique_ptr<agent::Agent> agent;
-    FakeRanks* ranks = nullptr;
-    std::unique_ptr<Wire> wire;
+    std::list<std::unique_ptr<agent::Agent>> agents;  ///< the last one is today's
+    std::vector<FakeRanks*> ranks;                    ///< of each agent
+    std::list<std::unique_ptr<Wire>> wires;           ///< likewise
     FakeChannel* channel = nullptr;
-    bool gone = false;  ///< it has lost its power
+    bool gone = false;  ///< it has no power
+
+    std::size_t running() const {
+        std::size_t running = 0;
+        for (const FakeRanks* each : ranks) running += each->running();
+        return running;
+    }
+    void vanish() {
+        for (FakeRanks* each : ranks) each->vanish();
+    }
+    void cut() {
+        if (!wires.empty()) wires.back()->cut();
+    }
+    void stall(bool stalled) {
+        if (!wires.empty()) wires.back()->stall(stalled);
+    }
 };
 
 class World final : public head::ChannelOpener {
@@ -99,7 +115,8 @@ private:
     void start_agent(HostId host, Fd lifeline, std::shared_ptr<std::string> said,
                      std::shared_ptr<Timer> news);
     agent::AgentParts agent_parts(HostId host);
-    asio::awaitable<void> run_agent(HostId host);
+    asio::awaitable<void> run_agent(HostId host, agent::Agent& agent);
+    void rank_starts(std::uint64_t generation, Rank rank, HostId host);
     asio::awaitable<Result<Connection>> connect(HostId host);
     void lose_power(HostId host);
     void note(std::string text);
@@ -118,6 +135,7 @@ private:
     PerHost<HostHere> here_;
     TaskGroup tasks_{io_.get_executor()};
     std::size_t logins_ = 0;
+    std::map<std::uint64_t, std::map<Rank, HostId>> started_;  ///< by generation
     Ending ending_;
 };
 
@@ -177,8 +195,7 @@ std::string World::story() const {
         const head::HostState& state = (*hosts_)[host];
         text += fmt::format("h{}: {}, {}{}{}, {} ranks run\n", host, state.phase,
                             state.joined ? "joined" : "not joined", state.done ? ", done" : "",
-                            here_[host].gone ? ", without power" : "",
-                            here_[host].ranks != nullptr ? here_[host].ranks->running() : 0);
+                            here_[host].gone ? ", without power" : "", here_[host].running());
     }
     for (const std::string& line : ending_.log) text += line + "\n";
     return text;
@@ -204,24 +221,23 @@ void World::plan_events() {
     for (const auto& [host, does] : script_.hosts) {
         const HostId which = host;
         if (does.loses_power) at(*does.loses_power, [this, which] { lose_power(which); });
+        if (does.gets_power) at(*does.gets_power, [this, which] { here_[which].gone = false; });
         if (does.agent_killed)
             at(*does.agent_killed, [this, which] {
                 HostHere& here = here_[which];
-                if (here.ranks != nullptr) here.ranks->vanish();
+                here.vanish();
                 if (here.channel != nullptr) here.channel->close();
-                if (here.wire) here.wire->cut();
+                here.cut();
             });
         if (does.cut_off)
             at(*does.cut_off, [this, which] {
-                if (here_[which].wire) here_[which].wire->cut();
+                here_[which].cut();
                 if (here_[which].channel != nullptr) here_[which].channel->close();
             });
         if (does.stalled) {
-            at(does.stalled->first, [this, which] {
-                if (here_[which].wire) here_[which].wire->stall(true);
-            });
+            at(does.stalled->first, [this, which] { here_[which].stall(true); });
             at(does.stalled->second, [this, which] {
-                if (here_[which].wire && !here_[which].gone) here_[which].wire->stall(false);
+                if (!here_[which].gone) here_[which].stall(false);
             });
         }
     }
@@ -230,8 +246,8 @@ void World::plan_events() {
 /// Nothing runs there any more, and packets to it are lost.
 void World::lose_power(HostId host) {
     here_[host].gone = true;
-    if (here_[host].ranks != nullptr) here_[host].ranks->vanish();
-    if (here_[host].wire) here_[host].wire->stall(true);
+    here_[host].vanish();
+    here_[host].stall(true);
 }
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
@@ -278,8 +294,8 @@ void World::start_agent(HostId host, Fd lifeline, std::shared_ptr<std::string> s
         *said += std::string(line) + "\n";
         news->cancel();
     };
-    here_[host].agent = std::make_unique<agent::Agent>(io_, std::move(parts));
-    tasks_.spawn(run_agent(host));
+    here_[host].agents.push_back(std::make_unique<agent::Agent>(io_, std::move(parts)));
+    tasks_.spawn(run_agent(host, *here_[host].agents.back()));
 }
 
 agent::AgentParts World::agent_parts(HostId host) {
@@ -291,7 +307,8 @@ agent::AgentParts World::agent_parts(HostId host) {
     };
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
-        const auto script_of = [this](std::uint64_t generation, Rank rank) {
+        const auto script_of = [this, host](std::uint64_t generation, Rank rank) {
+            rank_starts(generation, rank, host);
             const auto attempt = script_.attempts.find({generation, std::to_underlying(rank)});
             if (attempt != script_.attempts.end()) return attempt->second;
             const auto always = script_.ranks.find(std::to_underlying(rank));
@@ -303,7 +320,7 @@ agent::AgentParts World::agent_parts(HostId host) {
             exited(what);
         };
         auto ranks = std::make_unique<FakeRanks>(io_.get_executor(), random_, script_of, told);
-        here_[host].ranks = ranks.get();
+        here_[host].ranks.push_back(ranks.get());
         return ranks;
     };
     parts.make_services = [](const agent::ServiceParts&) { return agent::Services(); };
@@ -313,11 +330,17 @@ agent::AgentParts World::agent_parts(HostId host) {
     return parts;
 }
 
-asio::awaitable<void> World::run_agent(HostId host) {
-    const int status = co_await here_[host].agent->run();
+asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {
+    const int status = co_await agent.run();
     note(fmt::format("the agent of h{} ended with {}", host, status));
     // Its standard streams end with it.
-    if (here_[host].channel != nullptr) here_[host].channel->close();
+    const bool is_last = &agent == here_[host].agents.back().get();
+    if (is_last && here_[host].channel != nullptr) here_[host].channel->close();
+}
+
+void World::rank_starts(std::uint64_t generation, Rank rank, HostId host) {
+    if (!started_[generation].emplace(rank, host).second)
+        throw std::runtime_error(fmt::format("rank {} was started twice", rank));
 }
 
 asio::awaitable<Result<Connection>> World::connect(HostId host) {
@@ -331,8 +354,8 @@ asio::awaitable<Result<Connection>> World::connect(HostId host) {
     }
     Pair agents = socket_pair();
     Pair heads = socket_pair();
-    here_[host].wire = std::make_unique<Wire>(io_.get_executor(), random_, std::move(agents.second),
-                                              std::move(heads.second));
+    here_[host].wires.push_back(std::make_unique<Wire>(
+        io_.get_executor(), random_, std::move(agents.second), std::move(heads.second)));
     tcp::socket to_agent(io_);
     to_agent.assign(tcp::v4(), heads.first.release());
     head_->admit({std::move(to_agent), std::nullopt});
@@ -354,6 +377,10 @@ Ending World::run() {
     ending_.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
     ending_.shown = output_->text();
     ending_.output = output_->bytes();
+    for (const auto& [generation, hosts] : started_) {
+        std::string& text = ending_.started.emplace_back(fmt::format("{}: ", generation));
+        for (const auto& [rank, host] : hosts) text += fmt::format("{}", host);
+    }
     // The process ends: lifelines and connections with it. Agents have the promised time.
     for (HostHere& here : here_)
         if (here.channel != nullptr) here.channel->close();
@@ -369,11 +396,11 @@ Ending World::run() {
     time_.run(
         io_, [&] { return joined && waited; }, promised + std::chrono::hours(1));
     for (const HostHere& here : here_)
-        if (here.ranks != nullptr && !here.gone) ending_.left += here.ranks->running();
+        if (!here.gone) ending_.left += here.running();
     bool all = false;
     const auto join_all = [](World& world) -> asio::awaitable<void> {
         for (HostHere& here : world.here_)
-            if (here.wire) co_await here.wire->join();
+            for (const auto& wire : here.wires) co_await wire->join();
         world.tasks_.stop();
         co_await world.tasks_.join();
     };

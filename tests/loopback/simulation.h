@@ -30,6 +30,7 @@ struct HostScript {
     Login login = Login::works;
     milliseconds login_takes{3};
     std::optional<milliseconds> loses_power{};   ///< nothing of it runs, or answers, any more
+    std::optional<milliseconds> gets_power{};    ///< it can be logged in to again
     std::optional<milliseconds> agent_killed{};  ///< its guard ends what it leaves
     std::optional<milliseconds> cut_off{};       ///< its connections break; it lives on
     /// From when to when its network delivers nothing.
@@ -57,10 +58,11 @@ struct Ending {
     std::string shown;       ///< dtrun's own messages
     std::size_t output = 0;  ///< bytes of ranks that were shown
     milliseconds took{};
-    std::size_t left = 0;            ///< ranks that still run on hosts that are there
-    std::size_t logins_max = 0;      ///< that went on at the same time
-    std::size_t sweeps = 0;          ///< hosts on which dtrun looked for what was left
-    std::vector<std::string> log{};  ///< what every host has seen, for comparing two runs
+    std::size_t left = 0;                ///< ranks that still run on hosts that are there
+    std::size_t logins_max = 0;          ///< that went on at the same time
+    std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
+    std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank
+    std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs
 };
 
 /// Runs a real Head and a real Agent for each host in this process, over socket pairs, in virtual time.

@@ -1,8 +1,7 @@
 // What a head and its agents decide together: each case in many orders of events.
 
 #include "launcher/plan/exit_code.h"
-#include "tests/loopback/simulation.h"
-#include "tests/support/seed.h"
+#include "tests/loopback/many_orders.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -12,20 +11,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-
-/// Runs a script with several seeds, and gives every ending to `check`.
-template <class Check>
-void in_many_orders(int count, const Script& script, Check check) {
-    const std::uint32_t seed = test_seed();
-    for (int i = 0; i < count; ++i) {
-        const std::uint32_t one = count == 1 ? seed : seed + static_cast<std::uint32_t>(i);
-        INFO("DTRUN_SEED=" << one);
-        const Ending ending = simulate(script, one);
-        INFO(ending.shown);
-        CHECK(ending.left == 0);
-        check(ending);
-    }
-}
 
 TEST_CASE("a job whose ranks end well succeeds, and shows all that they have printed",
           "[loopback]") {

@@ -420,6 +420,7 @@ asio::awaitable<void> Agent::start_when_ready() {
     if (!start_ || start_->generation != generation) co_return;  // they are not wanted any more
     const auto done = co_await start_ranks(generation);
     if (!done) leave(done.error().message);
+    if (start_ && start_->generation == generation && assign_.ranks.empty()) all_started();
 }
 
 /// Makes all offers before the first rank runs, as running ranks may change what offers depend on.

@@ -1,0 +1,183 @@
+#include "launcher/cli/elastic_rows.h"
+
+#include "base/strings.h"
+#include "launcher/cli/setters.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace dtrun::cli {
+
+namespace {
+
+using std::string_view;
+using std::chrono::seconds;
+using enum FlagGroup;
+
+constexpr seconds kCooldownMax{3'600};
+constexpr string_view kNoDiscovery =
+    "hosts of an elastic job are those of -H, --hostfile or the batch system";
+
+/// "MIN MAX", or "MIN,MAX" behind a '='; whole seconds, as with horovodrun.
+Result<void> set_cooldown(RunDraft& draft, string_view value) {
+    const std::size_t middle = value.find_first_of(" ,");
+    const auto least = to_int(value.substr(0, middle), 1, kCooldownMax.count());
+    const auto most = middle == string_view::npos
+                          ? std::nullopt
+                          : to_int(value.substr(middle + 1), 1, kCooldownMax.count());
+    if (!least || !most || *least > *most)
+        return fail(Errc::invalid_input,
+                    "'{}' is not two numbers of seconds from 1 to {}, the smaller one first", value,
+                    kCooldownMax.count());
+    draft.elastic.cooldown_min = seconds(*least);
+    draft.elastic.cooldown_max = seconds(*most);
+    return {};
+}
+
+Result<void> set_allowed(RunDraft& draft, string_view value) {
+    std::vector<int>& allowed = draft.elastic.allowed;
+    for (const string_view item : split(value, ',')) {
+        const auto size = whole_number(trim(item), 1, kRanksMax);
+        if (!size) return std::unexpected(size.error());
+        allowed.push_back(*size);
+    }
+    std::ranges::sort(allowed);
+    const auto [first, last] = std::ranges::unique(allowed);
+    allowed.erase(first, last);
+    return {};
+}
+
+/// Fails for flags that have no meaning in an elastic job.
+Result<void> check_others(const RunDraft& draft) {
+    const plan::Options& options = draft.options;
+    if (options.keep_going)
+        return fail(Errc::invalid_input,
+                    "--min-np and --keep-going exclude each other: an elastic job goes on with a "
+                    "new world when a rank fails");
+    if (options.max_restarts > 0)
+        return fail(Errc::invalid_input,
+                    "--min-np and --max-restarts exclude each other: an elastic job restarts its "
+                    "ranks; --failure-limit and --reset-limit say how often");
+    if (options.oversubscribe || options.map_by != MapBy::slot)
+        return fail(Errc::invalid_input,
+                    "--min-np: an elastic job has one rank in each slot, host by host; leave out "
+                    "--oversubscribe and --map-by");
+    if (options.shape.any())
+        return fail(Errc::invalid_input,
+                    "--min-np: give the hosts with their slots, and leave out {}",
+                    options.shape.count_flag.empty() ? "--nnodes" : options.shape.count_flag);
+    return {};
+}
+
+}  // namespace
+
+Rows<RunDraft> elastic_flags() {
+    using plan::ElasticOptions;
+    return {
+        {{.names = "--min-np --min-num-proc",
+          .metavar = "N",
+          .group = elastic,
+          .needs_agents = true,
+          .argparse = "--min-np --min-num-proc",
+          .help = "the job is elastic: it goes on with at least N ranks when hosts are lost, come "
+                  "or go (default: it ends)"},
+         set_number<&ElasticOptions::ranks_min, 1, kRanksMax>},
+        {{.names = "--max-np --max-num-proc",
+          .metavar = "N",
+          .group = elastic,
+          .needs_agents = true,
+          .argparse = "--max-np --max-num-proc",
+          .help = "never more ranks than this (default: as many as there are slots)"},
+         set_number<&ElasticOptions::ranks_max, 1, kRanksMax>},
+        {{.names = "--allowed-np",
+          .metavar = "LIST",
+          .group = elastic,
+          .needs_agents = true,
+          .help = "only these numbers of ranks, such as 2,4,8 (default: any)"},
+         set_allowed},
+        {{.names = "--elastic-timeout",
+          .metavar = "SECONDS",
+          .group = elastic,
+          .needs_agents = true,
+          .argparse = "--elastic-timeout",
+          .help = "how long to wait for --min-np slots, at the start for -np (default: "
+                  "HOROVOD_ELASTIC_TIMEOUT, else 600)"},
+         [](RunDraft& draft, string_view value) -> Result<void> {
+             draft.elastic_timeout_given = true;
+             return set_seconds<&ElasticOptions::timeout, 0>(draft, value);
+         }},
+        {{.names = "--reset-limit",
+          .metavar = "N",
+          .group = elastic,
+          .needs_agents = true,
+          .argparse = "--reset-limit",
+          .help = "the ranks may change so often (default: any number)"},
+         set_number<&ElasticOptions::reset_limit, 0, kRanksMax>},
+        {{.names = "--failure-limit",
+          .metavar = "N",
+          .group = elastic,
+          .needs_agents = true,
+          .help = "so many ranks may fail and hosts be lost (default: any number; a program that "
+                  "fails 3 times in a row soon after its start ends the job)"},
+         set_number<&ElasticOptions::failure_limit, 0, kRanksMax>},
+        {{.names = "--blacklist-cooldown-range",
+          .metavar = "MIN MAX",
+          .group = elastic,
+          .needs_agents = true,
+          .argparse = "--blacklist-cooldown-range",
+          .help = "seconds until a lost host is tried again: at first MIN, then twice as long each "
+                  "time up to MAX, and a random part (default: 10 300)"},
+         set_cooldown},
+        {{.names = "--host-discovery-script",
+          .metavar = "FILE",
+          .group = elastic,
+          .argparse = "--host-discovery-script",
+          .refused = kNoDiscovery}},
+        {{.names = "--slots-per-host",
+          .metavar = "N",
+          .group = elastic,
+          .argparse = "--slots-per-host",
+          .refused = kNoDiscovery}},
+    };
+}
+
+Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
+    plan::ElasticOptions& asked = draft.elastic;
+    const std::span<const Flag> flags = run_flags().flags();
+    const auto given = std::ranges::find_if(
+        draft.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
+    if (!asked.ranks_min) {
+        if (given == draft.given.end()) return {};
+        return fail(Errc::invalid_input, "{} needs --min-np", given->name);
+    }
+    if (asked.ranks_max && *asked.ranks_max < *asked.ranks_min)
+        return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *asked.ranks_max,
+                    *asked.ranks_min);
+    const int np = draft.options.world_size.value_or(*asked.ranks_min);
+    if (asked.ranks_max && np > *asked.ranks_max)
+        return fail(Errc::invalid_input, "-np {} is more than --max-np {}", np, *asked.ranks_max);
+    if (np < *asked.ranks_min)
+        return fail(Errc::invalid_input, "-np {} is less than --min-np {}", np, *asked.ranks_min);
+    const int most = asked.ranks_max.value_or(kRanksMax);
+    if (!asked.allowed.empty() &&
+        std::ranges::none_of(asked.allowed, [&](int n) { return n >= np && n <= most; }))
+        return fail(Errc::invalid_input, "--allowed-np has no number from {} to {}", np, most);
+    if (const auto done = check_others(draft); !done) return done;
+    const auto text = plan::find_variable(environment, "HOROVOD_ELASTIC_TIMEOUT");
+    if (!draft.elastic_timeout_given && text && !text->empty()) {
+        const auto time = parse_seconds(*text, std::chrono::milliseconds(0), kTimeoutMax);
+        if (!time) return fail(time.error(), "HOROVOD_ELASTIC_TIMEOUT (in the environment)");
+        asked.timeout = *time;
+    }
+    // Rank 0, which would read it, may be another process on another host in each world.
+    const bool reads_input = std::ranges::any_of(
+        draft.given, [](const GivenFlag& flag) { return flag.name == "--stdin"; });
+    if (reads_input && draft.options.stdin_target.kind != plan::StdinTarget::Kind::none)
+        return fail(Errc::invalid_input,
+                    "--min-np: ranks of an elastic job have no standard input; leave out --stdin");
+    draft.options.stdin_target = {plan::StdinTarget::Kind::none, 0};
+    draft.options.elastic = std::move(asked);
+    return {};
+}
+
+}  // namespace dtrun::cli

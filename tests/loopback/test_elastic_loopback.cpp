@@ -1,0 +1,217 @@
+// What becomes of an elastic job when hosts and ranks are lost: each case in many orders of events.
+
+#include "launcher/plan/exit_code.h"
+#include "tests/loopback/many_orders.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+namespace dtrun::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Worlds = std::vector<std::string>;
+
+/// Four hosts with two ranks each, which run for a minute; at least `min` ranks.
+Script elastic(int min) {
+    Script script;
+    script.ranks_on_host = {2, 2, 2, 2};
+    for (std::uint32_t rank = 0; rank < 8; ++rank) script.ranks[rank].life = 60s;
+    script.options = [min](plan::Options& options) {
+        options.elastic.emplace().ranks_min = min;
+        options.world_size = 8;
+    };
+    return script;
+}
+
+TEST_CASE("an elastic job to which nothing happens is as any other", "[loopback]") {
+    in_many_orders(10, elastic(4), [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 00112233"});
+        CHECK(ending.shown.empty());
+    });
+}
+
+TEST_CASE("ranks of hosts that are left go on when one is lost, in their order", "[loopback]") {
+    Script script = elastic(4);
+    SECTION("because it has lost its power") {
+        script.hosts[HostId{1}].loses_power = 10s;
+    }
+    SECTION("because it is cut off") {
+        script.hosts[HostId{1}].cut_off = 10s;
+    }
+    SECTION("because its agent was killed") {
+        script.hosts[HostId{1}].agent_killed = 10s;
+    }
+    SECTION("because its network delivers nothing") {
+        script.hosts[HostId{1}].stalled = {10s, 1h};
+    }
+    script.hosts[HostId{1}].login = Login::works;
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        REQUIRE(ending.started.size() >= 2);
+        CHECK(ending.started[0] == "1: 00112233");
+        CHECK(ending.started[1] == "2: 002233");
+        CHECK_THAT(ending.shown, Contains("host h1 lost: ") &&
+                                     Contains("generation 2: 6 ranks on h0, h2 and h3"));
+    });
+}
+
+TEST_CASE("a host that has its power again takes part again, as the last", "[loopback]") {
+    Script script = elastic(4);
+    script.hosts[HostId{0}].loses_power = 10s;
+    script.hosts[HostId{0}].gets_power = 12s;
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 00112233", "2: 112233", "3: 11223300"});
+        CHECK(ending.took < 100s);
+    });
+}
+
+TEST_CASE("a rank that was killed is started again with all others", "[loopback]") {
+    Script script = elastic(4);
+    script.attempts[{1, 3}] = {.life = 5s, .signal = SIGKILL};
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 00112233", "2: 00112233"});
+        CHECK_THAT(ending.shown, Contains("rank 3 on h1") && Contains("SIGKILL"));
+    });
+}
+
+TEST_CASE("a program that fails by itself each time ends an elastic job with its own code",
+          "[loopback]") {
+    Script script = elastic(4);
+    for (const std::uint32_t rank : {1u, 4u, 6u}) script.ranks[rank] = {.life = 2s, .code = 9};
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 9);
+        CHECK(ending.started.size() >= 3);  // more if all three were in one slot
+        CHECK_THAT(ending.shown, Contains("3 ranks in a row have failed"));
+    });
+}
+
+TEST_CASE("two hosts that are lost at about the same time cost one or two generations",
+          "[loopback]") {
+    Script script = elastic(4);
+    script.hosts[HostId{0}].loses_power = 10s;
+    script.hosts[HostId{2}].loses_power = 10'200ms;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started.back() == fmt::format("{}: 1133", ending.started.size()));
+        CHECK(ending.started.size() <= 3);
+    });
+}
+
+TEST_CASE("below the minimum an elastic job waits for hosts, and ends if none comes",
+          "[loopback]") {
+    Script script = elastic(8);
+    script.hosts[HostId{2}].loses_power = 10s;
+    auto options = script.options;
+    script.options = [options](plan::Options& asked) {
+        options(asked);
+        asked.elastic->timeout = 45s;
+    };
+    SECTION("one comes") {
+        script.hosts[HostId{2}].gets_power = 20s;
+        in_many_orders(10, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.started == Worlds{"1: 00112233", "2: 00113322"});
+        });
+    }
+    SECTION("none comes") {
+        in_many_orders(10, script, [](const Ending& ending) {
+            CHECK(ending.code == plan::kExitCannotGoOn);
+            CHECK(ending.took < 65s);
+            CHECK_THAT(ending.shown, Contains("waiting: 6 of 8 slots are there; h2 lost: ") &&
+                                         Contains("cannot go on: 6 of 8 slots are there for 45 s"));
+        });
+    }
+    SECTION("or until Ctrl-C") {
+        script.signals = {{25s, SIGINT}};
+        in_many_orders(10, script, [](const Ending& ending) {
+            CHECK(ending.code == 130);
+            CHECK(ending.took < 32s);
+        });
+    }
+}
+
+TEST_CASE("an elastic job starts without hosts that cannot be reached, if there are enough",
+          "[loopback]") {
+    Script script = elastic(4);
+    script.hosts[HostId{1}].login = Login::refused;
+    auto options = script.options;
+    script.options = [options](plan::Options& asked) {
+        options(asked);
+        asked.world_size = 6;
+    };
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 002233"});
+    });
+}
+
+TEST_CASE("an elastic job that cannot start anywhere says why at once", "[loopback]") {
+    Script script = elastic(4);
+    for (const std::uint32_t host : {0u, 1u, 2u, 3u})
+        script.hosts[HostId{host}].login = Login::refused;
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitAuthentication);
+        CHECK(ending.took < 1s);
+        CHECK_THAT(ending.shown, Contains("cannot start: 4 of 4 hosts failed"));
+    });
+}
+
+TEST_CASE("a host that is silent for less than the timeout costs nothing", "[loopback]") {
+    Script script = elastic(4);
+    script.hosts[HostId{2}].stalled = {10s, 12s};
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 00112233"});
+    });
+}
+
+TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loopback]") {
+    const std::uint32_t seed = test_seed();
+    INFO("DTRUN_SEED=" << seed);
+    std::mt19937 random(seed);
+    const auto draw = [&random](int most) {
+        return milliseconds(std::uniform_int_distribution<int>(0, most)(random));
+    };
+    for (int i = 0; i < 60; ++i) {
+        Script script = elastic(1);
+        for (std::uint32_t host = 0; host < 4; ++host) {
+            HostScript& does = script.hosts[HostId{host}];
+            switch (random() % 6) {
+                case 0:
+                    does.loses_power = draw(40'000);
+                    does.gets_power = *does.loses_power + draw(20'000);
+                    break;
+                case 1:
+                    does.agent_killed = draw(40'000);
+                    break;
+                case 2:
+                    does.cut_off = draw(40'000);
+                    break;
+                case 3: {
+                    const milliseconds from = draw(40'000);
+                    does.stalled = {from, from + draw(10'000)};
+                    break;
+                }
+                default:
+                    break;
+            }
+        }
+        for (int failures = 0; failures < 3; ++failures)
+            script.attempts[{1 + random() % 3, random() % 8}] = {.life = draw(20'000),
+                                                                 .signal = SIGKILL};
+        if (random() % 3 == 0) script.signals = {{draw(60'000), SIGTERM}};
+        const Ending ending = simulate(script, random());
+        INFO(ending.shown);
+        CHECK(ending.left == 0);
+        const bool ended_as_asked = !script.signals.empty() && ending.code == 143;
+        CHECK((ending.code == 0 || ended_as_asked));
+    }
+}
+
+}  // namespace
+}  // namespace dtrun::simulation
