@@ -55,6 +55,10 @@ void add_dtrun(Making& make) {
                 {"DTRUN_SLOT", text(make.slot.slot)},
                 {"DTRUN_HOST", make.facts.host_name},
                 {"DTRUN_SOCKET", make.facts.rank_socket}});
+    if (make.facts.ranks_min == 0) return;
+    make.fixed({{"DTRUN_ELASTIC", "1"},
+                {"DTRUN_MIN_NP", text(make.facts.ranks_min)},
+                {"DTRUN_MAX_NP", text(make.facts.ranks_max)}});
 }
 
 /// Whether the user has chosen MPI as Horovod's controller, compared as utils/env_parser.cc does. MPI

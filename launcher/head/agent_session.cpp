@@ -111,6 +111,10 @@ Result<void> AgentSession::handle_from(HostId host, const FrameView& frame) {
         case FrameType::mpi:
             return with<MpiNews>(frame.payload,
                                  [this, host](MpiNews& news) { events_.agent_mpi(host, news); });
+        case FrameType::severed:
+            return with<SeveredNews>(frame.payload, [this, host](SeveredNews& news) {
+                events_.agent_severed(host, news);
+            });
         case FrameType::done:
             return with<Done>(frame.payload,
                               [this, host](Done& done) { events_.agent_done(host, done); });

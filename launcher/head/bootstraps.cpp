@@ -86,10 +86,15 @@ Bootstrap Bootstraps::common() const {
     boot.role = options.role;
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
-    boot.reserve_everywhere = contracts::needs_nodes(spec_.contracts);
+    const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
+    if (options.elastic) {
+        const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());
+        boot.ranks_min = static_cast<std::uint32_t>(options.elastic->ranks_min.value_or(1));
+        boot.ranks_max = static_cast<std::uint32_t>(most);
+    }
+    boot.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
     boot.reserve_ports = kPortsOfMaster;
-    if (boot.reserve_everywhere)
-        boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
+    if (needs_nodes) boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
     return boot;
 }
 
@@ -118,8 +123,7 @@ Bytes Bootstraps::for_host(HostId host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
-    const bool may_have_rank_0 = host == HostId{0} || spec_.options.elastic.has_value();
-    if (!may_have_rank_0 && !boot.reserve_everywhere) boot.reserve_ports = 0;
+    if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
     return encode_and_wipe(std::move(boot));
 }
 

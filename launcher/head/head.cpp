@@ -396,6 +396,17 @@ void Head::watch_waits() {
     decide();
 }
 
+void Head::agent_severed(HostId host, const SeveredNews& news) {
+    if (news.connections > 0)
+        log::info("{}: {} connections of ranks to a lost host were ended", hosts_.name(host),
+                  news.connections);
+    if (news.problem.empty() || std::exchange(warned_of_severing_, true)) return;
+    log::warn(
+        "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "
+        "do so until their framework's own timeout",
+        hosts_.name(host), news.problem);
+}
+
 void Head::agent_done(HostId host, const Done& done) {
     HostState& state = hosts_[host];
     if (state.done) return;

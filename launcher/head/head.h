@@ -73,6 +73,7 @@ private:
     void agent_reached(HostId host, const Reached& reached) override;
     void agent_waits(HostId host, Waits waits) override;
     void agent_mpi(HostId host, const MpiNews& news) override;
+    void agent_severed(HostId host, const SeveredNews& news) override;
     void agent_done(HostId host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
     bool is_behind(const AgentSession& agent, HostId host) const override;
@@ -123,9 +124,10 @@ private:
     std::unique_ptr<Assigner> assigner_;
     Timer over_;  ///< cancelled when the job may be over
     std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
-    bool starting_ = true;                                       ///< hosts may still be connecting
-    bool suspending_ = false;                                    ///< we stop in a moment
-    bool hurry_ = false;  ///< interrupted twice: nothing is waited for
+    bool warned_of_severing_ = false;
+    bool starting_ = true;     ///< hosts may still be connecting
+    bool suspending_ = false;  ///< we stop in a moment
+    bool hurry_ = false;       ///< interrupted twice: nothing is waited for
 };
 
 }  // namespace dtrun::head

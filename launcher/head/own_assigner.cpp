@@ -94,10 +94,26 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     if (is_elastic() && !context_.job.ending())
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     troubles_[host] = "lost: " + why;
+    if (is_elastic()) sever(host);
     generations_.host_lost(host, fmt::format("host {} is lost", context_.hosts.name(host)),
                            Clock::now());
     if (is_elastic()) obey();
     wake();
+}
+
+/// Ends the other ranks' connections to a lost host, so that they do not wait for it.
+void OwnAssigner::sever(HostId lost) {
+    const Hosts& hosts = context_.hosts;
+    std::vector<std::string> addresses = hosts[lost].addresses;
+    // A bridge of containers has the same address on many hosts.
+    const auto all = hosts.hosts();
+    for (const HostId host : all)
+        if (host != lost && hosts[host].session != nullptr)
+            std::erase_if(addresses, [&hosts, host](const std::string& address) {
+                return std::ranges::count(hosts[host].addresses, address) > 0;
+            });
+    if (!addresses.empty())
+        context_.hosts.send_to_all(encode(Sever{generations_.generation(), addresses}));
 }
 
 void OwnAssigner::failed(HostId host, const std::string& why) {

@@ -48,6 +48,7 @@ private:
 
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
+    void sever(HostId lost);
     void pause(const Generations::Pausing& pausing);
     void end(const Generations::End& end);
     bool is_wanted(std::uint64_t generation) const;

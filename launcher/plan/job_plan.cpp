@@ -275,10 +275,12 @@ void add_to_pythonpath(JobSpec& spec) {
 }
 
 /// torch's own clients do not encrypt: with --encrypt they stay on their hosts, unless the user has chosen.
-void keep_store_off_the_network(Options& options, const JobSpec& spec) {
+/// In an elastic job the store must not end with the host of rank 0.
+void choose_store(Options& options, const JobSpec& spec) {
     const bool has_network = spec.hosts.size() > 1 || options.join;
     const bool by_default = !options.store_given && options.torch_store == TorchStore::agent;
-    if (options.encrypt && has_network && by_default) options.torch_store = TorchStore::proxy;
+    const bool near = options.encrypt || options.elastic;
+    if (near && has_network && by_default) options.torch_store = TorchStore::proxy;
 }
 
 }  // namespace
@@ -349,7 +351,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
                      : relative               ? directory + "/" + options.wdir
                                               : options.wdir;
     if (options.directory_in_pythonpath) add_to_pythonpath(spec);
-    keep_store_off_the_network(options, spec);
+    choose_store(options, spec);
     spec.options = std::move(options);
     return spec;
 }

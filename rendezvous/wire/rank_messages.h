@@ -186,6 +186,28 @@ struct Paused {
     }
 };
 
+/// Ends the ranks' connections to a host that is lost.
+struct Sever {
+    std::uint64_t generation = 0;        ///< whose ranks have these connections
+    std::vector<std::string> addresses;  ///< of the host; numeric
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("addresses", m.addresses);
+    }
+};
+
+struct SeveredNews {
+    std::uint64_t generation = 0;
+    std::uint32_t connections = 0;
+    std::string problem;  ///< why ranks' connections cannot be ended; empty: they can
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("connections", m.connections), f("problem", m.problem);
+    }
+};
+
 /// A client that waits in a store which an agent serves.
 struct RankWait {
     Rank rank = kNoRank;    ///< kNoRank: not known

@@ -50,6 +50,8 @@ struct Bootstrap {
     std::uint32_t max_restarts = 0;
     std::string role = "default";  ///< torchrun's --role
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
+    std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
+    std::uint32_t ranks_max = 0;   ///< of an elastic job
     bool rank_macros = false;      ///< ${rank}, ${local_rank} and so on in argv are replaced
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
@@ -76,6 +78,7 @@ struct Bootstrap {
         f("role", m.role);
         f("run_id", m.run_id), f("rank_macros", m.rank_macros);
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
+        f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
     }
 };
 

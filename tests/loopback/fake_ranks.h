@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace dtrun::simulation {
 
@@ -42,12 +43,17 @@ public:
     void signalled(int) override {}
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
+    ranks::Severed sever(std::span<const std::string> addresses) override {
+        severed_.insert(severed_.end(), addresses.begin(), addresses.end());
+        return {};
+    }
     void spare(pid_t) override {}
 
     /// A rank that runs has ended by itself.
     void end(std::uint64_t generation, Rank rank, int code);
 
     std::size_t running() const { return ranks_.size(); }
+    const std::vector<std::string>& severed() const { return severed_; }
     /// The host loses its power: nothing runs there any more, and nobody is told.
     void vanish();
 
@@ -71,6 +77,7 @@ private:
     std::function<RankScript(std::uint64_t, Rank)> script_of_;
     std::function<void(const Exited&)> exited_;
     std::map<pid_t, Running> ranks_;
+    std::vector<std::string> severed_;  ///< addresses
     pid_t last_pid_ = 100;
     int strays_ = 0;
     std::function<void(int)> gone_;

@@ -16,12 +16,15 @@
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 
 namespace dtrun::agent {
 namespace {
 
 constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 constexpr std::chrono::milliseconds kAbortGrace{300};
+constexpr std::chrono::milliseconds kSeverAgain[] = {
+    std::chrono::milliseconds(0), std::chrono::milliseconds(50), std::chrono::milliseconds(450)};
 /// Pipes and connections to ours of the rank itself, of torch's and Horovod's stores and of MPI, and of
 /// processes that the rank starts.
 constexpr std::uint64_t kDescriptorsOfRank = 16;
@@ -160,6 +163,8 @@ void Agent::learn_facts(const JobId& job) {
     facts_.tasks_per_node = bootstrap_.tasks_per_node;
     facts_.torch_store = bootstrap_.torch_store;
     facts_.max_restarts = bootstrap_.max_restarts;
+    facts_.ranks_min = bootstrap_.ranks_min;
+    facts_.ranks_max = bootstrap_.ranks_max;
     facts_.role = bootstrap_.role;
     facts_.run_id = bootstrap_.run_id;
     facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
@@ -349,6 +354,8 @@ Result<void> Agent::handle(const FrameView& frame) {
             return on_stop(frame.payload);
         case FrameType::probe:
             return on_probe(frame.payload);
+        case FrameType::sever:
+            return on_sever(frame.payload);
         case FrameType::credit: {
             const auto credit = decode<Credit>(frame.payload);
             if (!credit) return std::unexpected(credit.error());
@@ -498,6 +505,9 @@ void Agent::all_started() {
     link_->send(encode(start.started));
     load_.sample(Clock::now());
     say_alive();
+    if (bootstrap_.ranks_min > 0 && !std::exchange(said_severing_, true))
+        if (const std::string why = ranks::why_not_sever(); !why.empty())
+            link_->send(encode(SeveredNews{assign_.generation, 0, why}));
     for (const auto& [type, payload] : start.deferred) {
         const auto handled = handle({type, payload});
         if (!handled) return leave(handled.error().message);
@@ -576,6 +586,33 @@ Result<void> Agent::on_probe(std::string_view payload) {
 asio::awaitable<void> Agent::answer_probe(Probe probe, unsigned number) {
     const Reached reached = co_await try_addresses(std::move(probe));
     if (number == probes_) link_->send(encode(reached));
+}
+
+/// Addresses that this host has as well, as those of a container's bridge, mean the host itself here.
+Result<void> Agent::on_sever(std::string_view payload) {
+    auto wanted = decode<Sever>(payload);
+    if (!wanted) return std::unexpected(wanted.error());
+    const std::vector<InterfaceAddress> own = interface_addresses();
+    std::erase_if(wanted->addresses, [&own](const std::string& address) {
+        return std::ranges::find(own, address, &InterfaceAddress::address) != own.end();
+    });
+    tasks_.spawn(sever(std::move(*wanted)));
+    return {};
+}
+
+/// Severs at once, and again while a rank that has not understood yet may have tried once more.
+asio::awaitable<void> Agent::sever(Sever wanted) {
+    Timer timer(io_);
+    for (const std::chrono::milliseconds wait : kSeverAgain) {
+        timer.expires_after(wait);
+        co_await timer.async_wait(use_tuple);
+        if (assign_.generation != wanted.generation || ending_.ending) co_return;
+        const ranks::Severed done = runner_->sever(wanted.addresses);
+        if (done.connections == 0 && done.error == 0) continue;
+        SeveredNews news{wanted.generation, done.connections, {}};
+        if (done.error != 0) news.problem = std::strerror(done.error);
+        link_->send(encode(news));
+    }
 }
 
 void Agent::leave(std::string_view why) {

@@ -103,6 +103,8 @@ private:
     Result<void> on_pause(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
     Result<void> on_probe(std::string_view payload);
+    Result<void> on_sever(std::string_view payload);
+    asio::awaitable<void> sever(Sever sever);
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);
     void head_signalled(int signal);
     asio::awaitable<void> stop_after(Stop stop);
@@ -152,6 +154,7 @@ private:
     Assign assign_;               ///< of the current generation
     std::optional<Start> start_;  ///< of that generation, until all its ranks run
     unsigned probes_ = 0;
+    bool said_severing_ = false;  ///< whether connections of ranks can be ended here
     TaskGroup tasks_;
     Timer finished_;  ///< cancelled when the agent is done, or has no head any more
 

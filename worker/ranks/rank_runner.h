@@ -4,11 +4,14 @@
 #include "base/numbered.h"
 #include "base/result.h"
 #include "worker/ranks/rank_process.h"
+#include "worker/ranks/sever.h"
 
 #include <sys/types.h>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <string>
 
 namespace dtrun::ranks {
 
@@ -49,6 +52,9 @@ public:
     /// \param gone  called once, when no process is left: how many strays were ended
     virtual void stop_all(int signal, std::chrono::milliseconds grace,
                           std::function<void(int strays)> gone) = 0;
+
+    /// Shuts down the ranks' connections to these addresses, and those of what they have started.
+    virtual Severed sever(std::span<const std::string> addresses) = 0;
 
     /// Excludes one child of ours that is no rank's from stop_all(); a later call replaces it.
     virtual void spare(pid_t child) = 0;

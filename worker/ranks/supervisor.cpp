@@ -171,6 +171,10 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
     exited_(exited);
 }
 
+Severed Supervisor::sever(std::span<const std::string> addresses) {
+    return ranks::sever(descendants(::getpid(), spared_), addresses);
+}
+
 void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
                           std::function<void(int)> gone) {
     if (!stopping_) {

@@ -1,0 +1,108 @@
+// Elastic jobs on real hosts: what only the operating system can show. Decisions are tested in
+// tests/rendezvous/test_generations.cpp and tests/loopback/test_elastic_loopback.cpp.
+#include "tests/cluster/support/ranks.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr int kHosts = 4;
+
+/// Runs until a file is there, and says where each rank is.
+std::string program_until(const std::string& file) {
+    return fmt::format(
+        "echo g$DTRUN_GENERATION:$RANK/$WORLD_SIZE@$DTRUN_HOST:$DTRUN_MIN_NP-$DTRUN_MAX_NP; "
+        "until [ -e {} ]; do sleep 0.1; done",
+        file);
+}
+
+Running start_elastic(Cluster& cluster, const std::string& program, Lines options = {}) {
+    Lines words{"--min-np", "4",  "--blacklist-cooldown-range", "2", "20", "--tag", "none", "-np",
+                "8",        "-H", cluster.host_list(2, kHosts)};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"sh", "-c", program});
+    return cluster.start_dtrun(words);
+}
+
+}  // namespace
+
+TEST_CASE("an elastic job outlives a killed rank and a crashed host, and takes the host back",
+          "[cluster][elastic][sanitized]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string file = cluster.scratch() / "elastic-end";
+    std::filesystem::remove(file);
+    Running job = start_elastic(cluster, program_until(file));
+    REQUIRE(wait_for_count(job, "g1:", 8));
+    CHECK_THAT(job.out_so_far(), Contains("g1:7/8@s4:4-8"));
+
+    for (const Process& process : cluster.processes("s3"))
+        if (process.cmdline.find("until [ -e") != std::string::npos) {
+            cluster.kill(process.pid_outside, SIGKILL);
+            break;
+        }
+    REQUIRE(wait_for_count(job, "g2:", 8));
+
+    cluster.crash("s1");  // nobody is told
+    REQUIRE(wait_for_count(job, "g3:", 6, milliseconds(25'000)));
+    CHECK_THAT(job.out_so_far(), Contains("g3:0/6@s2") && Contains("g3:5/6@s4"));
+    CHECK(cluster.wait_gone("s1"));
+
+    cluster.boot("s1");
+    REQUIRE(wait_for_count(job, "g4:", 8, milliseconds(40'000)));
+    CHECK_THAT(job.out_so_far(), Contains("g4:0/8@s2") && Contains("g4:7/8@s1"));
+
+    std::ofstream(file) << "end";
+    const Finished done = job.wait(milliseconds(20'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.err, Contains("was ended by signal 9 (SIGKILL)") &&
+                             Contains("dtrun: host s1 lost: last heard ") &&
+                             Contains("generation 3: 6 ranks on s2, s3 and s4"));
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("ranks that wait in a connection to a silent host are let go as soon as it is lost",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    // Rank 0 waits for rank 1, which never sends; it may not be ended by SIGTERM.
+    const std::string program = R"(
+import os, signal, socket, sys, time
+if os.environ["DTRUN_GENERATION"] != "1": sys.exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+port = 29871
+if os.environ["RANK"] == "1":
+    listener = socket.create_server(("", port))
+    peer, _ = listener.accept()
+    print("ready", flush=True)
+    time.sleep(600)
+if os.environ["RANK"] == "0":
+    while True:
+        try:
+            peer = socket.create_connection((sys.argv[1], port))
+            break
+        except OSError:
+            time.sleep(0.1)
+    print("severed" if peer.recv(1) == b"" else "bytes", flush=True)
+)";
+    Running job =
+        cluster.start_dtrun({"--min-np", "1", "--grace", "20", "--verbose", "--tag", "none", "-H",
+                             "s1:1,s2:1", "python3", "-c", program, "10.99.0.2"});
+    REQUIRE(wait_for_count(job, "ready", 1));
+    cluster.kill_link("s2", Cluster::Cut::silent);
+    REQUIRE(wait_for_count(job, "severed", 1, milliseconds(15'000)));  // long before SIGKILL
+    const Finished done = job.wait(milliseconds(30'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.err, Contains("s1: 1 connections of ranks to a lost host were ended"));
+    cluster.heal_link("s2");
+    CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
+}
