@@ -22,11 +22,16 @@ enum class Rank : std::uint32_t {};
 /// "No rank" or "not known", where a rank is named.
 inline constexpr Rank kNoRank{0xffff'ffff};
 
+/// A place for a rank on a host: an index among the slots that the job has there. A process keeps its place
+/// for as long as it lives, whatever its rank is.
+enum class SlotIndex : std::uint32_t {};
+
 /// A member of a job, for as long as it takes part, over reconnects.
 enum class MemberId : std::uint64_t {};
 
 template <class T>
-concept Numbered = std::same_as<T, HostId> || std::same_as<T, Rank> || std::same_as<T, MemberId>;
+concept Numbered = std::same_as<T, HostId> || std::same_as<T, Rank> || std::same_as<T, SlotIndex> ||
+    std::same_as<T, MemberId>;
 
 /// For fmt.
 template <Numbered T>

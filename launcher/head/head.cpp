@@ -313,13 +313,15 @@ void Head::give_up(AgentSession& session, const std::string& why) {
 }
 
 void Head::agent_started(HostId host, const Started& started) {
-    for (const RankPid& rank : started.ranks) hosts_[host].ranks[rank.pid] = rank.rank;
+    for (const RankPid& rank : started.ranks)
+        if (const auto planned = hosts_.planned_on(host, rank.place))
+            hosts_[host].ranks[rank.pid] = *planned;
     for (const RankPid& rank : started.ranks)
         log::info("rank {} runs on {} as pid {}", rank.rank, hosts_.name(host), rank.pid);
 }
 
 void Head::agent_exited(HostId host, const Exited& exited) {
-    if (!assigner_->is_current(exited.generation) || !hosts_.planned_on(host, exited.rank)) return;
+    if (!assigner_->is_current(exited.generation) || !hosts_.planned_on(host, exited.place)) return;
     log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
@@ -331,12 +333,12 @@ void Head::agent_exited(HostId host, const Exited& exited) {
 }
 
 void Head::agent_output(HostId host, const OutputView& output) {
-    if (const auto rank = hosts_.planned_on(host, output.header.rank))
+    if (const auto rank = hosts_.planned_on(host, output.header.place))
         output_.add(host, *rank, output);
 }
 
 void Head::agent_output_end(HostId host, const OutputEnd& end) {
-    if (const auto rank = hosts_.planned_on(host, end.rank)) output_.finish(*rank, end.stream);
+    if (const auto rank = hosts_.planned_on(host, end.place)) output_.finish(*rank, end.stream);
 }
 
 void Head::agent_input_credit(HostId host, std::uint64_t bytes) {
@@ -377,8 +379,7 @@ void Head::agent_mpi(HostId host, const MpiNews& news) {
     if (!news.note.empty()) return log::warn("{}", news.note);
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
-        const std::string who =
-            hosts_.planned_on(host, news.rank) ? fmt::format("rank {}", news.rank) : "a rank";
+        const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";
         job_.stuck(
             fmt::format("{} on {} cannot have MPI: {}", who, hosts_.name(host), news.problem));
         return decide();

@@ -28,16 +28,15 @@ std::optional<HostId> Hosts::at(const std::string& address) const {
 
 Rank Hosts::rank_of(HostId host, std::int64_t pid) const {
     const auto found = states_[host].ranks.find(pid);
-    if (found != states_[host].ranks.end()) return found->second;
+    if (found != states_[host].ranks.end()) return numbers_.of(found->second);
     const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
     return ranks.size() == 1 ? numbers_.of(ranks.front()) : kNoRank;
 }
 
-std::optional<plan::PlannedRank> Hosts::planned_on(HostId host, Rank rank) const {
-    const auto place = numbers_.place_of(rank);
-    if (!place || plan::host_of(spec_.placement.ranks[std::to_underlying(*place)]) != host)
-        return std::nullopt;
-    return place;
+std::optional<plan::PlannedRank> Hosts::planned_on(HostId host, SlotIndex place) const {
+    const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
+    if (!is_below(place, ranks.size())) return std::nullopt;
+    return ranks[std::to_underlying(place)];
 }
 
 std::string Hosts::name_of_host(Rank rank) const {

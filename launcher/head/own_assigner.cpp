@@ -28,11 +28,11 @@ GenerationLimits fixed_limits(const plan::JobSpec& spec) {
     limits.ranks_min = limits.sizes.max = limits.ranks_start;
     for (const RankPlace& place : placement.ranks) {
         Seat seat{.host = plan::host_of(place)};
-        seat.place.rank = static_cast<Rank>(place.rank);
-        seat.place.local_rank = static_cast<std::uint32_t>(place.local_rank);
-        seat.place.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
-        seat.place.cross_size = static_cast<std::uint32_t>(place.cross_size);
-        seat.place.slot = seat.place.local_rank;
+        seat.rank.rank = static_cast<Rank>(place.rank);
+        seat.rank.local_rank = static_cast<std::uint32_t>(place.local_rank);
+        seat.rank.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
+        seat.rank.cross_size = static_cast<std::uint32_t>(place.cross_size);
+        seat.rank.place = SlotIndex{seat.rank.local_rank};
         limits.fixed.push_back(seat);
     }
     return limits;
@@ -181,7 +181,8 @@ void OwnAssigner::restart(const Exited& because) {
     } else {
         log::warn("{}: ending all ranks, to start them again", who);
         const RankPlace& where = context_.spec.placement.ranks[std::to_underlying(*place)];
-        generations_.rank_failed(plan::host_of(where), static_cast<std::uint32_t>(where.local_rank),
+        generations_.rank_failed(plan::host_of(where),
+                                 SlotIndex{static_cast<std::uint32_t>(where.local_rank)},
                                  is_own_fault(because), who, Clock::now());
     }
     obey();
@@ -272,7 +273,7 @@ std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
     std::vector<HostId> order;  // by node_rank
     std::map<HostId, Assign> assigns;
     for (const Seat& seat : world.seats) {
-        RankSlot rank = seat.place;
+        RankSlot rank = seat.rank;
         const plan::PlannedRank place = place_of(seat);
         const RankPlace& planned = context_.spec.placement.ranks[std::to_underlying(place)];
         rank.slot = static_cast<std::uint32_t>(planned.slot);
@@ -365,7 +366,7 @@ void OwnAssigner::reached(HostId host, const Reached& reached) {
 }
 
 plan::PlannedRank OwnAssigner::place_of(const Seat& seat) const {
-    return context_.spec.hosts[seat.host].ranks[seat.place.slot];
+    return context_.spec.hosts[seat.host].ranks[std::to_underlying(seat.rank.place)];
 }
 
 void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assigns) {
@@ -375,7 +376,7 @@ void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assig
     std::vector<Rank> numbers(context_.spec.placement.ranks.size(), kNoRank);
     for (const Seat& seat : world.seats) {
         ++ranks_on_host[seat.host];
-        numbers[std::to_underlying(place_of(seat))] = seat.place.rank;
+        numbers[std::to_underlying(place_of(seat))] = seat.rank.rank;
     }
     hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
     const auto all = hosts.hosts();

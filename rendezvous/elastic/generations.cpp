@@ -48,7 +48,7 @@ std::vector<Seat> Generations::plan() const {
         if (host.state != State::ready) continue;
         HostOffer offer{.host = id};
         for (std::uint32_t slot = 0; slot < host.slots.size(); ++slot)
-            if (!host.slots[slot].closed_until) offer.vacant.push_back(slot);
+            if (!host.slots[slot].closed_until) offer.vacant.push_back(SlotIndex{slot});
         const std::uint64_t age = host.seated == 0 ? UINT64_MAX : host.seated;
         offers.emplace_back(std::pair(age, id), std::move(offer));
     }
@@ -126,10 +126,10 @@ void Generations::count_failure(const std::string& why) {
     if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
 }
 
-void Generations::rank_failed(HostId host, std::uint32_t slot, bool own_fault,
-                              const std::string& why, Deadline now) {
+void Generations::rank_failed(HostId host, SlotIndex place, bool own_fault, const std::string& why,
+                              Deadline now) {
     if (phase_ != Phase::running) return;
-    failure_ = Failure{host, slot, own_fault && now - began_ < kStable, why};
+    failure_ = Failure{host, place, own_fault && now - began_ < kStable, why};
     count_failure(why);
     if (phase_ != Phase::ended) pause(why, now);
 }
@@ -176,8 +176,8 @@ void Generations::settle(Deadline now) {
     const auto failure = std::exchange(failure_, std::nullopt);
     const bool because_of_host = std::exchange(host_was_lost_, false);
     if (limits_.elastic && failure && !because_of_host) {
-        const std::pair where(failure->host, failure->slot);
-        Slot& slot = hosts_[failure->host].slots[failure->slot];
+        const std::pair where(failure->host, failure->place);
+        Slot& slot = hosts_[failure->host].slots[std::to_underlying(failure->place)];
         if (own_faults_ == 0) same_slot_ = where;
         if (same_slot_ != where) same_slot_.reset();
         own_faults_ = failure->own_fault ? own_faults_ + 1 : 0;

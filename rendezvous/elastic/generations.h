@@ -55,7 +55,7 @@ public:
     void host_lost(HostId host, const std::string& why, Deadline now);  ///< after it was ready
     /// A rank has failed.
     /// \param own_fault  it exited with a code, or crashed, and was not killed by somebody
-    void rank_failed(HostId host, std::uint32_t slot, bool own_fault, const std::string& why,
+    void rank_failed(HostId host, SlotIndex place, bool own_fault, const std::string& why,
                      Deadline now);
     void rank_finished(HostId host);  ///< with code 0
     /// All ranks are to start again, and nobody is to blame.
@@ -126,7 +126,7 @@ private:
     /// A rank that has failed, until it is known whether that was because of a lost host.
     struct Failure {
         HostId host{};
-        std::uint32_t slot = 0;
+        SlotIndex place{};
         bool own_fault = false;
         std::string why{};
     };
@@ -159,7 +159,7 @@ private:
     std::optional<Failure> failure_;  ///< the first in this generation
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
     std::uint32_t own_faults_ = 0;    ///< in a row
-    std::optional<std::pair<HostId, std::uint32_t>> same_slot_;  ///< of all of them; else none
+    std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     std::optional<Deadline> waiting_since_;
     std::optional<Deadline> call_until_;  ///< the next world waits for more until then
     Orders orders_;

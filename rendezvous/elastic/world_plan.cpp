@@ -16,27 +16,25 @@ std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& siz
                                   [](const HostOffer& host) { return !host.survivors.empty(); });
     std::vector<Seat> seats;
     for (const HostOffer& host : hosts) {
-        const auto sit = [&seats, &host](std::uint32_t slot, bool fresh) {
-            seats.push_back({host.host, {.slot = slot}, fresh});
+        const auto sit = [&seats, &host](SlotIndex place, bool fresh) {
+            seats.push_back({host.host, {.place = place}, fresh});
         };
-        for (const std::uint32_t slot : host.survivors) sit(slot, false);
-        for (const std::uint32_t slot : host.vacant) sit(slot, true);
+        for (const SlotIndex place : host.survivors) sit(place, false);
+        for (const SlotIndex place : host.vacant) sit(place, true);
     }
     seats.resize(allowed_size(sizes, static_cast<std::uint32_t>(seats.size())));
 
     std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
-    Rank rank{0};
     std::uint32_t local = 0;
     for (std::size_t i = 0; i < seats.size(); ++i) {
         local = i > 0 && seats[i].host == seats[i - 1].host ? local + 1 : 0;
         if (local == cross_sizes.size()) cross_sizes.push_back(0);
-        RankSlot& place = seats[i].place;
-        place.rank = rank;
-        place.local_rank = local;
-        place.cross_rank = cross_sizes[local]++;
-        rank = Rank{std::to_underlying(rank) + 1};
+        RankSlot& rank = seats[i].rank;
+        rank.rank = Rank{static_cast<std::uint32_t>(i)};
+        rank.local_rank = local;
+        rank.cross_rank = cross_sizes[local]++;
     }
-    for (Seat& seat : seats) seat.place.cross_size = cross_sizes[seat.place.local_rank];
+    for (Seat& seat : seats) seat.rank.cross_size = cross_sizes[seat.rank.local_rank];
     return seats;
 }
 

@@ -11,15 +11,15 @@ namespace dtrun {
 /// What a host can give to the next world.
 struct HostOffer {
     HostId host{};
-    /// Slots whose processes live on, in the order of their local ranks.
-    std::vector<std::uint32_t> survivors{};
-    std::vector<std::uint32_t> vacant{};  ///< slots in which a process can be started, ascending
+    /// Where processes live on, in the order of their local ranks.
+    std::vector<SlotIndex> survivors{};
+    std::vector<SlotIndex> vacant{};  ///< where a process can be started, ascending
 };
 
 /// One rank of a world.
 struct Seat {
     HostId host{};
-    RankSlot place{};    ///< `slot` is an index among the host's slots
+    RankSlot rank{};     ///< but for its `slot`
     bool fresh = false;  ///< its process is to be started
 
     bool operator==(const Seat&) const = default;

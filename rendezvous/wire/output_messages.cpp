@@ -15,7 +15,7 @@ std::array<char, FrameHeader::kBytes + OutputHeader::kBytes> encode_output_heade
             bytes[at + static_cast<std::size_t>(i)] =
                 static_cast<char>(value >> (8 * (width - 1 - i)));
     };
-    put(FrameHeader::kBytes, std::to_underlying(header.rank), 4);
+    put(FrameHeader::kBytes, std::to_underlying(header.place), 4);
     put(FrameHeader::kBytes + 4, static_cast<std::uint64_t>(header.stream), 1);
     put(FrameHeader::kBytes + 8, static_cast<std::uint64_t>(header.time_ns), 8);
     return bytes;
@@ -33,7 +33,7 @@ Result<OutputView> decode_output(std::string_view payload) {
         return value;
     };
     OutputView view;
-    view.header.rank = static_cast<Rank>(get(0, 4));
+    view.header.place = static_cast<SlotIndex>(get(0, 4));
     view.header.stream = static_cast<Stream>(get(4, 1));
     view.header.time_ns = static_cast<std::int64_t>(get(8, 8));
     if (view.header.stream != Stream::out && view.header.stream != Stream::err)

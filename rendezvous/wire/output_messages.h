@@ -18,12 +18,12 @@ namespace dtrun {
 enum class Stream : std::uint8_t { out, err };
 
 struct OutputEnd {
-    Rank rank{};
+    SlotIndex place{};
     Stream stream = Stream::out;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("rank", m.rank), f("stream", m.stream);
+        f("place", m.place), f("stream", m.stream);
     }
 };
 
@@ -61,7 +61,7 @@ struct OutputHeader {
     /// Limit of the bytes after it, so that other frames never wait long for one of these.
     static constexpr std::uint32_t kDataBytesMax = 256u << 10;
 
-    Rank rank{};
+    SlotIndex place{};
     Stream stream = Stream::out;
     std::int64_t time_ns = 0;  ///< when the host read the bytes: ns since 1970 UTC
 };

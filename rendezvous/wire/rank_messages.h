@@ -18,12 +18,13 @@ struct RankSlot {
     std::uint32_t cross_rank = 0;
     std::uint32_t cross_size = 0;
     std::uint32_t slot = 0;  ///< id of the slot on its host
+    SlotIndex place{};
 
     bool operator==(const RankSlot&) const = default;
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("rank", m.rank), f("local_rank", m.local_rank), f("cross_rank", m.cross_rank);
-        f("cross_size", m.cross_size), f("slot", m.slot);
+        f("cross_size", m.cross_size), f("slot", m.slot), f("place", m.place);
     }
 };
 
@@ -82,11 +83,12 @@ struct Assign {
 
 struct RankPid {
     Rank rank{};
+    SlotIndex place{};
     std::int64_t pid = 0;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("rank", m.rank), f("pid", m.pid);
+        f("rank", m.rank), f("place", m.place), f("pid", m.pid);
     }
 };
 
@@ -111,6 +113,7 @@ enum class MpiUse : std::uint8_t {
 struct Exited {
     std::uint64_t generation = 0;
     Rank rank{};
+    SlotIndex place{};
     std::int64_t pid = 0;          ///< 0: it could not be started, see `error`
     std::int32_t code = 0;         ///< exit status, when `signal` is 0; or what MPI_Abort was told
     std::int32_t signal = 0;       ///< the signal that ended it; 0: none
@@ -124,7 +127,8 @@ struct Exited {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("generation", m.generation), f("rank", m.rank), f("pid", m.pid), f("code", m.code);
+        f("generation", m.generation), f("rank", m.rank), f("place", m.place), f("pid", m.pid);
+        f("code", m.code);
         f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
         f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
         f("traceback", m.traceback), f("mpi", m.mpi);

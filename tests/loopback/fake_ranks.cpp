@@ -26,10 +26,12 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
     Running rank;
     rank.generation = request.generation;
     rank.rank = request.rank;
+    rank.place = request.place;
     rank.script = script_of_(request.generation, request.rank);
     rank.started = Clock::now();
     Start start;
     start.rank = request.rank;
+    start.place = request.place;
     if (rank.script.not_executable) {
         start.executed = fail(Errc::denied, "cannot execute it");
         return asio::post(executor_, [started, made = std::make_shared<Start>(std::move(start)),
@@ -85,6 +87,7 @@ void FakeRanks::ended(pid_t pid, int code, int signal) {
     Exited exited;
     exited.generation = found->second.generation;
     exited.rank = found->second.rank;
+    exited.place = found->second.place;
     exited.pid = pid;
     exited.code = code;
     exited.signal = signal;

@@ -61,6 +61,7 @@ private:
     struct Running {
         std::uint64_t generation = 0;
         Rank rank{};
+        SlotIndex place{};
         RankScript script;
         Deadline started{};
         int sent_signal = 0;

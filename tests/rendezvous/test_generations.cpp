@@ -144,7 +144,7 @@ TEST_CASE("below the minimum a job waits, and ends when it has waited too long",
 TEST_CASE("a program that fails by itself three times in a row ends the job", "[elastic]") {
     Generations job = begun(limits(2, 4), 2);
     const auto fail = [&job](HostId host, bool own_fault, Deadline now) {
-        job.rank_failed(host, 0, own_fault, "it failed", now);
+        job.rank_failed(host, SlotIndex{0}, own_fault, "it failed", now);
         pause_all(job, now, {h0, h1});
         return job.take_orders();
     };
@@ -175,7 +175,7 @@ TEST_CASE("ranks that fail because their host is lost are not to blame", "[elast
     Generations job = begun(limits(2, 6), 3);
     for (int i = 0; i < 5; ++i) {
         const Deadline now = kStart + i * 20s;
-        job.rank_failed(h0, 1, true, "connection closed by peer", now);
+        job.rank_failed(h0, SlotIndex{1}, true, "connection closed by peer", now);
         job.host_lost(h2, "crashed", now);
         pause_all(job, now, {h0, h1});
         CHECK(hosts_of(job.take_orders()) == "0011");
@@ -228,9 +228,9 @@ TEST_CASE("a fixed job has the world of its plan, and nothing but a restart chan
           "[elastic]") {
     GenerationLimits fixed;
     fixed.ranks_min = fixed.ranks_start = fixed.sizes.max = 3;
-    fixed.fixed = {{h0, {Rank{0}, 0, 0, 2, 0}, true},
-                   {h1, {Rank{1}, 0, 1, 2, 0}, true},
-                   {h0, {Rank{2}, 1, 0, 1, 1}, true}};
+    fixed.fixed = {{h0, {Rank{0}, 0, 0, 2, 0, SlotIndex{0}}, true},
+                   {h1, {Rank{1}, 0, 1, 2, 0, SlotIndex{0}}, true},
+                   {h0, {Rank{2}, 1, 0, 1, 1, SlotIndex{1}}, true}};
     Generations job(fixed);
     job.host_listed(h0, 2, kStart);
     job.host_listed(h1, 1, kStart);
@@ -260,7 +260,7 @@ struct Model {
     void check_world(const std::vector<Seat>& world) {
         std::vector<HostId> hosts;
         for (std::size_t i = 0; i < world.size(); ++i) {
-            CHECK(std::to_underlying(world[i].place.rank) == i);
+            CHECK(std::to_underlying(world[i].rank.rank) == i);
             CHECK(up.contains(world[i].host));
             if (hosts.empty() || hosts.back() != world[i].host) hosts.push_back(world[i].host);
         }
@@ -342,7 +342,7 @@ std::size_t explore(const Model& model, int depth) {
         branch([](Model& next) {
             const Seat& last = next.job.world().back();
             if (next.up.contains(last.host))
-                next.job.rank_failed(last.host, last.place.slot, false, "killed", next.now);
+                next.job.rank_failed(last.host, last.rank.place, false, "killed", next.now);
         });
     if (const Deadline due = model.job.next_deadline(); due != Deadline::max())
         branch([due](Model& next) { next.job.tick(next.now = std::max(next.now, due)); });

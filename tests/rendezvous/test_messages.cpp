@@ -156,12 +156,12 @@ TEST_CASE("a value outside its field's range, a wrong type or trailing bytes are
 }
 
 TEST_CASE("an output header goes through the wire, and one that lies is refused", "[messages]") {
-    const OutputHeader sent{Rank{70'000}, Stream::err, 1'700'000'000'123'456'789};
+    const OutputHeader sent{SlotIndex{70'000}, Stream::err, 1'700'000'000'123'456'789};
     const auto head = encode_output_header(sent, 5);
     const std::string frame = std::string(head.data(), head.size()) + "hello";
     const auto got = decode_output(std::string_view(frame).substr(FrameHeader::kBytes));
     REQUIRE(got.has_value());
-    CHECK(got->header.rank == sent.rank);
+    CHECK(got->header.place == sent.place);
     CHECK(got->header.stream == sent.stream);
     CHECK(got->header.time_ns == sent.time_ns);
     CHECK(got->data == "hello");

@@ -5,34 +5,44 @@
 namespace dtrun {
 namespace {
 
+std::vector<SlotIndex> places(std::initializer_list<std::uint32_t> numbers) {
+    std::vector<SlotIndex> places;
+    for (const std::uint32_t number : numbers) places.push_back(SlotIndex{number});
+    return places;
+}
+
 /// Each seat as "host.slot", with a '*' if its process is fresh.
 std::string written(const std::vector<Seat>& seats) {
     std::string text;
     for (const Seat& seat : seats)
         text += std::to_string(std::to_underlying(seat.host)) + "." +
-                std::to_string(seat.place.slot) + (seat.fresh ? "* " : " ");
+                std::to_string(std::to_underlying(seat.rank.place)) + (seat.fresh ? "* " : " ");
     return text;
 }
 
 }  // namespace
 
 TEST_CASE("a world of fresh processes fills one host after the other", "[elastic]") {
-    const auto seats = plan_world({{HostId{0}, {}, {0, 1}}, {HostId{1}, {}, {0}}}, {8, {}});
+    const auto seats =
+        plan_world({{HostId{0}, {}, places({0, 1})}, {HostId{1}, {}, places({0})}}, {8, {}});
     CHECK(written(seats) == "0.0* 0.1* 1.0* ");
-    CHECK(seats[2].place == RankSlot{Rank{2}, 0, 1, 2, 0});
-    CHECK(seats[1].place == RankSlot{Rank{1}, 1, 0, 1, 1});
+    CHECK(seats[2].rank == RankSlot{Rank{2}, 0, 1, 2, 0, SlotIndex{0}});
+    CHECK(seats[1].rank == RankSlot{Rank{1}, 1, 0, 1, 0, SlotIndex{1}});
 }
 
 TEST_CASE("a host whose processes are all fresh never has rank 0 while one lives elsewhere",
           "[elastic]") {
-    const auto seats = plan_world(
-        {{HostId{0}, {}, {0, 1}}, {HostId{1}, {1, 0}, {}}, {HostId{2}, {0}, {1}}}, {8, {}});
+    const auto seats = plan_world({{HostId{0}, {}, places({0, 1})},
+                                   {HostId{1}, places({1, 0}), {}},
+                                   {HostId{2}, places({0}), places({1})}},
+                                  {8, {}});
     CHECK(written(seats) == "1.1 1.0 2.0 2.1* 0.0* 0.1* ");
 }
 
 TEST_CASE("a world has at most as many ranks as are allowed, and the newest go first",
           "[elastic]") {
-    const std::vector<HostOffer> hosts{{HostId{0}, {0, 1}, {}}, {HostId{1}, {}, {0, 1, 2}}};
+    const std::vector<HostOffer> hosts{{HostId{0}, places({0, 1}), {}},
+                                       {HostId{1}, {}, places({0, 1, 2})}};
     CHECK(plan_world(hosts, {4, {}}).size() == 4);
     CHECK(written(plan_world(hosts, {8, {2, 3, 6}})) == "0.0 0.1 1.0* ");
     CHECK(plan_world(hosts, {8, {6, 8}}).empty());

@@ -21,12 +21,12 @@ struct Bench {
         agent = std::make_unique<Link>(Connection{std::move(sockets.first), std::nullopt});
         head = std::make_unique<Link>(Connection{std::move(sockets.second), std::nullopt});
         pump = std::make_unique<OutputPump>(io.get_executor(), *agent, kWindow,
-                                            [this](Rank, Stream stream) { ++ended[stream]; });
+                                            [this](SlotIndex, Stream stream) { ++ended[stream]; });
         tasks.spawn(agent->run_writer());
         tasks.spawn(receive());
         for (const Stream stream : {Stream::out, Stream::err}) {
             Pipe made = make_pipe().value();
-            pump->add(Rank{0}, stream, std::move(made.read));
+            pump->add(SlotIndex{0}, stream, std::move(made.read));
             pipes[stream] = std::move(made.write);
         }
     }

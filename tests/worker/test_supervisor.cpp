@@ -31,7 +31,7 @@ struct Bench {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
     void start(std::uint32_t rank, RankCommand command) {
-        supervisor.start({1, Rank{rank}, std::move(command)},
+        supervisor.start({1, Rank{rank}, SlotIndex{rank}, std::move(command)},
                          [this](Supervisor::Start start) { starts.push_back(std::move(start)); });
     }
     /// Starts them all, and waits for them to have executed the shell.

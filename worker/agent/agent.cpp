@@ -266,7 +266,7 @@ void Agent::rank_exited(const Exited& ended) {
     Exited exited = ended;
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
-    streams_->rank_ended(exited.rank);
+    streams_->rank_ended(exited.place);
     // What the rank last told its MPI server may still be unread at this moment.
     ++ending_.unreported;
     asio::post(io_, [this, exited]() mutable {
@@ -441,7 +441,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
         ranks::RankOffer& offer = offers.emplace_back();
         for (const auto& service : services_)
             if (auto offered = service->offer(slot.rank, offer); !offered) co_return offered;
-        requests.push_back({generation, slot.rank, command_for(slot, offer)});
+        requests.push_back({generation, slot.rank, slot.place, command_for(slot, offer)});
     }
     for (const ranks::RankRunner::Request& request : requests) {
         runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
@@ -486,12 +486,13 @@ ranks::RankCommand Agent::command_for(const RankSlot& slot, const ranks::RankOff
 void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generation) {
     const bool wanted = start_ && start_->generation == generation;
     if (start.executed) {
-        if (wanted) start_->started.ranks.push_back({start.rank, start.pid});
+        if (wanted) start_->started.ranks.push_back({start.rank, start.place, start.pid});
         streams_->add(start);
     } else {
         Exited exited;
         exited.generation = generation;
         exited.rank = start.rank;
+        exited.place = start.place;
         exited.code = start.executed.error().code == Errc::not_found ? 127 : 126;
         exited.error = start.executed.error().message;
         tell_end(exited, "could not be started");

@@ -9,21 +9,21 @@ RankStreams::RankStreams(asio::any_io_executor executor, Link& link, std::uint32
     : executor_(executor),
       link_(link),
       pump_(executor, link, window_bytes,
-            [this, ended = std::move(ended)](Rank rank, Stream stream) {
-                link_.send(encode(OutputEnd{rank, stream}));
+            [this, ended = std::move(ended)](SlotIndex place, Stream stream) {
+                link_.send(encode(OutputEnd{place, stream}));
                 ended();
             }) {}
 
 void RankStreams::add(ranks::RankRunner::Start& start) {
-    pump_.add(start.rank, Stream::out, std::move(start.out));
-    pump_.add(start.rank, Stream::err, std::move(start.err));
+    pump_.add(start.place, Stream::out, std::move(start.out));
+    pump_.add(start.place, Stream::err, std::move(start.err));
     if (start.in)
-        feeds_[start.rank] = std::make_unique<ranks::InputFeed>(executor_, std::move(start.in));
+        feeds_[start.place] = std::make_unique<ranks::InputFeed>(executor_, std::move(start.in));
 }
 
 void RankStreams::input(std::string bytes) {
     if (bytes.empty()) {
-        for (const auto& [rank, feed] : feeds_) feed->end();
+        for (const auto& [place, feed] : feeds_) feed->end();
         return;
     }
     const auto give_credit = [this](const std::string* taken) {
@@ -31,7 +31,7 @@ void RankStreams::input(std::string bytes) {
         delete taken;
     };
     const ranks::InputFeed::Chunk chunk(new std::string(std::move(bytes)), give_credit);
-    for (const auto& [rank, feed] : feeds_) feed->push(chunk);
+    for (const auto& [place, feed] : feeds_) feed->push(chunk);
 }
 
 }  // namespace dtrun::agent

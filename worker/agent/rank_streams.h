@@ -28,7 +28,7 @@ public:
     /// Bytes for every rank here that reads; none: the end of input.
     void input(std::string bytes);
     void credit(std::uint64_t bytes) { pump_.credit(bytes); }
-    void rank_ended(Rank rank) { feeds_.erase(rank); }
+    void rank_ended(SlotIndex place) { feeds_.erase(place); }
     void hurry() { pump_.hurry(); }
     bool all_ended() const { return pump_.all_ended(); }
     void close() { closed_ = true; }  ///< nobody is to be told of anything any more
@@ -38,7 +38,7 @@ private:
     Link& link_;
     bool closed_ = false;  // before the feeds, which ask for it when they go
     ranks::OutputPump pump_;
-    std::map<Rank, std::unique_ptr<ranks::InputFeed>> feeds_;  ///< by rank
+    std::map<SlotIndex, std::unique_ptr<ranks::InputFeed>> feeds_;
 };
 
 }  // namespace dtrun::agent

@@ -33,7 +33,7 @@ std::int64_t unix_time_ns() {
 }  // namespace
 
 OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
-                       std::function<void(Rank, Stream)> ended)
+                       std::function<void(SlotIndex, Stream)> ended)
     : executor_(executor),
       link_(link),
       window_(window_bytes),
@@ -41,8 +41,8 @@ OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t
       ended_(std::move(ended)),
       rest_timer_(executor) {}
 
-void OutputPump::add(Rank rank, Stream stream, Fd pipe) {
-    watch(sources_.emplace(sources_.end(), executor_, rank, stream, std::move(pipe)));
+void OutputPump::add(SlotIndex place, Stream stream, Fd pipe) {
+    watch(sources_.emplace(sources_.end(), executor_, place, stream, std::move(pipe)));
 }
 
 void OutputPump::watch(Handle source) {
@@ -82,10 +82,10 @@ void OutputPump::pump() {
         } else if (bytes > 0) {
             transfer(source, std::min(bytes, room));
         } else if (at_end(pipe)) {
-            const Rank rank = source->rank;
+            const SlotIndex place = source->place;
             const Stream stream = source->stream;
             sources_.erase(source);
-            ended_(rank, stream);
+            ended_(place, stream);
         } else {
             watch(source);
         }
@@ -95,7 +95,7 @@ void OutputPump::pump() {
 
 void OutputPump::transfer(Handle source, std::size_t bytes) {
     window_ -= bytes;
-    const OutputHeader header{source->rank, source->stream, unix_time_ns()};
+    const OutputHeader header{source->place, source->stream, unix_time_ns()};
     const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
     link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.get(), bytes,
                          [this, source, bytes] { transferred(source, bytes); });

@@ -29,9 +29,9 @@ class OutputPump {
 public:
     /// \param ended  called when a stream has reached its end and everything of it was sent
     OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
-               std::function<void(Rank rank, Stream)> ended);
+               std::function<void(SlotIndex place, Stream)> ended);
 
-    void add(Rank rank, Stream stream, Fd pipe);
+    void add(SlotIndex place, Stream stream, Fd pipe);
     void credit(std::uint64_t bytes);
     /// Looks at every resting stream now: a rank has ended.
     void hurry();
@@ -39,12 +39,12 @@ public:
 
 private:
     struct Source {
-        Source(asio::any_io_executor executor, Rank rank_, Stream stream_, Fd pipe_)
-            : rank(rank_), stream(stream_), pipe(std::move(pipe_)), watcher(executor) {}
+        Source(asio::any_io_executor executor, SlotIndex place_, Stream stream_, Fd pipe_)
+            : place(place_), stream(stream_), pipe(std::move(pipe_)), watcher(executor) {}
         ~Source() {
             if (watcher.is_open()) watcher.release();
         }
-        Rank rank;
+        SlotIndex place;
         Stream stream;
         Fd pipe;
         /// Holds `pipe` only while it is empty: each write to a watched pipe would wake us.
@@ -64,7 +64,7 @@ private:
     Link& link_;
     std::uint64_t window_;
     std::uint64_t reserve_;  ///< of it, for standard error
-    std::function<void(Rank, Stream)> ended_;
+    std::function<void(SlotIndex, Stream)> ended_;
     std::list<Source> sources_;
     std::deque<Handle> ready_;  ///< readable
     std::deque<Handle> held_;   ///< the same, but there is no room for them before the next credit

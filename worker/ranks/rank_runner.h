@@ -23,10 +23,12 @@ public:
     struct Request {
         std::uint64_t generation = 0;
         Rank rank{};
+        SlotIndex place{};
         RankCommand command;
     };
     struct Start {
         Rank rank{};
+        SlotIndex place{};
         pid_t pid = 0;
         Fd in, out, err;
         Result<void> executed;  ///< an error: the program could not be executed

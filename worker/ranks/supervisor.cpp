@@ -63,6 +63,7 @@ void Supervisor::start(const Request& request, std::function<void(Start)> starte
     if (!spawned) {
         Start failed;
         failed.rank = request.rank;
+        failed.place = request.place;
         failed.executed = std::unexpected(spawned.error());
         return started(std::move(failed));
     }
@@ -71,6 +72,7 @@ void Supervisor::start(const Request& request, std::function<void(Start)> starte
     Running& rank = ranks_[pid];
     rank.generation = request.generation;
     rank.rank = request.rank;
+    rank.place = request.place;
     rank.started = Clock::now();
     rank.executing = std::make_shared<Executing>(
         Executing{std::move(*spawned), std::move(status), std::move(started)});
@@ -93,7 +95,7 @@ void Supervisor::watch_exec(pid_t pid, const std::shared_ptr<Executing>& executi
 bool Supervisor::executed(Ranks::iterator rank, const Result<void>& result) {
     const auto executing = std::exchange(rank->second.executing, nullptr);
     RankProcess& process = executing->process;
-    Start start{rank->second.rank, rank->first, {}, {}, {}, result};
+    Start start{rank->second.rank, rank->second.place, rank->first, {}, {}, {}, result};
     if (result) {
         start.in = std::move(process.in);
         start.out = std::move(process.out);
@@ -157,6 +159,7 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
     Exited exited;
     exited.generation = rank.generation;
     exited.rank = rank.rank;
+    exited.place = rank.place;
     exited.pid = pid;
     exited.sent_signal = rank.sent_signal;
     if (WIFSIGNALED(status)) {

@@ -52,6 +52,7 @@ private:
     struct Running {
         std::uint64_t generation = 0;
         Rank rank{};
+        SlotIndex place{};
         Deadline started;
         int sent_signal = 0;  ///< the last that was to end it
         int had_signal = 0;   ///< of a scheduler
