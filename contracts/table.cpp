@@ -75,6 +75,7 @@ constexpr std::array kHorovod{
     ContractVariable{"HOROVOD_CROSS_RANK", fixed,
                      "index of the host among those that have this local rank"},
     ContractVariable{"HOROVOD_CROSS_SIZE", fixed, "number of these hosts"},
+    ContractVariable{"HOROVOD_ELASTIC", fixed, "1 in an elastic job, else not set"},
     ContractVariable{"HOROVOD_HOSTNAME", fixed, "the host's name as the user wrote it"},
     ContractVariable{"HOROVOD_GLOO_RENDEZVOUS_ADDR", fixed,
                      "127.0.0.1: the agent serves Horovod's store"},

@@ -77,6 +77,7 @@ void add_horovod_places(Making& make) {
                 {"HOROVOD_LOCAL_SIZE", make.local_size()},
                 {"HOROVOD_CROSS_RANK", text(make.slot.cross_rank)},
                 {"HOROVOD_CROSS_SIZE", text(make.slot.cross_size)}});
+    if (make.facts.ranks_min > 0) make.fixed({{"HOROVOD_ELASTIC", "1"}});
     if (make.facts.horovod_port != 0)
         make.fixed({{"HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"},
                     {"HOROVOD_GLOO_RENDEZVOUS_PORT", text(make.facts.horovod_port)}});

@@ -47,6 +47,17 @@ Result<void> set_allowed(RunDraft& draft, string_view value) {
     return {};
 }
 
+Result<void> set_refill(RunDraft& draft, string_view value) {
+    constexpr std::pair<string_view, Refill> kChoices[] = {
+        {"now", Refill::now}, {"wait", Refill::wait}, {"never", Refill::never}};
+    for (const auto& [name, choice] : kChoices) {
+        if (value != name) continue;
+        draft.elastic.refill = choice;
+        return {};
+    }
+    return fail(Errc::invalid_input, "'{}' is not one of now, wait and never", value);
+}
+
 /// Fails for flags that have no meaning in an elastic job.
 Result<void> check_others(const RunDraft& draft) {
     const plan::Options& options = draft.options;
@@ -128,6 +139,14 @@ Rows<RunDraft> elastic_flags() {
           .help = "seconds until a lost host is tried again: at first MIN, then twice as long each "
                   "time up to MAX, and a random part (default: 10 300)"},
          set_cooldown},
+        {{.names = "--refill",
+          .metavar = "now|wait|never",
+          .group = elastic,
+          .needs_agents = true,
+          .help = "when a rank fails and others live on, as those of Horovod do: a new one joins "
+                  "them later, they wait 10 s for it, or its host is left alone for a while "
+                  "(default: now)"},
+         set_refill},
         {{.names = "--host-discovery-script",
           .metavar = "FILE",
           .group = elastic,

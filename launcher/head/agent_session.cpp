@@ -115,6 +115,14 @@ Result<void> AgentSession::handle_from(HostId host, const FrameView& frame) {
             return with<SeveredNews>(frame.payload, [this, host](SeveredNews& news) {
                 events_.agent_severed(host, news);
             });
+        case FrameType::desk:
+            return with<DeskNews>(frame.payload, [this, host](DeskNews& news) {
+                events_.agent_process_says(host, news);
+            });
+        case FrameType::rolled:
+            return with<Rolled>(frame.payload, [this, host](Rolled& rolled) {
+                events_.agent_rolled(host, rolled.number);
+            });
         case FrameType::done:
             return with<Done>(frame.payload,
                               [this, host](Done& done) { events_.agent_done(host, done); });

@@ -34,6 +34,8 @@ public:
     virtual void agent_waits(HostId host, Waits waits) = 0;
     virtual void agent_mpi(HostId host, const MpiNews& news) = 0;
     virtual void agent_severed(HostId host, const SeveredNews& news) = 0;
+    virtual void agent_process_says(HostId host, const DeskNews& news) = 0;
+    virtual void agent_rolled(HostId host, std::uint64_t number) = 0;
     virtual void agent_done(HostId host, const Done& done) = 0;
     /// A frame that is_exchanged(). Errc: invalid_input
     virtual Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) = 0;

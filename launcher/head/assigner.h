@@ -55,14 +55,18 @@ public:
     virtual void lost(HostId host, const std::string& why) = 0;
     virtual void begin() = 0;  ///< every host is ready; not in elastic jobs
     virtual void failed(HostId, const std::string&) {}  ///< why no agent can be used there
-    virtual void finished(HostId) {}  ///< one of the host's ranks has ended with code 0
-    virtual void tick() {}            ///< every heartbeat interval
+    /// A process has come to a place where it may get another rank; see DeskState.
+    virtual void process_says(HostId, const DeskNews&) {}
+    virtual void rolled(HostId, std::uint64_t) {}  ///< the host has answered to a call
+    virtual void tick() {}                         ///< every heartbeat interval
     /// Ends all ranks because this one failed, and starts them again. Only in OwnAssigner's jobs.
     virtual void restart(const Exited& because) = 0;
     virtual void paused(HostId host, std::uint64_t generation) = 0;
     virtual void reached(HostId, const Reached&) {}
     virtual void wake() {}  ///< a host is lost, or the job ends: waiting tasks check again
 
+    /// Whether the end of a rank counts.
+    virtual bool is_news(const Exited& exited) const { return is_current(exited.generation); }
     /// Whether news of this generation's ranks counts.
     virtual bool is_current(std::uint64_t generation) const = 0;
     /// Whether the head itself watches who waits for whom.

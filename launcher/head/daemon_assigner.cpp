@@ -93,7 +93,10 @@ void DaemonAssigner::daemon_assigned(const Assign& assign) {
     context_.output.renumber();
     context_.job.begin(PerHost<std::uint32_t>{ranks});
     relay_.begin(assign.generation, ranks);
-    context_.hosts.send(kOwnHost, encode(assign));
+    Assign own = assign;
+    for (std::uint32_t place = 0; place < own.ranks.size(); ++place)
+        own.ranks[place].place = SlotIndex{place};
+    context_.hosts.send(kOwnHost, encode(own));
     context_.input.start();
 }
 

@@ -321,12 +321,11 @@ void Head::agent_started(HostId host, const Started& started) {
 }
 
 void Head::agent_exited(HostId host, const Exited& exited) {
-    if (!assigner_->is_current(exited.generation) || !hosts_.planned_on(host, exited.place)) return;
+    if (!assigner_->is_news(exited) || !hosts_.planned_on(host, exited.place)) return;
     log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
-    if (exited.code == 0 && exited.signal == 0) assigner_->finished(host);
     if (auto left = waits_.left_mpi()) job_.left_mpi(std::move(*left));
     watch_waits();
     decide();
@@ -406,6 +405,14 @@ void Head::agent_severed(HostId host, const SeveredNews& news) {
         "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "
         "do so until their framework's own timeout",
         hosts_.name(host), news.problem);
+}
+
+void Head::agent_process_says(HostId host, const DeskNews& news) {
+    assigner_->process_says(host, news);
+}
+
+void Head::agent_rolled(HostId host, std::uint64_t number) {
+    assigner_->rolled(host, number);
 }
 
 void Head::agent_done(HostId host, const Done& done) {

@@ -74,6 +74,8 @@ private:
     void agent_waits(HostId host, Waits waits) override;
     void agent_mpi(HostId host, const MpiNews& news) override;
     void agent_severed(HostId host, const SeveredNews& news) override;
+    void agent_process_says(HostId host, const DeskNews& news) override;
+    void agent_rolled(HostId host, std::uint64_t number) override;
     void agent_done(HostId host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
     bool is_behind(const AgentSession& agent, HostId host) const override;

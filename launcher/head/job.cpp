@@ -166,6 +166,12 @@ void Job::rank_exited(HostId host, const Exited& exited) {
     if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
 }
 
+void Job::rank_left(HostId host) {
+    if (live_on_host_[host] == 0) return;
+    --live_on_host_[host];
+    --live_;
+}
+
 bool Job::aborted() const {
     return outcome_.cause == JobOutcome::Cause::rank_failed &&
            outcome_.first->mpi == MpiUse::aborted;
@@ -198,10 +204,8 @@ void Job::rank_aborts(Rank rank) {
 }
 
 bool Job::may_restart(const Exited& exited) const {
-    const bool left =
-        options_.elastic || outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
-    return left && exited.sent_signal == 0 && !stopping_ &&
-           outcome_.cause == JobOutcome::Cause::success;
+    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == JobOutcome::Cause::success &&
+           outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
 }
 
 void Job::begin(PerHost<std::uint32_t> ranks) {

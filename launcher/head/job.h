@@ -72,8 +72,7 @@ struct JobOptions {
     bool keep_going = false;
     std::chrono::milliseconds grace{5'000};
     int max_restarts = 0;
-    /// Hosts may be lost and ranks may fail, and others go on: Generations decides that, and here every
-    /// rank that fails asks for a restart.
+    /// Hosts may be lost and ranks may fail, and others go on: Generations decides that.
     bool elastic = false;
 };
 
@@ -95,6 +94,7 @@ public:
     void host_lost(HostId host, std::string text);      ///< after it was ready
     void host_done(HostId host, std::uint32_t strays);  ///< nothing is left there
     void rank_exited(HostId host, const Exited& exited);
+    void rank_left(HostId host);  ///< of an elastic job: it has failed, and others go on
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.
     void rank_aborts(Rank rank);
     void left_mpi(std::string why);  ///< the cause of aborted(): a rank that had ended well before

@@ -33,6 +33,7 @@ GenerationLimits fixed_limits(const plan::JobSpec& spec) {
         seat.rank.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
         seat.rank.cross_size = static_cast<std::uint32_t>(place.cross_size);
         seat.rank.place = SlotIndex{seat.rank.local_rank};
+        seat.fresh = true;
         limits.fixed.push_back(seat);
     }
     return limits;
@@ -50,6 +51,7 @@ GenerationLimits limits_of(const plan::JobSpec& spec) {
     limits.sizes.max = count(asked.ranks_max.value_or(kRanksMax));
     for (const int size : asked.allowed) limits.sizes.allowed.push_back(count(size));
     limits.timeout = asked.timeout;
+    limits.refill = asked.refill;
     if (asked.reset_limit) limits.resets_max = count(*asked.reset_limit);
     if (asked.failure_limit) limits.failures_max = count(*asked.failure_limit);
     limits.cooldown_min = asked.cooldown_min;
@@ -125,8 +127,37 @@ void OwnAssigner::failed(HostId host, const std::string& why) {
     obey();
 }
 
-void OwnAssigner::finished(HostId host) {
-    generations_.rank_finished(host);
+void OwnAssigner::process_says(HostId host, const DeskNews& news) {
+    if (!is_elastic() || !context_.hosts.planned_on(host, news.place)) return;
+    generations_.process_says(host, news.place, news.state, Clock::now());
+    obey();
+}
+
+void OwnAssigner::rolled(HostId host, std::uint64_t number) {
+    generations_.host_rolled(host, number, Clock::now());
+    obey();
+}
+
+/// In an elastic job a rank that fails is no cause of the job's end: others go on, or all start again.
+bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
+    if (!is_elastic() || context_.job.ending()) return false;
+    const bool well = exited.code == 0 && exited.signal == 0 && exited.mpi != MpiUse::aborted;
+    const std::string who =
+        fmt::format("rank {} on {} failed", exited.rank, context_.hosts.name(host));
+    const bool runs = generations_.phase() != Generations::Phase::pausing &&
+                      generations_.phase() != Generations::Phase::waiting;
+    const bool failed = runs && !well && exited.sent_signal == 0;
+    if (failed) remember_failure(exited);
+    generations_.rank_ended(host, exited.place, {well, is_own_fault(exited), who}, Clock::now());
+    if (failed) {
+        context_.job.rank_left(host);
+        if (generations_.phase() == Generations::Phase::pausing)
+            log::warn("{}: ending all ranks, to start them again", who);
+        else if (restart_because_)
+            context_.output.tell_restart(*std::exchange(restart_because_, std::nullopt));
+    }
+    obey();
+    return !well;
 }
 
 void OwnAssigner::tick() {
@@ -158,34 +189,63 @@ void OwnAssigner::obey() {
     if (context_.job.ending()) return;
     for (const HostId host : orders.connect) context_.connect(host);
     if (orders.pause) pause(*orders.pause);
+    end_processes(orders.kill);
+    if (orders.prepare) prepare(*orders.prepare);
+    if (orders.notify) context_.hosts.send_to_all(encode(Notify{generations_.generation() + 1}));
+    if (orders.roll) context_.hosts.send_to_all(encode(Roll{*orders.roll}));
     if (orders.ended) return end(*orders.ended);
     if (!orders.begin) return;
     next_ = World{generations_.generation(), std::move(*orders.begin)};
     if (!std::exchange(is_starting_, true)) tasks_.spawn(start_worlds());
 }
 
-void OwnAssigner::restart(const Exited& because) {
+void OwnAssigner::remember_failure(const Exited& because) {
     const JobOutcome& outcome = context_.job.outcome();
     restart_because_ = JobOutcome{};
     restart_because_->cause = JobOutcome::Cause::rank_failed;
     restart_because_->first = because;
     restart_because_->ended_well = outcome.ended_well;
     restart_because_->waiting = context_.waits.describe();
+    last_failure_ = because;
+}
+
+void OwnAssigner::restart(const Exited& because) {
+    remember_failure(because);
     const std::string who = fmt::format("rank {} on {} failed", because.rank,
                                         context_.hosts.name_of_host(because.rank));
-    const auto place = context_.hosts.numbers().place_of(because.rank);
-    if (!is_elastic() || !place) {
-        log::warn("{}: ending all ranks, to start them again ({} of {})", who, outcome.restarts,
-                  context_.spec.options.max_restarts);
-        generations_.restart(who, Clock::now());
-    } else {
-        log::warn("{}: ending all ranks, to start them again", who);
-        const RankPlace& where = context_.spec.placement.ranks[std::to_underlying(*place)];
-        generations_.rank_failed(plan::host_of(where),
-                                 SlotIndex{static_cast<std::uint32_t>(where.local_rank)},
-                                 is_own_fault(because), who, Clock::now());
-    }
+    log::warn("{}: ending all ranks, to start them again ({} of {})", who,
+              context_.job.outcome().restarts, context_.spec.options.max_restarts);
+    generations_.restart(who, Clock::now());
     obey();
+}
+
+void OwnAssigner::end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places) {
+    std::map<HostId, EndRanks> orders;
+    for (const auto& [host, place] : places) orders[host].places.push_back(place);
+    for (const auto& [host, order] : orders) context_.hosts.send(host, encode(order));
+}
+
+/// Starts processes for a world that begins when they are there.
+void OwnAssigner::prepare(const std::vector<Seat>& seats) {
+    const World world{generations_.generation() + 1, seats};
+    for (auto& [host, assign] : assignments(world)) {
+        std::erase_if(assign.ranks, [&, host = host](const RankSlot& rank) {
+            return std::ranges::none_of(seats, [&](const Seat& seat) {
+                return seat.fresh && seat.host == host && seat.rank.place == rank.place;
+            });
+        });
+        if (assign.ranks.empty()) continue;
+        assign.master_address = master_address_;
+        log::info("{}: {} new processes", context_.hosts.name(host), assign.ranks.size());
+        context_.hosts.send(host, encode(Prepare{std::move(assign)}));
+    }
+}
+
+std::vector<HostId> OwnAssigner::hosts_of(const std::vector<Seat>& seats) const {
+    std::vector<HostId> hosts;
+    for (const Seat& seat : seats)
+        if (hosts.empty() || hosts.back() != seat.host) hosts.push_back(seat.host);
+    return hosts;
 }
 
 void OwnAssigner::pause(const Generations::Pausing& pausing) {
@@ -215,7 +275,7 @@ void OwnAssigner::end(const Generations::End& end) {
         case Cause::rank_failed:
             log::warn("{} ranks in a row have failed, each soon after the start: giving up",
                       Generations::kFailuresInARow);
-            job.fails_always(*restart_because_->first);
+            job.fails_always(*last_failure_);
             break;
         case Cause::too_few:
             job.cannot_go_on(fmt::format("{} for {} (--elastic-timeout)", waiting_text(),
@@ -223,6 +283,9 @@ void OwnAssigner::end(const Generations::End& end) {
             break;
         case Cause::resets:
             job.cannot_go_on(end.why + " (--reset-limit)");
+            break;
+        case Cause::finished:
+            job.ended_elsewhere(true, {});
             break;
         case Cause::failures:
             job.cannot_go_on(fmt::format("{}, and --failure-limit {} allows no more", end.why,
@@ -277,8 +340,10 @@ std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
         const plan::PlannedRank place = place_of(seat);
         const RankPlace& planned = context_.spec.placement.ranks[std::to_underlying(place)];
         rank.slot = static_cast<std::uint32_t>(planned.slot);
-        if (!assigns.contains(seat.host)) order.push_back(seat.host);
-        assigns[seat.host].ranks.push_back(rank);
+        Assign& assign = assigns[seat.host];
+        if (assign.ranks.empty()) order.push_back(seat.host);
+        assign.ranks.push_back(rank);
+        if (!seat.fresh) assign.kept.push_back(rank.place);
     }
     std::vector<SeatedHost> seated;
     std::vector<const Member*> members;
@@ -293,8 +358,10 @@ std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
     for (std::uint32_t node = 0; node < order.size(); ++node) {
         Assign& assign = assigns[order[node]];
         std::vector<RankSlot> ranks = std::move(assign.ranks);
+        std::vector<SlotIndex> kept = std::move(assign.kept);
         assign = common;
         assign.ranks = std::move(ranks);
+        assign.kept = std::move(kept);
         assign.node_rank = node;
     }
     assigns[order.front()].peers = peer_addresses(members);
@@ -379,13 +446,16 @@ void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assig
         numbers[std::to_underlying(place_of(seat))] = seat.rank.rank;
     }
     hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
+    const bool goes_on = !std::ranges::all_of(world.seats, &Seat::fresh);
     const auto all = hosts.hosts();
-    for (const HostId host : all) hosts[host].ranks.clear();
+    for (const HostId host : all)
+        if (!goes_on) hosts[host].ranks.clear();
     context_.started();
     context_.waits.begin(world_size);
     context_.job.begin(std::move(ranks_on_host));
     if (world.generation > 1) {
-        context_.output.begin_attempt(static_cast<std::uint32_t>(world.generation - 1));
+        if (!goes_on)
+            context_.output.begin_attempt(static_cast<std::uint32_t>(world.generation - 1));
         context_.output.renumber();
     }
     if (is_elastic()) tell_world(world);

@@ -29,13 +29,19 @@ public:
     void lost(HostId host, const std::string& why) override;
     void begin() override;
     void failed(HostId host, const std::string& why) override;
-    void finished(HostId host) override;
+    void process_says(HostId host, const DeskNews& news) override;
+    void rolled(HostId host, std::uint64_t number) override;
+    bool hold_back(HostId host, const Exited& exited) override;
     void restart(const Exited& because) override;
     void paused(HostId host, std::uint64_t generation) override;
     void reached(HostId host, const Reached& reached) override;
     void tick() override;
     void wake() override;
     bool is_current(std::uint64_t generation) const override;
+    /// In an elastic job processes live through generations; what has ended before is known by its place.
+    bool is_news(const Exited& exited) const override {
+        return is_elastic() || is_current(exited.generation);
+    }
     bool watches_waits() const override { return true; }
     asio::awaitable<void> join() override;
 
@@ -46,6 +52,10 @@ private:
         std::vector<Seat> seats;  ///< by rank
     };
 
+    void remember_failure(const Exited& because);
+    void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
+    void prepare(const std::vector<Seat>& seats);
+    std::vector<HostId> hosts_of(const std::vector<Seat>& seats) const;
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
     void sever(HostId lost);
@@ -79,8 +89,9 @@ private:
     std::optional<HostId> met_at_;               ///< the host that has it
     std::set<HostId> met_;                       ///< hosts that reach it
     std::optional<JobOutcome> restart_because_;  ///< reported once all output of the rank is there
-    std::uint32_t restarts_at_once_ = 0;         ///< in a row
-    Deadline started_at_{};                      ///< when this generation's ranks were started
+    std::optional<Exited> last_failure_;
+    std::uint32_t restarts_at_once_ = 0;  ///< in a row
+    Deadline started_at_{};               ///< when this generation's ranks were started
     std::optional<Deadline> told_waiting_;
     Timer delay_;  ///< of a restart
     TaskGroup tasks_;

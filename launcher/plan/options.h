@@ -4,6 +4,7 @@
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/rank_set.h"
+#include "rendezvous/elastic/generations.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/modes.h"
 
@@ -89,6 +90,7 @@ struct JoinOptions {
 struct ElasticOptions {
     std::optional<int> ranks_min{};  ///< --min-np; set where the job is elastic
     std::optional<int> ranks_max{};  ///< --max-np; unset: as many as there are slots
+    Refill refill = Refill::now;     ///< --refill
     std::vector<int> allowed{};      ///< --allowed-np, ascending; empty: any number of ranks
     /// --elastic-timeout: how long the job may have fewer slots than ranks_min. 0: not at all
     std::chrono::milliseconds timeout{600'000};

@@ -11,9 +11,7 @@ Generations::Generations(GenerationLimits limits)
     assert(limits_.ranks_min >= 1 && limits_.ranks_start >= limits_.ranks_min);
 }
 
-bool Generations::has_seats(HostId host) const {
-    return std::ranges::find(world_, host, &Seat::host) != world_.end();
-}
+// ---- What there is -------------------------------------------------------------------------------
 
 std::uint32_t Generations::slots_needed() const {
     return generation_ == 0 ? limits_.ranks_start : limits_.ranks_min;
@@ -40,24 +38,69 @@ bool Generations::is_coming() const {
                                [](const Host& host) { return host.state == State::coming; });
 }
 
+/// Places of a host whose processes have ranks, in the order of these.
+std::vector<SlotIndex> Generations::living(HostId host) const {
+    std::vector<SlotIndex> places;
+    for (const Seat& seat : world_)
+        if (seat.host == host && slot_at(host, seat.rank.place).process.lives)
+            places.push_back(seat.rank.place);
+    return places;
+}
+
+/// Whether there are processes with a rank, and `check` holds for each of them.
+template <class Check>
+bool Generations::all_living(Check check) const {
+    bool any = false;
+    for (const Host& host : hosts_)
+        for (const Slot& slot : host.slots) {
+            if (!slot.process.lives) continue;
+            if (!check(slot.process)) return false;
+            any = true;
+        }
+    return any;
+}
+
+template <class Do>
+void Generations::each_process(Do apply) {
+    for (const HostId id : hosts_.hosts())
+        for (std::uint32_t i = 0; i < hosts_[id].slots.size(); ++i)
+            apply(id, SlotIndex{i}, hosts_[id].slots[i].process);
+}
+
+/// Whether all processes can go on in another world. Until they have met in this one, Horovod would not
+/// survive the loss of a peer.
+bool Generations::is_keepable() const {
+    return all_living([](const Process& process) {
+        return process.capable && (process.settled || process.waiting);
+    });
+}
+
 /// The world that could begin now.
-std::vector<Seat> Generations::plan() const {
+std::vector<Seat> Generations::plan(With with) const {
+    if (!limits_.fixed.empty())
+        return slots_ready() >= limits_.fixed.size() ? limits_.fixed : std::vector<Seat>{};
     std::vector<std::pair<std::pair<std::uint64_t, HostId>, HostOffer>> offers;  // by age
     for (const HostId id : hosts_.hosts()) {
         const Host& host = hosts_[id];
         if (host.state != State::ready) continue;
         HostOffer offer{.host = id};
-        for (std::uint32_t slot = 0; slot < host.slots.size(); ++slot)
-            if (!host.slots[slot].closed_until) offer.vacant.push_back(SlotIndex{slot});
+        for (const SlotIndex place : living(id))
+            if (!slot_at(id, place).closed_until) offer.survivors.push_back(place);
+        for (std::uint32_t i = 0; i < host.slots.size() && with == With::newcomers; ++i) {
+            const Slot& slot = host.slots[i];
+            if (!slot.closed_until && !slot.process.lives && !slot.process.ending)
+                offer.vacant.push_back(SlotIndex{i});
+        }
         const std::uint64_t age = host.seated == 0 ? UINT64_MAX : host.seated;
         offers.emplace_back(std::pair(age, id), std::move(offer));
     }
     std::ranges::sort(offers, {}, [](const auto& offer) { return offer.first; });
     std::vector<HostOffer> hosts;
     for (auto& [age, offer] : offers) hosts.push_back(std::move(offer));
-    if (limits_.fixed.empty()) return plan_world(std::move(hosts), limits_.sizes);
-    return slots_ready() >= limits_.fixed.size() ? limits_.fixed : std::vector<Seat>{};
+    return plan_world(std::move(hosts), limits_.sizes);
 }
+
+// ---- Hosts -----------------------------------------------------------------------------------------
 
 void Generations::host_listed(HostId host, std::uint32_t slots, Deadline now) {
     while (!hosts_.has(host)) hosts_.emplace_back();
@@ -71,15 +114,10 @@ void Generations::host_ready(HostId id, Deadline now) {
     host.state = State::ready;
     host.cool_until.reset();
     host.seated = 0;
-    host.live = 0;
+    for (Slot& slot : host.slots) slot.process = {};
     if (phase_ == Phase::waiting) return look(now);
+    if (phase_ == Phase::collecting) return gather(now);
     if (phase_ == Phase::running) call_more(now);
-}
-
-/// More slots are there than before: a larger world follows soon, with all that come by then.
-void Generations::call_more(Deadline now) {
-    if (call_until_ || is_finishing_ || plan().size() <= world_.size()) return;
-    call_until_ = now + limits_.last_call;
 }
 
 void Generations::host_failed(HostId id, Deadline now) {
@@ -95,15 +133,23 @@ void Generations::host_failed(HostId id, Deadline now) {
 void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
     Host& host = hosts_[id];
     if (phase_ == Phase::ended || host.state != State::ready) return;
-    const bool runs = phase_ == Phase::running && host.live > 0;
+    const bool had_ranks = !living(id).empty();
+    const bool had_prepared =
+        std::ranges::any_of(host.slots, [](const Slot& slot) { return slot.process.prepared; });
     cool(host, now);
+    for (Slot& slot : host.slots) slot.process = {};
     if (!limits_.elastic) return;
-    if (host.live > 0) host_was_lost_ = true;
+    if (had_ranks) host_was_lost_ = true;
     count_failure(why);
-    if (phase_ == Phase::ended) return;
-    if (runs) return pause(why, now);
-    if (phase_ == Phase::pausing && all_paused()) return settle(now);
-    if (phase_ == Phase::running && plan().size() <= world_.size()) call_until_.reset();
+    if (phase_ == Phase::ended || phase_ == Phase::waiting) return;
+    if (phase_ == Phase::pausing) return all_paused() ? settle(now) : void();
+    if (had_ranks) return lose(why, now);
+    if (had_prepared) abandon_prepared();
+    if (phase_ == Phase::running && plan(With::newcomers).size() <= world_.size())
+        call_until_.reset();
+    if (phase_ == Phase::running) return call_more(now);
+    phase_ = Phase::collecting;
+    gather(now);
 }
 
 void Generations::cool(Host& host, Deadline now) {
@@ -121,24 +167,48 @@ Deadline Generations::cooled(std::uint32_t times, Deadline now) {
     return now + std::chrono::milliseconds(std::min(longest, doubled + part(random_)));
 }
 
+void Generations::close_slot(Slot& slot, Deadline now) {
+    slot.failures = 0;
+    slot.closed_until = cooled(slot.closings++, now);
+}
+
 void Generations::count_failure(const std::string& why) {
     ++failures_;
     if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
 }
 
-void Generations::rank_failed(HostId host, SlotIndex place, bool own_fault, const std::string& why,
-                              Deadline now) {
-    if (phase_ != Phase::running) return;
-    failure_ = Failure{host, place, own_fault && now - began_ < kStable, why};
-    count_failure(why);
-    if (phase_ != Phase::ended) pause(why, now);
+// ---- The end of a world: all ranks start again -----------------------------------------------------
+
+void Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how, Deadline now) {
+    if (phase_ == Phase::ended || phase_ == Phase::pausing || phase_ == Phase::waiting) return;
+    Slot& slot = slot_at(id, place);
+    const Process process = std::exchange(slot.process, {});
+    if (process.prepared) {
+        if (++slot.failures >= 2) close_slot(slot, now);
+        abandon_prepared();
+    } else if (process.lives && how.well) {
+        is_finishing_ = true;
+        call_until_.reset();
+        if (phase_ == Phase::running) return;
+        abandon_prepared();
+    } else if (process.lives) {
+        count_failure(how.why);
+        if (phase_ == Phase::ended) return;
+        if (!failure_)
+            failure_ = Failure{id, place, how.own_fault && now - began_ < kStable, how.why};
+        return lose(how.why, now);
+    } else if (!process.ending || phase_ == Phase::calling) {
+        return;
+    }
+    if (phase_ == Phase::running) return call_more(now);
+    phase_ = Phase::collecting;
+    gather(now);
 }
 
-void Generations::rank_finished(HostId host) {
-    if (phase_ != Phase::running) return;
-    --hosts_[host].live;
-    is_finishing_ = true;
-    call_until_.reset();
+/// Some of the ranks are gone.
+void Generations::lose(const std::string& why, Deadline now) {
+    if (is_keepable()) return collect(now);
+    pause(why, now);
 }
 
 void Generations::restart(const std::string& why, Deadline now) {
@@ -148,9 +218,13 @@ void Generations::restart(const std::string& why, Deadline now) {
 void Generations::pause(std::string why, Deadline now) {
     phase_ = Phase::pausing;
     call_until_.reset();
+    desk_until_.reset();
+    refill_until_.reset();
+    target_.clear();
+    notified_ = false;
     if (now - began_ >= kStable)
         for (Host& host : hosts_) {
-            if (host.state != State::ready || host.live == 0) continue;
+            if (host.state != State::ready || host.seated == 0) continue;
             host.failures = 0;
             for (Slot& slot : host.slots) slot.failures = 0;
         }
@@ -169,57 +243,185 @@ bool Generations::all_paused() const {
     return std::ranges::none_of(hosts_, &Host::is_ending_ranks);
 }
 
-/// No rank runs, and every host that was lost with them is known: says who is to blame.
+/// No rank runs, and every host that was lost with them is known.
 void Generations::settle(Deadline now) {
     phase_ = Phase::waiting;
     waiting_since_ = now;
+    each_process([](HostId, SlotIndex, Process& process) { process = {}; });
     const auto failure = std::exchange(failure_, std::nullopt);
     const bool because_of_host = std::exchange(host_was_lost_, false);
-    if (limits_.elastic && failure && !because_of_host) {
-        const std::pair where(failure->host, failure->place);
-        Slot& slot = hosts_[failure->host].slots[std::to_underlying(failure->place)];
-        if (own_faults_ == 0) same_slot_ = where;
-        if (same_slot_ != where) same_slot_.reset();
-        own_faults_ = failure->own_fault ? own_faults_ + 1 : 0;
-        if (own_faults_ >= kFailuresInARow && !same_slot_)
-            return end(End::Cause::rank_failed, failure->why);
-        if (++slot.failures >= kFailuresInARow) {
-            own_faults_ = 0;
-            close_slot(slot, now);
-            if (failure->own_fault && plan().size() < limits_.ranks_min)
-                return end(End::Cause::rank_failed, failure->why);
-        }
-    }
-    if (limits_.resets_max && resets_ >= *limits_.resets_max)
-        return end(End::Cause::resets,
-                   fmt::format("Horovod was shutdown because number of resets during elastic job "
-                               "exceeded limit: {}",
-                               *limits_.resets_max));
-    std::vector<Seat> world = plan();
+    if (failure && !because_of_host) blame(*failure, now);
+    if (phase_ == Phase::ended || !may_reset()) return;
+    std::vector<Seat> world = plan(With::newcomers);
     if (world.size() >= limits_.ranks_min) return begin(std::move(world), now);
     look(now);
 }
 
-void Generations::close_slot(Slot& slot, Deadline now) {
-    slot.failures = 0;
-    slot.closed_until = cooled(slot.closings++, now);
+/// Judges the first failure of a world in which no host was lost.
+void Generations::blame(const Failure& failure, Deadline now) {
+    if (!limits_.elastic) return;
+    const std::pair where(failure.host, failure.place);
+    if (own_faults_ == 0) same_slot_ = where;
+    if (same_slot_ != where) same_slot_.reset();
+    own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
+    if (own_faults_ >= kFailuresInARow && !same_slot_)
+        return end(End::Cause::rank_failed, failure.why);
+    Host& host = hosts_[failure.host];
+    if (limits_.refill == Refill::never) {
+        const Deadline until = cooled(host.failures++, now);
+        for (Slot& slot : host.slots) slot.closed_until = until;
+        return;
+    }
+    Slot& slot = slot_at(failure.host, failure.place);
+    if (++slot.failures < kFailuresInARow) return;
+    own_faults_ = 0;
+    close_slot(slot, now);
+    if (failure.own_fault && plan(With::newcomers).size() < limits_.ranks_min)
+        end(End::Cause::rank_failed, failure.why);
 }
+
+// ---- The end of a world: processes go on -------------------------------------------------------------
+
+void Generations::process_says(HostId id, SlotIndex place, DeskState state, Deadline now) {
+    Process& process = slot_at(id, place).process;
+    const bool ends = phase_ == Phase::pausing || phase_ == Phase::ended;
+    switch (state) {
+        case DeskState::capable:
+            process.capable = true;
+            return;
+        case DeskState::settled:
+            process.settled = true;
+            return;
+        case DeskState::gated:
+            process.gated = process.prepared;
+            if (!is_prepared()) return;
+            if (phase_ == Phase::running) orders_.notify = notified_ = true;
+            return gather(now);
+        case DeskState::waiting:
+            process.waiting = process.lives;
+            if (!process.lives || ends) return;
+            // Without a notice one of its collectives has failed, and those of the others will.
+            if (phase_ == Phase::running && !notified_) return lose("a collective failed", now);
+            if (phase_ == Phase::running) phase_ = Phase::collecting;
+            return gather(now);
+    }
+}
+
+/// Every process that lives is to ask for its place in the next world.
+void Generations::collect(Deadline now) {
+    abandon_prepared();
+    if (phase_ == Phase::running) {
+        desk_until_ = now + limits_.desk_timeout;
+        refill_until_ = now + limits_.refill_wait;
+    }
+    phase_ = Phase::collecting;
+    call_until_.reset();
+    gather(now);
+}
+
+/// Goes on once every process that lives waits for its place.
+void Generations::gather(Deadline now) {
+    if (phase_ != Phase::collecting) return;
+    if (!all_living([](const Process&) { return true; })) return pause("no rank lives on", now);
+    if (!all_living([](const Process& process) { return process.waiting; })) return;
+    if (is_finishing_)
+        return end(End::Cause::finished, "ranks have ended well, and all others have stopped");
+    const bool because_of_host = std::exchange(host_was_lost_, false);
+    if (const auto failure = std::exchange(failure_, std::nullopt); failure && !because_of_host)
+        blame(*failure, now);
+    if (phase_ == Phase::ended) return;
+    if (!target_.empty()) return is_prepared() ? call(target_) : void();
+    std::vector<Seat> world = plan(With::survivors);
+    const bool enough = world.size() >= limits_.ranks_min;
+    const bool waits = limits_.refill == Refill::wait && refill_until_ && now < *refill_until_;
+    if (enough && !(waits && prepare())) return call(std::move(world));
+    if (enough) return;
+    if (!waiting_since_) waiting_since_ = now;
+    prepare();
+}
+
+void Generations::tick_collecting(Deadline now) {
+    if (desk_until_ && *desk_until_ <= now) {
+        desk_until_.reset();
+        each_process([this](HostId host, SlotIndex place, const Process& process) {
+            if (process.lives && !process.waiting) orders_.kill.emplace_back(host, place);
+        });
+    }
+    if (refill_until_ && *refill_until_ <= now) {
+        refill_until_.reset();
+        if (limits_.refill == Refill::wait && !waiting_since_) abandon_prepared();
+        gather(now);
+    }
+    if (phase_ == Phase::collecting && waiting_since_ && now >= *waiting_since_ + limits_.timeout)
+        end_too_few();
+}
+
+/// Has processes started for a world that is larger than the living can form.
+/// \return whether there are any to start
+bool Generations::prepare() {
+    std::vector<Seat> world = plan(With::newcomers);
+    if (world.size() < limits_.ranks_min || world.size() <= plan(With::survivors).size())
+        return false;
+    for (const Seat& seat : world)
+        if (seat.fresh) slot_at(seat.host, seat.rank.place).process = {.prepared = true};
+    target_ = std::move(world);
+    orders_.prepare = target_;
+    return true;
+}
+
+/// Whether all processes that the next world needs are there.
+bool Generations::is_prepared() const {
+    return !target_.empty() && std::ranges::all_of(target_, [this](const Seat& seat) {
+        return !seat.fresh || slot_at(seat.host, seat.rank.place).process.gated;
+    });
+}
+
+/// The next world will be another one: processes that were started for it have the wrong ranks.
+void Generations::abandon_prepared() {
+    target_.clear();
+    notified_ = false;
+    const bool ordered = orders_.prepare.has_value();  // but not carried out
+    orders_.prepare.reset();
+    each_process([this, ordered](HostId host, SlotIndex place, Process& process) {
+        if (!process.prepared) return;
+        process = {.ending = !ordered};
+        if (!ordered) orders_.kill.emplace_back(host, place);
+    });
+}
+
+/// Before the places are given, which cannot be taken back, every host says that it is there.
+void Generations::call(std::vector<Seat> world) {
+    target_ = std::move(world);
+    phase_ = Phase::calling;
+    orders_.roll = ++roll_;
+    to_roll_.clear();
+    for (const Seat& seat : target_)
+        if (to_roll_.empty() || to_roll_.back() != seat.host) to_roll_.push_back(seat.host);
+}
+
+void Generations::host_rolled(HostId host, std::uint64_t number, Deadline now) {
+    if (phase_ != Phase::calling || number != roll_) return;
+    std::erase(to_roll_, host);
+    if (!to_roll_.empty() || !may_reset()) return;
+    begin(std::exchange(target_, {}), now);
+}
+
+// ---- The begin of a world ----------------------------------------------------------------------------
 
 /// Without a timeout the hosts of the first world still have the time that connecting takes.
 bool Generations::waits_for_first() const {
     return generation_ == 0 && limits_.timeout.count() == 0 && is_coming();
 }
 
-/// Begins a world if there is one, and nobody is worth waiting for.
+/// Begins a world of fresh processes if there is one, and nobody is worth waiting for.
 void Generations::look(Deadline now) {
     if (phase_ != Phase::waiting) return;
     if (!waiting_since_) waiting_since_ = now;
-    std::vector<Seat> world = plan();
+    std::vector<Seat> world = plan(With::newcomers);
     if (world.size() < slots_needed()) {
         call_until_.reset();
         if (limits_.elastic && now >= *waiting_since_ + limits_.timeout && !waits_for_first())
-            end(End::Cause::too_few, fmt::format("{} slots are there, and {} are needed",
-                                                 slots_ready(), slots_needed()));
+            end_too_few();
         return;
     }
     if (!call_until_) call_until_ = now + limits_.last_call;
@@ -227,23 +429,61 @@ void Generations::look(Deadline now) {
     if (is_largest || !is_coming() || now >= *call_until_) begin(std::move(world), now);
 }
 
+/// Processes that live and have no rank in the new world are ended.
 void Generations::begin(std::vector<Seat> world, Deadline now) {
     if (generation_ > 0) ++resets_;
     ++generation_;
     phase_ = Phase::running;
     began_ = now;
-    is_finishing_ = false;
+    is_finishing_ = notified_ = false;
     waiting_since_.reset();
     call_until_.reset();
-    for (Host& host : hosts_) host.live = 0;
+    desk_until_.reset();
+    refill_until_.reset();
+    std::vector<Process> seated;
     for (Seat& seat : world) {
         Host& host = hosts_[seat.host];
-        ++host.live;
-        seat.fresh = true;
         if (host.seated == 0) host.seated = generation_;
+        const Process before = std::exchange(slot_at(seat.host, seat.rank.place).process, {});
+        seat.fresh = !before.lives;
+        seated.push_back({.lives = true, .capable = before.capable});
     }
+    each_process([this](HostId host, SlotIndex place, Process& process) {
+        if (!process.lives) return;
+        process = {.ending = true};
+        orders_.kill.emplace_back(host, place);
+    });
+    for (std::size_t i = 0; i < world.size(); ++i)
+        slot_at(world[i].host, world[i].rank.place).process = seated[i];
     world_ = std::move(world);
     orders_.begin = world_;
+    call_more(now);
+}
+
+bool Generations::may_reset() {
+    if (!limits_.resets_max || resets_ < *limits_.resets_max) return true;
+    end(End::Cause::resets,
+        fmt::format("Horovod was shutdown because number of resets during elastic job exceeded "
+                    "limit: {}",
+                    *limits_.resets_max));
+    return false;
+}
+
+/// More slots are there than the world has: a larger one follows soon, with all that come by then.
+void Generations::call_more(Deadline now) {
+    if (call_until_ || is_finishing_ || !target_.empty() || !limits_.elastic) return;
+    if (plan(With::newcomers).size() > world_.size()) call_until_ = now + limits_.last_call;
+}
+
+void Generations::join_more(Deadline now) {
+    call_until_.reset();
+    if (plan(With::newcomers).size() <= world_.size()) return;
+    if (is_keepable())
+        prepare();
+    else if (all_living([](const Process& process) { return process.capable; }))
+        call_until_ = now + limits_.last_call;  // they have not met yet
+    else
+        pause("more slots are there", now);
 }
 
 void Generations::tick(Deadline now) {
@@ -259,25 +499,31 @@ void Generations::tick(Deadline now) {
             if (!slot.closed_until || *slot.closed_until > now) continue;
             slot.closed_until.reset();
             if (phase_ == Phase::running) call_more(now);
+            gather(now);
         }
     }
-    if (phase_ == Phase::running && call_until_ && *call_until_ <= now) {
-        call_until_.reset();
-        if (plan().size() > world_.size()) pause("more slots are there", now);
-    }
+    if (phase_ == Phase::running && call_until_ && *call_until_ <= now) join_more(now);
+    if (phase_ == Phase::collecting) tick_collecting(now);
     look(now);
 }
 
 Deadline Generations::next_deadline() const {
     Deadline next = Deadline::max();
     if (phase_ == Phase::ended) return next;
+    const auto consider = [&next](const std::optional<Deadline>& deadline) {
+        if (deadline) next = std::min(next, *deadline);
+    };
     for (const Host& host : hosts_) {
-        if (host.cool_until) next = std::min(next, *host.cool_until);
-        for (const Slot& slot : host.slots)
-            if (slot.closed_until) next = std::min(next, *slot.closed_until);
+        consider(host.cool_until);
+        for (const Slot& slot : host.slots) consider(slot.closed_until);
     }
-    if (call_until_) next = std::min(next, *call_until_);
-    if (phase_ == Phase::waiting && waiting_since_ && !call_until_ && limits_.elastic)
+    consider(call_until_);
+    if (phase_ == Phase::collecting) {
+        consider(desk_until_);
+        consider(refill_until_);
+    }
+    const bool waits = phase_ == Phase::waiting || phase_ == Phase::collecting;
+    if (waits && waiting_since_ && !call_until_ && limits_.elastic)
         next = std::min(next, *waiting_since_ + limits_.timeout);
     return next;
 }
@@ -285,6 +531,11 @@ Deadline Generations::next_deadline() const {
 void Generations::end(End::Cause cause, std::string why) {
     phase_ = Phase::ended;
     orders_.ended = End{cause, std::move(why)};
+}
+
+void Generations::end_too_few() {
+    end(End::Cause::too_few,
+        fmt::format("{} slots are there, and {} are needed", slots_ready(), slots_needed()));
 }
 
 }  // namespace dtrun

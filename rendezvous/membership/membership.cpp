@@ -231,8 +231,7 @@ void Membership::seat_ranks(const std::vector<MemberId>& order) {
         const std::uint32_t count = std::min(seat.member.slots, options_.ranks_max - world_size_);
         for (std::uint32_t local = 0; local < count; ++local) {
             if (local == cross_sizes.size()) cross_sizes.push_back(0);
-            seat.ranks.push_back(
-                {Rank{world_size_++}, local, cross_sizes[local]++, 0, local, SlotIndex{local}});
+            seat.ranks.push_back({Rank{world_size_++}, local, cross_sizes[local]++, 0, local});
         }
     }
     for (auto& [id, seat] : seats_)

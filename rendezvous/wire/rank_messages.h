@@ -69,6 +69,8 @@ struct Assign {
     std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
     std::vector<std::string> node_names;  ///< by node_rank
     std::vector<RankBlock> rank_map;      ///< the hosts of all ranks
+    /// Of `ranks`, the places whose processes run already: they go on with other numbers.
+    std::vector<SlotIndex> kept;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -77,7 +79,72 @@ struct Assign {
         f("ranks_below", m.ranks_below);
         f("node_count", m.node_count), f("master_address", m.master_address);
         f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);
-        f("nodes", m.nodes);
+        f("nodes", m.nodes), f("kept", m.kept);
+    }
+};
+
+/// Ranks of a generation that has not begun yet.
+struct Prepare {
+    Assign world;  ///< `ranks` are those of this host that are to be started
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("world", m.world);
+    }
+};
+
+/// How far a process has come that can live through several generations.
+enum class DeskState : std::uint8_t {
+    capable,  ///< it has said that it can
+    gated,    ///< it was started for a generation that has not begun, and waits for that
+    settled,  ///< it has met the others of its generation
+    waiting,  ///< it asks for its place in the next generation
+};
+
+struct DeskNews {
+    SlotIndex place{};
+    DeskState state{};
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("place", m.place), f("state", m.state);
+    }
+};
+
+struct Notify {
+    std::uint64_t generation = 0;  ///< that is coming
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation);
+    }
+};
+
+struct Roll {
+    std::uint64_t number = 0;  ///< each call has its own
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("number", m.number);
+    }
+};
+
+struct Rolled {
+    std::uint64_t number = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("number", m.number);
+    }
+};
+
+struct EndRanks {
+    std::vector<SlotIndex> places;
+    std::int32_t signal = 15;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("places", m.places), f("signal", m.signal);
     }
 };
 

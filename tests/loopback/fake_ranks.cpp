@@ -111,6 +111,22 @@ void FakeRanks::end(std::uint64_t generation, Rank which, int code) {
             end_after(pid, std::chrono::milliseconds(1), code, 0);
 }
 
+void FakeRanks::renumber(SlotIndex place, std::uint64_t generation, Rank rank) {
+    for (auto& [pid, running] : ranks_)
+        if (running.place == place) {
+            running.generation = generation;
+            running.rank = rank;
+        }
+}
+
+void FakeRanks::end(SlotIndex place, int signal) {
+    for (auto& [pid, running] : ranks_) {
+        if (running.place != place) continue;
+        running.sent_signal = signal;
+        end_after(pid, running.script.reaction, 0, signal);
+    }
+}
+
 void FakeRanks::kill(std::uint64_t generation, Rank which) {
     for (auto& [pid, rank] : ranks_)
         if (rank.generation == generation && rank.rank == which)

@@ -39,6 +39,8 @@ public:
 
     void start(const Request& request, std::function<void(Start)> started) override;
     void signal(int signal) override;
+    void renumber(SlotIndex place, std::uint64_t generation, Rank rank) override;
+    void end(SlotIndex place, int signal) override;
     void kill(std::uint64_t generation, Rank rank) override;
     void signalled(int) override {}
     void stop_all(int signal, std::chrono::milliseconds grace,

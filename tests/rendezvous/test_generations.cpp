@@ -144,7 +144,7 @@ TEST_CASE("below the minimum a job waits, and ends when it has waited too long",
 TEST_CASE("a program that fails by itself three times in a row ends the job", "[elastic]") {
     Generations job = begun(limits(2, 4), 2);
     const auto fail = [&job](HostId host, bool own_fault, Deadline now) {
-        job.rank_failed(host, SlotIndex{0}, own_fault, "it failed", now);
+        job.rank_ended(host, SlotIndex{0}, {false, own_fault, "it failed"}, now);
         pause_all(job, now, {h0, h1});
         return job.take_orders();
     };
@@ -175,7 +175,7 @@ TEST_CASE("ranks that fail because their host is lost are not to blame", "[elast
     Generations job = begun(limits(2, 6), 3);
     for (int i = 0; i < 5; ++i) {
         const Deadline now = kStart + i * 20s;
-        job.rank_failed(h0, SlotIndex{1}, true, "connection closed by peer", now);
+        job.rank_ended(h0, SlotIndex{1}, {false, true, "connection closed by peer"}, now);
         job.host_lost(h2, "crashed", now);
         pause_all(job, now, {h0, h1});
         CHECK(hosts_of(job.take_orders()) == "0011");
@@ -204,7 +204,8 @@ TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]"
 TEST_CASE("nobody joins a world that is finishing, and a loss of finished ranks is none",
           "[elastic]") {
     Generations job = begun(limits(2, 8), 2);
-    for (int i = 0; i < 2; ++i) job.rank_finished(h0);
+    for (const SlotIndex place : {SlotIndex{0}, SlotIndex{1}})
+        job.rank_ended(h0, place, {.well = true}, kStart);
     job.host_listed(h2, 2, kStart);
     job.host_ready(h2, kStart);
     job.tick(kStart + 5s);
@@ -342,7 +343,7 @@ std::size_t explore(const Model& model, int depth) {
         branch([](Model& next) {
             const Seat& last = next.job.world().back();
             if (next.up.contains(last.host))
-                next.job.rank_failed(last.host, last.rank.place, false, "killed", next.now);
+                next.job.rank_ended(last.host, last.rank.place, {.why = "killed"}, next.now);
         });
     if (const Deadline due = model.job.next_deadline(); due != Deadline::max())
         branch([due](Model& next) { next.job.tick(next.now = std::max(next.now, due)); });

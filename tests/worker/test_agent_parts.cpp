@@ -48,13 +48,13 @@ TEST_CASE("a machine is busy for some time after much ran, or we did not", "[age
 
 TEST_CASE("what a rank writes into its error file is there after it, once", "[agent]") {
     ErrorFiles files;
-    const std::string path = files.open_file(Rank{7});
+    const std::string path = files.open_file(SlotIndex{7});
     REQUIRE_FALSE(path.empty());
     std::ofstream(path) << "first";
     std::ofstream(path) << "{}";  // a second opening truncates, as with any file
-    CHECK(files.take(Rank{7}) == "{}");
-    CHECK(files.take(Rank{7}).empty());
-    CHECK(files.take(Rank{8}).empty());
+    CHECK(files.take(SlotIndex{7}) == "{}");
+    CHECK(files.take(SlotIndex{7}).empty());
+    CHECK(files.take(SlotIndex{8}).empty());
 }
 
 TEST_CASE("reserved ports stand in a row, and nobody else gets them", "[agent]") {

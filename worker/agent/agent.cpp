@@ -187,6 +187,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
         .tell_head = [this](const MpiNews& news) { link_->send(encode(news)); },
+        .tell_of_process = [this](const DeskNews& news) { link_->send(encode(news)); },
         .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
     for (const auto& service : services_)
@@ -264,6 +265,7 @@ void Agent::say_who_waits(std::chrono::milliseconds at_least) {
 
 void Agent::rank_exited(const Exited& ended) {
     Exited exited = ended;
+    processes_.erase(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
     streams_->rank_ended(exited.place);
@@ -356,6 +358,19 @@ Result<void> Agent::handle(const FrameView& frame) {
             return on_probe(frame.payload);
         case FrameType::sever:
             return on_sever(frame.payload);
+        case FrameType::prepare:
+            return on_prepare(frame.payload);
+        case FrameType::end_ranks:
+            return on_end_ranks(frame.payload);
+        case FrameType::notify:
+            for (const auto& service : services_) service->notify();
+            return {};
+        case FrameType::roll: {
+            const auto roll = decode<Roll>(frame.payload);
+            if (!roll) return std::unexpected(roll.error());
+            link_->send(encode(Rolled{roll->number}));
+            return {};
+        }
         case FrameType::credit: {
             const auto credit = decode<Credit>(frame.payload);
             if (!credit) return std::unexpected(credit.error());
@@ -394,16 +409,91 @@ Result<void> Agent::on_assign(std::string_view payload) {
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     choose_interface(*assign);
+    const std::vector<RankSlot> fresh = take_over(*assign);
+    const bool goes_on = fresh.size() < assign->ranks.size();
     for (const auto& service : services_)
-        if (auto begun = service->begin(*assign); !begun) return begun;
+        if (auto begun = goes_on ? service->go_on(*assign) : service->begin(*assign); !begun)
+            return begun;
     reserved_ports_.release();
     wait_report_.begin(assign->generation);
     connections_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
-    start_ = Start{assign_.generation, assign_.ranks.size(), {assign_.generation, {}}};
+    start_ = Start{assign_.generation, fresh.size(), {assign_.generation, {}}};
     say_alive();
-    tasks_.spawn(start_when_ready());
+    tasks_.spawn(start_when_ready(fresh));
     return {};
+}
+
+/// Processes that live on, or were started for this world beforehand, get their ranks in it.
+/// \return the ranks that are to be started
+std::vector<RankSlot> Agent::take_over(const Assign& world) {
+    const auto prepared = std::exchange(prepared_, std::nullopt);
+    std::vector<RankSlot> fresh;
+    for (const RankSlot& slot : world.ranks) {
+        const bool is_prepared = prepared && prepared->generation == world.generation &&
+                                 std::ranges::find(prepared->ranks, slot.place, &RankSlot::place) !=
+                                     prepared->ranks.end();
+        const bool is_kept = std::ranges::find(world.kept, slot.place) != world.kept.end();
+        if (is_kept || is_prepared)
+            runner_->renumber(slot.place, world.generation, slot.rank);
+        else
+            fresh.push_back(slot);
+    }
+    return fresh;
+}
+
+/// Starts ranks of a world that has not begun: their first requests are held until it does.
+Result<void> Agent::on_prepare(std::string_view payload) {
+    auto prepare = decode<Prepare>(payload);
+    if (!prepare) return std::unexpected(prepare.error());
+    Assign& world = prepare->world;
+    if (ending_.leaving || ending_.ending || ending_.strays) return {};
+    if (preflight_.problem != HostProblem::none)
+        return fail(Errc::invalid_input, "told to start what cannot be started");
+    if (assign_.generation == 0) choose_interface(world);
+    prepared_ = world;
+    tasks_.spawn(start_prepared(std::move(world)));
+    return {};
+}
+
+asio::awaitable<void> Agent::start_prepared(Assign world) {
+    const std::uint64_t generation = world.generation;
+    const std::function<bool(SlotIndex)> wanted = [this, generation](SlotIndex place) {
+        return prepared_ && prepared_->generation == generation && !ending_.ending &&
+               std::ranges::find(prepared_->ranks, place, &RankSlot::place) !=
+                   prepared_->ranks.end();
+    };
+    std::vector<RankSlot> ranks = world.ranks;
+    const auto done = co_await start_ranks(std::move(world), std::move(ranks), wanted);
+    if (!done) leave(done.error().message);
+}
+
+Result<void> Agent::on_end_ranks(std::string_view payload) {
+    auto order = decode<EndRanks>(payload);
+    if (!order) return std::unexpected(order.error());
+    if (prepared_)
+        std::erase_if(prepared_->ranks, [&order](const RankSlot& slot) {
+            return std::ranges::find(order->places, slot.place) != order->places.end();
+        });
+    for (const SlotIndex place : order->places)
+        if (!processes_.contains(place)) {  // it has not been started yet, and will not be
+            Exited exited;
+            exited.place = place;
+            exited.signal = exited.sent_signal = SIGKILL;
+            link_->send(encode(exited));
+        }
+    tasks_.spawn(end_ranks(std::move(*order)));
+    return {};
+}
+
+asio::awaitable<void> Agent::end_ranks(EndRanks order) {
+    for (const SlotIndex place : order.places) runner_->end(place, order.signal);
+    if (order.signal == SIGKILL) co_return;
+    Timer timer(io_, std::chrono::milliseconds(bootstrap_.grace_ms));
+    const auto [error] = co_await timer.async_wait(use_tuple);
+    if (error) co_return;
+    for (const SlotIndex place : order.places)
+        if (processes_.contains(place)) runner_->end(place, SIGKILL);
 }
 
 /// Chooses the interface over which ranks talk to each other: on several hosts the one towards rank
@@ -421,34 +511,41 @@ void Agent::choose_interface(const Assign& assign) {
 }
 
 /// Starts the ranks once every service is ready; the head's frames for them are deferred meanwhile.
-asio::awaitable<void> Agent::start_when_ready() {
+asio::awaitable<void> Agent::start_when_ready(std::vector<RankSlot> fresh) {
     const std::uint64_t generation = assign_.generation;
+    const bool none = fresh.empty();
     for (const auto& service : services_) co_await service->ready();
-    if (!start_ || start_->generation != generation) co_return;  // they are not wanted any more
-    const auto done = co_await start_ranks(generation);
+    const std::function<bool(SlotIndex)> wanted = [this, generation](SlotIndex) {
+        return start_ && start_->generation == generation;
+    };
+    if (!wanted({})) co_return;
+    const auto done = co_await start_ranks(assign_, std::move(fresh), wanted);
     if (!done) leave(done.error().message);
-    if (start_ && start_->generation == generation && assign_.ranks.empty()) all_started();
+    if (none && wanted({})) all_started();
 }
 
 /// Makes all offers before the first rank runs, as running ranks may change what offers depend on.
 /// The event loop runs between two forks: on a busy machine many forks take longer than the head
 /// waits for a heartbeat.
-asio::awaitable<Result<void>> Agent::start_ranks(std::uint64_t generation) {
-    raise_descriptor_limit(kDescriptors + assign_.ranks.size() * kDescriptorsOfRank);
+asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankSlot> fresh,
+                                                 std::function<bool(SlotIndex)> wanted) {
+    const std::uint64_t generation = world.generation;
+    raise_descriptor_limit(kDescriptors + world.ranks.size() * kDescriptorsOfRank);
     std::vector<ranks::RankOffer> offers;  // with what ranks inherit
     std::vector<ranks::RankRunner::Request> requests;
-    for (const RankSlot& slot : assign_.ranks) {
+    for (const RankSlot& slot : fresh) {
         ranks::RankOffer& offer = offers.emplace_back();
         for (const auto& service : services_)
-            if (auto offered = service->offer(slot.rank, offer); !offered) co_return offered;
-        requests.push_back({generation, slot.rank, slot.place, command_for(slot, offer)});
+            if (auto offered = service->offer(world, slot, offer); !offered) co_return offered;
+        requests.push_back({generation, slot.rank, slot.place, command_for(world, slot, offer)});
     }
     for (const ranks::RankRunner::Request& request : requests) {
+        if (!wanted(request.place)) continue;
+        processes_.insert(request.place);
         runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
             rank_started(std::move(start), generation);
         });
         co_await asio::post(io_, asio::use_awaitable);
-        if (!start_ || start_->generation != generation) break;
     }
     co_return Result<void>{};
 }
@@ -458,18 +555,20 @@ bool Agent::wants_input(Rank rank) const {
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
 
-ranks::RankCommand Agent::command_for(const RankSlot& slot, const ranks::RankOffer& offer) const {
+ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
+                                      const ranks::RankOffer& offer) const {
     contracts::Environment env = preflight_.env;
     contracts::ContractFacts facts = facts_;
     facts.error_file = offer.error_file;
     facts.mpi = offer.mpi;
+    if (offer.horovod_port != 0) facts.horovod_port = offer.horovod_port;
     const contracts::ContractVariables contract =
-        contracts::contract_variables(assign_, slot, facts, preflight_.env);
+        contracts::contract_variables(world, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
     ranks::RankCommand command{
         .path = preflight_.program,
-        .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, assign_, slot)
+        .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, world, slot)
                                        : bootstrap_.argv,
         .env = {},
         .directory = preflight_.directory,
@@ -485,6 +584,7 @@ ranks::RankCommand Agent::command_for(const RankSlot& slot, const ranks::RankOff
 
 void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generation) {
     const bool wanted = start_ && start_->generation == generation;
+    if (!start.executed) processes_.erase(start.place);
     if (start.executed) {
         if (wanted) start_->started.ranks.push_back({start.rank, start.place, start.pid});
         streams_->add(start);

@@ -25,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,9 +114,16 @@ private:
     void say_who_waits(std::chrono::milliseconds at_least);
     Result<Welcome> welcome(const Hello& hello) const;
     void choose_interface(const Assign& assign);
-    asio::awaitable<void> start_when_ready();
-    asio::awaitable<Result<void>> start_ranks(std::uint64_t generation);
-    ranks::RankCommand command_for(const RankSlot& slot, const ranks::RankOffer& offer) const;
+    asio::awaitable<void> start_when_ready(std::vector<RankSlot> fresh);
+    asio::awaitable<Result<void>> start_ranks(Assign world, std::vector<RankSlot> fresh,
+                                              std::function<bool(SlotIndex)> wanted);
+    asio::awaitable<void> start_prepared(Assign world);
+    ranks::RankCommand command_for(const Assign& world, const RankSlot& slot,
+                                   const ranks::RankOffer& offer) const;
+    Result<void> on_prepare(std::string_view payload);
+    Result<void> on_end_ranks(std::string_view payload);
+    asio::awaitable<void> end_ranks(EndRanks order);
+    std::vector<RankSlot> take_over(const Assign& world);
     bool wants_input(Rank rank) const;
     void rank_started(ranks::RankRunner::Start start, std::uint64_t generation);
     void all_started();
@@ -151,8 +159,10 @@ private:
     MachineLoad load_;
     WaitReport wait_report_;
     AgentSignals signals_;
-    Assign assign_;               ///< of the current generation
-    std::optional<Start> start_;  ///< of that generation, until all its ranks run
+    Assign assign_;                   ///< of the current generation
+    std::optional<Start> start_;      ///< of that generation, until all its ranks run
+    std::optional<Assign> prepared_;  ///< of a generation that has not begun, with our ranks of it
+    std::set<SlotIndex> processes_;   ///< places whose processes run, or are being started
     unsigned probes_ = 0;
     bool said_severing_ = false;  ///< whether connections of ranks can be ended here
     TaskGroup tasks_;

@@ -6,16 +6,16 @@
 
 namespace dtrun::agent {
 
-std::string ErrorFiles::open_file(Rank rank) {
+std::string ErrorFiles::open_file(SlotIndex place) {
     Fd file(::memfd_create("error.json", MFD_CLOEXEC));
     if (!file) return {};
     std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), file.get());
-    files_[rank] = std::move(file);
+    files_[place] = std::move(file);
     return path;
 }
 
-std::string ErrorFiles::take(Rank rank) {
-    const auto file = files_.extract(rank);
+std::string ErrorFiles::take(SlotIndex place) {
+    const auto file = files_.extract(place);
     if (file.empty()) return {};
     std::string text(kBytesMax, '\0');
     std::size_t size = 0;

@@ -17,19 +17,19 @@ class ErrorFiles final : public ranks::RankService {
 public:
     static constexpr std::size_t kBytesMax = 1u << 20;  ///< of which somebody hears
 
-    Result<void> offer(Rank rank, ranks::RankOffer& offer) override {
-        offer.error_file = open_file(rank);
+    Result<void> offer(const Assign&, const RankSlot& slot, ranks::RankOffer& offer) override {
+        offer.error_file = open_file(slot.place);
         return {};
     }
-    void ended(Exited& exited) override { exited.traceback = take(exited.rank); }
+    void ended(Exited& exited) override { exited.traceback = take(exited.place); }
 
     /// A new file for a rank. \return its path; empty if there can be none
-    std::string open_file(Rank rank);
+    std::string open_file(SlotIndex place);
     /// What it has left, and no more after that.
-    std::string take(Rank rank);
+    std::string take(SlotIndex place);
 
 private:
-    std::map<Rank, Fd> files_;
+    std::map<SlotIndex, Fd> files_;
 };
 
 }  // namespace dtrun::agent

@@ -42,7 +42,7 @@ ForeignStores::ForeignStores(Parts parts)
       relayed_(parts_.send),
       users_(relayed_),
       torch_(parts_.executor),
-      horovod_(parts_.executor) {}
+      horovod_(parts_.executor, parts_.tell) {}
 
 Result<void> ForeignStores::open(contracts::ContractFacts& facts) {
     const auto port = horovod_.listen();
@@ -62,7 +62,16 @@ Result<void> ForeignStores::begin(const Assign& assign) {
         master = parts_.ports.take_first();
     relayed_.begin(assign.generation);
     if (auto done = begin_torch(assign, torch, std::move(master)); !done) return done;
-    horovod_.begin(relayed_, assign.world_size, assign.ranks);
+    horovod_.begin(relayed_, assign);
+    return {};
+}
+
+Result<void> ForeignStores::offer(const Assign& world, const RankSlot& rank,
+                                  ranks::RankOffer& offer) {
+    if (!parts_.elastic) return {};
+    const auto port = horovod_.listen_for(rank.place, world.generation);
+    if (!port) return std::unexpected(port.error());
+    offer.horovod_port = *port;
     return {};
 }
 

@@ -27,8 +27,10 @@ public:
     struct Parts {
         asio::any_io_executor executor;
         stores::RelayedStore::Send
-            send;                  ///< takes frames for the job's own store, towards the root
-        bool torch_proxy = false;  ///< torch's store is served on loopback
+            send;                        ///< takes frames for the job's own store, towards the root
+        bool torch_proxy = false;        ///< torch's store is served on loopback
+        bool elastic = false;            ///< processes under hvd.elastic.run may live on
+        stores::ElasticDesk::Tell tell;  ///< where they have come to
         const contracts::ContractFacts& facts;
         const contracts::Environment& user;  ///< what ranks have without contracts
         ReservedPorts& ports;                ///< the first is MASTER_PORT, if rank 0 comes here
@@ -38,6 +40,10 @@ public:
     /// Listens on loopback for Horovod, and where `torch_proxy` for torch. Errc: internal
     Result<void> open(contracts::ContractFacts& facts) override;
     Result<void> begin(const Assign& assign) override;
+    Result<void> go_on(const Assign& assign) override { return begin(assign); }
+    Result<void> offer(const Assign& world, const RankSlot& rank, ranks::RankOffer& offer) override;
+    void ended(Exited& exited) override { horovod_.ended(exited.place); }
+    void notify() override { horovod_.notify(); }
     void add_waits(std::vector<RankWait>& waits) const override;
     void stop() noexcept override;
     asio::awaitable<void> join() override;

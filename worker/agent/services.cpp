@@ -24,7 +24,8 @@ std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
     });
     auto stores = std::make_unique<ForeignStores>(ForeignStores::Parts{
         parts.executor, std::move(send), parts.bootstrap.torch_store == TorchStore::proxy,
-        parts.facts, parts.user, parts.reserved_ports});
+        parts.bootstrap.ranks_min > 0, parts.tell_of_process, parts.facts, parts.user,
+        parts.reserved_ports});
     *self = stores.get();
     return stores;
 }

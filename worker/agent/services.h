@@ -26,6 +26,7 @@ struct ServiceParts {
     ReservedPorts& reserved_ports;
     ranks::RankRunner& runner;
     std::function<void(const MpiNews&)> tell_head;
+    std::function<void(const DeskNews&)> tell_of_process;
     std::function<void(Rank rank)> aborted;  ///< a rank has called MPI_Abort
 };
 

@@ -124,8 +124,10 @@ Result<void> MpiService::begin(const Assign& assign) {
     return {};
 }
 
-Result<void> MpiService::offer(Rank rank, ranks::RankOffer& offer) {
-    if (!offered()) return {};
+Result<void> MpiService::offer(const Assign& world, const RankSlot& slot, ranks::RankOffer& offer) {
+    const Rank rank = slot.rank;
+    // Who is to join a world that lives on finds no MPI in it.
+    if (!offered() || world.generation != world_.generation) return {};
     auto socket = pmi_.connect(std::to_underlying(rank));
     if (!socket) return std::unexpected(socket.error());
     contracts::MpiFacts& facts = offer.mpi;

@@ -49,7 +49,7 @@ public:
     asio::awaitable<Result<void>> prepare(const std::string& program) override;
     Result<void> begin(const Assign& assign) override;
     asio::awaitable<void> ready() override { return pmix_.ready(); }
-    Result<void> offer(Rank rank, ranks::RankOffer& offer) override;
+    Result<void> offer(const Assign& world, const RankSlot& slot, ranks::RankOffer& offer) override;
     /// Adds how far the rank has come with MPI, and the code that it has called MPI_Abort with.
     void describe(Exited& exited) const override;
     void add_waits(std::vector<RankWait>& waits) const override;

@@ -41,6 +41,12 @@ public:
     /// Passes a signal on to the process group of every rank that runs.
     virtual void signal(int signal) = 0;
 
+    /// A rank goes on as another one.
+    virtual void renumber(SlotIndex place, std::uint64_t generation, Rank rank) = 0;
+
+    /// Sends a signal to one rank and its process group, which ends it.
+    virtual void end(SlotIndex place, int signal) = 0;
+
     /// Ends one rank and its process group at once, as if it had ended by itself.
     virtual void kill(std::uint64_t generation, Rank rank) = 0;
 

@@ -10,6 +10,10 @@ asio::awaitable<void> RankService::ready() {
     co_return;
 }
 
+Result<void> RankService::offer(const Assign&, const RankSlot&, RankOffer&) {
+    return {};
+}
+
 asio::awaitable<void> RankService::join() {
     co_return;
 }

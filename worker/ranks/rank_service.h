@@ -18,8 +18,9 @@ namespace dtrun::ranks {
 /// What one rank gets at its start, beyond what every rank of its host has.
 struct RankOffer {
     contracts::MpiFacts mpi{};
-    std::string error_file{};     ///< for torch's @record; empty: none
-    std::vector<Fd> inherited{};  ///< kept open until the rank was forked
+    std::uint16_t horovod_port = 0;  ///< of Horovod's store for it alone; 0: that of all
+    std::string error_file{};        ///< for torch's @record; empty: none
+    std::vector<Fd> inherited{};     ///< kept open until the rank was forked
 };
 
 /// Something that an agent does for the ranks of its host besides running them: a store of a framework,
@@ -43,12 +44,17 @@ public:
     /// Returns when ranks can be offered what is best for them, often at once. Called after
     /// begin().
     virtual asio::awaitable<void> ready();
-    /// Adds what a rank is to have at its start. Errc: internal
-    virtual Result<void> offer(Rank, RankOffer&) { return {}; }
+    /// A generation begins in which processes of the one before live on, with other numbers.
+    /// Errc: invalid_input, internal
+    virtual Result<void> go_on(const Assign&) { return {}; }
+    /// Adds what a rank is to have at its start. \param world  may begin later. Errc: internal
+    virtual Result<void> offer(const Assign& world, const RankSlot& rank, RankOffer& offer);
     /// A rank has ended: what it has left is taken.
     virtual void ended(Exited&) {}
     /// Called a moment after ended(), when what the rank had said before was read.
     virtual void describe(Exited&) const {}
+    /// Hosts have changed: tells processes that can live on with other numbers.
+    virtual void notify() {}
     /// Adds who waits for what, and for how long.
     virtual void add_waits(std::vector<RankWait>&) const {}
     /// No rank of the generation runs any more. \param gone  called later, once nothing is left of it

@@ -111,6 +111,23 @@ void Supervisor::signal(int signal) {
     for (const auto& [pid, rank] : ranks_) ::kill(-pid, signal);
 }
 
+void Supervisor::renumber(SlotIndex place, std::uint64_t generation, Rank rank) {
+    for (auto& [pid, running] : ranks_)
+        if (running.place == place) {
+            running.generation = generation;
+            running.rank = rank;
+        }
+}
+
+void Supervisor::end(SlotIndex place, int signal) {
+    for (auto& [pid, running] : ranks_) {
+        if (running.place != place) continue;
+        running.sent_signal = signal;
+        send_signal(pid, signal);
+        send_signal(pid, SIGCONT);
+    }
+}
+
 void Supervisor::kill(std::uint64_t generation, Rank rank) {
     for (const auto& [pid, running] : ranks_)
         if (running.generation == generation && running.rank == rank) send_signal(pid, SIGKILL);

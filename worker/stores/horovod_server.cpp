@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/loop/deadline.h"
+#include "worker/stores/horovod_notice.h"
 
 #include <array>
 #include <optional>
@@ -13,12 +14,14 @@ constexpr std::size_t kConnectionsMax = 1'024;  // a rank has one at a time
 constexpr std::chrono::seconds kRequestTime{10};
 constexpr std::chrono::seconds kAnswerTime{30};
 constexpr std::chrono::seconds kLingerTime{1};
+constexpr std::chrono::seconds kNoticeTime{1}, kNoticeInterval{1};
 
 }  // namespace
 
 struct HorovodServer::Connection {
-    Connection(HorovodServer& owner, tcp::socket taken, HorovodRendezvous::Asker number)
-        : server(owner), socket(std::move(taken)), asker(number) {
+    Connection(HorovodServer& owner, tcp::socket taken, HorovodRendezvous::Asker number,
+               std::optional<SlotIndex> asking)
+        : server(owner), socket(std::move(taken)), asker(number), process(asking) {
         server.connections_.emplace(asker, this);
     }
     ~Connection() { server.ended(*this); }
@@ -28,34 +31,91 @@ struct HorovodServer::Connection {
     HorovodServer& server;
     tcp::socket socket;
     const HorovodRendezvous::Asker asker;
+    const std::optional<SlotIndex> process;
+    bool at_rendezvous = false;  ///< its request belongs to the present generation
     HttpRequestReader reader{kValueBytesMax};
     std::array<char, 4096> bytes{};
     std::optional<HttpAnswer> answer;
 };
 
-HorovodServer::HorovodServer(asio::any_io_executor executor)
+HorovodServer::HorovodServer(asio::any_io_executor executor, ElasticDesk::Tell tell)
     : executor_(executor),
-      acceptor_(executor, "Horovod's store"),
+      desk_([this](HorovodRendezvous::Asker asker,
+                   const HttpAnswer& answer) { answered(asker, answer); },
+            std::move(tell)),
       room_(executor, Timer::time_point::max()),
       tasks_(executor) {}
 
 HorovodServer::~HorovodServer() = default;
 
 Result<std::uint16_t> HorovodServer::listen() {
-    auto port = acceptor_.listen();
-    if (port) tasks_.spawn(accept_loop());
+    return open(std::nullopt);
+}
+
+Result<std::uint16_t> HorovodServer::listen_for(SlotIndex place, std::uint64_t generation) {
+    ended(place);
+    desk_.started(place, generation);
+    return open(place);
+}
+
+Result<std::uint16_t> HorovodServer::open(std::optional<SlotIndex> process) {
+    LocalAcceptor acceptor(executor_, "Horovod's store");
+    auto port = acceptor.listen();
+    if (!port) return port;
+    doors_.push_back(std::make_shared<Door>(Door{std::move(acceptor), process}));
+    tasks_.spawn(accept_loop(doors_.back()));
     return port;
 }
 
-void HorovodServer::begin(JobStore& store, std::uint32_t world_size, std::vector<RankSlot> ranks) {
+void HorovodServer::ended(SlotIndex place) {
+    desk_.ended(place);
+    for (const auto& door : doors_)
+        if (door->process == place) door->acceptor.close();
+    std::erase_if(doors_, [place](const auto& door) { return door->process == place; });
+}
+
+void HorovodServer::begin(JobStore& store, const Assign& world) {
+    ++change_;
     rendezvous_ = std::make_unique<HorovodRendezvous>(
-        store, world_size, std::move(ranks),
+        store, world.world_size, world.ranks,
         [this](HorovodRendezvous::Asker asker, const HttpAnswer& answer) {
             answered(asker, answer);
         });
     for (const auto& [asker, connection] : connections_) {
+        if (!connection->at_rendezvous) continue;
         boost::system::error_code ignored;
         connection->socket.close(ignored);
+    }
+    for (auto& [asker, request] : desk_.begin(world)) {
+        const auto connection = connections_.find(asker);
+        if (connection == connections_.end()) continue;
+        connection->second->at_rendezvous = true;
+        rendezvous_->ask(asker, std::move(request), Clock::now());
+    }
+}
+
+void HorovodServer::notify() {
+    ++change_;
+    for (const auto& door : doors_)
+        if (door->process) tasks_.spawn(notify_process(*door->process, change_));
+}
+
+/// A notice may be lost: Horovod makes a new queue for them when it has got a new place. So it is said again
+/// until the process asks for one.
+asio::awaitable<void> HorovodServer::notify_process(SlotIndex place, std::uint64_t change) {
+    Timer timer(executor_);
+    while (change == change_) {
+        const auto address = desk_.notice_for(place);
+        if (!address) co_return;
+        // Of two notices with the same time the second is ignored.
+        const auto now = std::chrono::system_clock::now().time_since_epoch();
+        const std::int64_t seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+        last_notice_ = std::max(last_notice_ + 1, seconds);
+        const auto told =
+            co_await deliver_notice(executor_, *address, last_notice_, after(kNoticeTime));
+        if (!told) log::info("a notice of changed hosts: {}", told.error().message);
+        timer.expires_after(kNoticeInterval);
+        co_await timer.async_wait(use_tuple);
     }
 }
 
@@ -63,20 +123,20 @@ std::vector<RankWait> HorovodServer::waits() const {
     return rendezvous_ ? rendezvous_->waits(Clock::now()) : std::vector<RankWait>{};
 }
 
-asio::awaitable<void> HorovodServer::accept_loop() {
+asio::awaitable<void> HorovodServer::accept_loop(std::shared_ptr<Door> door) {
     for (;;) {
         // More stay in the backlog.
         while (connections_.size() >= kConnectionsMax) co_await room_.async_wait(use_tuple);
-        auto socket = co_await acceptor_.next();
+        auto socket = co_await door->acceptor.next();
         if (!socket) co_return;
-        tasks_.spawn(serve(std::move(*socket)));
+        tasks_.spawn(serve(std::move(*socket), door->process));
     }
 }
 
-asio::awaitable<void> HorovodServer::serve(tcp::socket socket) {
+asio::awaitable<void> HorovodServer::serve(tcp::socket socket, std::optional<SlotIndex> process) {
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    Connection connection(*this, std::move(socket), ++last_asker_);
+    Connection connection(*this, std::move(socket), ++last_asker_, process);
     co_await converse(connection);
 }
 
@@ -86,14 +146,23 @@ asio::awaitable<void> HorovodServer::converse(Connection& connection) {
     if (read) {
         HttpRequest& request = connection.reader.request();
         log::debug("Horovod: {} {}, {} bytes", request.method, request.target, request.body.size());
-        if (rendezvous_)
-            rendezvous_->ask(connection.asker, std::move(request), Clock::now());
-        else
-            connection.answer = http_answer(503, "no generation of the job has begun\n");
+        ask(connection);
         co_await hold(connection);
     }
     if (connection.answer) co_await answer(connection);
     if (!read) co_await linger(connection);
+}
+
+void HorovodServer::ask(Connection& connection) {
+    std::optional<HttpRequest> request(std::move(connection.reader.request()));
+    if (connection.process)
+        request = desk_.ask(*connection.process, connection.asker, std::move(*request));
+    if (!request) return;
+    connection.at_rendezvous = true;
+    if (rendezvous_)
+        rendezvous_->ask(connection.asker, std::move(*request), Clock::now());
+    else
+        connection.answer = http_answer(503, "no generation of the job has begun\n");
 }
 
 /// \return whether there is one; if not, there may be an answer to what came instead
@@ -160,12 +229,13 @@ asio::awaitable<void> HorovodServer::linger(Connection& connection) {
 
 void HorovodServer::ended(Connection& connection) {
     connections_.erase(connection.asker);
+    desk_.forget(connection.asker);
     if (rendezvous_) rendezvous_->forget(connection.asker);
     room_.cancel();
 }
 
 void HorovodServer::stop() noexcept {
-    acceptor_.close();
+    for (const auto& door : doors_) door->acceptor.close();
     tasks_.stop();
 }
 

@@ -4,12 +4,14 @@
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "worker/stores/elastic_desk.h"
 #include "worker/stores/horovod_rendezvous.h"
 #include "worker/stores/local_acceptor.h"
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace dtrun::stores {
@@ -22,16 +24,23 @@ namespace dtrun::stores {
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
 class HorovodServer {
 public:
-    explicit HorovodServer(asio::any_io_executor executor);
+    /// \param tell  where processes of an elastic job have come to
+    HorovodServer(asio::any_io_executor executor, ElasticDesk::Tell tell);
     ~HorovodServer();
 
-    /// Listens on 127.0.0.1. \return the port. Errc: internal
+    /// Listens on 127.0.0.1 for all processes. \return the port. Errc: internal
     Result<std::uint16_t> listen();
+    /// Listens there for one process of an elastic job, until that has ended().
+    /// \param generation  its first
+    Result<std::uint16_t> listen_for(SlotIndex place, std::uint64_t generation);
+    void ended(SlotIndex place);
+    /// Tells all processes that hosts have changed, until each of them asks for a new place or begin() is
+    /// called.
+    void notify();
 
     /// A generation begins: connections of the one before are closed, and `store`, which outlives
-    /// the generation, is empty.
-    /// \param ranks  of this host
-    void begin(JobStore& store, std::uint32_t world_size, std::vector<RankSlot> ranks);
+    /// the generation, is empty. Processes that wait for their place in it get it.
+    void begin(JobStore& store, const Assign& world);
 
     /// Who has been waiting for how long, for what.
     std::vector<RankWait> waits() const;
@@ -41,9 +50,17 @@ public:
 
 private:
     struct Connection;
+    /// A port: of one process, or of all.
+    struct Door {
+        LocalAcceptor acceptor;
+        std::optional<SlotIndex> process;
+    };
 
-    asio::awaitable<void> accept_loop();
-    asio::awaitable<void> serve(tcp::socket socket);
+    Result<std::uint16_t> open(std::optional<SlotIndex> process);
+    asio::awaitable<void> accept_loop(std::shared_ptr<Door> door);
+    asio::awaitable<void> serve(tcp::socket socket, std::optional<SlotIndex> process);
+    void ask(Connection& connection);
+    asio::awaitable<void> notify_process(SlotIndex place, std::uint64_t change);
     asio::awaitable<void> converse(Connection& connection);
     asio::awaitable<bool> read_request(Connection& connection);
     asio::awaitable<void> hold(Connection& connection);
@@ -53,7 +70,10 @@ private:
     void ended(Connection& connection);
 
     asio::any_io_executor executor_;
-    LocalAcceptor acceptor_;
+    std::vector<std::shared_ptr<Door>> doors_;
+    ElasticDesk desk_;
+    std::uint64_t change_ = 0;  ///< that processes are told of; others are no news any more
+    std::int64_t last_notice_ = 0;
     Timer room_;  ///< cancelled when a connection ends
     std::unique_ptr<HorovodRendezvous> rendezvous_;
     std::map<HorovodRendezvous::Asker, Connection*> connections_;

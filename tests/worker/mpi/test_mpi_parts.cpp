@@ -172,7 +172,7 @@ TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
     assign.ranks = {RankSlot{}};
     REQUIRE(service.begin(assign).has_value());
     ranks::RankOffer offer;
-    REQUIRE(service.offer(Rank{0}, offer).has_value());
+    REQUIRE(service.offer(assign, assign.ranks[0], offer).has_value());
     const std::string said = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=300\n";
     REQUIRE(write_all(offer.inherited.at(0).get(), said).has_value());
     io.run_for(std::chrono::seconds(10));

@@ -32,7 +32,8 @@ public:
                     if (!taken) failed_ = true;
                     timer_.look();
                 }));
-            servers_.push_back(std::make_unique<HorovodServer>(io.get_executor()));
+            servers_.push_back(
+                std::make_unique<HorovodServer>(io.get_executor(), [](const DeskNews&) {}));
         }
     }
 
@@ -55,7 +56,11 @@ public:
         const auto ranks = slots();
         for (std::size_t host = 0; host < sizes_.size(); ++host) {
             stores_[host]->begin(generation);
-            servers_[host]->begin(*stores_[host], world, ranks[host]);
+            Assign assign;
+            assign.generation = generation;
+            assign.world_size = world;
+            assign.ranks = ranks[host];
+            servers_[host]->begin(*stores_[host], assign);
         }
     }
 
