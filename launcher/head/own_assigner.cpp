@@ -115,7 +115,7 @@ void OwnAssigner::sever(HostId lost) {
                 return std::ranges::count(hosts[host].addresses, address) > 0;
             });
     if (!addresses.empty())
-        context_.hosts.send_to_all(encode(Sever{generations_.generation(), addresses}));
+        context_.hosts.send_to_all(encode(Sever{generations_.generation(), addresses, false}));
 }
 
 void OwnAssigner::failed(HostId host, const std::string& why) {
@@ -189,6 +189,8 @@ void OwnAssigner::obey() {
     if (context_.job.ending()) return;
     for (const HostId host : orders.connect) context_.connect(host);
     if (orders.pause) pause(*orders.pause);
+    if (orders.sever)
+        context_.hosts.send_to_all(encode(Sever{generations_.generation(), {}, true}));
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
     if (orders.notify) context_.hosts.send_to_all(encode(Notify{generations_.generation() + 1}));

@@ -313,6 +313,7 @@ void Generations::collect(Deadline now) {
     if (phase_ == Phase::running) {
         desk_until_ = now + limits_.desk_timeout;
         refill_until_ = now + limits_.refill_wait;
+        orders_.sever = true;
     }
     phase_ = Phase::collecting;
     call_until_.reset();

@@ -105,6 +105,9 @@ public:
     struct Orders {
         std::vector<HostId> connect{};   ///< try once more to get an agent onto these hosts
         std::optional<Pausing> pause{};  ///< end all ranks on every host that is ready
+        /// End the connections among ranks: some wait for others, that have noticed a loss, and not
+        /// for those that are lost.
+        bool sever = false;
         std::vector<std::pair<HostId, SlotIndex>> kill{};  ///< end these processes
         /// Start the fresh ones of these ranks, for generation() + 1, which has not begun.
         std::optional<std::vector<Seat>> prepare{};

@@ -261,10 +261,13 @@ struct Paused {
 struct Sever {
     std::uint64_t generation = 0;        ///< whose ranks have these connections
     std::vector<std::string> addresses;  ///< of the host; numeric
+    /// All connections over which the frameworks of ranks talk to each other, as far as they are known: a rank
+    /// is lost, and those that wait for others would learn of it from nobody.
+    bool world = false;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("generation", m.generation), f("addresses", m.addresses);
+        f("generation", m.generation), f("addresses", m.addresses), f("world", m.world);
     }
 };
 

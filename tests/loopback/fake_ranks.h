@@ -45,8 +45,8 @@ public:
     void signalled(int) override {}
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
-    ranks::Severed sever(std::span<const std::string> addresses) override {
-        severed_.insert(severed_.end(), addresses.begin(), addresses.end());
+    ranks::Severed sever(const ranks::SeverWhat& what) override {
+        severed_.insert(severed_.end(), what.addresses.begin(), what.addresses.end());
         return {};
     }
     void spare(pid_t) override {}

@@ -64,7 +64,7 @@ TEST_CASE("a process that waits in a connection to a severed address goes on, an
     const pid_t child = wait_in_recv(to_lost, to_kept);
     const std::vector<pid_t> processes{child};
     const std::vector<std::string> addresses{"127.0.0.77", "::1", "fe80::77"};
-    const Severed severed = sever(processes, addresses);
+    const Severed severed = sever(processes, {addresses, {}});
     CHECK(severed.connections == 1);
     CHECK(severed.error == 0);
     int status = -1;
@@ -85,7 +85,7 @@ TEST_CASE("severing takes sockets of IPv6 that speak IPv4, and leaves listeners 
     REQUIRE(::connect(mapped.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0);
     const std::vector<pid_t> processes{::getpid()};
     const std::vector<std::string> addresses{"127.0.0.77"};
-    CHECK(sever(processes, addresses).connections == 1);
+    CHECK(sever(processes, {addresses, {}}).connections == 1);
     char byte = 0;
     CHECK(::recv(mapped.get(), &byte, 1, 0) == 0);
     CHECK(lost.connect());  // it still listens
@@ -97,7 +97,7 @@ TEST_CASE("severing processes that are gone does nothing", "[worker][sever]") {
     REQUIRE(::waitpid(child, nullptr, 0) == child);
     const std::vector<pid_t> processes{child};
     const std::vector<std::string> addresses{"127.0.0.77", "nonsense"};
-    const Severed severed = sever(processes, addresses);
+    const Severed severed = sever(processes, {addresses, {}});
     CHECK(severed.connections == 0);
     CHECK(severed.error == 0);
 }

@@ -708,7 +708,10 @@ asio::awaitable<void> Agent::sever(Sever wanted) {
         timer.expires_after(wait);
         co_await timer.async_wait(use_tuple);
         if (assign_.generation != wanted.generation || ending_.ending) co_return;
-        const ranks::Severed done = runner_->sever(wanted.addresses);
+        ranks::SeverWhat what{wanted.addresses, {}};
+        if (wanted.world)
+            for (const auto& service : services_) service->add_endpoints(what.endpoints);
+        const ranks::Severed done = runner_->sever(what);
         if (done.connections == 0 && done.error == 0) continue;
         SeveredNews news{wanted.generation, done.connections, {}};
         if (done.error != 0) news.problem = std::strerror(done.error);

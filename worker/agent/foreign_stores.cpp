@@ -113,6 +113,10 @@ void ForeignStores::add_waits(std::vector<RankWait>& waits) const {
     std::ranges::move(horovod_.waits(), std::back_inserter(waits));
 }
 
+void ForeignStores::add_endpoints(std::set<ranks::Endpoint>& endpoints) const {
+    for (const auto& [address, port] : horovod_.endpoints()) endpoints.insert({address, port});
+}
+
 void ForeignStores::stop() noexcept {
     torch_.stop();
     horovod_.stop();

@@ -44,6 +44,7 @@ public:
     Result<void> offer(const Assign& world, const RankSlot& rank, ranks::RankOffer& offer) override;
     void ended(Exited& exited) override { horovod_.ended(exited.place); }
     void notify() override { horovod_.notify(); }
+    void add_endpoints(std::set<ranks::Endpoint>& endpoints) const override;
     void add_waits(std::vector<RankWait>& waits) const override;
     void stop() noexcept override;
     asio::awaitable<void> join() override;

@@ -61,8 +61,8 @@ public:
     virtual void stop_all(int signal, std::chrono::milliseconds grace,
                           std::function<void(int strays)> gone) = 0;
 
-    /// Shuts down the ranks' connections to these addresses, and those of what they have started.
-    virtual Severed sever(std::span<const std::string> addresses) = 0;
+    /// Shuts down such connections of the ranks, and of what they have started.
+    virtual Severed sever(const SeverWhat& what) = 0;
 
     /// Excludes one child of ours that is no rank's from stop_all(); a later call replaces it.
     virtual void spare(pid_t child) = 0;

@@ -6,9 +6,11 @@
 #include "base/result.h"
 #include "contracts/variables.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "worker/ranks/sever.h"
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +55,8 @@ public:
     virtual void ended(Exited&) {}
     /// Called a moment after ended(), when what the rank had said before was read.
     virtual void describe(Exited&) const {}
+    /// Adds where ranks of this generation listen for each other, on all hosts.
+    virtual void add_endpoints(std::set<Endpoint>&) const {}
     /// Hosts have changed: tells processes that can live on with other numbers.
     virtual void notify() {}
     /// Adds who waits for what, and for how long.

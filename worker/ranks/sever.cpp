@@ -23,7 +23,7 @@
 namespace dtrun::ranks {
 namespace {
 
-using Address = std::array<std::uint8_t, 16>;  // IPv4 as ::ffff:a.b.c.d
+using Address = decltype(Endpoint::address);
 constexpr std::string_view kListening = "0A";
 
 std::optional<Address> parse_address(const std::string& text) {
@@ -36,10 +36,14 @@ std::optional<Address> parse_address(const std::string& text) {
 }
 
 /// Reads "0100007F:1F90" of /proc/net/tcp: words of 32 bits in the order of this machine.
-std::optional<Address> read_remote(std::string_view written) {
-    const std::string_view digits = written.substr(0, written.find(':'));
-    if (digits.size() != 8 && digits.size() != 32) return std::nullopt;
-    Address address{};
+std::optional<Endpoint> read_end(std::string_view written) {
+    const std::size_t colon = written.find(':');
+    const std::string_view digits = written.substr(0, colon);
+    if ((digits.size() != 8 && digits.size() != 32) || colon == std::string_view::npos)
+        return std::nullopt;
+    Endpoint end;
+    std::from_chars(written.data() + colon + 1, written.data() + written.size(), end.port, 16);
+    Address& address = end.address;
     if (digits.size() == 8) address[10] = address[11] = 0xff;
     const std::size_t first = digits.size() == 8 ? 12 : 0;
     for (std::size_t word = 0; word < digits.size() / 8; ++word) {
@@ -48,12 +52,12 @@ std::optional<Address> read_remote(std::string_view written) {
         if (std::from_chars(begin, begin + 8, value, 16).ec != std::errc{}) return std::nullopt;
         std::memcpy(address.data() + first + word * 4, &value, sizeof value);
     }
-    return address;
+    return end;
 }
 
-/// Adds the inodes of a network's connections to one of the addresses. \param file  tcp or tcp6
+/// Adds the inodes of a network's connections that are wanted. \param file  tcp or tcp6
 void find_connections(pid_t process, const char* file, const std::set<Address>& addresses,
-                      std::set<ino_t>& inodes) {
+                      const std::set<Endpoint>& endpoints, std::set<ino_t>& inodes) {
     std::ifstream table(fmt::format("/proc/{}/net/{}", process, file));
     std::string line;
     std::getline(table, line);  // the heading
@@ -64,8 +68,10 @@ void find_connections(pid_t process, const char* file, const std::set<Address>& 
         words >> number >> local >> remote >> state;
         for (int i = 0; i < 5; ++i) words >> skipped;
         words >> inode;
-        const auto address = read_remote(remote);
-        if (words && state != kListening && inode != 0 && address && addresses.contains(*address))
+        const auto here = read_end(local), there = read_end(remote);
+        if (!words || state == kListening || inode == 0 || !here || !there) continue;
+        if (addresses.contains(there->address) || endpoints.contains(*there) ||
+            endpoints.contains(*here))
             inodes.insert(inode);
     }
 }
@@ -108,9 +114,9 @@ void shut_down(pid_t process, std::set<ino_t>& inodes, Severed& severed) {
 
 }  // namespace
 
-Severed sever(std::span<const pid_t> processes, std::span<const std::string> addresses) {
+Severed sever(std::span<const pid_t> processes, const SeverWhat& what) {
     std::set<Address> wanted;
-    for (const std::string& text : addresses)
+    for (const std::string& text : what.addresses)
         if (const auto address = parse_address(text)) wanted.insert(*address);
     std::set<ino_t> networks, inodes;
     for (const pid_t process : processes) {
@@ -119,7 +125,7 @@ Severed sever(std::span<const pid_t> processes, std::span<const std::string> add
         if (::stat(fmt::format("/proc/{}/ns/net", process).c_str(), &network) != 0) continue;
         if (!networks.insert(network.st_ino).second) continue;
         for (const char* const file : {"tcp", "tcp6"})
-            find_connections(process, file, wanted, inodes);
+            find_connections(process, file, wanted, what.endpoints, inodes);
     }
     Severed severed;
     for (const pid_t process : processes) {

@@ -1,12 +1,29 @@
 #pragma once
 
 #include <sys/types.h>
+#include <array>
+#include <compare>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace dtrun::ranks {
+
+/// One end of a TCP connection, which somebody listens at.
+struct Endpoint {
+    std::array<std::uint8_t, 16> address{};  ///< IPv4 as ::ffff:a.b.c.d
+    std::uint16_t port = 0;
+
+    auto operator<=>(const Endpoint&) const = default;
+};
+
+/// Which connections are to be ended.
+struct SeverWhat {
+    std::vector<std::string> addresses{};  ///< those to these; numeric, IPv4 or IPv6
+    std::set<Endpoint> endpoints{};        ///< those that have one of these as either end
+};
 
 /// What sever() has done.
 struct Severed {
@@ -14,14 +31,13 @@ struct Severed {
     int error = 0;  ///< errno, if the kernel has kept us from a process; others were still tried
 };
 
-/// Shuts down all TCP connections of these processes to these addresses, also those that are being made:
-/// whoever waits in one gets the end of file, or EPIPE, at once.
+/// Shuts down such TCP connections of these processes, also those that are being made: whoever waits in one
+/// gets the end of file, or EPIPE, at once.
 ///
 /// A host that has gone silent leaves its peers in recv() until a timeout of their library or of TCP itself,
 /// from 30 s to hours. Their sockets cannot be reached from outside but by a duplicate of the descriptor
 /// (pidfd_getfd), for which a process must be ours and dumpable. RDMA and shared memory are out of reach.
-/// \param addresses  numeric, IPv4 or IPv6
-Severed sever(std::span<const pid_t> processes, std::span<const std::string> addresses);
+Severed sever(std::span<const pid_t> processes, const SeverWhat& what);
 
 /// Why sever() cannot work here, for the user; empty if nothing speaks against it.
 std::string why_not_sever();

@@ -191,8 +191,8 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
     exited_(exited);
 }
 
-Severed Supervisor::sever(std::span<const std::string> addresses) {
-    return ranks::sever(descendants(::getpid(), spared_), addresses);
+Severed Supervisor::sever(const SeverWhat& what) {
+    return ranks::sever(descendants(::getpid(), spared_), what);
 }
 
 void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,

@@ -39,7 +39,7 @@ public:
     void signalled(int signal) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
-    Severed sever(std::span<const std::string> addresses) override;
+    Severed sever(const SeverWhat& what) override;
     void spare(pid_t child) override { spared_ = child; }
 
     bool running() const { return !ranks_.empty(); }

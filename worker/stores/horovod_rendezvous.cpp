@@ -5,8 +5,11 @@
 #include "rendezvous/wire/msgpack.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
 namespace dtrun::stores {
 namespace {
@@ -15,6 +18,7 @@ constexpr std::string_view kRankPrefix = "rank_";
 /// What Gloo publishes of itself for each peer: a sockaddr_storage and a number.
 constexpr std::size_t kAddressBytes = 136;
 constexpr std::size_t kMistakesTold = 64;
+constexpr std::size_t kEndpointsMax = 1u << 20;
 
 std::optional<std::uint32_t> number(std::string_view text) {
     std::uint32_t value = 0;
@@ -197,10 +201,32 @@ void HorovodRendezvous::got(const Name& name, std::uint64_t round, const StoreRe
 
 void HorovodRendezvous::found(Known& known, Value value) {
     known.value = std::move(value);
+    learn_endpoints(*known.value);
     if (std::exchange(known.asked, false)) store_.forget(known.ticket);
     for (const Asker asker : std::exchange(known.askers, {})) {
         waiting_.erase(asker);
         answer(asker, {200, known.value});
+    }
+}
+
+/// Reads the addresses in what a rank publishes of itself: for each peer a sockaddr_storage and a number.
+void HorovodRendezvous::learn_endpoints(std::string_view value) {
+    if (value.size() % kAddressBytes != 0) return;
+    for (; !value.empty(); value.remove_prefix(kAddressBytes)) {
+        sockaddr_storage storage{};
+        std::memcpy(&storage, value.data(), std::min(sizeof storage, kAddressBytes));
+        Endpoints::value_type end{};
+        if (storage.ss_family == AF_INET) {
+            const auto& place = reinterpret_cast<const sockaddr_in&>(storage);
+            end.first[10] = end.first[11] = 0xff;
+            std::memcpy(end.first.data() + 12, &place.sin_addr, sizeof place.sin_addr);
+            end.second = ntohs(place.sin_port);
+        } else if (storage.ss_family == AF_INET6) {
+            const auto& place = reinterpret_cast<const sockaddr_in6&>(storage);
+            std::memcpy(end.first.data(), &place.sin6_addr, sizeof place.sin6_addr);
+            end.second = ntohs(place.sin6_port);
+        }
+        if (end.second != 0 && endpoints_.size() < kEndpointsMax) endpoints_.insert(end);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "worker/stores/horovod_http.h"
 #include "worker/stores/job_store.h"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -68,6 +69,10 @@ public:
     /// wait's text names the rank that everybody waits for.
     std::vector<RankWait> waits(Deadline now) const;
 
+    /// Where Gloo listens, on every host whose values have passed here: IPv6 addresses and ports.
+    using Endpoints = std::set<std::pair<std::array<std::uint8_t, 16>, std::uint16_t>>;
+    const Endpoints& endpoints() const { return endpoints_; }
+
     std::size_t bytes() const;  ///< of values kept here
 
 private:
@@ -123,6 +128,7 @@ private:
     void put_value(Asker asker, const Name& name, std::uint64_t round, std::string body,
                    std::function<void()> done);
     void found(Known& known, Value value);
+    void learn_endpoints(std::string_view value);
     void erase(Asker asker, const Name& name);
     void finish(Scope& scope, Member& member);
     void drop(Scope& scope);
@@ -146,6 +152,7 @@ private:
     Reply reply_;
     std::map<std::string, Scope, std::less<>> scopes_;
     Gate gate_;
+    Endpoints endpoints_;
     std::set<Asker> asking_;         ///< not answered, not forgotten
     std::map<Asker, Name> waiting_;  ///< in Known::askers
     std::set<std::string> told_;     ///< mistakes; a client tries three times

@@ -119,6 +119,10 @@ asio::awaitable<void> HorovodServer::notify_process(SlotIndex place, std::uint64
     }
 }
 
+HorovodRendezvous::Endpoints HorovodServer::endpoints() const {
+    return rendezvous_ ? rendezvous_->endpoints() : HorovodRendezvous::Endpoints{};
+}
+
 std::vector<RankWait> HorovodServer::waits() const {
     return rendezvous_ ? rendezvous_->waits(Clock::now()) : std::vector<RankWait>{};
 }

@@ -37,6 +37,8 @@ public:
     /// Tells all processes that hosts have changed, until each of them asks for a new place or begin() is
     /// called.
     void notify();
+    /// Where ranks listen for each other, as HorovodRendezvous has it; none before the first generation.
+    HorovodRendezvous::Endpoints endpoints() const;
 
     /// A generation begins: connections of the one before are closed, and `store`, which outlives
     /// the generation, is empty. Processes that wait for their place in it get it.
