@@ -6,6 +6,10 @@
 #include <catch2/catch.hpp>
 #include <charconv>
 #include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -193,4 +197,89 @@ TEST_CASE("a rank that was told another world size ends the job, and the reason 
     CHECK(ended.seconds < 5);
     CHECK(ended.done.exit_code == 128 + 6);
     CHECK_THAT(ended.done.err, Contains("rank 2 counts 4 ranks, but the job has 3"));
+}
+
+namespace {
+
+/// What horovod_elastic.py says of one process in one world.
+struct InWorld {
+    int size = 0;
+    int rank = 0;
+    std::string process;  ///< "s1:27"
+    long step = 0;
+};
+
+std::vector<InWorld> worlds_in(const std::string& out) {
+    std::vector<InWorld> all;
+    for (const std::string& line : lines_of(out)) {
+        InWorld one;
+        char process[64] = {};
+        if (std::sscanf(line.c_str(), "world%d rank%d@%63s step %ld", &one.size, &one.rank, process,
+                        &one.step) != 4)
+            continue;
+        one.process = process;
+        all.push_back(one);
+    }
+    return all;
+}
+
+/// The process that has a rank in the latest world of such a size.
+std::string process_of(const std::string& out, int size, int rank) {
+    std::string process;
+    for (const InWorld& one : worlds_in(out))
+        if (one.size == size && one.rank == rank) process = one.process;
+    return process;
+}
+
+}  // namespace
+
+TEST_CASE("processes under hvd.elastic.run live on when a rank is killed and rank 0's host crashes",
+          "[cluster][horovod][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string file = cluster.scratch() / "horovod-elastic-end";
+    std::filesystem::remove(file);
+    RunOptions options;
+    options.env = {{"OMP_NUM_THREADS", "1"}, {"PYTHONDONTWRITEBYTECODE", "1"}};
+    Running job = cluster.start_dtrun(
+        {"-np", "4", "--min-np", "2", "--blacklist-cooldown-range", "2", "20", "--tag", "none",
+         "-H", "s1:1,s2:1,s3:1,s4:1", kPython,
+         std::string(DTRUN_CLUSTER_DIR) + "/frameworks/horovod_elastic.py", file},
+        options);
+    REQUIRE(wait_for_count(job, "world4 ", 4, milliseconds(60'000)));
+    const std::string first = process_of(job.out_so_far(), 4, 0);
+    const std::string last = process_of(job.out_so_far(), 4, 3);
+
+    for (const Process& process : cluster.processes("s3"))
+        if (process.cmdline.find("horovod_elastic.py") != std::string::npos)
+            cluster.kill(process.pid_outside, SIGKILL);
+    REQUIRE(wait_for_count(job, "world3 ", 3, milliseconds(20'000)));
+    REQUIRE(wait_for_count(job, "world4 ", 8, milliseconds(60'000)));  // with a new process on s3
+    CHECK(process_of(job.out_so_far(), 4, 0) == first);
+    CHECK(process_of(job.out_so_far(), 4, 2) == last);
+    CHECK(process_of(job.out_so_far(), 4, 3).starts_with("s3:"));
+
+    const std::string second = process_of(job.out_so_far(), 4, 1);
+    cluster.crash("s1");
+    REQUIRE(wait_for_count(job, "world3 ", 6, milliseconds(30'000)));
+    CHECK(process_of(job.out_so_far(), 3, 0) == second);
+    cluster.boot("s1");
+    REQUIRE(wait_for_count(job, "world4 ", 12, milliseconds(90'000)));
+    CHECK(process_of(job.out_so_far(), 4, 0) == second);
+    CHECK(process_of(job.out_so_far(), 4, 3).starts_with("s1:"));
+
+    std::ofstream(file) << "end";
+    const Finished done = job.wait(milliseconds(30'000));
+    INFO(done.out);
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, "ended after step ") == 4);
+    long step = 0;  // every world goes on where the last one was, the newcomers too
+    const auto worlds = worlds_in(done.out);
+    for (const InWorld& one : worlds) {
+        CHECK(one.step >= step);
+        step = std::max(step, one.step);
+    }
+    CHECK(worlds.back().step > 0);
+    CHECK_THAT(done.err, Contains("was ended by signal 9") && Contains("host s1 lost: last heard"));
+    CHECK(cluster.wait_all_gone());
 }
