@@ -184,7 +184,7 @@ void Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how, Dea
     Slot& slot = slot_at(id, place);
     const Process process = std::exchange(slot.process, {});
     if (process.prepared) {
-        if (++slot.failures >= 2) close_slot(slot, now);
+        if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
         abandon_prepared();
     } else if (process.lives && how.well) {
         is_finishing_ = true;

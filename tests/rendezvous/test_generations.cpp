@@ -1,5 +1,6 @@
 #include "rendezvous/elastic/generations.h"
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -364,6 +365,218 @@ TEST_CASE("in every order of losses, returns and answers a job comes to a right 
     for (const HostId host : {h3, h1, h0, h2}) model.job.host_ready(host, kStart);
     model.obey();
     CHECK(explore(model, 6) > 10'000);
+}
+
+}  // namespace dtrun
+
+// Processes that live through several worlds.
+namespace dtrun {
+namespace {
+
+constexpr SlotIndex p0{0}, p1{1};
+
+/// A job of `hosts` hosts with two slots each, all of whose processes can go on and have met.
+Generations keeping(GenerationLimits limits, std::uint32_t hosts) {
+    Generations job = begun(std::move(limits), hosts);
+    for (const Seat& seat : job.world())
+        for (const DeskState state : {DeskState::settled, DeskState::capable})
+            job.process_says(seat.host, seat.rank.place, state, kStart);
+    return job;
+}
+
+void wait_at_desk(Generations& job, std::initializer_list<std::pair<HostId, SlotIndex>> who) {
+    for (const auto& [host, place] : who) job.process_says(host, place, DeskState::waiting, kStart);
+}
+
+/// Each seat as "host.slot", with a '*' if its process is fresh; "-" if there are none.
+std::string written(const std::optional<std::vector<Seat>>& seats) {
+    if (!seats) return "-";
+    std::string text;
+    for (const Seat& seat : *seats)
+        text += fmt::format("{}.{}{} ", seat.host, seat.rank.place, seat.fresh ? "*" : "");
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("survivors get their places when all have asked and every host has answered",
+          "[elastic]") {
+    Generations job = keeping(limits(2, 4), 2);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    auto orders = job.take_orders();
+    CHECK_FALSE(orders.pause);
+    CHECK(orders.sever);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}});
+    CHECK_FALSE(job.take_orders().roll);
+    wait_at_desk(job, {{h1, p1}});
+    CHECK(job.take_orders().roll == 1);
+    job.host_rolled(h1, 1, kStart);
+    CHECK(written(job.take_orders().begin) == "-");
+    job.host_rolled(h0, 1, kStart);
+    CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
+    CHECK(job.generation() == 2);
+}
+
+TEST_CASE("a newcomer is started before the others are told, and joins them", "[elastic]") {
+    Generations job = keeping(limits(2, 4), 2);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}});
+    for (const HostId host : {h0, h1}) job.host_rolled(host, 1, kStart);
+    job.take_orders();
+    for (const auto& [host, place] : {std::pair(h0, p1), {h1, p0}, {h1, p1}})
+        job.process_says(host, place, DeskState::settled, kStart);
+    job.tick(kStart + 1s);
+    auto orders = job.take_orders();
+    CHECK(written(orders.prepare) == "0.1 0.0* 1.0 1.1 ");
+    CHECK_FALSE(orders.notify);
+    SECTION("when it is there") {
+        job.process_says(h0, p0, DeskState::gated, kStart);
+        CHECK(job.take_orders().notify);
+        wait_at_desk(job, {{h1, p0}, {h1, p1}, {h0, p1}});
+        const auto roll = job.take_orders().roll;
+        for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
+        CHECK(written(job.take_orders().begin) == "0.1 0.0* 1.0 1.1 ");
+    }
+    SECTION("unless it fails, and the others are not disturbed") {
+        job.rank_ended(h0, p0, {.own_fault = true}, kStart);
+        orders = job.take_orders();
+        CHECK_FALSE(orders.notify);
+        CHECK_FALSE(orders.pause);
+        CHECK(job.phase() == Phase::running);
+        job.tick(job.next_deadline());
+        CHECK(written(job.take_orders().prepare) == "0.1 0.0* 1.0 1.1 ");
+    }
+    SECTION("unless another is lost, which changes its rank: it is ended") {
+        job.process_says(h0, p0, DeskState::gated, kStart);
+        job.take_orders();
+        job.rank_ended(h1, p0, {.why = "killed"}, kStart);
+        orders = job.take_orders();
+        CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p0}});
+        wait_at_desk(job, {{h1, p1}, {h0, p1}});
+        const auto roll = job.take_orders().roll;
+        for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
+        CHECK(written(job.take_orders().begin) == "0.1 1.1 ");
+    }
+}
+
+TEST_CASE("who dies while it waits for its place gets none, and a silent host holds up nobody",
+          "[elastic]") {
+    Generations job = keeping(limits(2, 6), 3);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}});
+    CHECK(job.take_orders().roll == 1);
+    job.rank_ended(h1, p0, {.why = "killed"}, kStart);
+    CHECK(job.take_orders().roll == 2);
+    for (const HostId host : {h0, h1, h2}) job.host_rolled(host, 1, kStart);  // of the first call
+    CHECK(written(job.take_orders().begin) == "-");
+    for (const HostId host : {h0, h1}) job.host_rolled(host, 2, kStart);
+    job.host_lost(h2, "silent", kStart);
+    CHECK(job.take_orders().roll == 3);
+    for (const HostId host : {h0, h1}) job.host_rolled(host, 3, kStart);
+    CHECK(written(job.take_orders().begin) == "0.1 1.1 ");
+}
+
+TEST_CASE("a loss before all have met restarts all, as the library would not survive it",
+          "[elastic]") {
+    Generations job = begun(limits(2, 4), 2);
+    for (const Seat& seat : job.world())
+        job.process_says(seat.host, seat.rank.place, DeskState::capable, kStart);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    CHECK(job.take_orders().pause);
+}
+
+TEST_CASE("all ranks that are killed at once start again", "[elastic]") {
+    Generations job = keeping(limits(2, 4), 2);
+    for (const HostId host : {h0, h1})
+        for (const SlotIndex place : {p0, p1}) job.rank_ended(host, place, {.why = "k"}, kStart);
+    CHECK(job.take_orders().pause);
+    pause_all(job, kStart, {h0, h1});
+    CHECK(written(job.take_orders().begin) == "0.0* 0.1* 1.0* 1.1* ");
+}
+
+TEST_CASE("below the minimum survivors are held, and go on with newcomers", "[elastic]") {
+    GenerationLimits four = limits(4, 4);
+    four.timeout = 60s;
+    Generations job = keeping(four, 2);
+    job.host_lost(h0, "crashed", kStart);
+    wait_at_desk(job, {{h1, p0}, {h1, p1}});
+    auto orders = job.take_orders();
+    CHECK_FALSE(orders.roll);
+    CHECK_FALSE(orders.ended);
+    SECTION("when a host comes") {
+        job.host_ready(h0, kStart + 20s);
+        CHECK(written(job.take_orders().prepare) == "1.0 1.1 0.0* 0.1* ");
+        for (const SlotIndex place : {p0, p1})
+            job.process_says(h0, place, DeskState::gated, kStart);
+        const auto roll = job.take_orders().roll;
+        REQUIRE(roll);
+        for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
+        CHECK(written(job.take_orders().begin) == "1.0 1.1 0.0* 0.1* ");
+    }
+    SECTION("or the job ends") {
+        job.tick(kStart + 60s);
+        CHECK(job.take_orders().ended->cause == Cause::too_few);
+    }
+}
+
+TEST_CASE("when ranks have ended well, those that ask for a place are not wanted any more",
+          "[elastic]") {
+    Generations job = keeping(limits(2, 4), 2);
+    job.rank_ended(h0, p0, {.well = true}, kStart);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}});
+    CHECK_FALSE(job.take_orders().ended);
+    wait_at_desk(job, {{h1, p1}});
+    CHECK(job.take_orders().ended->cause == Cause::finished);
+}
+
+TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]") {
+    Generations job = keeping(limits(2, 4), 2);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}});
+    job.take_orders();
+    while (job.next_deadline() < kStart + 300s) job.tick(job.next_deadline());
+    job.tick(kStart + 300s);
+    const auto orders = job.take_orders();
+    CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h1, p1}});
+    job.rank_ended(h1, p1, {.why = "killed"}, kStart + 300s);
+    CHECK(job.take_orders().roll);
+}
+
+TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "[elastic]") {
+    GenerationLimits never = limits(2, 6);
+    never.refill = Refill::never;
+    Generations job = keeping(never, 3);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}});
+    const auto roll = job.take_orders().roll;
+    for (const HostId host : {h0, h1, h2}) job.host_rolled(host, *roll, kStart);
+    const auto orders = job.take_orders();
+    CHECK(written(orders.begin) == "1.0 1.1 2.0 2.1 ");
+    CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p1}});
+}
+
+TEST_CASE("--refill wait has survivors wait for a new process in the slot, but not for long",
+          "[elastic]") {
+    GenerationLimits wait = limits(2, 4);
+    wait.refill = Refill::wait;
+    Generations job = keeping(wait, 2);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}});
+    auto orders = job.take_orders();
+    CHECK_FALSE(orders.roll);
+    CHECK(written(orders.prepare) == "0.1 0.0* 1.0 1.1 ");
+    SECTION("it comes") {
+        job.process_says(h0, p0, DeskState::gated, kStart + 2s);
+        CHECK(job.take_orders().roll);
+    }
+    SECTION("it does not") {
+        job.tick(kStart + 10s);
+        orders = job.take_orders();
+        CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p0}});
+        REQUIRE(orders.roll);
+        for (const HostId host : {h0, h1}) job.host_rolled(host, *orders.roll, kStart);
+        CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
+    }
 }
 
 }  // namespace dtrun

@@ -20,7 +20,8 @@ std::string place_text(const RankSlot& rank, const Assign& world) {
 }  // namespace
 
 void ElasticDesk::started(SlotIndex place, std::uint64_t generation) {
-    processes_[place] = Process{.generation = generation};
+    Process& process = processes_[place] = {};
+    process.generation = generation;
 }
 
 std::optional<HttpRequest> ElasticDesk::ask(SlotIndex place, Asker asker, HttpRequest request) {

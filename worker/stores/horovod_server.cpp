@@ -82,7 +82,7 @@ void HorovodServer::begin(JobStore& store, const Assign& world) {
             answered(asker, answer);
         });
     for (const auto& [asker, connection] : connections_) {
-        if (!connection->at_rendezvous) continue;
+        if (connection->process && !connection->at_rendezvous) continue;  // it is at the desk
         boost::system::error_code ignored;
         connection->socket.close(ignored);
     }

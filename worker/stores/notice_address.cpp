@@ -55,15 +55,19 @@ public:
     std::optional<Value> read() {
         while (!rest_.empty() && ok_) {
             const auto opcode = static_cast<unsigned char>(take(1)[0]);
-            if (opcode == '.') break;
+            if (opcode == '.') return result();
             ok_ = step(opcode) && ok_ && stack_.size() <= kValuesMax && memo_.size() <= kValuesMax;
         }
-        if (!ok_ || stack_.size() != 1 || stack_[0].kind == Value::Kind::mark) return std::nullopt;
-        return std::move(stack_[0]);
+        return std::nullopt;
     }
 
 private:
     using Kind = Value::Kind;
+
+    std::optional<Value> result() {
+        if (stack_.size() != 1 || stack_[0].kind == Kind::mark) return std::nullopt;
+        return std::move(stack_[0]);
+    }
 
     std::string_view take(std::uint64_t bytes) {
         if (bytes > rest_.size()) {
