@@ -7,7 +7,9 @@
 #include <catch2/catch.hpp>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <thread>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -263,4 +265,33 @@ TEST_CASE("dtrun deepspeed starts a script as DeepSpeed's own launcher would",
     CHECK(done.exit_code == 0);
     CHECK_THAT(done.out, Contains("4 ranks of stage 1 over gloo, argument --local_rank 0\n"));
     CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a torch program goes on from its checkpoint when rank 0's host falls silent",
+          "[cluster][torch][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string end = cluster.scratch() / "torch-elastic-end";
+    const std::string checkpoint = cluster.scratch() / "torch-elastic-step";
+    for (const std::string& file : {end, checkpoint}) std::filesystem::remove(file);
+    RunOptions options;
+    options.env = {{"OMP_NUM_THREADS", "1"}, {"PYTHONDONTWRITEBYTECODE", "1"}};
+    Running job = cluster.start_dtrun(
+        {"--min-np", "2", "--tag", "none", "-H", "s1:1,s2:1,s3:1", "/usr/bin/python3",
+         std::string(DTRUN_CLUSTER_DIR) + "/frameworks/torch_elastic.py", end, checkpoint},
+        options);
+    REQUIRE(wait_for_count(job, "attempt0 ", 3, milliseconds(60'000)));
+    std::this_thread::sleep_for(milliseconds(500));  // for some steps
+    cluster.kill_link("s1", Cluster::Cut::silent);
+    REQUIRE(wait_for_count(job, "attempt1 ", 2, milliseconds(60'000)));
+    CHECK_THAT(job.out_so_far(),
+               Contains("attempt1 rank0/2@s2") && Contains("attempt1 rank1/2@s3"));
+    std::ofstream(end) << "end";
+    const Finished done = job.wait(milliseconds(40'000));
+    INFO(done.out);
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, "ended after step ") == 2);
+    CHECK(count_of(done.out, " step 0 ") == 3);  // only of the first attempt
+    cluster.heal_link("s1");
+    CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
 }
