@@ -67,7 +67,7 @@ Result<Source> read_source(const HostsOptions& command, plan::EnvironmentView en
     return default_source(environment);
 }
 
-void set_slots(Source& source, const HostsOptions& command, plan::EnvironmentView environment) {
+void give_slots(Source& source, const HostsOptions& command, plan::EnvironmentView environment) {
     for (Host& host : source.hosts) {
         if (command.slots) {
             host.slots = *command.slots;
@@ -89,7 +89,7 @@ Result<HostList> make_list(const HostsOptions& command, plan::EnvironmentView en
         if (!shortened) return shortened;
         source->hosts = std::move(*shortened);
     }
-    set_slots(*source, command, environment);
+    give_slots(*source, command, environment);
     auto hosts = filter_hosts(source->hosts, command.include, command.exclude);
     if (hosts && command.sort) sort_naturally(*hosts);
     return hosts;
