@@ -3,10 +3,10 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <ranges>
 #include <utility>
-#include <vector>
 
 namespace dtrun {
 
@@ -59,7 +59,7 @@ inline auto all_ranks(std::size_t count) {
     return numbers_below<Rank>(count);
 }
 
-/// A vector with an item for each host of a job.
+/// An item for each host of a job. Hosts may be added: references to items stay valid.
 template <class T>
 class PerHost {
 public:
@@ -87,7 +87,7 @@ public:
     T& emplace_back() { return items_.emplace_back(); }
 
 private:
-    std::vector<T> items_;
+    std::deque<T> items_;
 };
 
 }  // namespace dtrun

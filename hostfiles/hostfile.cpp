@@ -5,6 +5,7 @@
 #include "hostfiles/host_merger.h"
 #include "hostfiles/yaml_hostfile.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -41,6 +42,7 @@ public:
     const NamePattern& names() const { return item_.names; }
     const Place& host_place() const { return host_place_; }
     Host host() const;
+    bool has_slots() const { return item_.slots.has_value(); }
 
 private:
     Result<void> parse_host(std::string_view text, const Place& place);
@@ -131,13 +133,9 @@ std::string_view without_byte_order_mark(std::string_view text) {
     return text;
 }
 
-}  // namespace
-
-Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
-    text = without_byte_order_mark(text);
-    if (looks_like_yaml(text)) return parse_yaml_hostfile(text, name);
-    HostMerger hosts(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
-    bool any = false;
+/// Calls `add` with every line that names a host, until it fails.
+template <class Add>
+Result<void> each_line(std::string_view text, std::string_view name, Add add) {
     Place place{name, 0};
     while (!text.empty()) {
         ++place.line;
@@ -146,14 +144,47 @@ Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
         const std::string_view content = line.substr(0, line.find('#'));
         if (trim(content).empty()) continue;
         HostLine parsed(place);
-        if (const auto ok = parsed.parse(content); !ok) return std::unexpected(ok.error());
-        const auto added = hosts.add(parsed.names(), parsed.host(), parsed.host_place());
-        if (!added) return std::unexpected(added.error());
-        any = true;
+        if (auto ok = parsed.parse(content); !ok) return ok;
+        if (auto added = add(parsed); !added) return added;
     }
+    return {};
+}
+
+}  // namespace
+
+Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
+    text = without_byte_order_mark(text);
+    if (looks_like_yaml(text)) return parse_yaml_hostfile(text, name);
+    HostMerger hosts(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
+    bool any = false;
+    const auto done = each_line(text, name, [&](const HostLine& line) {
+        any = true;
+        return hosts.add(line.names(), line.host(), line.host_place());
+    });
+    if (!done) return std::unexpected(done.error());
     if (!any)
         return fail_at(Place{name}, "no hosts in the file; write lines such as: host slots=4");
     return hosts.take();
+}
+
+Result<HostList> parse_host_listing(std::string_view text, std::string_view name, int slots) {
+    HostList list;
+    const auto done = each_line(text, name, [&](const HostLine& line) -> Result<void> {
+        Host host = line.host();
+        if (!line.has_slots()) host.slots = slots;
+        HostMerger mentioned(1);
+        if (auto added = mentioned.add(line.names(), host, line.host_place()); !added) return added;
+        for (Host& each : mentioned.take()) {
+            const auto known = std::ranges::find(list, each.name, &Host::name);
+            if (known == list.end())
+                list.push_back(std::move(each));
+            else
+                *known = std::move(each);
+        }
+        return {};
+    });
+    if (!done) return std::unexpected(done.error());
+    return list;
 }
 
 Result<std::string> read_standard_input() {

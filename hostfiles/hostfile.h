@@ -20,6 +20,12 @@ namespace dtrun {
 /// \return the hosts in file order, at least one, or invalid_input "<name>:<line>:<column>: ..."
 Result<HostList> parse_hostfile(std::string_view text, std::string_view name);
 
+/// Reads a list of hosts that changes while a job runs, as a discovery script prints it: lines as in a hostfile,
+/// without YAML, or none at all. A host that is repeated has the slots of its last mention, as with Horovod.
+/// \param slots  of hosts whose line names no number
+/// \return invalid_input "<name>:<line>:<column>: ..."
+Result<HostList> parse_host_listing(std::string_view text, std::string_view name, int slots);
+
 /// All of standard input, at most 64 MiB. Errc: invalid_input (more), internal
 Result<std::string> read_standard_input();
 

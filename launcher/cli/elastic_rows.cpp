@@ -15,8 +15,6 @@ using std::chrono::seconds;
 using enum FlagGroup;
 
 constexpr seconds kCooldownMax{3'600};
-constexpr string_view kNoDiscovery =
-    "hosts of an elastic job are those of -H, --hostfile or the batch system";
 
 /// "MIN MAX", or "MIN,MAX" behind a '='; whole seconds, as with horovodrun.
 Result<void> set_cooldown(RunDraft& draft, string_view value) {
@@ -73,6 +71,11 @@ Result<void> check_others(const RunDraft& draft) {
         return fail(Errc::invalid_input,
                     "--min-np: an elastic job has one rank in each slot, host by host; leave out "
                     "--oversubscribe and --map-by");
+    const bool filtered = !options.include.empty() || !options.exclude.empty();
+    if (filtered && !draft.elastic.discovery_script.empty())
+        return fail(Errc::invalid_input,
+                    "--host-discovery-script: have the script itself leave hosts out, instead of "
+                    "--include and --exclude");
     if (options.shape.any())
         return fail(Errc::invalid_input,
                     "--min-np: give the hosts with their slots, and leave out {}",
@@ -148,15 +151,37 @@ Rows<RunDraft> elastic_flags() {
                   "(default: now)"},
          set_refill},
         {{.names = "--host-discovery-script",
-          .metavar = "FILE",
+          .metavar = "COMMAND",
           .group = elastic,
+          .needs_agents = true,
           .argparse = "--host-discovery-script",
-          .refused = kNoDiscovery}},
-        {{.names = "--slots-per-host",
+          .excludes = "-H --hostfile",
+          .help =
+              "lists the hosts that there are, a line `host` or `host:slots` for each; run again "
+              "and again, so that hosts may come and go (default: -H, the batch system, or "
+              "--hostfile, which may change)"},
+         set_text<&ElasticOptions::discovery_script>},
+        {{.names = "--discovery-interval",
+          .metavar = "SECONDS",
+          .group = elastic,
+          .needs_agents = true,
+          .help = "from the end of a run of that script to the next (default: 1)"},
+         set_seconds<&ElasticOptions::discovery_interval, 100>},
+        {{.names = "--slots-per-host --slots",
           .metavar = "N",
           .group = elastic,
+          .needs_agents = true,
           .argparse = "--slots-per-host",
-          .refused = kNoDiscovery}},
+          .help = "of hosts that the script lists without a number (default: 1)"},
+         set_number<&ElasticOptions::slots_per_host, 1, kSlotsMax>},
+        {{.names = "--spares",
+          .metavar = "N",
+          .group = elastic,
+          .needs_agents = true,
+          .help =
+              "so many hosts beyond those that -np needs have no ranks, and take the place of one "
+              "that is lost (default: 0)"},
+         set_number<&ElasticOptions::spares, 0, kHostsMax>},
     };
 }
 
@@ -165,10 +190,19 @@ Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
     const std::span<const Flag> flags = run_flags().flags();
     const auto given = std::ranges::find_if(
         draft.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
-    if (!asked.ranks_min) {
+    const bool is_discovered = !asked.discovery_script.empty();
+    if (!asked.ranks_min && !is_discovered) {
         if (given == draft.given.end()) return {};
         return fail(Errc::invalid_input, "{} needs --min-np", given->name);
     }
+    if (!asked.ranks_min) asked.ranks_min = draft.options.world_size.value_or(1);
+    const bool is_list_flag = std::ranges::any_of(draft.given, [](const GivenFlag& flag) {
+        return flag.name == "--discovery-interval" || flag.name == "--slots-per-host" ||
+               flag.name == "--slots";
+    });
+    if (is_list_flag && !is_discovered)
+        return fail(Errc::invalid_input,
+                    "--discovery-interval and --slots-per-host need --host-discovery-script");
     if (asked.ranks_max && *asked.ranks_max < *asked.ranks_min)
         return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *asked.ranks_max,
                     *asked.ranks_min);

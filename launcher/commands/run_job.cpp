@@ -28,7 +28,7 @@ Result<void> write_pid_file(const std::string& path) {
     return write_all(file.get(), std::to_string(::getpid()));
 }
 
-int run_by_agents(const plan::JobSpec& spec) {
+int run_by_agents(plan::JobSpec& spec) {
     const std::string& pid_file = spec.options.pid_file;
     if (!pid_file.empty())
         if (const auto done = write_pid_file(pid_file); !done) return cli::complain(done.error());
@@ -48,7 +48,7 @@ int run_options(plan::Options options, plan::EnvironmentView environment) {
     std::error_code no_directory;
     const std::string directory = std::filesystem::current_path(no_directory).string();
     const plan::PlanFormat plan = options.plan;
-    const auto spec = plan::make_job_spec(std::move(options), environment, directory);
+    auto spec = plan::make_job_spec(std::move(options), environment, directory);
     if (!spec) return cli::complain(spec.error());
     if (plan == plan::PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
         log::info("task 0 of this Slurm step launches the ranks; nothing to do here");

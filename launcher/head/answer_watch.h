@@ -17,6 +17,7 @@ class AnswerWatch {
 public:
     AnswerWatch(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
 
+    void host_added() { hosts_.emplace_back(); }
     output::OutputBacklog& output(HostId host) { return hosts_[host].output; }
     /// A host has joined: it has nothing to end, and has sent nothing yet.
     void joined(HostId host) { hosts_[host] = Host{{}, pausing_}; }

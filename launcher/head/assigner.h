@@ -33,7 +33,7 @@ struct JobContext {
     output::StdinPump& input;
     std::function<void()> decide;  ///< carries out what `job` has decided; after every event for it
     std::function<void()> started;        ///< all hosts are ready: nobody is waited for any more
-    std::function<void(HostId)> connect;  ///< gets an agent onto a host once more
+    std::function<void(HostId)> connect;  ///< gets an agent onto a host, or does it once more
 };
 
 /// Decides which ranks of the job run on which host, and when: this head (OwnAssigner), or a daemon of
@@ -51,6 +51,9 @@ public:
     /// The destination of agents' frames if it can be full, else nullptr.
     virtual Backpressure* towards() { return nullptr; }
 
+    /// The job has this host, with so many slots, or 0 if it may not use it any more. Only in elastic jobs.
+    virtual void listed(HostId, std::uint32_t) {}
+    virtual void left(HostId) {}  ///< nothing of the job is left there
     virtual void entered(HostId host, Member member) = 0;
     virtual void lost(HostId host, const std::string& why) = 0;
     virtual void begin() = 0;  ///< every host is ready; not in elastic jobs

@@ -62,7 +62,7 @@ Bootstrap Bootstraps::common() const {
     boot.directory = spec_.directory;
     boot.directory_required = spec_.directory_required;
     boot.interfaces = options.network_interfaces;
-    const std::uint64_t window = kOutputBytesMax / hosts_.count();
+    const std::uint64_t window = kOutputBytesMax / std::max(hosts_.count(), 1u);
     boot.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
     boot.input = input_target(options.stdin_target.kind);
@@ -94,7 +94,8 @@ Bootstrap Bootstraps::common() const {
     }
     boot.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
     boot.reserve_ports = kPortsOfMaster;
-    if (needs_nodes) boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
+    if (needs_nodes && !ranks.empty())
+        boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
     return boot;
 }
 

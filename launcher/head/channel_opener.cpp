@@ -71,7 +71,8 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
     }
     if (!pool_)
         pool_ = std::make_unique<transport::Pool>(
-            std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
+            spec_.discovers_hosts() ? kLookUpsMax
+                                    : std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
     auto login = co_await transport::ssh_login(*pool_, known_hosts_, target.host, spec_.ssh,
                                                command, deadline, phase);
     if (!login) co_return std::unexpected(login.error());

@@ -92,7 +92,7 @@ StartFailure failure_kind(HostProblem problem) {
 
 }  // namespace
 
-Head::Head(asio::io_context& io, const plan::JobSpec& spec, Hosts& hosts, output::Output& output,
+Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Output& output,
            std::function<void()> suspend)
     : io_(io),
       spec_(spec),
@@ -230,6 +230,33 @@ void Head::connect(HostId host) {
     hosts_.forget(host);
     job_.host_coming(host);
     for (const auto& starter : starters_) starter->connect(host);
+}
+
+void Head::list_host(const Host& host) {
+    const auto known = static_cast<std::uint32_t>(spec_.placement.ranks.size());
+    const auto listed = plan::list_host(spec_, host);
+    if (!listed) return log::warn("{}: {}", host.name, listed.error().message);
+    if (!hosts_.has(*listed)) {
+        job_.host_added();
+        answers_.host_added();
+        progress_.host_added(host.name);
+    }
+    hosts_.grow();
+    if (spec_.placement.ranks.size() > known) output_.add_places(plan::PlannedRank{known});
+    assigner_->listed(*listed, static_cast<std::uint32_t>(host.slots));
+    decide();
+}
+
+void Head::delist_host(const std::string& name) {
+    const auto host = hosts_.named(name);
+    if (!host) return;
+    assigner_->listed(*host, 0);
+    decide();
+}
+
+bool Head::has_agent(const std::string& name) const {
+    const auto host = hosts_.named(name);
+    return host && hosts_[*host].session != nullptr;
 }
 
 bool Head::is_settled(HostId host) const {
@@ -426,6 +453,7 @@ void Head::agent_done(HostId host, const Done& done) {
         sessions_.close(*session);
     }
     job_.host_done(host, done.strays);
+    assigner_->left(host);
     decide();
 }
 

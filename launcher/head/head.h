@@ -41,7 +41,7 @@ namespace dtrun::head {
 class Head final : private AgentEvents, private StartEvents {
 public:
     /// \param suspend  stops this process until somebody lets it go on, as the shell expects at Ctrl-Z
-    Head(asio::io_context& io, const plan::JobSpec& spec, Hosts& hosts, output::Output& output,
+    Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Output& output,
          std::function<void()> suspend);
     ~Head() override;
 
@@ -55,6 +55,12 @@ public:
 
     /// An agent has connected, and has proved to know the job's secret.
     void admit(Connection connection);
+    /// An elastic job may use this host, with so many slots: a new one, or one that had others before.
+    void list_host(const Host& host);
+    /// It may not use the host any more: its ranks end when the others can go on without them.
+    void delist_host(const std::string& name);
+    bool has_agent(const std::string& name) const;  ///< which answers, as far as is known
+    bool is_ending() const override { return job_.ending(); }
     /// dtrun was sent this signal.
     void signalled(int signal);
     /// The output may have something to collect().
@@ -88,7 +94,6 @@ private:
     bool has_failed(HostId host) const override { return job_.has_failed(host); }
     bool is_settled(HostId host) const override;
     bool is_starting() const override;
-    bool is_ending() const override { return job_.ending(); }
     void starter_idle() override { over_.cancel(); }
 
     JobContext context();
@@ -110,7 +115,7 @@ private:
     int finish();
 
     asio::io_context& io_;
-    const plan::JobSpec& spec_;
+    plan::JobSpec& spec_;
     Hosts& hosts_;
     std::function<void()> suspend_;
     TaskGroup tasks_;

@@ -6,16 +6,34 @@
 #include <algorithm>
 
 namespace dtrun::head {
+namespace {
+
+/// In an elastic job the loss of one host must not cut off others, so none relays.
+std::uint32_t threshold_of(const plan::Options& options) {
+    return options.elastic ? UINT32_MAX : static_cast<std::uint32_t>(options.tree_threshold);
+}
+
+}  // namespace
 
 Hosts::Hosts(const plan::JobSpec& spec)
     : spec_(spec),
-      tree_(static_cast<std::uint32_t>(spec.hosts.size()),
-            static_cast<std::uint32_t>(spec.options.tree_threshold)),
+      tree_(static_cast<std::uint32_t>(spec.hosts.size()), threshold_of(spec.options)),
       states_(spec.hosts.size()),
       numbers_(spec.placement.ranks.size()) {}
 
+void Hosts::grow() {
+    while (states_.size() < spec_.hosts.size()) states_.emplace_back();
+    numbers_.add_places(spec_.placement.ranks.size());
+}
+
 bool Hosts::is_behind(const AgentSession& session, HostId host) const {
     return has(host) && states_[host].relayed && states_[host].session == &session;
+}
+
+std::optional<HostId> Hosts::named(const std::string& name) const {
+    for (const HostId host : hosts())
+        if (this->name(host) == name) return host;
+    return std::nullopt;
 }
 
 std::optional<HostId> Hosts::at(const std::string& address) const {

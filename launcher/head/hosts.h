@@ -35,6 +35,8 @@ public:
     explicit Hosts(const plan::JobSpec& spec);
 
     std::uint32_t count() const { return static_cast<std::uint32_t>(states_.size()); }
+    /// The job has got more hosts, or more places on them.
+    void grow();
     bool has(HostId host) const { return states_.has(host); }
     auto hosts() const { return states_.hosts(); }
     HostState& operator[](HostId host) { return states_[host]; }
@@ -44,6 +46,8 @@ public:
 
     /// Whether the host has joined through this session, directly or behind a relay.
     bool is_behind(const AgentSession& session, HostId host) const;
+    /// The host of this name, as the user calls it.
+    std::optional<HostId> named(const std::string& name) const;
     /// The host that has this address, numeric.
     std::optional<HostId> at(const std::string& address) const;
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.

@@ -78,6 +78,12 @@ std::vector<HostId> Job::connecting() const {
     return hosts;
 }
 
+void Job::host_added() {
+    ranks_on_host_.push_back(0);
+    hosts_.push_back(HostState::connecting);
+    live_on_host_.push_back(0);
+}
+
 void Job::host_ready(HostId host) {
     hosts_[host] = HostState::ready;
     std::erase_if(outcome_.host_failures,

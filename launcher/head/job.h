@@ -88,6 +88,7 @@ public:
     Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options);
 
     // What happened.
+    void host_added();  ///< the next one; it is not started yet
     void host_ready(HostId host);
     void host_failed(HostFailure failure);              ///< no agent could be started there
     void host_coming(HostId host);                      ///< an agent is started there once more

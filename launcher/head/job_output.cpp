@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "launcher/head/report.h"
 #include "launcher/head/torch_error.h"
+#include "launcher/output/output_layout.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
@@ -60,6 +61,10 @@ void JobOutput::failed(Error failure) {
     else if (exit_code_ == 0)
         exit_code_ = plan::kExitInternal;
     failures_.push_back(std::move(failure.message));
+}
+
+void JobOutput::add_places(plan::PlannedRank first) {
+    output_.add_places(output::more_places(spec_, first));
 }
 
 void JobOutput::host_gone(HostId host) {

@@ -30,6 +30,8 @@ public:
     void message(std::string_view lines) { output_.message(lines); }
     /// Shows ranks with the numbers that they have now.
     void renumber() { output_.set_numbers(hosts_.numbers()); }
+    /// The job has got more places for ranks. \param first  the first of them
+    void add_places(plan::PlannedRank first);
     /// Unfinished lines of the host's ranks are shown: it is lost.
     void host_gone(HostId host);
     /// Why all ranks are started again.

@@ -35,8 +35,9 @@ void LoginStarter::start(StartEvents& events) {
 
 void LoginStarter::connect(HostId host) {
     if (!is_ours(host)) return;
-    ++logins_;
-    tasks_.spawn(run_host(host));
+    while (!lifelines_.has(host)) lifelines_.emplace_back();
+    to_connect_.push_back(host);
+    if (to_connect_.size() == 1) tasks_.spawn(start_more_hosts());
 }
 
 void LoginStarter::look() {
@@ -51,6 +52,19 @@ asio::awaitable<void> LoginStarter::start_hosts() {
         while (logins_ >= kLoginsMax && events_->is_starting())
             co_await login_slot_.async_wait(use_tuple);
         if (!events_->is_starting()) co_return;
+        ++logins_;
+        tasks_.spawn(run_host(host));
+    }
+}
+
+/// As start_hosts(), for those that come later.
+asio::awaitable<void> LoginStarter::start_more_hosts() {
+    while (!to_connect_.empty()) {
+        while (logins_ >= kLoginsMax && events_->is_starting())
+            co_await login_slot_.async_wait(use_tuple);
+        const HostId host = to_connect_.front();
+        to_connect_.pop_front();
+        if (!events_->is_starting()) continue;
         ++logins_;
         tasks_.spawn(run_host(host));
     }
@@ -118,7 +132,7 @@ asio::awaitable<void> LoginStarter::wait_for_relay(HostId host) {
 asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_deadline) {
     const std::shared_ptr<transport::Channel> held = lifelines_[host];  // it may get another
     transport::Channel& channel = *held;
-    const HostState& state = parts_.hosts[host];
+    const HostState& state = parts_.hosts[host];  // stays where it is while hosts are added
     transport::LineReader lines(channel);
     for (;;) {
         const Deadline deadline = state.session != nullptr ? Deadline::max() : join_deadline;

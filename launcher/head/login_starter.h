@@ -63,6 +63,7 @@ public:
 private:
     bool is_ours(HostId host) const;
     asio::awaitable<void> start_hosts();
+    asio::awaitable<void> start_more_hosts();
     asio::awaitable<void> run_host(HostId host);
     asio::awaitable<Result<void>> log_in(HostId host, Deadline deadline);
     asio::awaitable<Result<void>> tell_agent(HostId host, Deadline deadline);
@@ -75,6 +76,7 @@ private:
     const plan::JobSpec& spec_;
     StartEvents* events_ = nullptr;
     PerHost<std::shared_ptr<transport::Channel>> lifelines_;  ///< by host
+    std::deque<HostId> to_connect_;                           ///< hosts that have come later
     transport::AgentCopies copies_;
     unsigned logins_ = 0;
     Timer login_slot_;   ///< cancelled when a login has ended

@@ -54,6 +54,10 @@ GenerationLimits limits_of(const plan::JobSpec& spec) {
     limits.refill = asked.refill;
     if (asked.reset_limit) limits.resets_max = count(*asked.reset_limit);
     if (asked.failure_limit) limits.failures_max = count(*asked.failure_limit);
+    if (asked.rank_failure_limit) limits.rank_failures_max = count(*asked.rank_failure_limit);
+    limits.spares = count(asked.spares);
+    limits.warn_time = asked.warn_time;
+    limits.hosts_may_come = !asked.discovery_script.empty();
     limits.cooldown_min = asked.cooldown_min;
     limits.cooldown_max = asked.cooldown_max;
     limits.seed = std::random_device{}();
@@ -83,6 +87,23 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     for (const HostId host : hosts)
         generations_.host_listed(
             host, static_cast<std::uint32_t>(context_.spec.hosts[host].ranks.size()), Clock::now());
+    generations_.take_orders();  // starters connect to these by themselves
+}
+
+void OwnAssigner::listed(HostId host, std::uint32_t slots) {
+    while (!members_.has(host)) members_.emplace_back();
+    while (!troubles_.has(host)) troubles_.emplace_back();
+    if (slots > 0)
+        generations_.host_listed(host, slots, Clock::now());
+    else
+        generations_.host_delisted(host, Clock::now());
+    obey();
+}
+
+void OwnAssigner::left(HostId host) {
+    if (!is_elastic()) return;
+    generations_.host_left(host, Clock::now());
+    obey();
 }
 
 void OwnAssigner::entered(HostId host, Member member) {
@@ -93,7 +114,8 @@ void OwnAssigner::entered(HostId host, Member member) {
 }
 
 void OwnAssigner::lost(HostId host, const std::string& why) {
-    if (is_elastic() && !context_.job.ending())
+    const bool is_leaving = generations_.is_leaving(host);
+    if (is_elastic() && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     troubles_[host] = "lost: " + why;
     if (is_elastic()) sever(host);
@@ -195,10 +217,17 @@ void OwnAssigner::obey() {
     if (orders.prepare) prepare(*orders.prepare);
     if (orders.notify) context_.hosts.send_to_all(encode(Notify{generations_.generation() + 1}));
     if (orders.roll) context_.hosts.send_to_all(encode(Roll{*orders.roll}));
+    for (const HostId host : orders.release) release(host);
     if (orders.ended) return end(*orders.ended);
     if (!orders.begin) return;
     next_ = World{generations_.generation(), std::move(*orders.begin)};
     if (!std::exchange(is_starting_, true)) tasks_.spawn(start_worlds());
+}
+
+/// Its ranks end as at the end of the job; the host says when it is done.
+void OwnAssigner::release(HostId host) {
+    log::info("{} is left", context_.hosts.name(host));
+    context_.hosts.send(host, encode(Stop{SIGTERM, to_ms(context_.spec.options.grace), "", false}));
 }
 
 void OwnAssigner::remember_failure(const Exited& because) {
@@ -277,6 +306,9 @@ void OwnAssigner::end(const Generations::End& end) {
         case Cause::rank_failed:
             log::warn("{} ranks in a row have failed, each soon after the start: giving up",
                       Generations::kFailuresInARow);
+            job.fails_always(*last_failure_);
+            break;
+        case Cause::too_many_failures:
             job.fails_always(*last_failure_);
             break;
         case Cause::too_few:

@@ -25,6 +25,8 @@ public:
     Exchange& exchange() override { return hub_; }
     void exchanged() override { hub_timer_.look(); }
     void to_root(FrameType, std::string_view) override {}  // this head is the root
+    void listed(HostId host, std::uint32_t slots) override;
+    void left(HostId host) override;
     void entered(HostId host, Member member) override;
     void lost(HostId host, const std::string& why) override;
     void begin() override;
@@ -58,6 +60,7 @@ private:
     std::vector<HostId> hosts_of(const std::vector<Seat>& seats) const;
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
+    void release(HostId host);
     void sever(HostId lost);
     void pause(const Generations::Pausing& pausing);
     void end(const Generations::End& end);

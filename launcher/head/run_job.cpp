@@ -4,6 +4,8 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "hostfiles/hostfile.h"
+#include "launcher/discovery/host_watch.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/head/head.h"
@@ -38,7 +40,7 @@ bool is_local(const plan::JobHost& host) {
 /// The head of a real job, and what connects it to the world.
 class RealHead {
 public:
-    RealHead(asio::io_context& io, const plan::JobSpec& spec)
+    RealHead(asio::io_context& io, plan::JobSpec& spec)
         : io_(io), spec_(spec), hosts_(spec), signals_(io) {}
 
     /// Errc: invalid_input (the user can mend it), else internal
@@ -48,15 +50,18 @@ public:
 private:
     Result<void> open_output();
     Result<ServerPlace> listen();
+    void watch_hosts();
+    void apply(const discovery::HostChanges& changes);
     void add_starters(transport::AgentFile agent, ServerPlace place);
     asio::awaitable<void> watch_signals();
 
     asio::io_context& io_;
-    const plan::JobSpec& spec_;
+    plan::JobSpec& spec_;
     JobKeys keys_;
     Hosts hosts_;
     std::unique_ptr<output::OutputMux> output_;
     std::unique_ptr<Head> head_;
+    std::unique_ptr<discovery::HostWatch> host_watch_;
     std::unique_ptr<Server> server_;
     std::unique_ptr<Bootstraps> bootstraps_;
     std::unique_ptr<PlannedChannels> channels_;
@@ -73,7 +78,39 @@ Result<void> RealHead::open() {
     auto place = listen();
     if (!place) return std::unexpected(place.error());
     add_starters(std::move(*agent), std::move(*place));
+    watch_hosts();
     return {};
+}
+
+/// Hosts of an elastic job may come and go, as a script or a file lists them.
+void RealHead::watch_hosts() {
+    if (!spec_.discovers_hosts()) return;
+    const plan::ElasticOptions& asked = *spec_.options.elastic;
+    discovery::HostSource source;
+    source.command = spec_.discovery;
+    source.interval = asked.discovery_interval;
+    source.name = asked.discovery_script;
+    source.parse = [name = source.name, slots = asked.slots_per_host](std::string_view text) {
+        return parse_host_listing(text, name, slots);
+    };
+    if (asked.discovery_script.empty()) {
+        source.name = source.file = spec_.options.hostfile;
+        source.parse = [name = source.name](std::string_view text) {
+            return parse_hostfile(text, name);
+        };
+    }
+    host_watch_ = std::make_unique<discovery::HostWatch>(
+        io_.get_executor(), std::move(source), spec_.placement.hosts,
+        [this](const std::string& name) { return head_->has_agent(name); },
+        [this](const discovery::HostChanges& changes) { apply(changes); });
+}
+
+void RealHead::apply(const discovery::HostChanges& changes) {
+    if (head_->is_ending()) return host_watch_->stop();
+    for (const Host& host : changes.listed) head_->list_host(host);
+    for (const std::string& name : changes.gone) head_->delist_host(name);
+    if (!changes.listed.empty())
+        raise_descriptor_limit(kDescriptors + hosts_.count() * kDescriptorsOfHost);
 }
 
 Result<void> RealHead::open_output() {
@@ -110,7 +147,7 @@ Result<ServerPlace> RealHead::listen() {
     server_ = std::make_unique<Server>(io_.get_executor(), secret_of, admit, options);
 
     ServerPlace place;
-    const bool all_local = std::ranges::all_of(spec_.hosts, is_local);
+    const bool all_local = !spec_.discovers_hosts() && std::ranges::all_of(spec_.hosts, is_local);
     std::vector<std::string> listen_on{"127.0.0.1"};
     const auto& wanted = spec_.options.network_interfaces;
     for (const InterfaceAddress& address : interface_addresses()) {
@@ -148,7 +185,9 @@ void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
 
 asio::awaitable<int> RealHead::run() {
     tasks_.spawn(watch_signals());
+    if (host_watch_) host_watch_->start();
     const int status = co_await head_->run();
+    if (host_watch_) host_watch_->stop();
     server_->stop();
     co_return status;
 }
@@ -165,7 +204,7 @@ asio::awaitable<void> RealHead::watch_signals() {
 
 }  // namespace
 
-int run_job(const plan::JobSpec& spec) {
+int run_job(plan::JobSpec& spec) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/numbered.h"
 #include "base/result.h"
+#include "launcher/output/rank_file_name.h"
 #include "launcher/plan/planned_rank.h"
 #include "rendezvous/wire/output_messages.h"
 
@@ -22,6 +23,20 @@ struct OutputCredit {
     std::size_t bytes = 0;
 };
 
+/// How one stream of a rank is shown.
+struct StreamShow {
+    bool console = true;   ///< on the console at all
+    std::string prefix{};  ///< of its lines instead of the tag's, unless empty; in it "${rank}"
+                           ///< stands for the rank's number
+};
+
+/// Places of ranks that come to those that an Output knows.
+struct MorePlaces {
+    std::vector<std::string> hosts;   ///< of each of them, in order
+    std::vector<StreamShow> shows{};  ///< of their streams; empty: all as the tag has it
+    RankFileName file_name{};         ///< of all places, old ones and new; empty: as before
+};
+
 /// What the head shows: gathers the ranks' bytes into whole lines and writes them to the console and to
 /// per-rank files, together with dtrun's own messages and its status line.
 ///
@@ -29,6 +44,9 @@ struct OutputCredit {
 class Output {
 public:
     virtual ~Output() = default;
+
+    /// The job may have ranks in more places from now on.
+    virtual void add_places(MorePlaces places) = 0;
 
     /// Lines that begin from now on are shown with these numbers; until then with those of places.
     virtual void set_numbers(const plan::RankNumbers& numbers) = 0;

@@ -74,13 +74,21 @@ Result<std::string> make_run_folder(const plan::Options& asked, std::string_view
 }
 
 RankFileName torchrun_names(const plan::JobSpec& spec) {
-    return [&spec](std::size_t stream, int attempt) -> std::string {
-        if (!has(spec, spec.options.rank_output.to_file, stream)) return "";
-        const std::string host = spec.hosts.size() > 1 ? spec.host_of(rank_of(stream)) + "/" : "";
-        return fmt::format("{}attempt_{}/{}/{}.log", host, attempt,
-                           place_of(spec, stream).local_rank,
-                           stream_of(stream) == Stream::out ? "stdout" : "stderr");
-    };
+    // Names are asked for on other threads, and the job may get more hosts meanwhile.
+    std::vector<std::string> folders, files;  // by stream
+    const bool several = spec.hosts.size() > 1 || spec.discovers_hosts();
+    for (std::size_t stream = 0; stream < spec.placement.ranks.size() * 2; ++stream) {
+        const bool filed = has(spec, spec.options.rank_output.to_file, stream);
+        folders.push_back(several ? spec.host_of(rank_of(stream)) + "/" : "");
+        files.push_back(filed ? fmt::format("{}/{}.log", place_of(spec, stream).local_rank,
+                                            stream_of(stream) == Stream::out ? "stdout" : "stderr")
+                              : "");
+    }
+    return
+        [folders = std::move(folders), files = std::move(files)](std::size_t stream, int attempt) {
+            if (files[stream].empty()) return std::string();
+            return fmt::format("{}attempt_{}/{}", folders[stream], attempt, files[stream]);
+        };
 }
 
 RankFileName deepspeed_names() {
@@ -112,17 +120,20 @@ Result<void> choose_files(OutputOptions& options, const plan::JobSpec& spec,
     return {};
 }
 
-void choose_shows(OutputOptions& options, const plan::JobSpec& spec) {
+/// How the streams of ranks from one on are shown; nothing if all are as the tag has it.
+std::vector<StreamShow> choose_shows(const plan::JobSpec& spec, std::size_t first_rank) {
+    std::vector<StreamShow> shows;
     const plan::RankOutput& asked = spec.options.rank_output;
-    if (is_all(asked.shown) && !asked.prefixed.any()) return;
+    if (is_all(asked.shown) && !asked.prefixed.any()) return shows;
     const std::size_t streams = spec.placement.ranks.size() * 2;
-    for (std::size_t stream = 0; stream < streams; ++stream) {
-        StreamShow& show = options.shows.emplace_back();
+    for (std::size_t stream = first_rank * 2; stream < streams; ++stream) {
+        StreamShow& show = shows.emplace_back();
         show.console = has(spec, asked.shown, stream);
         if (!has(spec, asked.prefixed, stream)) continue;
         const auto local_rank = static_cast<std::uint32_t>(place_of(spec, stream).local_rank);
         show.prefix = expand_line_prefix(asked.prefix, spec.options.role, local_rank);
     }
+    return shows;
 }
 
 }  // namespace
@@ -151,7 +162,9 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
     const plan::Options& asked = spec.options;
     const int world_size = spec.placement.world_size();
     OutputOptions options;
-    options.tag = asked.tag.value_or(world_size > 1 ? Tag::horovod : Tag::none);
+    options.may_grow = spec.discovers_hosts();
+    const bool several = world_size > 1 || options.may_grow;
+    options.tag = asked.tag.value_or(several ? Tag::horovod : Tag::none);
     options.timestamps = asked.timestamps;
     options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
     if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
@@ -159,10 +172,21 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
             options.console.push_back(
                 (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
                 !asked.quiet_ranks.contains(rank));
-    choose_shows(options, spec);
+    options.shows = choose_shows(spec, 0);
     if (auto done = choose_files(options, spec, job_id); !done)
         return std::unexpected(done.error());
     return options;
+}
+
+MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first) {
+    MorePlaces more;
+    const std::size_t before = std::to_underlying(first);
+    for (std::size_t rank = before; rank < spec.placement.ranks.size(); ++rank)
+        more.hosts.push_back(spec.host_of(plan::PlannedRank{static_cast<std::uint32_t>(rank)}));
+    more.shows = choose_shows(spec, before);
+    using enum plan::RankOutput::Files;
+    if (spec.options.rank_output.files == torchrun) more.file_name = torchrun_names(spec);
+    return more;
 }
 
 std::string_view files_flag(const plan::RankOutput& output) {

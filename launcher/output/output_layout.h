@@ -11,10 +11,13 @@ namespace dtrun::output {
 /// What a job's OutputMux is to show and which files it is to write. Makes torchrun's folder for
 /// this run, under a new name, and its parents; without --log-dir its parent is new, too, and a
 /// warning names that. Removes what restarts of an earlier job have left in --output-dir.
-/// \param spec    outlives the OutputMux, which asks for names of files later
 /// \param job_id  what torchrun's folder is called after without a --rdzv-id
 /// Errc: denied, not_found, internal (a folder; the message names it and the flag)
 Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view job_id);
+
+/// The same for ranks that have been added to the job.
+/// \param first  the first of them
+MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first);
 
 /// The flag by which the user has asked for files of ranks.
 std::string_view files_flag(const plan::RankOutput& output);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 namespace dtrun::output {
@@ -63,8 +64,8 @@ struct OutputMux::Impl {
     void credit(std::size_t stream);
     std::size_t drop_backlog(Console& console);
 
-    const OutputOptions options;
-    const std::vector<std::string> hosts;
+    OutputOptions options;
+    std::vector<std::string> hosts;
     const bool raw;
     TakenInbox inbox;
     PartBudget parts;
@@ -119,7 +120,7 @@ std::string OutputMux::Impl::prefix(std::size_t stream, Rank rank) const {
 bool OutputMux::Impl::is_raw() const {
     const auto plain = [](const StreamShow& show) { return show.prefix.empty(); };
     return options.tag == Tag::none && !options.timestamps && hosts.size() == 1 &&
-           std::ranges::all_of(options.shows, plain);
+           !options.may_grow && std::ranges::all_of(options.shows, plain);
 }
 
 void OutputMux::Impl::add_stream(std::size_t stream) {
@@ -227,6 +228,22 @@ OutputMux::OutputMux(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 OutputMux::~OutputMux() {
     stop(Clock::now());
+}
+
+void OutputMux::add_places(MorePlaces places) {
+    Impl& impl = *impl_;
+    const std::size_t before = impl.streams.size();
+    impl.options.shows.resize(before);
+    std::ranges::move(places.shows, std::back_inserter(impl.options.shows));
+    if (impl.files)
+        impl.files->add_ranks(static_cast<int>(places.hosts.size()), std::move(places.file_name));
+    std::ranges::move(places.hosts, std::back_inserter(impl.hosts));
+    impl.tails.resize(impl.hosts.size());
+    for (std::size_t stream = before; stream < impl.hosts.size() * 2; ++stream) {
+        impl.add_stream(stream);
+        if (impl.files)
+            impl.streams[stream].filed = impl.files->has_file(rank_of(stream), stream_of(stream));
+    }
 }
 
 void OutputMux::set_numbers(const plan::RankNumbers& numbers) {

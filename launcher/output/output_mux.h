@@ -18,13 +18,6 @@
 
 namespace dtrun::output {
 
-/// How one stream of a rank is shown.
-struct StreamShow {
-    bool console = true;   ///< on the console at all
-    std::string prefix{};  ///< of its lines instead of the tag's, unless empty; in it "${rank}"
-                           ///< stands for the rank's number
-};
-
 struct OutputOptions {
     Tag tag = Tag::horovod;
     bool timestamps = false;        ///< before the prefix: time of the host when it read the bytes
@@ -32,6 +25,7 @@ struct OutputOptions {
     RankFileName file_name;         ///< of these; empty: plain_file_names()
     std::vector<bool> console;      ///< by rank: shown on the console; empty: every rank is
     std::vector<StreamShow> shows;  ///< by stream_index(); empty: all as the tag has it
+    bool may_grow = false;          ///< add_places() may be called
     int stdout_fd = 1;              ///< inherited, stay open and keep their flags
     int stderr_fd = 2;
     std::size_t line_part_max = 1u << 20;      ///< a longer line is cut, see OutputMux
@@ -66,6 +60,7 @@ public:
     OutputMux(const OutputMux&) = delete;
     OutputMux& operator=(const OutputMux&) = delete;
 
+    void add_places(MorePlaces places) override;
     void set_numbers(const plan::RankNumbers& numbers) override;
     void begin_attempt(int attempt) override;
     void add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,

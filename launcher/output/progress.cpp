@@ -24,6 +24,11 @@ void Progress::start() {
     tick();
 }
 
+void Progress::host_added(std::string name) {
+    names_.push_back(std::move(name));
+    phases_.push_back("waiting for its turn");
+}
+
 void Progress::host_phase(HostId host, const char* what) {
     if (phases_[host] != nullptr) phases_[host] = what;
 }

@@ -19,6 +19,7 @@ class Progress {
 public:
     Progress(asio::any_io_executor executor, Output& output, PerHost<std::string> hosts);
 
+    void host_added(std::string name);
     void start();
     /// \param what  what the host is doing now, e.g. "ssh authentication"
     void host_phase(HostId host, const char* what);

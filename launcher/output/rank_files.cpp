@@ -16,7 +16,8 @@ namespace dtrun::output {
 namespace {
 
 /// In Taken::stream: files of another attempt begin here, Taken::bytes attempts later.
-constexpr std::uint32_t kNextAttempt = UINT32_MAX;
+// Pieces in the queue that are no bytes of a stream.
+constexpr std::uint32_t kNextAttempt = UINT32_MAX, kMoreRanks = UINT32_MAX - 1;
 
 namespace fs = std::filesystem;
 
@@ -103,8 +104,10 @@ Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, Rank
                                                      TakenFunction taken) {
     std::unique_ptr<RankFiles> files(new RankFiles(
         std::move(directory), std::move(name), world_size, open_max, options, std::move(taken)));
-    files->choose_files();
-    if (const auto made = files->make_files(); !made) return std::unexpected(made.error());
+    choose_files(files->name_, files->uses_, 0);
+    files->added_name_ = files->name_;
+    files->added_uses_ = files->uses_;
+    if (const auto made = files->make_files(0); !made) return std::unexpected(made.error());
     files->thread_ = start_writer_thread([raw = files.get()] { raw->run(); });
     return files;
 }
@@ -112,10 +115,10 @@ Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, Rank
 RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
                      BufferQueue::Options options, TakenFunction taken)
     : directory_(std::move(directory)),
-      name_(std::move(name)),
       open_max_(std::max<std::size_t>(open_max, 1)),
       taken_(std::move(taken)),
       queue_(options),
+      name_(std::move(name)),
       uses_(stream_count(world_size)),
       files_(uses_.size()) {}
 
@@ -124,21 +127,22 @@ RankFiles::~RankFiles() {
     join();
 }
 
-void RankFiles::choose_files() {
+/// \param first  the first stream that is new; those of a rank come together
+void RankFiles::choose_files(const RankFileName& name, std::vector<Use>& uses, std::size_t first) {
     std::string before;  // the name of the stream before
-    for (std::size_t stream = 0; stream < uses_.size(); stream++) {
-        std::string name = name_(stream, 0);
-        const bool shared = stream_of(stream) == Stream::err && name == before;
-        uses_[stream] = name.empty() ? Use::none : shared ? Use::of_stdout : Use::own;
-        before = std::move(name);
+    for (std::size_t stream = first; stream < uses.size(); stream++) {
+        std::string own = name(stream, 0);
+        const bool shared = stream_of(stream) == Stream::err && own == before;
+        uses[stream] = own.empty() ? Use::none : shared ? Use::of_stdout : Use::own;
+        before = std::move(own);
     }
 }
 
-/// Makes the files of this attempt, all empty.
-Result<void> RankFiles::make_files() {
+/// Makes the files of this attempt from one stream on, all empty.
+Result<void> RankFiles::make_files(std::size_t first) {
     if (const auto made = make_directory(directory_); !made) return made;
     std::string made_folder;
-    for (std::size_t stream = 0; stream < files_.size(); stream++) {
+    for (std::size_t stream = first; stream < files_.size(); stream++) {
         if (uses_[stream] != Use::own) continue;
         const std::string folder = std::filesystem::path(path(stream)).parent_path().string();
         if (folder != made_folder)
@@ -151,7 +155,7 @@ Result<void> RankFiles::make_files() {
 }
 
 bool RankFiles::has_file(plan::PlannedRank rank, Stream stream) const {
-    return uses_[stream_index(rank, stream)] != Use::none;
+    return added_uses_[stream_index(rank, stream)] != Use::none;
 }
 
 std::size_t RankFiles::file_of(std::size_t stream) const {
@@ -202,6 +206,38 @@ void RankFiles::begin_attempt(int attempt) {
     added_attempt_ = attempt;
 }
 
+void RankFiles::add_ranks(int count, RankFileName name) {
+    const std::size_t before = added_uses_.size();
+    added_uses_.resize(before + stream_count(count));
+    if (name) added_name_ = std::move(name);
+    choose_files(added_name_, added_uses_, before);
+    {
+        const std::lock_guard lock(mutex_);
+        more_.push_back({count, added_name_});
+    }
+    BufferQueue::Filler out(queue_);
+    out.account(kMoreRanks, 1);
+}
+
+/// Makes room, and files, for ranks that have been added.
+void RankFiles::take_more() {
+    More more;
+    {
+        const std::lock_guard lock(mutex_);
+        more = std::move(more_.front());
+        more_.pop_front();
+    }
+    name_ = std::move(more.name);
+    const std::size_t before = uses_.size();
+    uses_.resize(before + stream_count(more.count));
+    files_.resize(uses_.size());
+    choose_files(name_, uses_, before);
+    const auto made = make_files(before);
+    if (made) return;
+    for (std::size_t file = before; file < files_.size(); ++file) files_[file].failed = true;
+    add_failure(made.error());
+}
+
 std::vector<Error> RankFiles::take_failures() {
     const std::lock_guard lock(mutex_);
     return std::exchange(failures_, {});
@@ -225,7 +261,7 @@ void RankFiles::run() {
                 write_out(buffer);
             queue_.release(buffer);
             std::erase_if(buffer.pieces,
-                          [](const Taken& piece) { return piece.stream == kNextAttempt; });
+                          [](const Taken& piece) { return piece.stream >= kMoreRanks; });
             taken_(buffer.pieces);
             queue_.recycle(std::move(buffer));
         }
@@ -237,8 +273,8 @@ void RankFiles::run() {
     taken_({});
 }
 
-/// Writes the pieces of a buffer, which lie in it one after the other; between them may be a
-/// kNextAttempt.
+/// Writes the pieces of a buffer, which lie in it one after the other; between them may be those that are no
+/// bytes.
 void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
     const char* at = buffer.data.get();
     segments_.clear();
@@ -246,6 +282,11 @@ void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
         if (piece.stream == kNextAttempt) {
             write_segments();
             switch_attempt(piece.bytes);
+            continue;
+        }
+        if (piece.stream == kMoreRanks) {
+            write_segments();
+            for (std::size_t i = 0; i < piece.bytes; ++i) take_more();
             continue;
         }
         segments_.push_back({file_of(piece.stream), {at, piece.bytes}});
@@ -275,7 +316,7 @@ void RankFiles::switch_attempt(std::size_t steps) {
     }
     attempt_ += static_cast<int>(steps);
     for (File& file : files_) file.failed = false;
-    const auto made = make_files();
+    const auto made = make_files(0);
     if (made) return;
     for (File& file : files_) file.failed = true;
     add_failure({made.error().code,

@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/fd_writer.h"
+#include "launcher/output/rank_file_name.h"
 #include "launcher/plan/planned_rank.h"
 #include "rendezvous/wire/output_messages.h"
 
@@ -20,12 +21,6 @@ namespace dtrun::output {
 
 /// "rank.07": zero padded to the width of the highest rank.
 std::string rank_directory(plan::PlannedRank rank, int world_size);
-
-/// Names the file of a stream (stream_index()) below the directory, in its attempt-th start; empty:
-/// it has none. If both streams of a rank have the same name, that file gets both in the order of
-/// their arrival. Called on any thread. Which streams have a file, and which share it, is the same
-/// in all attempts.
-using RankFileName = std::function<std::string(std::size_t stream, int attempt)>;
 
 /// rank.N/stdout and rank.N/stderr; of a restart, the same below attempt_N.
 RankFileName plain_file_names(int world_size);
@@ -68,6 +63,10 @@ public:
     /// \param attempt  greater than any before; the first files are those of 0
     void begin_attempt(int attempt);
 
+    /// There are more ranks from now on: their files are made when bytes that are added later are written.
+    /// \param name  of all files; those that were there keep the names that they have. Empty: as before
+    void add_ranks(int count, RankFileName name);
+
     bool idle() const { return queue_.idle(); }
 
     /// Once for each file that failed. Errc: internal, timed_out (stop())
@@ -90,8 +89,9 @@ private:
 
     RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
               BufferQueue::Options options, TakenFunction taken);
-    void choose_files();
-    Result<void> make_files();
+    static void choose_files(const RankFileName& name, std::vector<Use>& uses, std::size_t first);
+    Result<void> make_files(std::size_t first);
+    void take_more();
     std::size_t file_of(std::size_t stream) const;
     std::string path(std::size_t file) const;
     bool open(std::size_t file, int flags);
@@ -105,14 +105,16 @@ private:
     void add_failure(Error failure);
 
     const std::string directory_;
-    const RankFileName name_;
     const std::size_t open_max_;
     const TakenFunction taken_;
     BufferQueue queue_;
-    std::vector<Use> uses_;  // by stream_index(); fixed once the thread runs
-    int added_attempt_ = 0;  // of what is added now
+    RankFileName added_name_;      // of what is added now, as the rest
+    std::vector<Use> added_uses_;  // by stream_index()
+    int added_attempt_ = 0;
 
     // The thread's own once it runs.
+    RankFileName name_;
+    std::vector<Use> uses_;  // by stream_index()
     int attempt_ = 0;
     std::vector<File> files_;             // by stream_index() of the first stream that has it
     std::deque<std::size_t> open_files_;  // longest open first
@@ -121,6 +123,11 @@ private:
 
     std::mutex mutex_;
     std::vector<Error> failures_;  // guarded by mutex_
+    struct More {
+        int count = 0;
+        RankFileName name;
+    };
+    std::deque<More> more_;  // guarded by mutex_; each has a piece in the queue
 
     std::thread thread_;
 };

@@ -1,5 +1,6 @@
 #include "launcher/plan/job_plan.h"
 
+#include "base/command_output.h"
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -19,6 +20,8 @@
 
 namespace dtrun::plan {
 namespace {
+
+constexpr std::chrono::seconds kDiscoveryLimit{10};  // of a script's run
 
 /// Where ranks may run, before anything is chosen.
 struct Offer {
@@ -46,6 +49,18 @@ Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
     return offer;
 }
 
+/// The command that lists the hosts of an elastic job as they are at that time; empty if they stay.
+std::vector<std::string> discovery_of(const Options& options) {
+    if (!options.elastic) return {};
+    const std::string& script = options.elastic->discovery_script;
+    const bool is_file = script.find('/') != std::string::npos;
+    if (is_file && ::access(script.c_str(), X_OK) == 0) return {script};
+    if (!script.empty()) return {"/bin/sh", "-c", script};
+    const bool filtered = !options.include.empty() || !options.exclude.empty();
+    if (options.hostfile.empty() || options.hostfile == "-" || filtered) return {};
+    return {"/bin/cat", "--", options.hostfile};
+}
+
 Offer this_machine(const Options& options) {
     Offer offer;
     Host here;
@@ -60,7 +75,28 @@ Offer this_machine(const Options& options) {
     return offer;
 }
 
+/// The hosts that the user's script lists now; there may be none yet.
+Result<Offer> discovered_hosts(const Options& options, EnvironmentView caller) {
+    constexpr const char* kFlag = "--host-discovery-script";
+    const std::string& script = options.elastic->discovery_script;
+    const auto output = command_output(discovery_of(options), Captured::out, kDiscoveryLimit);
+    if (!output) return fail(output.error(), "{}", kFlag);
+    if (output->status != 0)
+        return fail(Errc::invalid_input, "{}: {} has ended with exit code {}", kFlag, script,
+                    output->status);
+    auto hosts = parse_host_listing(output->text, script, options.elastic->slots_per_host);
+    if (!hosts) return fail(hosts.error(), "{}", kFlag);
+    Offer offer;
+    offer.hosts = std::move(*hosts);
+    offer.sources.hosts = offer.sources.slots = kFlag;
+    if (auto allocation = slurm_here(caller); allocation && *allocation)
+        offer.allocation = std::move(**allocation);
+    return offer;
+}
+
 Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
+    if (options.elastic && !options.elastic->discovery_script.empty())
+        return discovered_hosts(options, caller);
     if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
     // Inside a rank the allocation belongs to the job around us.
     const bool in_rank = find_variable(caller, "DTRUN_RANK").has_value();
@@ -123,6 +159,7 @@ Result<Placement> place(const Options& options, Offer& offer, EnvironmentView ca
         hosts = std::move(*kept);
     }
     offer.sources.world_size = options.world_size ? "-np" : "every slot";
+    if (hosts.empty()) return Placement{};  // they will come
     if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
     if (offer.from_allocation) {
         for (Host& host : hosts) {
@@ -174,6 +211,7 @@ Result<void> check_key(const std::string& file) {
 }
 
 Result<void> check_ranks(const Options& options, int world_size) {
+    if (!discovery_of(options).empty()) return {};  // more ranks may come
     const auto check = [world_size](const char* flag, int rank) -> Result<void> {
         if (rank < world_size) return {};
         return fail(Errc::invalid_input, "{}: rank {} does not exist, the ranks are 0..{}", flag,
@@ -187,7 +225,7 @@ Result<void> check_ranks(const Options& options, int world_size) {
 
 /// Fails if the hosts can never have as many ranks as the job needs.
 Result<void> check_elastic(const Options& options, const Placement& placement) {
-    if (!options.elastic) return {};
+    if (!options.elastic || !discovery_of(options).empty()) return {};
     const int slots = placement.world_size();
     const auto check = [slots](const char* flag, int ranks) -> Result<void> {
         if (ranks <= slots) return {};
@@ -234,7 +272,7 @@ Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm)
     auto contracts = contracts::effective_contracts(options.contracts, in_slurm);
     if (!contracts) return fail(contracts.error(), "--contract");
     spec.contracts = std::move(*contracts);
-    const auto ranks = static_cast<std::uint32_t>(spec.placement.world_size());
+    const auto ranks = static_cast<std::uint32_t>(std::max(spec.placement.world_size(), 1));
     if (auto done = contracts::check_contracts(spec.contracts, ranks); !done)
         return fail(done.error(), "--contract");
     if (options.join && contracts::needs_nodes(spec.contracts))
@@ -265,25 +303,67 @@ void add_to_pythonpath(JobSpec& spec) {
     const auto is_local = [](const JobHost& host) { return host.transport == Transport::local; };
     const auto is_asked = std::ranges::find(spec.env_added, kName, &Options::Variable::first);
     if (std::ranges::all_of(spec.hosts, is_local) || is_asked != spec.env_added.end()) return;
-    for (JobHost& host : spec.hosts) {
-        const auto at = std::ranges::lower_bound(host.env, kName, {}, &Options::Variable::first);
-        if (at == host.env.end() || at->first != kName)
-            host.env.emplace(at, kName, spec.directory);
+    const auto add_to = [&spec, kName](std::vector<Options::Variable>& env) {
+        const auto at = std::ranges::lower_bound(env, kName, {}, &Options::Variable::first);
+        if (at == env.end() || at->first != kName)
+            env.emplace(at, kName, spec.directory);
         else
             at->second = spec.directory + (at->second.empty() ? "" : ":" + at->second);
-    }
+    };
+    for (JobHost& host : spec.hosts) add_to(host.env);
+    for (auto* const env : {&spec.environment_here, &spec.environment_there}) add_to(*env);
 }
 
 /// torch's own clients do not encrypt: with --encrypt they stay on their hosts, unless the user has chosen.
 /// In an elastic job the store must not end with the host of rank 0.
 void choose_store(Options& options, const JobSpec& spec) {
-    const bool has_network = spec.hosts.size() > 1 || options.join;
+    const bool has_network = spec.hosts.size() > 1 || options.join || spec.discovers_hosts();
     const bool by_default = !options.store_given && options.torch_store == TorchStore::agent;
     const bool near = options.encrypt || options.elastic;
     if (near && has_network && by_default) options.torch_store = TorchStore::proxy;
 }
 
+/// Decides how a host is reached, and what its ranks get.
+Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Host& host) {
+    if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
+    JobHost target;
+    target.host = host;
+    const bool in_slurm = spec.scheduler && spec.scheduler->scheduler == Scheduler::slurm;
+    const auto node = find_node(spec.scheduler, host);
+    const auto transport = choose_transport(host, spec.ssh, options, node.has_value(), in_slurm);
+    if (!transport) return std::unexpected(transport.error());
+    target.transport = *transport;
+    if (node) target.node = spec.scheduler->nodes[*node];
+    target.env =
+        target.transport == Transport::local ? spec.environment_here : spec.environment_there;
+    return target;
+}
+
 }  // namespace
+
+Result<HostId> list_host(JobSpec& spec, const Host& host) {
+    const auto hosts = spec.hosts.hosts();
+    const auto named = [&spec, &host](HostId id) { return spec.hosts[id].host.name == host.name; };
+    const auto found = std::ranges::find_if(hosts, named);
+    const bool is_new = found == hosts.end();
+    const HostId id = is_new ? static_cast<HostId>(spec.hosts.size()) : *found;
+    if (is_new) {
+        auto target = make_host(spec, spec.options, host);
+        if (!target) return std::unexpected(target.error());
+        spec.hosts.push_back(std::move(*target));
+        spec.placement.hosts.push_back(host);
+    }
+    std::vector<PlannedRank>& ranks = spec.hosts[id].ranks;
+    while (std::cmp_less(ranks.size(), host.slots)) {
+        RankPlace place;
+        place.rank = spec.placement.world_size();
+        place.host = static_cast<int>(id);
+        place.slot = place.local_rank = static_cast<int>(ranks.size());
+        ranks.push_back(static_cast<PlannedRank>(place.rank));
+        spec.placement.ranks.push_back(place);
+    }
+    return id;
+}
 
 Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory) {
     JobSpec spec;
@@ -305,7 +385,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         return std::unexpected(done.error());
     const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
     if (options.mpirun) {
-        spec.environment_here = environment->local;  // what ranks get besides is mpirun's business
+        // What ranks get besides is mpirun's business.
     } else if (auto done = add_contracts(spec, options, in_slurm); !done) {
         return std::unexpected(done.error());
     }
@@ -321,18 +401,14 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         spec.srun_env = srun_environment(caller);
     }
     spec.sources = std::move(offer->sources);
+    spec.environment_here = std::move(environment->local);
+    spec.environment_there = std::move(environment->remote);
+    spec.scheduler = std::move(offer->allocation);
+    spec.discovery = discovery_of(options);
     for (const Host& host : spec.placement.hosts) {
-        if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
-        JobHost& target = spec.hosts.emplace_back();
-        target.host = host;
-        const auto node = find_node(offer->allocation, host);
-        const auto transport =
-            choose_transport(host, spec.ssh, options, node.has_value(), in_slurm);
-        if (!transport) return std::unexpected(transport.error());
-        target.transport = *transport;
-        if (node) target.node = offer->allocation->nodes[*node];
-        target.env =
-            target.transport == Transport::local ? environment->local : environment->remote;
+        auto target = make_host(spec, options, host);
+        if (!target) return std::unexpected(target.error());
+        spec.hosts.push_back(std::move(*target));
     }
     for (const RankPlace& place : spec.placement.ranks)
         spec.hosts[host_of(place)].ranks.push_back(static_cast<PlannedRank>(place.rank));
@@ -344,7 +420,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
             return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
         spec.daemon = std::move(*daemon);
     }
-    if (offer->from_allocation) spec.allocation = std::move(offer->allocation);
+    if (offer->from_allocation) spec.allocation = spec.scheduler;
     spec.directory_required = !options.wdir.empty();
     const bool relative = spec.directory_required && !options.wdir.starts_with('/');
     spec.directory = !spec.directory_required ? directory

@@ -48,7 +48,8 @@ struct JobSpec {
     Placement placement;
     PerHost<JobHost> hosts;  ///< as placement.hosts
     Sources sources;
-    std::optional<Allocation> allocation;  ///< of a scheduler around us, if hosts are from there
+    std::optional<Allocation> scheduler;   ///< the allocation around us, whether or not it is used
+    std::optional<Allocation> allocation;  ///< the same, if hosts are from there
     bool heterogeneous = false;            ///< that allocation has several components
     bool gpus_differ = false;              ///< among the nodes of that allocation
     std::vector<std::string> contracts;    ///< whose variables ranks get
@@ -57,7 +58,13 @@ struct JobSpec {
     bool directory_required = false;       ///< --wdir: else home will do where it is missing
     std::optional<DaemonTarget> daemon;    ///< dtrun join: whose job it is
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
-    std::vector<Options::Variable> environment_here;  ///< --mpi mpirun: what mpirun itself gets
+    /// What ranks get from the caller: on this machine, and elsewhere.
+    std::vector<Options::Variable> environment_here, environment_there;
+    std::vector<std::string>
+        discovery{};  ///< command that lists the hosts, again and again; empty: none
+
+    /// Whether hosts may come that are not known yet.
+    bool discovers_hosts() const { return !discovery.empty(); }
 
     /// The name of the rank's host.
     const std::string& host_of(PlannedRank rank) const {
@@ -71,5 +78,10 @@ struct JobSpec {
 /// \param directory  the caller's working directory
 /// \return invalid_input, not_found or denied, ready to be shown
 Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory);
+
+/// Adds a host to an elastic job that runs, or changes the slots of one that it has, and gives it places for
+/// more ranks if it has more slots than ever. Places are never taken away.
+/// \return its number. Errc: invalid_input, denied (it cannot be used)
+Result<HostId> list_host(JobSpec& spec, const Host& host);
 
 }  // namespace dtrun::plan

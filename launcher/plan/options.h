@@ -94,8 +94,19 @@ struct ElasticOptions {
     std::vector<int> allowed{};      ///< --allowed-np, ascending; empty: any number of ranks
     /// --elastic-timeout: how long the job may have fewer slots than ranks_min. 0: not at all
     std::chrono::milliseconds timeout{600'000};
-    std::optional<int> reset_limit{};    ///< --reset-limit: worlds after the first; unset: any
-    std::optional<int> failure_limit{};  ///< --failure-limit: ranks and hosts; unset: any
+    /// --host-discovery-script: a command that lists the hosts there are; empty: none
+    std::string discovery_script{};
+    std::chrono::milliseconds discovery_interval{
+        1'000};              ///< --discovery-interval, between two runs
+    int slots_per_host = 1;  ///< --slots-per-host, of hosts that are listed without a number
+    int spares = 0;          ///< --spares: hosts that are kept ready without ranks
+    /// --warn-time: how long ranks that are to start again are warned, if hosts come or go as planned; with
+    /// --warn-signal by this signal, too.
+    std::chrono::milliseconds warn_time{0};
+    int warn_signal = 0;
+    std::optional<int> rank_failure_limit{};  ///< of ranks, while no host is lost; unset: any
+    std::optional<int> reset_limit{};         ///< --reset-limit: worlds after the first; unset: any
+    std::optional<int> failure_limit{};       ///< --failure-limit: ranks and hosts; unset: any
     /// --blacklist-cooldown-range: how long a lost host is left alone, at first and at most.
     std::chrono::milliseconds cooldown_min{10'000}, cooldown_max{300'000};
 };

@@ -31,6 +31,9 @@ public:
     /// \param ranks  by place; kNoRank: none
     explicit RankNumbers(std::vector<Rank> ranks) : ranks_(std::move(ranks)) {}
 
+    /// There are so many places: those that are new have no rank.
+    void add_places(std::size_t places) { ranks_.resize(places, kNoRank); }
+
     std::size_t places() const { return ranks_.size(); }
     /// kNoRank: none
     Rank of(PlannedRank place) const { return ranks_[std::to_underlying(place)]; }

@@ -86,6 +86,10 @@ public:
         if (pid_ > 0) ::kill(pid_, signal);
     }
 
+    void end_session() override {
+        if (pid_ > 0) ::kill(-pid_, SIGKILL);
+    }
+
     void close() noexcept override {
         boost::system::error_code ignored;
         in_.close(ignored);
@@ -118,7 +122,8 @@ private:
 
 Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
                                                const std::vector<std::string>& argv,
-                                               const std::vector<std::string>& env) {
+                                               const std::vector<std::string>& env,
+                                               int death_signal) {
     auto in = make_pipe();
     auto out = make_pipe();
     auto err = make_pipe();
@@ -130,6 +135,7 @@ Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
                         {out->write.get(), STDOUT_FILENO},
                         {err->write.get(), STDERR_FILENO}};
     plan.group = ProcessPlan::Group::own_session;
+    plan.death_signal = death_signal;
     const auto pid = spawn_process(plan);
     if (!pid) return std::unexpected(pid.error());
     return std::make_unique<ProcessChannel>(executor, *pid, std::move(in->write),

@@ -5,6 +5,11 @@
 #include <cassert>
 
 namespace dtrun {
+namespace {
+
+constexpr const char* kHostsChange = "hosts have changed";
+
+}  // namespace
 
 Generations::Generations(GenerationLimits limits)
     : limits_(std::move(limits)), random_(limits_.seed) {
@@ -22,7 +27,7 @@ std::uint32_t Generations::slots_ready() const {
     for (const Host& host : hosts_)
         if (host.state == State::ready)
             ready += static_cast<std::uint32_t>(std::ranges::count_if(
-                host.slots, [](const Slot& slot) { return !slot.closed_until; }));
+                host.slots, [](const Slot& slot) { return slot.listed && !slot.closed_until; }));
     return ready;
 }
 
@@ -34,8 +39,8 @@ std::vector<std::pair<HostId, Deadline>> Generations::cooling() const {
 }
 
 bool Generations::is_coming() const {
-    return std::ranges::any_of(hosts_,
-                               [](const Host& host) { return host.state == State::coming; });
+    return std::ranges::any_of(
+        hosts_, [](const Host& host) { return host.state == State::coming && host.is_listed(); });
 }
 
 /// Places of a host whose processes have ranks, in the order of these.
@@ -81,100 +86,49 @@ std::vector<Seat> Generations::plan(With with) const {
         return slots_ready() >= limits_.fixed.size() ? limits_.fixed : std::vector<Seat>{};
     std::vector<std::pair<std::pair<std::uint64_t, HostId>, HostOffer>> offers;  // by age
     for (const HostId id : hosts_.hosts()) {
-        const Host& host = hosts_[id];
-        if (host.state != State::ready) continue;
-        HostOffer offer{.host = id};
-        for (const SlotIndex place : living(id))
-            if (!slot_at(id, place).closed_until) offer.survivors.push_back(place);
-        for (std::uint32_t i = 0; i < host.slots.size() && with == With::newcomers; ++i) {
-            const Slot& slot = host.slots[i];
-            if (!slot.closed_until && !slot.process.lives && !slot.process.ending)
-                offer.vacant.push_back(SlotIndex{i});
-        }
-        const std::uint64_t age = host.seated == 0 ? UINT64_MAX : host.seated;
-        offers.emplace_back(std::pair(age, id), std::move(offer));
+        auto offer = offer_of(id, with);
+        const std::uint64_t age = hosts_[id].seated == 0 ? UINT64_MAX : hosts_[id].seated;
+        if (offer) offers.emplace_back(std::pair(age, id), std::move(*offer));
     }
     std::ranges::sort(offers, {}, [](const auto& offer) { return offer.first; });
     std::vector<HostOffer> hosts;
     for (auto& [age, offer] : offers) hosts.push_back(std::move(offer));
+    keep_spares(hosts);
     return plan_world(std::move(hosts), limits_.sizes);
 }
 
-// ---- Hosts -----------------------------------------------------------------------------------------
-
-void Generations::host_listed(HostId host, std::uint32_t slots, Deadline now) {
-    while (!hosts_.has(host)) hosts_.emplace_back();
-    hosts_[host].state = State::coming;
-    hosts_[host].slots.resize(slots);
-    if (phase_ == Phase::waiting && !waiting_since_) waiting_since_ = now;
+/// What a host can give to the world; nothing if it has no agent.
+std::optional<HostOffer> Generations::offer_of(HostId id, With with) const {
+    const Host& host = hosts_[id];
+    if (host.state != State::ready) return std::nullopt;
+    const auto is_open = [](const Slot& slot) { return slot.listed && !slot.closed_until; };
+    HostOffer offer{.host = id};
+    for (const SlotIndex place : living(id))
+        if (is_open(slot_at(id, place))) offer.survivors.push_back(place);
+    for (std::uint32_t i = 0; i < host.slots.size() && with == With::newcomers; ++i) {
+        const Process& process = host.slots[i].process;
+        if (is_open(host.slots[i]) && !process.lives && !process.ending)
+            offer.vacant.push_back(SlotIndex{i});
+    }
+    return offer;
 }
 
-void Generations::host_ready(HostId id, Deadline now) {
-    Host& host = hosts_[id];
-    host.state = State::ready;
-    host.cool_until.reset();
-    host.seated = 0;
-    for (Slot& slot : host.slots) slot.process = {};
-    if (phase_ == Phase::waiting) return look(now);
-    if (phase_ == Phase::collecting) return gather(now);
-    if (phase_ == Phase::running) call_more(now);
+/// Leaves out the youngest hosts, where nobody lives, as far as the job need not be smaller for that.
+/// \param hosts  the oldest first
+void Generations::keep_spares(std::vector<HostOffer>& hosts) const {
+    std::size_t slots = 0;
+    for (const HostOffer& host : hosts) slots += host.survivors.size() + host.vacant.size();
+    for (std::uint32_t spares = limits_.spares; spares > 0 && !hosts.empty(); --spares) {
+        const HostOffer& youngest = hosts.back();
+        if (!youngest.survivors.empty() || slots - youngest.vacant.size() < ranks_wanted()) return;
+        slots -= youngest.vacant.size();
+        hosts.pop_back();
+    }
 }
 
-void Generations::host_failed(HostId id, Deadline now) {
-    Host& host = hosts_[id];
-    if (host.state != State::coming) return;
-    cool(host, now);
-    const auto is_away = [](const Host& each) { return each.state == State::away; };
-    if (generation_ == 0 && std::ranges::all_of(hosts_, is_away))
-        return end(End::Cause::cannot_start, "no host can be used");
-    if (phase_ == Phase::waiting) look(now);
-}
-
-void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
-    Host& host = hosts_[id];
-    if (phase_ == Phase::ended || host.state != State::ready) return;
-    const bool had_ranks = !living(id).empty();
-    const bool had_prepared =
-        std::ranges::any_of(host.slots, [](const Slot& slot) { return slot.process.prepared; });
-    cool(host, now);
-    for (Slot& slot : host.slots) slot.process = {};
-    if (!limits_.elastic) return;
-    if (had_ranks) host_was_lost_ = true;
-    count_failure(why);
-    if (phase_ == Phase::ended || phase_ == Phase::waiting) return;
-    if (phase_ == Phase::pausing) return all_paused() ? settle(now) : void();
-    if (had_ranks) return lose(why, now);
-    if (had_prepared) abandon_prepared();
-    if (phase_ == Phase::running && plan(With::newcomers).size() <= world_.size())
-        call_until_.reset();
-    if (phase_ == Phase::running) return call_more(now);
-    phase_ = Phase::collecting;
-    gather(now);
-}
-
-void Generations::cool(Host& host, Deadline now) {
-    host.state = State::away;
-    host.is_ending_ranks = false;
-    if (limits_.elastic) host.cool_until = cooled(host.failures++, now);
-}
-
-/// \param times  how often it has failed before
-Deadline Generations::cooled(std::uint32_t times, Deadline now) {
-    const long long longest = limits_.cooldown_max.count();
-    const long long shortest = limits_.cooldown_min.count();
-    std::uniform_int_distribution<long long> part(0, shortest);
-    const auto doubled = std::min(longest, shortest << std::min(times, 16u));
-    return now + std::chrono::milliseconds(std::min(longest, doubled + part(random_)));
-}
-
-void Generations::close_slot(Slot& slot, Deadline now) {
-    slot.failures = 0;
-    slot.closed_until = cooled(slot.closings++, now);
-}
-
-void Generations::count_failure(const std::string& why) {
-    ++failures_;
-    if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
+/// Spares are there to keep the world as large as it was at first.
+std::uint32_t Generations::ranks_wanted() const {
+    return generation_ == 0 ? limits_.ranks_start : std::max(first_size_, limits_.ranks_min);
 }
 
 // ---- The end of a world: all ranks start again -----------------------------------------------------
@@ -186,6 +140,10 @@ void Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how, Dea
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
         abandon_prepared();
+    } else if (process.lives && how.well && warned_until_) {
+        // It has saved what it has, and is started again with all others.
+        if (!all_living([](const Process&) { return true; })) pause(kHostsChange, now);
+        return;
     } else if (process.lives && how.well) {
         is_finishing_ = true;
         call_until_.reset();
@@ -217,11 +175,7 @@ void Generations::restart(const std::string& why, Deadline now) {
 
 void Generations::pause(std::string why, Deadline now) {
     phase_ = Phase::pausing;
-    call_until_.reset();
-    desk_until_.reset();
-    refill_until_.reset();
-    target_.clear();
-    notified_ = false;
+    forget_plans();
     if (now - began_ >= kStable)
         for (Host& host : hosts_) {
             if (host.state != State::ready || host.seated == 0) continue;
@@ -248,6 +202,7 @@ void Generations::settle(Deadline now) {
     phase_ = Phase::waiting;
     waiting_since_ = now;
     each_process([](HostId, SlotIndex, Process& process) { process = {}; });
+    release_delisted();
     const auto failure = std::exchange(failure_, std::nullopt);
     const bool because_of_host = std::exchange(host_was_lost_, false);
     if (failure && !because_of_host) blame(*failure, now);
@@ -255,29 +210,6 @@ void Generations::settle(Deadline now) {
     std::vector<Seat> world = plan(With::newcomers);
     if (world.size() >= limits_.ranks_min) return begin(std::move(world), now);
     look(now);
-}
-
-/// Judges the first failure of a world in which no host was lost.
-void Generations::blame(const Failure& failure, Deadline now) {
-    if (!limits_.elastic) return;
-    const std::pair where(failure.host, failure.place);
-    if (own_faults_ == 0) same_slot_ = where;
-    if (same_slot_ != where) same_slot_.reset();
-    own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
-    if (own_faults_ >= kFailuresInARow && !same_slot_)
-        return end(End::Cause::rank_failed, failure.why);
-    Host& host = hosts_[failure.host];
-    if (limits_.refill == Refill::never) {
-        const Deadline until = cooled(host.failures++, now);
-        for (Slot& slot : host.slots) slot.closed_until = until;
-        return;
-    }
-    Slot& slot = slot_at(failure.host, failure.place);
-    if (++slot.failures < kFailuresInARow) return;
-    own_faults_ = 0;
-    close_slot(slot, now);
-    if (failure.own_fault && plan(With::newcomers).size() < limits_.ranks_min)
-        end(End::Cause::rank_failed, failure.why);
 }
 
 // ---- The end of a world: processes go on -------------------------------------------------------------
@@ -436,11 +368,10 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
     ++generation_;
     phase_ = Phase::running;
     began_ = now;
-    is_finishing_ = notified_ = false;
+    is_finishing_ = false;
     waiting_since_.reset();
-    call_until_.reset();
-    desk_until_.reset();
-    refill_until_.reset();
+    forget_plans();
+    if (generation_ == 1) first_size_ = static_cast<std::uint32_t>(world.size());
     std::vector<Process> seated;
     for (Seat& seat : world) {
         Host& host = hosts_[seat.host];
@@ -452,13 +383,23 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
     each_process([this](HostId host, SlotIndex place, Process& process) {
         if (!process.lives) return;
         process = {.ending = true};
-        orders_.kill.emplace_back(host, place);
+        if (hosts_[host].is_listed()) orders_.kill.emplace_back(host, place);
     });
     for (std::size_t i = 0; i < world.size(); ++i)
         slot_at(world[i].host, world[i].rank.place).process = seated[i];
     world_ = std::move(world);
     orders_.begin = world_;
+    release_delisted();
     call_more(now);
+}
+
+/// Nothing that was to follow the last world counts for the next one.
+void Generations::forget_plans() {
+    target_.clear();
+    notified_ = false;
+    for (auto* const deadline :
+         {&call_until_, &desk_until_, &refill_until_, &warned_until_, &replaced_until_})
+        deadline->reset();
 }
 
 bool Generations::may_reset() {
@@ -470,21 +411,46 @@ bool Generations::may_reset() {
     return false;
 }
 
-/// More slots are there than the world has: a larger one follows soon, with all that come by then.
-void Generations::call_more(Deadline now) {
-    if (call_until_ || is_finishing_ || !target_.empty() || !limits_.elastic) return;
-    if (plan(With::newcomers).size() > world_.size()) call_until_ = now + limits_.last_call;
+bool Generations::wants_change() const {
+    return is_draining() || plan(With::newcomers).size() > world_.size();
 }
 
-void Generations::join_more(Deadline now) {
+/// More slots are there than the world has: a larger one follows soon, with all that come by then.
+void Generations::call_more(Deadline now) {
+    if (call_until_ || is_finishing_ || warned_until_ || !target_.empty() || !limits_.elastic)
+        return;
+    if (!notified_ && wants_change()) call_until_ = now + limits_.last_call;
+}
+
+/// Hosts or slots have come, or are to go: another world follows, as gently as the processes allow.
+void Generations::change(Deadline now) {
     call_until_.reset();
-    if (plan(With::newcomers).size() <= world_.size()) return;
-    if (is_keepable())
-        prepare();
-    else if (all_living([](const Process& process) { return process.capable; }))
+    if (is_finishing_ || warned_until_ || !target_.empty() || !wants_change()) return;
+    if (is_keepable()) {
+        const bool prepares = prepare();
+        if (!prepares) orders_.notify = notified_ = true;
+        if (prepares && is_draining()) replaced_until_ = now + kReplacedWithin;
+    } else if (all_living([](const Process& process) { return process.capable; })) {
         call_until_ = now + limits_.last_call;  // they have not met yet
-    else
-        pause("more slots are there", now);
+    } else if (limits_.warn_time.count() == 0) {
+        pause(kHostsChange, now);
+    } else {
+        warned_until_ = now + limits_.warn_time;
+        orders_.warn = Warning{kHostsChange, limits_.warn_time};
+    }
+}
+
+void Generations::tick_running(Deadline now) {
+    const auto is_over = [now](const std::optional<Deadline>& deadline) {
+        return deadline && *deadline <= now;
+    };
+    if (is_over(warned_until_)) return pause(kHostsChange, now);
+    if (is_over(replaced_until_)) {
+        replaced_until_.reset();
+        abandon_prepared();
+        if (is_draining()) orders_.notify = notified_ = true;
+    }
+    if (is_over(call_until_)) change(now);
 }
 
 void Generations::tick(Deadline now) {
@@ -493,8 +459,7 @@ void Generations::tick(Deadline now) {
         Host& host = hosts_[id];
         if (host.cool_until && *host.cool_until <= now) {
             host.cool_until.reset();
-            host.state = State::coming;
-            orders_.connect.push_back(id);
+            come(id);
         }
         for (Slot& slot : host.slots) {
             if (!slot.closed_until || *slot.closed_until > now) continue;
@@ -503,7 +468,7 @@ void Generations::tick(Deadline now) {
             gather(now);
         }
     }
-    if (phase_ == Phase::running && call_until_ && *call_until_ <= now) join_more(now);
+    if (phase_ == Phase::running) tick_running(now);
     if (phase_ == Phase::collecting) tick_collecting(now);
     look(now);
 }
@@ -519,6 +484,10 @@ Deadline Generations::next_deadline() const {
         for (const Slot& slot : host.slots) consider(slot.closed_until);
     }
     consider(call_until_);
+    if (phase_ == Phase::running) {
+        consider(warned_until_);
+        consider(replaced_until_);
+    }
     if (phase_ == Phase::collecting) {
         consider(desk_until_);
         consider(refill_until_);

@@ -5,6 +5,7 @@
 #include "rendezvous/elastic/world_plan.h"
 #include "rendezvous/wire/rank_messages.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -29,11 +30,17 @@ struct GenerationLimits {
     std::vector<Seat> fixed{};  ///< the only world that there can be; empty: as plan_world() says
     /// Hosts may be lost, and may come back. If not, the owner ends the job when one is lost.
     bool elastic = false;
+    bool hosts_may_come = false;  ///< that are not listed yet: the job waits for them
     std::chrono::milliseconds timeout{600'000};  ///< to wait for ranks_min slots; 0: do not wait
     /// How long a world that is large enough waits for hosts that are on their way.
     std::chrono::milliseconds last_call{1'000};
     std::optional<std::uint32_t> resets_max{};    ///< how many worlds may follow the first
     std::optional<std::uint32_t> failures_max{};  ///< how many ranks may fail and hosts be lost
+    /// How often a rank may fail while no host is lost; the next time ends the job.
+    std::optional<std::uint32_t> rank_failures_max{};
+    std::uint32_t spares = 0;  ///< hosts that are kept ready without ranks, if there are so many
+    /// How long ranks that are to start again are told before they are ended, when hosts come or go.
+    std::chrono::milliseconds warn_time{0};
     /// How long a host that was lost is left alone: this long at first, then each time twice as
     /// long up to the maximum. A random part of up to the minimum is added.
     std::chrono::milliseconds cooldown_min{10'000}, cooldown_max{300'000};
@@ -51,6 +58,9 @@ struct GenerationLimits {
 /// has said that it can go on in another place, each asks for one (`waiting`), and gets it when all have asked.
 /// Processes that are to join those are started beforehand, for the coming generation, and held.
 ///
+/// Hosts may come and go at any time. Those that are to go are *delisted*: their ranks end with the world, and
+/// then they are released.
+///
 /// Hosts keep their order from world to world, and newcomers come last, so a world changes as little as it
 /// can. A program that fails by itself again and again is not started for ever: see kFailuresInARow.
 class Generations {
@@ -59,12 +69,17 @@ public:
     /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while.
     static constexpr std::uint32_t kFailuresInARow = 3;
     static constexpr std::chrono::seconds kStable{60};
+    /// How long a host that is to go waits for others that are to come in its place.
+    static constexpr std::chrono::seconds kReplacedWithin{30};
 
     explicit Generations(GenerationLimits limits);
 
     // Events.
-    /// The head begins to get an agent onto a host that was not part of the job.
+    /// The job may use so many slots of this host: a new one, or one that has more or less than before.
     void host_listed(HostId host, std::uint32_t slots, Deadline now);
+    void host_delisted(HostId host, Deadline now);  ///< the job may not use it any more
+    /// Nothing of the job is left on a host that was released.
+    void host_left(HostId host, Deadline now);
     void host_ready(HostId host, Deadline now);   ///< its agent has joined
     void host_failed(HostId host, Deadline now);  ///< no agent could be started there
     void host_lost(HostId host, const std::string& why, Deadline now);  ///< after it was ready
@@ -89,21 +104,28 @@ public:
         std::uint64_t generation = 0;  ///< the coming one
         std::string why;
     };
+    /// What those are told who will not be asked.
+    struct Warning {
+        std::string why;
+        std::chrono::milliseconds time{};  ///< until all ranks are ended
+    };
     struct End {
         enum class Cause : std::uint8_t {
-            cannot_start,  ///< no host can be used
-            rank_failed,   ///< the program itself fails, see kFailuresInARow
-            too_few,       ///< ranks, for too long
-            resets,        ///< resets_max is exceeded
-            failures,      ///< failures_max is
-            finished,      ///< ranks have ended well, and all others ask for a world in vain
+            cannot_start,       ///< no host can be used
+            rank_failed,        ///< the program itself fails, see kFailuresInARow
+            too_many_failures,  ///< of ranks: rank_failures_max is exceeded
+            too_few,            ///< ranks, for too long
+            resets,             ///< resets_max is exceeded
+            failures,           ///< failures_max is
+            finished,           ///< ranks have ended well, and all others ask for a world in vain
         };
         Cause cause{};
         std::string why;
     };
     /// To be carried out in this order.
     struct Orders {
-        std::vector<HostId> connect{};   ///< try once more to get an agent onto these hosts
+        std::vector<HostId> connect{};   ///< get an agent onto these hosts, or try it once more
+        std::optional<Warning> warn{};   ///< tell all ranks that they will start again
         std::optional<Pausing> pause{};  ///< end all ranks on every host that is ready
         /// End the connections among ranks: some wait for others, that have noticed a loss, and not
         /// for those that are lost.
@@ -115,7 +137,8 @@ public:
         std::optional<std::uint64_t> roll{};  ///< have every host answer with host_rolled()
         /// generation() has these ranks: start those that are fresh and were not prepared.
         std::optional<std::vector<Seat>> begin{};
-        std::optional<End> ended{};  ///< nothing will follow
+        std::vector<HostId> release{};  ///< end everything of the job on these hosts
+        std::optional<End> ended{};     ///< nothing will follow
     };
     Orders take_orders() { return std::exchange(orders_, {}); }
     Deadline next_deadline() const;
@@ -136,11 +159,20 @@ public:
     /// Slots in which a rank could run now, or does.
     std::uint32_t slots_ready() const;
     std::uint32_t slots_needed() const;  ///< for a world to begin
+    /// Whether all ranks have been told that they will start again.
+    bool is_warned() const { return warned_until_.has_value(); }
+    bool is_leaving(HostId host) const { return hosts_[host].state == State::leaving; }
     /// Hosts that are left alone, and until when.
     std::vector<std::pair<HostId, Deadline>> cooling() const;
 
 private:
-    enum class State : std::uint8_t { unlisted, coming, ready, away };
+    enum class State : std::uint8_t {
+        absent,
+        coming,   ///< its agent is being started
+        ready,    ///< its agent is there
+        away,     ///< it is left alone for a while
+        leaving,  ///< it was released, and is not done yet
+    };
     struct Process {
         bool lives = false;     ///< it has a rank in the present world, and has not ended
         bool prepared = false;  ///< it was started for the next one
@@ -149,13 +181,15 @@ private:
     };
     struct Slot {
         Process process{};
+        bool listed = true;          ///< else its process, if it has one, ends with the world
         std::uint32_t failures = 0;  ///< in a row
         std::uint32_t closings = 0;
         std::optional<Deadline> closed_until{};
     };
     struct Host {
-        State state = State::unlisted;
+        State state = State::absent;
         std::vector<Slot> slots{};
+        bool is_listed() const { return std::ranges::any_of(slots, &Slot::listed); }
         std::uint64_t seated = 0;              ///< its first world since it has joined; 0: none yet
         bool is_ending_ranks = false;          ///< it was told to, and has not answered
         std::uint32_t failures = 0;            ///< in a row
@@ -183,6 +217,9 @@ private:
     void each_process(Do apply);
     bool is_keepable() const;
     std::vector<Seat> plan(With with) const;
+    std::optional<HostOffer> offer_of(HostId host, With with) const;
+    void keep_spares(std::vector<HostOffer>& hosts) const;
+    std::uint32_t ranks_wanted() const;
 
     void lose(const std::string& why, Deadline now);
     void pause(std::string why, Deadline now);
@@ -200,7 +237,15 @@ private:
     bool waits_for_first() const;
     void begin(std::vector<Seat> world, Deadline now);
     void call_more(Deadline now);
-    void join_more(Deadline now);
+    void change(Deadline now);
+    bool wants_change() const;
+    bool is_draining() const;
+    void tick_running(Deadline now);
+    void forget_plans();
+    void reconsider(Deadline now);
+    void come(HostId host);
+    void release(HostId host);
+    void release_delisted();
     bool may_reset();
     void end(End::Cause cause, std::string why);
     void end_too_few();
@@ -217,6 +262,8 @@ private:
     std::uint64_t generation_ = 0;
     std::uint32_t resets_ = 0;
     std::uint32_t failures_ = 0;
+    std::uint32_t rank_failures_ = 0;
+    std::uint32_t first_size_ = 0;  ///< of the first world
     std::vector<Seat> world_;
     bool is_finishing_ = false;  ///< a rank of this world has ended well: nobody is added to it
     Deadline began_{};
@@ -231,7 +278,9 @@ private:
     std::optional<Deadline> desk_until_;    ///< for processes to ask for a place
     std::optional<Deadline> refill_until_;  ///< with Refill::wait: for a new process
     std::optional<Deadline> waiting_since_;
-    std::optional<Deadline> call_until_;  ///< the next world waits for more until then
+    std::optional<Deadline> call_until_;      ///< the next world waits for more until then
+    std::optional<Deadline> warned_until_;    ///< ranks have been told, and are ended then
+    std::optional<Deadline> replaced_until_;  ///< hosts that go wait for prepared processes
     Orders orders_;
 };
 

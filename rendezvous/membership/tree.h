@@ -10,7 +10,8 @@
 namespace dtrun {
 
 /// The tree of connections: up to a threshold every host connects to the head. Above it the first
-/// sqrt(hosts) hosts do, and relay for the others, so that no node has more than about sqrt(hosts).
+/// sqrt(hosts) hosts do, and relay for the others, so that no node has more than about sqrt(hosts). Hosts that
+/// come later connect to the head.
 class Tree {
 public:
     Tree(std::uint32_t hosts, std::uint32_t threshold) : hosts_(hosts) {
@@ -22,7 +23,7 @@ public:
 
     /// The relay of a host; nothing if it connects to the head.
     std::optional<HostId> parent(HostId host) const {
-        if (relays_ == 0 || is_relay(host)) return std::nullopt;
+        if (relays_ == 0 || is_relay(host) || !is_below(host, hosts_)) return std::nullopt;
         const std::uint64_t behind = hosts_ - relays_;
         const std::uint64_t place = std::to_underlying(host) - relays_;  // among those behind one
         return static_cast<HostId>(place * relays_ / behind);

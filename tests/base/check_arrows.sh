@@ -44,7 +44,8 @@ check launcher/transport hostfiles rendezvous base
 check launcher/plan launcher/transport contracts hostfiles rendezvous base
 check launcher/output launcher/plan rendezvous base
 check launcher/mpirun launcher/plan launcher/output base
-check launcher/head launcher/plan launcher/transport launcher/output contracts hostfiles rendezvous base
+check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
+check launcher/head launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output contracts hostfiles base
 check launcher/fronts launcher/cli launcher/plan launcher/output base
 check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/head \

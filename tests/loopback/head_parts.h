@@ -33,6 +33,7 @@ public:
     MemoryOutput(asio::any_io_executor executor, std::function<void()> wake)
         : executor_(std::move(executor)), wake_(std::move(wake)) {}
 
+    void add_places(output::MorePlaces) override {}
     void set_numbers(const plan::RankNumbers&) override {}
     void begin_attempt(int) override {}
     void add(plan::PlannedRank rank, Stream stream, std::int64_t, std::string_view bytes) override {

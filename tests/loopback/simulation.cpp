@@ -119,6 +119,7 @@ private:
     void rank_starts(std::uint64_t generation, Rank rank, HostId host);
     asio::awaitable<Result<Connection>> connect(HostId host);
     void lose_power(HostId host);
+    void list(HostId host);
     void note(std::string text);
 
     const Script& script_;
@@ -144,6 +145,8 @@ plan::JobSpec make_spec(const Script& script) {
     int host = 0;
     int ranks = 0;
     for (const int slots : script.ranks_on_host) {
+        const auto does = script.hosts.find(static_cast<HostId>(host));
+        if (does != script.hosts.end() && does->second.listed) break;
         options.hosts += fmt::format("{}h{}:{}", host == 0 ? "" : ",", host, slots);
         ++host;
         ranks += slots;
@@ -162,7 +165,7 @@ plan::JobSpec make_spec(const Script& script) {
 }
 
 World::World(const Script& script, std::uint32_t seed)
-    : script_(script), random_(seed), spec_(make_spec(script)), here_(spec_.hosts.size()) {
+    : script_(script), random_(seed), spec_(make_spec(script)), here_(script.ranks_on_host.size()) {
     hosts_ = std::make_unique<head::Hosts>(spec_);
     output_ = std::make_unique<MemoryOutput>(io_.get_executor(), [this] {
         if (head_) head_->output_left();
@@ -192,6 +195,7 @@ void World::note(std::string text) {
 std::string World::story() const {
     std::string text = output_->text();
     for (const HostId host : here_.hosts()) {
+        if (!hosts_->has(host)) continue;
         const head::HostState& state = (*hosts_)[host];
         text += fmt::format("h{}: {}, {}{}{}, {} ranks run\n", host, state.phase,
                             state.joined ? "joined" : "not joined", state.done ? ", done" : "",
@@ -220,6 +224,10 @@ void World::plan_events() {
     }
     for (const auto& [host, does] : script_.hosts) {
         const HostId which = host;
+        for (const auto& when : {does.listed, does.relisted})
+            if (when) at(*when, [this, which] { list(which); });
+        if (does.delisted)
+            at(*does.delisted, [this, which] { head_->delist_host(fmt::format("h{}", which)); });
         if (does.loses_power) at(*does.loses_power, [this, which] { lose_power(which); });
         if (does.gets_power) at(*does.gets_power, [this, which] { here_[which].gone = false; });
         if (does.agent_killed)
@@ -241,6 +249,13 @@ void World::plan_events() {
             });
         }
     }
+}
+
+void World::list(HostId host) {
+    Host listed;
+    listed.name = fmt::format("h{}", host);
+    listed.slots = script_.ranks_on_host[std::to_underlying(host)];
+    head_->list_host(listed);
 }
 
 /// Nothing runs there any more, and packets to it are lost.

@@ -29,6 +29,9 @@ enum class Login { works, refused, hangs, says_nothing, dies_with_bootstrap, can
 struct HostScript {
     Login login = Login::works;
     milliseconds login_takes{3};
+    std::optional<milliseconds> listed{};        ///< the job does not have it before that
+    std::optional<milliseconds> delisted{};      ///< the job may not use it any more
+    std::optional<milliseconds> relisted{};      ///< and then it may again
     std::optional<milliseconds> loses_power{};   ///< nothing of it runs, or answers, any more
     std::optional<milliseconds> gets_power{};    ///< it can be logged in to again
     std::optional<milliseconds> agent_killed{};  ///< its guard ends what it leaves

@@ -170,6 +170,63 @@ TEST_CASE("a host that is silent for less than the timeout costs nothing", "[loo
     });
 }
 
+TEST_CASE("hosts that are listed while a job runs join it, and delisted ones are left",
+          "[loopback]") {
+    Script script = elastic(2);
+    script.hosts[HostId{3}].listed = 10s;
+    script.options = [](plan::Options& options) {
+        options.elastic.emplace().ranks_min = 2;
+        options.world_size = 6;
+    };
+    SECTION("as the last") {
+        in_many_orders(20, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.started == Worlds{"1: 001122", "2: 00112233"});
+        });
+    }
+    SECTION("in any number of times") {
+        script.hosts[HostId{0}].delisted = 20s;
+        script.hosts[HostId{0}].relisted = 30s;
+        in_many_orders(20, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.started == Worlds{"1: 001122", "2: 00112233", "3: 112233", "4: 11223300"});
+        });
+    }
+    SECTION("unless they cannot be reached") {
+        script.hosts[HostId{3}].login = Login::refused;
+        in_many_orders(20, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.started == Worlds{"1: 001122"});
+            CHECK_THAT(ending.shown, Contains("h3: ssh: it does not know this key"));
+        });
+    }
+    SECTION("or until they are lost while they are being left") {
+        script.hosts[HostId{1}].delisted = 20s;
+        script.hosts[HostId{1}].loses_power = 20s + 5ms;
+        in_many_orders(20, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.started.back() == fmt::format("{}: 002233", ending.started.size()));
+        });
+    }
+}
+
+TEST_CASE("a job without hosts waits for them", "[loopback]") {
+    Script script = elastic(4);
+    for (const std::uint32_t host : {0u, 1u, 2u, 3u})
+        script.hosts[HostId{host}].listed = 1s * (host + 5);
+    script.options = [](plan::Options& options) {
+        plan::ElasticOptions& asked = options.elastic.emplace();
+        asked.ranks_min = 4;
+        asked.discovery_script = "true";
+        options.world_size = 4;
+    };
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started.front() == "1: 0011");
+        CHECK(ending.started.back().size() == std::string("2: 00112233").size());
+    });
+}
+
 TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loopback]") {
     const std::uint32_t seed = test_seed();
     INFO("DTRUN_SEED=" << seed);
@@ -181,7 +238,7 @@ TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loo
         Script script = elastic(1);
         for (std::uint32_t host = 0; host < 4; ++host) {
             HostScript& does = script.hosts[HostId{host}];
-            switch (random() % 6) {
+            switch (random() % 7) {
                 case 0:
                     does.loses_power = draw(40'000);
                     does.gets_power = *does.loses_power + draw(20'000);
@@ -191,6 +248,10 @@ TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loo
                     break;
                 case 2:
                     does.cut_off = draw(40'000);
+                    break;
+                case 4:
+                    does.delisted = draw(40'000);
+                    does.relisted = *does.delisted + draw(5'000);
                     break;
                 case 3: {
                     const milliseconds from = draw(40'000);

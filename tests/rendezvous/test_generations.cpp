@@ -1,52 +1,13 @@
 #include "rendezvous/elastic/generations.h"
 
-#include <fmt/format.h>
+#include "tests/rendezvous/generations_support.h"
+
 #include <catch2/catch.hpp>
 #include <set>
 
 namespace dtrun {
-namespace {
 
-using std::chrono::milliseconds;
-using namespace std::chrono_literals;
-using Cause = Generations::End::Cause;
-using Phase = Generations::Phase;
-
-const Deadline kStart{};
-constexpr HostId h0{0}, h1{1}, h2{2}, h3{3};
-
-GenerationLimits limits(std::uint32_t min, std::uint32_t max) {
-    GenerationLimits limits;
-    limits.elastic = true;
-    limits.ranks_min = limits.ranks_start = min;
-    limits.sizes.max = max;
-    return limits;
-}
-
-/// The ranks' hosts, by rank; "-" without an order to begin.
-std::string hosts_of(const Generations::Orders& orders) {
-    if (!orders.begin) return "-";
-    std::string hosts;
-    for (const Seat& seat : *orders.begin) hosts += std::to_string(std::to_underlying(seat.host));
-    return hosts;
-}
-
-/// A job of `hosts` hosts with two slots each, whose first world has begun.
-Generations begun(GenerationLimits limits, std::uint32_t hosts) {
-    Generations job(std::move(limits));
-    for (std::uint32_t i = 0; i < hosts; ++i) job.host_listed(HostId{i}, 2, kStart);
-    for (std::uint32_t i = hosts; i-- > 0;) job.host_ready(HostId{i}, kStart);
-    REQUIRE(job.phase() == Phase::running);
-    job.take_orders();
-    return job;
-}
-
-/// Every host that is asked to has ended its ranks.
-void pause_all(Generations& job, Deadline now, std::initializer_list<HostId> hosts) {
-    for (const HostId host : hosts) job.host_paused(host, job.generation() + 1, now);
-}
-
-}  // namespace
+using namespace generations;
 
 TEST_CASE("the first world waits for hosts that are on their way, in the order of the list",
           "[elastic]") {
@@ -362,6 +323,7 @@ TEST_CASE("in every order of losses, returns and answers a job comes to a right 
         model.job.host_listed(host, 2, kStart);
         model.up.insert(host);
     }
+    model.job.take_orders();
     for (const HostId host : {h3, h1, h0, h2}) model.job.host_ready(host, kStart);
     model.obey();
     CHECK(explore(model, 6) > 10'000);
@@ -371,33 +333,6 @@ TEST_CASE("in every order of losses, returns and answers a job comes to a right 
 
 // Processes that live through several worlds.
 namespace dtrun {
-namespace {
-
-constexpr SlotIndex p0{0}, p1{1};
-
-/// A job of `hosts` hosts with two slots each, all of whose processes can go on and have met.
-Generations keeping(GenerationLimits limits, std::uint32_t hosts) {
-    Generations job = begun(std::move(limits), hosts);
-    for (const Seat& seat : job.world())
-        for (const DeskState state : {DeskState::settled, DeskState::capable})
-            job.process_says(seat.host, seat.rank.place, state, kStart);
-    return job;
-}
-
-void wait_at_desk(Generations& job, std::initializer_list<std::pair<HostId, SlotIndex>> who) {
-    for (const auto& [host, place] : who) job.process_says(host, place, DeskState::waiting, kStart);
-}
-
-/// Each seat as "host.slot", with a '*' if its process is fresh; "-" if there are none.
-std::string written(const std::optional<std::vector<Seat>>& seats) {
-    if (!seats) return "-";
-    std::string text;
-    for (const Seat& seat : *seats)
-        text += fmt::format("{}.{}{} ", seat.host, seat.rank.place, seat.fresh ? "*" : "");
-    return text;
-}
-
-}  // namespace
 
 TEST_CASE("survivors get their places when all have asked and every host has answered",
           "[elastic]") {

@@ -1,0 +1,190 @@
+// Hosts of a job's generations: they come, fail, are lost, and go.
+
+#include "rendezvous/elastic/generations.h"
+
+#include <algorithm>
+
+namespace dtrun {
+
+void Generations::host_listed(HostId id, std::uint32_t slots, Deadline now) {
+    while (!hosts_.has(id)) hosts_.emplace_back();
+    Host& host = hosts_[id];
+    if (host.slots.size() < slots) host.slots.resize(slots);
+    for (std::uint32_t i = 0; i < host.slots.size(); ++i) host.slots[i].listed = i < slots;
+    if (host.state == State::absent) come(id);
+    if (phase_ == Phase::waiting && !waiting_since_) waiting_since_ = now;
+    reconsider(now);
+}
+
+void Generations::host_delisted(HostId id, Deadline now) {
+    if (phase_ == Phase::ended) return;
+    Host& host = hosts_[id];
+    for (Slot& slot : host.slots) slot.listed = false;
+    if (host.state == State::away) {
+        host.state = State::absent;
+        host.cool_until.reset();
+    }
+    const bool has_ranks = !living(id).empty() || host.is_ending_ranks;
+    if (host.state == State::ready && !has_ranks) release(id);
+    reconsider(now);
+}
+
+/// The list has changed, or a host of it has.
+void Generations::reconsider(Deadline now) {
+    const bool is_stale = std::ranges::any_of(target_, [this](const Seat& seat) {
+        const Slot& slot = slot_at(seat.host, seat.rank.place);
+        return hosts_[seat.host].state != State::ready || !slot.listed;
+    });
+    if (is_stale) abandon_prepared();
+    switch (phase_) {
+        case Phase::waiting:
+            return look(now);
+        case Phase::running:
+            return is_draining() && !notified_ ? change(now) : call_more(now);
+        case Phase::calling:
+            if (!is_stale) return;
+            phase_ = Phase::collecting;
+            [[fallthrough]];
+        case Phase::collecting:
+            return gather(now);
+        case Phase::pausing:
+        case Phase::ended:
+            return;
+    }
+}
+
+/// Whether ranks run where they may not stay.
+bool Generations::is_draining() const {
+    return std::ranges::any_of(hosts_, [](const Host& host) {
+        return std::ranges::any_of(
+            host.slots, [](const Slot& slot) { return slot.process.lives && !slot.listed; });
+    });
+}
+
+void Generations::come(HostId id) {
+    hosts_[id].state = State::coming;
+    orders_.connect.push_back(id);
+}
+
+/// Everything of the job ends there, also what has been prepared.
+void Generations::release(HostId id) {
+    Host& host = hosts_[id];
+    host.state = State::leaving;
+    host.is_ending_ranks = false;
+    for (Slot& slot : host.slots) slot.process = {};
+    orders_.release.push_back(id);
+}
+
+/// Hosts that are to go, and have no ranks any more.
+void Generations::release_delisted() {
+    for (const HostId id : hosts_.hosts()) {
+        const Host& host = hosts_[id];
+        if (host.state == State::ready && !host.is_listed() && living(id).empty()) release(id);
+    }
+}
+
+void Generations::host_left(HostId id, Deadline now) {
+    Host& host = hosts_[id];
+    if (host.state != State::leaving) return;
+    host.state = State::absent;
+    if (!host.is_listed() || phase_ == Phase::ended) return;
+    come(id);
+    reconsider(now);
+}
+
+void Generations::host_ready(HostId id, Deadline now) {
+    Host& host = hosts_[id];
+    host.state = State::ready;
+    host.cool_until.reset();
+    host.seated = 0;
+    for (Slot& slot : host.slots) slot.process = {};
+    if (!host.is_listed()) release(id);
+    reconsider(now);
+}
+
+void Generations::host_failed(HostId id, Deadline now) {
+    Host& host = hosts_[id];
+    if (host.state != State::coming) return;
+    cool(host, now);
+    const auto is_away = [](const Host& each) {
+        return each.state == State::away || each.state == State::absent;
+    };
+    if (generation_ == 0 && !limits_.hosts_may_come && std::ranges::all_of(hosts_, is_away))
+        return end(End::Cause::cannot_start, "no host can be used");
+    if (phase_ == Phase::waiting) look(now);
+}
+
+void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
+    Host& host = hosts_[id];
+    if (phase_ == Phase::ended) return;
+    if (host.state == State::leaving) return host_left(id, now);
+    if (host.state != State::ready) return;
+    const bool had_ranks = !living(id).empty();
+    const bool had_prepared =
+        std::ranges::any_of(host.slots, [](const Slot& slot) { return slot.process.prepared; });
+    cool(host, now);
+    for (Slot& slot : host.slots) slot.process = {};
+    if (!limits_.elastic) return;
+    if (had_ranks) host_was_lost_ = true;
+    count_failure(why);
+    if (phase_ == Phase::ended || phase_ == Phase::waiting) return;
+    if (phase_ == Phase::pausing) return all_paused() ? settle(now) : void();
+    if (had_ranks) return lose(why, now);
+    if (had_prepared) abandon_prepared();
+    if (phase_ == Phase::running && !wants_change()) call_until_.reset();
+    if (phase_ == Phase::running) return call_more(now);
+    phase_ = Phase::collecting;
+    gather(now);
+}
+
+void Generations::cool(Host& host, Deadline now) {
+    host.state = host.is_listed() ? State::away : State::absent;
+    host.is_ending_ranks = false;
+    if (limits_.elastic && host.is_listed()) host.cool_until = cooled(host.failures++, now);
+}
+
+/// \param times  how often it has failed before
+Deadline Generations::cooled(std::uint32_t times, Deadline now) {
+    const long long longest = limits_.cooldown_max.count();
+    const long long shortest = limits_.cooldown_min.count();
+    std::uniform_int_distribution<long long> part(0, shortest);
+    const auto doubled = std::min(longest, shortest << std::min(times, 16u));
+    return now + std::chrono::milliseconds(std::min(longest, doubled + part(random_)));
+}
+
+void Generations::close_slot(Slot& slot, Deadline now) {
+    slot.failures = 0;
+    slot.closed_until = cooled(slot.closings++, now);
+}
+
+void Generations::count_failure(const std::string& why) {
+    ++failures_;
+    if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
+}
+
+/// Judges the first failure of a world in which no host was lost.
+void Generations::blame(const Failure& failure, Deadline now) {
+    if (!limits_.elastic) return;
+    if (limits_.rank_failures_max && ++rank_failures_ > *limits_.rank_failures_max)
+        return end(End::Cause::too_many_failures, failure.why);
+    const std::pair where(failure.host, failure.place);
+    if (own_faults_ == 0) same_slot_ = where;
+    if (same_slot_ != where) same_slot_.reset();
+    own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
+    if (own_faults_ >= kFailuresInARow && !same_slot_)
+        return end(End::Cause::rank_failed, failure.why);
+    Host& host = hosts_[failure.host];
+    if (limits_.refill == Refill::never) {
+        const Deadline until = cooled(host.failures++, now);
+        for (Slot& slot : host.slots) slot.closed_until = until;
+        return;
+    }
+    Slot& slot = slot_at(failure.host, failure.place);
+    if (++slot.failures < kFailuresInARow) return;
+    own_faults_ = 0;
+    close_slot(slot, now);
+    if (failure.own_fault && plan(With::newcomers).size() < limits_.ranks_min)
+        end(End::Cause::rank_failed, failure.why);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,89 @@
+#pragma once
+// Jobs of Generations in a few words, for its tests.
+
+#include "rendezvous/elastic/generations.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::generations {
+
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+using Cause = Generations::End::Cause;
+using Phase = Generations::Phase;
+
+inline const Deadline kStart{};
+inline constexpr HostId h0{0}, h1{1}, h2{2}, h3{3};
+
+inline GenerationLimits limits(std::uint32_t min, std::uint32_t max) {
+    GenerationLimits limits;
+    limits.elastic = true;
+    limits.ranks_min = limits.ranks_start = min;
+    limits.sizes.max = max;
+    return limits;
+}
+
+/// The ranks' hosts, by rank; "-" without an order to begin.
+inline std::string hosts_of(const Generations::Orders& orders) {
+    if (!orders.begin) return "-";
+    std::string hosts;
+    for (const Seat& seat : *orders.begin) hosts += std::to_string(std::to_underlying(seat.host));
+    return hosts;
+}
+
+/// A job of `hosts` hosts with two slots each, whose first world has begun.
+inline Generations begun(GenerationLimits limits, std::uint32_t hosts) {
+    Generations job(std::move(limits));
+    for (std::uint32_t i = 0; i < hosts; ++i) job.host_listed(HostId{i}, 2, kStart);
+    for (std::uint32_t i = hosts; i-- > 0;) job.host_ready(HostId{i}, kStart);
+    REQUIRE(job.phase() == Phase::running);
+    job.take_orders();
+    return job;
+}
+
+/// Every host that is asked to has ended its ranks.
+inline void pause_all(Generations& job, Deadline now, std::initializer_list<HostId> hosts) {
+    for (const HostId host : hosts) job.host_paused(host, job.generation() + 1, now);
+}
+
+inline constexpr SlotIndex p0{0}, p1{1};
+
+/// A job of `hosts` hosts with two slots each, all of whose processes can go on and have met.
+inline Generations keeping(GenerationLimits limits, std::uint32_t hosts) {
+    Generations job = begun(std::move(limits), hosts);
+    for (const Seat& seat : job.world())
+        for (const DeskState state : {DeskState::settled, DeskState::capable})
+            job.process_says(seat.host, seat.rank.place, state, kStart);
+    return job;
+}
+
+inline void wait_at_desk(Generations& job,
+                         std::initializer_list<std::pair<HostId, SlotIndex>> who) {
+    for (const auto& [host, place] : who) job.process_says(host, place, DeskState::waiting, kStart);
+}
+
+/// Each seat as "host.slot", with a '*' if its process is fresh; "-" if there are none.
+inline std::string written(const std::optional<std::vector<Seat>>& seats) {
+    if (!seats) return "-";
+    std::string text;
+    for (const Seat& seat : *seats)
+        text += fmt::format("{}.{}{} ", seat.host, seat.rank.place, seat.fresh ? "*" : "");
+    return text;
+}
+
+/// All processes ask for a place, and every host answers the call.
+inline void meet_again(Generations& job, std::initializer_list<std::pair<HostId, SlotIndex>> who,
+                       std::initializer_list<HostId> hosts) {
+    wait_at_desk(job, who);
+    const auto roll = job.take_orders().roll;
+    REQUIRE(roll);
+    for (const HostId host : hosts) job.host_rolled(host, *roll, kStart);
+}
+
+}  // namespace dtrun::generations

@@ -1,0 +1,236 @@
+// Hosts of a job's generations that come and go as planned.
+#include "tests/rendezvous/generations_support.h"
+
+namespace dtrun {
+
+using namespace generations;
+using Hosts = std::vector<HostId>;
+
+TEST_CASE("a host that is listed while a job runs is connected to, and joins it", "[elastic]") {
+    Generations job = begun(limits(2, 8), 2);
+    job.host_listed(h2, 2, kStart);
+    CHECK(job.take_orders().connect == Hosts{h2});
+    SECTION("when it is ready") {
+        job.host_ready(h2, kStart + 5s);
+        CHECK_FALSE(job.take_orders().pause);
+        job.tick(kStart + 6s);
+        CHECK(job.take_orders().pause);
+        pause_all(job, kStart + 6s, {h0, h1, h2});
+        CHECK(hosts_of(job.take_orders()) == "001122");
+    }
+    SECTION("unless it cannot be reached: nobody notices, and it is tried again") {
+        job.host_failed(h2, kStart + 5s);
+        CHECK(job.take_orders().connect.empty());
+        CHECK(job.next_deadline() >= kStart + 15s);
+        job.tick(kStart + 30s);
+        CHECK(job.take_orders().connect == Hosts{h2});
+        CHECK(job.generation() == 1);
+    }
+    SECTION("unless it is delisted before that: then it is let go") {
+        job.host_delisted(h2, kStart + 1s);
+        job.host_ready(h2, kStart + 2s);
+        CHECK(job.take_orders().release == Hosts{h2});
+        job.tick(kStart + 10s);
+        CHECK(job.generation() == 1);
+        CHECK_FALSE(job.take_orders().pause);
+    }
+}
+
+TEST_CASE("two hosts that come within the last call make one new world", "[elastic]") {
+    Generations job = begun(limits(2, 8), 2);
+    job.host_listed(h2, 2, kStart);
+    job.host_listed(h3, 2, kStart);
+    job.host_ready(h2, kStart + 5s);
+    job.host_ready(h3, kStart + 5300ms);
+    job.tick(kStart + 6s);
+    pause_all(job, kStart + 6s, {h0, h1, h2, h3});
+    CHECK(hosts_of(job.take_orders()) == "00112233");
+}
+
+TEST_CASE("ranks of a delisted host end with their world, and then the host is released",
+          "[elastic]") {
+    Generations job = begun(limits(2, 8), 3);
+    job.host_delisted(h0, kStart + 5s);
+    auto orders = job.take_orders();
+    CHECK(orders.pause);
+    CHECK(orders.release.empty());
+    pause_all(job, kStart + 5s, {h0, h1, h2});
+    orders = job.take_orders();
+    CHECK(hosts_of(orders) == "1122");
+    CHECK(orders.release == Hosts{h0});
+    SECTION("listed again while it is being left, it comes back when it is free") {
+        job.host_listed(h0, 2, kStart + 6s);
+        CHECK(job.take_orders().connect.empty());
+        job.host_left(h0, kStart + 7s);
+        CHECK(job.take_orders().connect == Hosts{h0});
+        job.host_ready(h0, kStart + 8s);
+        job.tick(kStart + 9s);
+        pause_all(job, kStart + 9s, {h0, h1, h2});
+        CHECK(hosts_of(job.take_orders()) == "112200");
+    }
+    SECTION("lost while it is being left, it is no loss") {
+        job.host_lost(h0, "silent", kStart + 6s);
+        CHECK_FALSE(job.take_orders().pause);
+        CHECK(job.cooling().empty());
+    }
+}
+
+TEST_CASE("without the hosts that a job needs it waits, and ends if they do not come",
+          "[elastic]") {
+    GenerationLimits four = limits(4, 8);
+    four.timeout = 30s;
+    Generations job = begun(four, 2);
+    job.host_delisted(h1, kStart + 5s);
+    pause_all(job, kStart + 5s, {h0, h1});
+    CHECK(job.phase() == Phase::waiting);
+    job.tick(kStart + 35s);
+    CHECK(job.take_orders().ended->cause == Cause::too_few);
+}
+
+TEST_CASE("a job whose hosts may come later does not end because the first cannot be used",
+          "[elastic]") {
+    GenerationLimits open = limits(2, 8);
+    open.hosts_may_come = true;
+    Generations job(open);
+    job.host_listed(h0, 2, kStart);
+    job.host_failed(h0, kStart + 1s);
+    CHECK_FALSE(job.take_orders().ended);
+    job.host_listed(h1, 2, kStart + 2s);
+    job.host_ready(h1, kStart + 3s);
+    job.tick(job.next_deadline());
+    CHECK(hosts_of(job.take_orders()) == "11");
+}
+
+TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic]") {
+    GenerationLimits warned = limits(2, 8);
+    warned.warn_time = 30s;
+    Generations job = begun(warned, 3);
+    job.host_delisted(h2, kStart + 5s);
+    auto orders = job.take_orders();
+    CHECK_FALSE(orders.pause);
+    REQUIRE(orders.warn);
+    CHECK(orders.warn->time == 30s);
+    CHECK(job.is_warned());
+    SECTION("and are ended when the time is over") {
+        CHECK(job.next_deadline() == kStart + 35s);
+        job.tick(kStart + 35s);
+        CHECK(job.take_orders().pause);
+        CHECK_FALSE(job.is_warned());
+    }
+    SECTION("and those that end well have not finished: when all have, the next world begins") {
+        for (const Seat& seat : job.world())
+            job.rank_ended(seat.host, seat.rank.place, {.well = true}, kStart + 9s);
+        CHECK(job.take_orders().pause);
+        pause_all(job, kStart + 9s, {h0, h1, h2});
+        CHECK(hosts_of(job.take_orders()) == "0011");
+    }
+    SECTION("but a loss waits for nobody") {
+        job.host_lost(h1, "crashed", kStart + 6s);
+        CHECK(job.take_orders().pause);
+    }
+}
+
+TEST_CASE("processes that live on are asked before their host is left", "[elastic]") {
+    Generations job = keeping(limits(2, 8), 3);
+    job.host_delisted(h0, kStart + 5s);
+    auto orders = job.take_orders();
+    CHECK(orders.notify);
+    CHECK_FALSE(orders.sever);
+    CHECK_FALSE(orders.pause);
+    meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}}, {h1, h2});
+    orders = job.take_orders();
+    CHECK(written(orders.begin) == "1.0 1.1 2.0 2.1 ");
+    CHECK(orders.release == Hosts{h0});
+    CHECK(orders.kill.empty());  // the release ends them
+}
+
+TEST_CASE("a host that replaces another is there before the other is left", "[elastic]") {
+    Generations job = keeping(limits(2, 4), 2);
+    job.host_listed(h2, 2, kStart);
+    job.host_ready(h2, kStart);
+    job.take_orders();
+    job.host_delisted(h0, kStart + 5s);
+    auto orders = job.take_orders();
+    CHECK(written(orders.prepare) == "1.0 1.1 2.0* 2.1* ");
+    CHECK_FALSE(orders.notify);
+    SECTION("if it comes soon") {
+        for (const SlotIndex place : {p0, p1})
+            job.process_says(h2, place, DeskState::gated, kStart + 6s);
+        CHECK(job.take_orders().notify);
+        meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h1, h2});
+        CHECK(written(job.take_orders().begin) == "1.0 1.1 2.0* 2.1* ");
+    }
+    SECTION("else it is not waited for") {
+        job.tick(kStart + 5s + Generations::kReplacedWithin);
+        CHECK(job.take_orders().notify);
+    }
+}
+
+TEST_CASE("slots of a host come and go, the highest first", "[elastic]") {
+    Generations job = keeping(limits(1, 8), 2);
+    SECTION("less") {
+        job.host_listed(h0, 1, kStart + 5s);
+        CHECK(job.take_orders().notify);
+        meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
+        const auto orders = job.take_orders();
+        CHECK(written(orders.begin) == "0.0 1.0 1.1 ");
+        CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p1}});
+        CHECK(orders.release.empty());
+    }
+    SECTION("more") {
+        job.host_listed(h0, 3, kStart + 5s);
+        job.tick(kStart + 6s);
+        CHECK(written(job.take_orders().prepare) == "0.0 0.1 0.2* 1.0 1.1 ");
+    }
+}
+
+TEST_CASE("a host that is delisted and listed again at once costs nothing", "[elastic]") {
+    GenerationLimits warned = limits(2, 8);
+    Generations job = keeping(warned, 2);
+    job.host_listed(h2, 2, kStart);
+    job.host_delisted(h2, kStart + 1s);
+    job.host_listed(h2, 2, kStart + 2s);
+    job.host_ready(h2, kStart + 3s);
+    job.tick(kStart + 4s);
+    const auto orders = job.take_orders();
+    CHECK(orders.prepare);
+    CHECK(orders.release.empty());
+}
+
+TEST_CASE("spares wait until a host is lost, and the oldest takes its place", "[elastic]") {
+    GenerationLimits spare = limits(4, 8);
+    spare.ranks_start = 6;
+    spare.spares = 1;
+    Generations job(spare);
+    for (const HostId host : {h0, h1, h2, h3}) job.host_listed(host, 2, kStart);
+    for (const HostId host : {h0, h1, h2, h3}) job.host_ready(host, kStart);
+    CHECK(hosts_of(job.take_orders()) == "001122");
+    job.tick(kStart + 5s);
+    CHECK(job.generation() == 1);
+    job.host_lost(h1, "crashed", kStart + 9s);
+    pause_all(job, kStart + 9s, {h0, h2, h3});
+    CHECK(hosts_of(job.take_orders()) == "002233");
+    job.tick(kStart + 40s);
+    job.host_ready(h1, kStart + 41s);  // it is the spare now
+    job.tick(kStart + 45s);
+    CHECK(job.generation() == 2);
+}
+
+TEST_CASE("a limit of ranks' failures does not count those that a lost host has caused",
+          "[elastic]") {
+    GenerationLimits once = limits(2, 8);
+    once.rank_failures_max = 1;
+    Generations job = begun(once, 3);
+    job.rank_ended(h1, p0, {.why = "peer gone"}, kStart + 100s);
+    job.host_lost(h2, "crashed", kStart + 101s);
+    pause_all(job, kStart + 101s, {h0, h1});
+    CHECK(hosts_of(job.take_orders()) == "0011");
+    for (int i = 0; i < 2; ++i) {
+        CHECK_FALSE(job.take_orders().ended);
+        job.rank_ended(h1, p0, {.why = "killed"}, kStart + 200s);
+        pause_all(job, kStart + 200s, {h0, h1});
+    }
+    CHECK(job.take_orders().ended->cause == Cause::too_many_failures);
+}
+
+}  // namespace dtrun
