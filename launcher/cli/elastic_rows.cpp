@@ -83,6 +83,28 @@ Result<void> check_others(const RunDraft& draft) {
     return {};
 }
 
+/// --on-rank-failure continue: the launcher records what happens, and acts on nothing.
+Result<void> leave_to_program(RunDraft& draft) {
+    const std::span<const Flag> flags = run_flags().flags();
+    for (const GivenFlag& flag : draft.given)
+        if (flags[flag.row].group == elastic && flag.name != "--min-np" &&
+            flag.name != "--min-num-proc")
+            return fail(Errc::invalid_input,
+                        "--on-rank-failure continue: the program itself decides who goes on; leave "
+                        "out {}",
+                        flag.name);
+    plan::Options& options = draft.options;
+    if (options.max_restarts > 0)
+        return fail(Errc::invalid_input,
+                    "--on-rank-failure continue: dtrun restarts nobody then; leave out "
+                    "--max-restarts");
+    options.keep_going = options.recovers_itself = true;
+    options.ranks_to_end_well = draft.elastic.ranks_min.value_or(0);
+    // The store must not end with the host of rank 0.
+    if (!options.store_given) options.torch_store = TorchStore::proxy;
+    return {};
+}
+
 }  // namespace
 
 Rows<RunDraft> elastic_flags() {
@@ -186,15 +208,22 @@ Rows<RunDraft> elastic_flags() {
 }
 
 Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
+    if (draft.on_rank_failure == "continue") return leave_to_program(draft);
     plan::ElasticOptions& asked = draft.elastic;
     const std::span<const Flag> flags = run_flags().flags();
     const auto given = std::ranges::find_if(
         draft.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
     const bool is_discovered = !asked.discovery_script.empty();
     if (!asked.ranks_min && !is_discovered) {
+        if (draft.on_rank_failure == "elastic")
+            return fail(Errc::invalid_input, "--on-rank-failure elastic needs --min-np");
         if (given == draft.given.end()) return {};
         return fail(Errc::invalid_input, "{} needs --min-np", given->name);
     }
+    if (draft.on_rank_failure == "end")
+        return fail(Errc::invalid_input,
+                    "--on-rank-failure end: a job that ends is not elastic; leave out {}",
+                    given == draft.given.end() ? "--min-np" : given->name);
     if (!asked.ranks_min) asked.ranks_min = draft.options.world_size.value_or(1);
     const bool is_list_flag = std::ranges::any_of(draft.given, [](const GivenFlag& flag) {
         return flag.name == "--discovery-interval" || flag.name == "--slots-per-host" ||

@@ -454,6 +454,15 @@ Rows<RunDraft> output_flags() {
     };
 }
 
+Result<void> set_on_failure(RunDraft& draft, string_view value) {
+    for (const string_view known : {"end", "elastic", "continue"})
+        if (value == known) {
+            draft.on_rank_failure = value;
+            return {};
+        }
+    return fail(Errc::invalid_input, "'{}' is not one of end, elastic and continue", value);
+}
+
 Rows<RunDraft> ending_flags() {
     return {
         {{.names = "--grace",
@@ -492,6 +501,16 @@ Rows<RunDraft> ending_flags() {
           .needs_agents = true,
           .help = "a rank that fails does not end the others (default: it does)"},
          set_true<&plan::Options::keep_going>},
+        {{.names = "--on-rank-failure",
+          .metavar = "end|elastic|continue",
+          .group = ending,
+          .in = {torchrun},
+          .needs_agents = true,
+          .help =
+              "what a failed rank or a lost host means for the others: they are ended; they go "
+              "on as --min-np says; or they are left alone, as the program recovers by itself, "
+              "and the job succeeds if --min-np ranks do (default: end, with --min-np elastic)"},
+         set_on_failure},
     };
 }
 

@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kWriteLimit{2'000}, kHurriedWriteLimit{100};
 JobOptions job_options(const plan::Options& asked) {
     JobOptions options;
     options.keep_going = asked.keep_going;
+    options.outlives_hosts = asked.recovers_itself;
+    options.ranks_to_end_well = static_cast<std::uint32_t>(asked.ranks_to_end_well);
     options.grace = asked.grace;
     options.elastic = asked.elastic.has_value();
     options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon restarts ranks itself
@@ -415,7 +417,7 @@ void Head::agent_mpi(HostId host, const MpiNews& news) {
 }
 
 void Head::watch_waits() {
-    if (!job_.running()) return;
+    if (!job_.running() || spec_.options.recovers_itself) return;
     const auto verdict = waits_.look(Clock::now());
     if (!verdict) return;
     if (!verdict->end) return log::warn("{}", verdict->text);

@@ -36,6 +36,9 @@ int failure_code(StartFailure kind) {
 }  // namespace
 
 int exit_code(const JobOutcome& outcome) {
+    const bool some_failed = outcome.cause == JobOutcome::Cause::rank_failed ||
+                             outcome.cause == JobOutcome::Cause::host_lost;
+    if (some_failed && outcome.well_needed > 0 && outcome.well >= outcome.well_needed) return 0;
     switch (outcome.cause) {
         case JobOutcome::Cause::success:
             return 0;
@@ -65,7 +68,9 @@ Job::Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options)
     : options_(options),
       ranks_on_host_(std::move(ranks_on_host)),
       hosts_(ranks_on_host_.size(), HostState::connecting),
-      live_on_host_(ranks_on_host_.size(), 0) {}
+      live_on_host_(ranks_on_host_.size(), 0) {
+    outcome_.well_needed = options_.ranks_to_end_well;
+}
 
 std::uint32_t Job::count(HostState state) const {
     return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
@@ -132,7 +137,7 @@ void Job::host_lost(HostId host, std::string text) {
         outcome_.lost_text = std::move(text);
         cause(JobOutcome::Cause::host_lost);
     }
-    stop(SIGTERM, options_.grace);
+    if (!options_.outlives_hosts || live_ == 0) stop(SIGTERM, options_.grace);
 }
 
 void Job::host_done(HostId host, std::uint32_t strays) {
@@ -166,7 +171,7 @@ void Job::rank_exited(HostId host, const Exited& exited) {
         if (!options_.keep_going) stop(SIGTERM, options_.grace);
     } else if (failed) {
         ++outcome_.also_failed;
-    } else if (is_before_cause(exited)) {
+    } else if (++outcome_.well; is_before_cause(exited)) {
         outcome_.ended_well.push_back({exited.rank, exited.ran_ns});
     }
     if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job

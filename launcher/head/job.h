@@ -57,12 +57,14 @@ struct JobOutcome {
         std::int64_t ran_ns = 0;
     };
     std::vector<EndedWell> ended_well{};  ///< before there was a cause
-    std::uint32_t also_failed = 0;        ///< ranks that failed by themselves after the first
-    std::uint32_t victims = 0;            ///< ranks that dtrun ended because of it
-    std::uint32_t killed = 0;             ///< of the victims, those that needed SIGKILL
-    std::uint32_t strays = 0;             ///< processes that ranks had left behind
-    std::uint32_t restarts = 0;           ///< of all ranks, because one had failed
-    std::vector<std::string> waiting{};   ///< who waited for what when it ended
+    std::uint32_t well = 0;         ///< ranks that ended by themselves with code 0, at any time
+    std::uint32_t well_needed = 0;  ///< so many make the job a success; 0: all
+    std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
+    std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
+    std::uint32_t killed = 0;       ///< of the victims, those that needed SIGKILL
+    std::uint32_t strays = 0;       ///< processes that ranks had left behind
+    std::uint32_t restarts = 0;     ///< of all ranks, because one had failed
+    std::vector<std::string> waiting{};  ///< who waited for what when it ended
 };
 
 /// The process's exit status for an outcome. Pure; the table is tested.
@@ -74,6 +76,8 @@ struct JobOptions {
     int max_restarts = 0;
     /// Hosts may be lost and ranks may fail, and others go on: Generations decides that.
     bool elastic = false;
+    bool outlives_hosts = false;          ///< the loss of a host does not end it either
+    std::uint32_t ranks_to_end_well = 0;  ///< so many make the job a success; 0: all
 };
 
 /// The life of a job as a pure state machine: events go in, orders come out. The failure that

@@ -115,10 +115,11 @@ void OwnAssigner::entered(HostId host, Member member) {
 
 void OwnAssigner::lost(HostId host, const std::string& why) {
     const bool is_leaving = generations_.is_leaving(host);
-    if (is_elastic() && !context_.job.ending() && !is_leaving)
+    const bool goes_on = is_elastic() || context_.spec.options.recovers_itself;
+    if (goes_on && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     troubles_[host] = "lost: " + why;
-    if (is_elastic()) sever(host);
+    if (goes_on) sever(host);
     generations_.host_lost(host, fmt::format("host {} is lost", context_.hosts.name(host)),
                            Clock::now());
     if (is_elastic()) obey();

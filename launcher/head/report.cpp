@@ -135,6 +135,14 @@ std::string victims_text(const JobOutcome& outcome) {
     return parts.empty() ? "" : "  " + join_names(parts) + "\n";
 }
 
+/// With --on-rank-failure continue: whether enough ranks have ended well.
+std::string well_text(const JobOutcome& outcome) {
+    if (outcome.well_needed == 0) return {};
+    return fmt::format("  {} ended well, and {} had to (--min-np): the job has {}\n",
+                       plural(outcome.well, "rank"), outcome.well_needed,
+                       outcome.well >= outcome.well_needed ? "succeeded" : "failed");
+}
+
 }  // namespace
 
 std::string host_failures_text(const std::vector<HostFailure>& failures,
@@ -162,14 +170,15 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
                    host_failures_text(outcome.host_failures, spec);
         case JobOutcome::Cause::rank_failed:
             return rank_failure(outcome, spec, numbers, tail) + waiting_text(outcome) +
-                   ended_well_text(outcome, spec, numbers) + victims_text(outcome);
+                   ended_well_text(outcome, spec, numbers) + victims_text(outcome) +
+                   well_text(outcome);
         case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    victims_text(outcome);
         case JobOutcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +
-                   waiting_text(outcome) + victims_text(outcome);
+                   waiting_text(outcome) + victims_text(outcome) + well_text(outcome);
         case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);

@@ -191,7 +191,11 @@ struct Options {
     std::chrono::milliseconds grace{
         5'000};               ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
     bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
-    int max_restarts = 0;     ///< --max-restarts: how often a failed rank makes all start again
+    /// --on-rank-failure continue: the same for lost hosts, and whoever waits is left alone: the program
+    /// recovers by itself. --min-np says how many ranks have to end well.
+    bool recovers_itself = false;
+    int ranks_to_end_well = 0;  ///< with it; 0: all
+    int max_restarts = 0;       ///< --max-restarts: how often a failed rank makes all start again
     /// --init-timeout: how long ranks wait for others in the stores of their frameworks, in which
     /// they meet. Unset: as long as the frameworks themselves do.
     std::optional<std::chrono::milliseconds> init_timeout;

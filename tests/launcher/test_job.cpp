@@ -246,6 +246,30 @@ TEST_CASE("with keep_going the others finish, and the first failure still counts
     CHECK(exit_code(job.outcome()) == 4);
 }
 
+TEST_CASE(
+    "a program that recovers by itself outlives ranks and hosts, and enough ranks are a success",
+    "[job]") {
+    JobOptions options;
+    options.keep_going = options.outlives_hosts = true;
+    options.ranks_to_end_well = 2;
+    Job job = running_job(options);
+    job.rank_exited(h0, exited(0, 4));
+    SECTION("fewer than are needed") {
+        job.host_lost(h1, "silent");
+        CHECK_FALSE(job.take_stop().has_value());
+        job.rank_exited(h0, exited(1, 0));
+        CHECK(job.take_stop().has_value());
+        CHECK(exit_code(job.outcome()) == 4);
+    }
+    SECTION("as many as are needed") {
+        job.rank_exited(h1, exited(2, 0));
+        job.rank_exited(h0, exited(1, 0));
+        job.host_lost(h1, "silent");
+        CHECK(job.take_stop().has_value());
+        CHECK(exit_code(job.outcome()) == 0);
+    }
+}
+
 TEST_CASE("hosts that fail are reported together once every host has answered", "[job]") {
     Job job({1, 1, 1}, {});
     job.host_failed({h0, StartFailure::unreachable, "refused"});

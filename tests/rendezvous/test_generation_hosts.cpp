@@ -1,9 +1,7 @@
 // Hosts of a job's generations that come and go as planned.
 #include "tests/rendezvous/generations_support.h"
 
-namespace dtrun {
-
-using namespace generations;
+namespace dtrun::generations {
 using Hosts = std::vector<HostId>;
 
 TEST_CASE("a host that is listed while a job runs is connected to, and joins it", "[elastic]") {
@@ -233,4 +231,4 @@ TEST_CASE("a limit of ranks' failures does not count those that a lost host has 
     CHECK(job.take_orders().ended->cause == Cause::too_many_failures);
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::generations

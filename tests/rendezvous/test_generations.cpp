@@ -5,9 +5,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-namespace dtrun {
-
-using namespace generations;
+namespace dtrun::generations {
 
 TEST_CASE("the first world waits for hosts that are on their way, in the order of the list",
           "[elastic]") {
@@ -329,10 +327,7 @@ TEST_CASE("in every order of losses, returns and answers a job comes to a right 
     CHECK(explore(model, 6) > 10'000);
 }
 
-}  // namespace dtrun
-
 // Processes that live through several worlds.
-namespace dtrun {
 
 TEST_CASE("survivors get their places when all have asked and every host has answered",
           "[elastic]") {
@@ -514,4 +509,4 @@ TEST_CASE("--refill wait has survivors wait for a new process in the slot, but n
     }
 }
 
-}  // namespace dtrun
+}  // namespace dtrun::generations
