@@ -50,6 +50,8 @@ std::vector<std::string> srun_command(const plan::JobSpec& spec, std::span<const
         "--cpu-bind=none", "--export=ALL", "--chdir=/",
         // Agents are not the job: what one exits with does not end the others.
         "--kill-on-bad-exit=0", "--wait=0"};
+    // The others go on when a node fails.
+    if (spec.options.elastic || spec.options.recovers_itself) argv.push_back("--no-kill");
     if (spec.heterogeneous) argv.push_back(fmt::format("--het-group={}", node.het_group));
     // `--gres` for a single node may not ask for more than the job's other nodes have.
     if (node.gpus > 0)

@@ -70,6 +70,89 @@ TEST_CASE("an elastic job outlives a killed rank and a crashed host, and takes t
     CHECK(cluster.wait_all_gone());
 }
 
+TEST_CASE("hosts that a script lists come and go while a job runs", "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string list = cluster.scratch() / "listed", end = cluster.scratch() / "listed-end";
+    const std::string script = cluster.scratch() / "discover.sh";
+    std::filesystem::remove(end);
+    const auto now_lists = [&list](const std::string& text) {
+        std::ofstream(list + ".new") << text;
+        std::filesystem::rename(list + ".new", list);
+    };
+    Lines words{"--min-np", "2", "--max-np", "8", "--tag", "none"};
+    SECTION("a script") {
+        std::ofstream(script) << "#!/bin/sh\ncat " << list << "\n";
+        std::filesystem::permissions(script, std::filesystem::perms::all);
+        words.insert(words.end(), {"--host-discovery-script", script, "--slots-per-host", "2"});
+        now_lists("s1\ns2\n");
+    }
+    SECTION("or a hostfile") {
+        words.insert(words.end(), {"--hostfile", list});
+        now_lists("s1:2\ns2:2\n");
+    }
+    words.insert(words.end(), {"sh", "-c", program_until(end)});
+    Running job = cluster.start_dtrun(words);
+    REQUIRE(wait_for_count(job, "g1:", 4));
+    now_lists("s1:2\ns2:2\ns3:2\n");
+    REQUIRE(wait_for_count(job, "g2:", 6));
+    CHECK_THAT(job.out_so_far(), Contains("g2:4/6@s3") && Contains("g2:0/6@s1"));
+    now_lists("s2:2\ns3:2\n");
+    REQUIRE(wait_for_count(job, "g3:", 4, milliseconds(20'000)));
+    CHECK_THAT(job.out_so_far(), Contains("g3:0/4@s2") && Contains("g3:3/4@s3"));
+    CHECK(cluster.wait_gone("s1"));
+    now_lists("no list: at all");
+    REQUIRE(job.wait_for_output("the hosts stay as they are", milliseconds(15'000)));
+    std::ofstream(end) << "end";
+    const Finished done = job.wait(milliseconds(20'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a script that fails at the start ends the job, and one that hangs is killed",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished fails =
+        cluster.start_dtrun({"--host-discovery-script", "echo no API >&2; exit 3", "true"})
+            .wait(milliseconds(20'000));
+    CHECK(fails.exit_code == 200);
+    CHECK_THAT(fails.err, Contains("no API") && Contains("has ended with exit code 3"));
+    Running hangs =
+        cluster.start_dtrun({"--elastic-timeout", "1", "--host-discovery-script",
+                             "test -e /tmp/begun && sleep 4711; touch /tmp/begun", "true"});
+    const Finished waited = hangs.wait(milliseconds(30'000));
+    INFO(waited.err);
+    CHECK(waited.exit_code == 207);
+    CHECK_THAT(waited.err, Contains("0 of 1 slots are there"));
+    CHECK(cluster.wait_all_gone());
+    for (const Process& process : cluster.processes("head"))
+        CHECK(process.cmdline.find("4711") == std::string::npos);
+}
+
+TEST_CASE("a program that recovers by itself is left alone when a rank and a host are lost",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string file = cluster.scratch() / "continue-end";
+    std::filesystem::remove(file);
+    Running job = cluster.start_dtrun(
+        {"--on-rank-failure", "continue", "--min-np", "3", "--tag", "none", "-np", "6", "-H",
+         "s1:2,s2:2,s3:2", "sh", "-c",
+         fmt::format("echo begun; [ $RANK != 1 ] || exit 7; until [ -e {} ]; do sleep 0.1; done",
+                     file)});
+    REQUIRE(wait_for_count(job, "begun", 6));
+    cluster.crash("s3");
+    REQUIRE(job.wait_for_output("host s3 lost", milliseconds(15'000)));
+    std::ofstream(file) << "end";
+    const Finished done = job.wait(milliseconds(20'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.err, Contains("rank 1 on s1") && Contains("exited with code 7") &&
+                             Contains("3 ranks ended well, and 3 had to (--min-np): the job has "
+                                      "succeeded"));
+    cluster.boot("s3");
+    CHECK(cluster.wait_all_gone());
+}
+
 TEST_CASE("ranks that wait in a connection to a silent host are let go as soon as it is lost",
           "[cluster][elastic]") {
     Cluster& cluster = Cluster::shared(kHosts);

@@ -7,6 +7,8 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -348,6 +350,31 @@ TEST_CASE("a node that is cut off is lost in three seconds, a drained one is not
     CHECK(lost.exit_code == 204);
     CHECK_THAT(lost.err, Contains("dtrun: host s2 lost: last heard "));
     f.cluster.heal_link("s2");
+    f.check_clean();
+}
+
+TEST_CASE("an elastic job in an allocation outlives a node, and takes it back",
+          "[cluster][slurm]") {
+    Fixture f;
+    const std::string file = f.cluster.scratch() / "slurm-elastic-end";
+    fs::remove(file);
+    Running job = f.start(
+        {"--no-kill", "--nodelist=s1,s2,s3", "-n3"},
+        {"--min-np", "2", "--blacklist-cooldown-range", "2", "20", "--tag", "none", "sh", "-c",
+         fmt::format("echo g$DTRUN_GENERATION:$RANK@$DTRUN_HOST; until [ -e {} ]; "
+                     "do sleep 0.1; done",
+                     file)});
+    REQUIRE(wait_for_count(job, "g1:", 3));
+    f.cluster.kill_link("s2", Cluster::Cut::silent);
+    REQUIRE(wait_for_count(job, "g2:", 2));
+    CHECK_THAT(job.out_so_far(), Contains("g2:0@s1") && Contains("g2:1@s3"));
+    f.cluster.heal_link("s2");
+    REQUIRE(wait_for_count(job, "g3:", 3, milliseconds(40'000)));
+    CHECK_THAT(job.out_so_far(), Contains("g3:2@s2"));
+    std::ofstream(file) << "end";
+    const Finished done = job.wait(milliseconds(20'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
     f.check_clean();
 }
 

@@ -40,6 +40,17 @@ TEST_CASE("one srun starts one agent on each node of the allocation", "[slurm]")
     CHECK(Words(command.end() - 3, command.end()) == Words{"/bin/sh", "-c", "script"});
 }
 
+TEST_CASE("Slurm is told not to end the step of a job that goes on without a node", "[slurm]") {
+    Options options;
+    const auto fixed = spec_in(kUneven, options);
+    REQUIRE(fixed.has_value());
+    CHECK_FALSE(has(srun_command(*fixed, step_groups(*fixed)[0], ""), "--no-kill"));
+    options.elastic.emplace().ranks_min = 2;
+    const auto elastic = spec_in(kUneven, options);
+    REQUIRE(elastic.has_value());
+    CHECK(has(srun_command(*elastic, step_groups(*elastic)[0], ""), "--no-kill"));
+}
+
 TEST_CASE("nodes with different numbers of GPUs have an srun each", "[slurm]") {
     Words environment = kUneven;
     environment.push_back("SLURM_GPUS_PER_TASK=1");
