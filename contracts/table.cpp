@@ -16,6 +16,8 @@ constexpr std::array kDtrun{
     ContractVariable{"DTRUN_ELASTIC", fixed, "1 in an elastic job, else not set"},
     ContractVariable{"DTRUN_MIN_NP", fixed, "fewest ranks of an elastic job"},
     ContractVariable{"DTRUN_MAX_NP", fixed, "most ranks of an elastic job"},
+    ContractVariable{"DTRUN_CHANGE_FILE", fixed,
+                     "file of an elastic job that is there while a change of hosts is coming"},
     ContractVariable{"DTRUN_RANK", fixed, "global index"},
     ContractVariable{"DTRUN_SIZE", fixed, "number of ranks"},
     ContractVariable{"DTRUN_LOCAL_RANK", fixed, "index on the host"},

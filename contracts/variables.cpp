@@ -59,6 +59,8 @@ void add_dtrun(Making& make) {
     make.fixed({{"DTRUN_ELASTIC", "1"},
                 {"DTRUN_MIN_NP", text(make.facts.ranks_min)},
                 {"DTRUN_MAX_NP", text(make.facts.ranks_max)}});
+    if (!make.facts.change_file.empty())
+        make.fixed({{"DTRUN_CHANGE_FILE", make.facts.change_file}});
 }
 
 /// Whether the user has chosen MPI as Horovod's controller, compared as utils/env_parser.cc does. MPI

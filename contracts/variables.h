@@ -40,6 +40,7 @@ struct ContractFacts {
     std::uint32_t max_restarts = 0;
     std::uint32_t ranks_min = 0;      ///< of an elastic job; 0: it is not elastic
     std::uint32_t ranks_max = 0;      ///< of an elastic job
+    std::string change_file{};        ///< DTRUN_CHANGE_FILE of an elastic job
     std::string role = "default";     ///< torchrun's
     std::string run_id{};             ///< torchrun's; empty: `job`
     std::string error_file{};         ///< of this rank, for torch's @record; empty: none

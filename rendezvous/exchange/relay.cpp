@@ -33,6 +33,11 @@ void Relay::remove_peer(PeerId peer) {
     peers_.erase(found);
 }
 
+void Relay::renumber(PeerId id, Rank rank) {
+    const auto found = peers_.find(id);
+    if (found != peers_.end()) found->second.rank = rank;
+}
+
 void Relay::forget_requests(std::uint64_t client) {
     const auto begin = unanswered_.lower_bound({client, 0});
     const auto end = unanswered_.upper_bound({client, UINT64_MAX});

@@ -20,6 +20,8 @@ public:
 
     void add_peer(PeerId peer, PeerKind kind, Rank rank) override;
     void remove_peer(PeerId peer) override;
+    /// A rank that is connected goes on as another one, in another generation.
+    void renumber(PeerId peer, Rank rank);
     Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;

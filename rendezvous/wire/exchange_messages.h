@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
+#include "rendezvous/wire/change.h"
 #include "rendezvous/wire/message.h"
 
 #include <cstdint>
@@ -28,11 +29,53 @@ struct Hello {
     Rank rank = kNoRank;           ///< kNoRank: a helper of some rank, which only uses the store
     std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
     std::int64_t pid = 0;
+    bool elastic = false;  ///< it can go on in another generation, when it asks with `rejoin`
+    bool page = false;     ///< it knows the frame `page`
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("protocol", m.protocol), f("rank", m.rank), f("generation", m.generation);
-        f("pid", m.pid);
+        f("pid", m.pid), f("elastic", m.elastic), f("page", m.page);
+    }
+};
+
+/// A process that can go on in another generation asks for its place there.
+struct Rejoin {
+    std::uint64_t generation = 0;  ///< that it leaves
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation);
+    }
+};
+
+/// With the first byte of this frame come two descriptors: of a ChangePage, and an eventfd that counts
+/// how often it was written.
+struct PageNews {
+    std::uint32_t bytes = 0;  ///< of the page
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("bytes", m.bytes);
+    }
+};
+
+/// A part of a program that is not to take longer than it says.
+struct Section {
+    enum class Kind : std::uint8_t {
+        begin = 1,
+        end = 2,
+        beat = 3,  ///< all sections that the process is in have their whole time again
+    };
+    Kind kind = Kind::beat;
+    std::string name;  ///< at most kNameBytesMax
+    std::uint64_t limit_ms = 0;
+
+    static constexpr std::size_t kNameBytesMax = 256;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("kind", m.kind), f("name", m.name), f("limit_ms", m.limit_ms);
     }
 };
 
@@ -169,11 +212,12 @@ struct Event {
     std::uint64_t generation = 0;  ///< the coming generation, or the one that ends
     std::uint32_t grace_ms = 0;
     std::string why;
+    ChangeReason reason{};  ///< of a `membership`
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("kind", m.kind), f("generation", m.generation), f("grace_ms", m.grace_ms);
-        f("why", m.why);
+        f("why", m.why), f("reason", m.reason);
     }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
+#include "rendezvous/wire/change.h"
 #include "rendezvous/wire/message.h"
 
 #include <cstdint>
@@ -111,12 +112,18 @@ struct DeskNews {
     }
 };
 
+/// Hosts change. May be sent again for the same generation, when more is known.
 struct Notify {
     std::uint64_t generation = 0;  ///< that is coming
+    ChangeReason reason = ChangeReason::joined;
+    std::uint32_t deadline_ms = 0;  ///< how long ranks may go on; 0: as long as they want
+    std::uint64_t stop_step = 0;    ///< at which all ranks are to leave; 0: none was agreed
+    std::int32_t signal = 0;        ///< to be sent to every rank now; 0: none
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("generation", m.generation);
+        f("generation", m.generation), f("reason", m.reason), f("deadline_ms", m.deadline_ms);
+        f("stop_step", m.stop_step), f("signal", m.signal);
     }
 };
 

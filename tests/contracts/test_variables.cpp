@@ -385,6 +385,7 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
     facts.tasks_per_node = "3(x2)";
     facts.ranks_min = 2;
     facts.ranks_max = 9;
+    facts.change_file = "/dev/shm/dtrun-x/change";
     PmixEnvironment pmix{"dtrun-1", 4'712, "s2", "/dev/shm/dtrun-x", "4.2.2", 77};
     pmix.shared_memory = true;
     facts.mpi = {pmix.variables(4), 17, "/dev/shm/dtrun-x", true, true, false};

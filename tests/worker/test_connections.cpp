@@ -23,7 +23,11 @@ public:
         to_head_ = std::make_unique<Link>(Connection{std::move(sockets_.first), std::nullopt});
         head_ = std::make_unique<Link>(Connection{std::move(sockets_.second), std::nullopt});
         connections_ = std::make_unique<Connections>(
-            io.get_executor(), *to_head_, [](const Hello& hello) { return greet(hello); }, [] {});
+            io.get_executor(), *to_head_,
+            Connections::ForRanks{[](PeerId, const Hello& hello) { return greet(hello); },
+                                  [](PeerId, const FrameView&) -> Result<bool> { return false; },
+                                  [](PeerId) {}},
+            [] {});
         name_ = connections_->open_for_ranks().value();
         tasks_ = std::make_unique<TaskGroup>(io.get_executor());
         tasks_->spawn(to_head_->run_writer());
@@ -42,7 +46,7 @@ public:
         io_.run_for(std::chrono::seconds(1));
     }
 
-    static Result<Welcome> greet(const Hello& hello) {
+    static Result<std::optional<Welcome>> greet(const Hello& hello) {
         if (hello.rank != kNoRank && !is_below(hello.rank, 2))
             return fail(Errc::denied, "rank {} is not on this host", hello.rank);
         Welcome welcome;

@@ -64,6 +64,14 @@ inline Worker rank_of_agent(const std::string& address, std::uint32_t rank) {
     return Worker();
 }
 
+/// The same, and it can rejoin.
+inline Worker elastic_rank_of_agent(const std::string& address, std::uint32_t rank) {
+    const Variables variables({{"DTRUN_SOCKET", address},
+                               {"DTRUN_RANK", std::to_string(rank)},
+                               {"DTRUN_GENERATION", "1"}});
+    return Worker(elastic);
+}
+
 /// Runs `body(rank)` in a thread for each of `ranks`, and waits for all. What they throw comes out.
 template <class Body>
 void on_all(std::uint32_t ranks, Body body) {

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "rendezvous/exchange/hub.h"
+#include "rendezvous/wire/change.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -11,6 +12,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -96,6 +98,40 @@ public:
         const std::lock_guard lock(mutex_);
         for (auto& [peer, connection] : connections_)
             send_all(connection.fd.get(), encode(message));
+    }
+
+    /// In a page that ranks share, as an agent has it.
+    void make_page() {
+        page_file_ = Fd(::memfd_create("page", MFD_CLOEXEC));
+        if (::ftruncate(page_file_.get(), ChangePage::kBytes) != 0)
+            throw std::runtime_error("page");
+        void* memory = ::mmap(nullptr, ChangePage::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              page_file_.get(), 0);
+        page_ = new (memory) ChangePage;
+        page_->write({1, 1, ChangeReason::none, 0, 0});
+    }
+
+    void write_page(const Change& change) {
+        const std::lock_guard lock(mutex_);
+        page_->write(change);
+        for (const Fd& bell : bells_) ::eventfd_write(bell.get(), 1);
+    }
+
+    void begin_elastic(std::uint64_t generation) {
+        const std::lock_guard lock(mutex_);
+        const auto ranks = static_cast<std::uint32_t>(asked_.size());
+        hub_->begin(generation, ranks);
+        page_->write({generation, generation, ChangeReason::none, 0, 0});
+        Welcome welcome;
+        welcome.generation = generation;
+        welcome.world_size = welcome.local_size = ranks;
+        for (std::uint32_t i = 0; i < ranks; ++i) {
+            welcome.rank = Rank{ranks - 1 - i};
+            hub_->remove_peer(asked_[i], Clock::now());
+            hub_->add_peer(asked_[i], PeerKind::rank, welcome.rank);
+            send_all(connections_[asked_[i]].fd.get(), encode(welcome));
+        }
+        asked_.clear();
     }
 
     mutable std::mutex mutex_;
@@ -214,6 +250,16 @@ private:
         switch (frame.type) {
             case FrameType::hello:
                 return on_hello(peer, *decode<Hello>(frame.payload));
+            case FrameType::rejoin:
+                asked_.push_back(peer);
+                note("rejoin " + std::to_string(decode<Rejoin>(frame.payload)->generation));
+                return true;
+            case FrameType::section: {
+                const auto section = decode<Section>(frame.payload);
+                note(fmt::format("section {} {} {}", std::to_underlying(section->kind),
+                                 section->name, section->limit_ms));
+                return true;
+            }
             case FrameType::enter:
                 return on_enter(peer, *decode<Enter>(frame.payload));
             case FrameType::accept:
@@ -248,7 +294,9 @@ private:
     }
 
     bool on_hello(PeerId peer, const Hello& hello) {
-        note("hello " + (hello.rank == kNoRank ? "helper" : fmt::format("{}", hello.rank)));
+        note("hello " + (hello.rank == kNoRank ? "helper" : fmt::format("{}", hello.rank)) +
+             (hello.elastic ? " elastic" : ""));
+        if (page_ != nullptr && hello.page) send_page(connections_[peer].fd.get());
         hub_->add_peer(peer, PeerKind::rank, hello.rank);
         Welcome welcome;
         welcome.job = "0123456789abcdef0123456789abcdef";
@@ -260,6 +308,26 @@ private:
         welcome.host_name = "fake";
         send_all(connections_[peer].fd.get(), encode(welcome));
         return true;
+    }
+
+    void send_page(int socket) {
+        Fd bell(::eventfd(0, EFD_CLOEXEC));
+        Bytes frame = encode(PageNews{ChangePage::kBytes});
+        iovec bytes{frame.data(), frame.size()};
+        alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))]{};
+        msghdr message{};
+        message.msg_iov = &bytes;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(2 * sizeof(int));
+        const int descriptors[] = {page_file_.get(), bell.get()};
+        std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
+        ::sendmsg(socket, &message, MSG_NOSIGNAL);
+        bells_.push_back(std::move(bell));
     }
 
     bool on_enter(PeerId peer, const Enter& enter) {
@@ -308,12 +376,24 @@ private:
     std::vector<MemberId> members_;  ///< by rank
     std::map<MemberId, PeerId> peers_;
     std::set<PeerId> accepted_;
+    Fd page_file_;
+    ChangePage* page_ = nullptr;  ///< stays mapped: a test has few of them
+    std::vector<Fd> bells_;
+    std::vector<PeerId> asked_;  ///< for a place in the next generation
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };
 
 FakeServer FakeServer::agent(std::uint32_t ranks) {
     auto state = std::make_unique<State>(ranks, false);
+    state->listen_unix();
+    state->run();
+    return FakeServer(std::move(state));
+}
+
+FakeServer FakeServer::elastic_agent(std::uint32_t ranks) {
+    auto state = std::make_unique<State>(ranks, false);
+    state->make_page();
     state->listen_unix();
     state->run();
     return FakeServer(std::move(state));
@@ -337,7 +417,17 @@ const std::string& FakeServer::address() const {
 
 void FakeServer::announce(std::uint8_t kind, std::uint64_t generation, std::uint32_t grace_ms,
                           const std::string& why) {
-    state_->send_to_all(Event{static_cast<Event::Kind>(kind), generation, grace_ms, why});
+    state_->send_to_all(Event{static_cast<Event::Kind>(kind), generation, grace_ms, why, {}});
+}
+
+void FakeServer::change(std::uint64_t next, std::uint8_t reason, std::uint64_t stop_step) {
+    const auto why = static_cast<ChangeReason>(reason);
+    state_->write_page({next - 1, next, why, 0, stop_step});
+    state_->send_to_all(Event{Event::Kind::membership, next, 0, "hosts change", why});
+}
+
+void FakeServer::begin(std::uint64_t generation) {
+    state_->begin_elastic(generation);
 }
 
 void FakeServer::propose(std::uint64_t generation, const std::string& why) {

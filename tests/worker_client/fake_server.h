@@ -16,6 +16,8 @@ class FakeServer {
 public:
     /// Serves `ranks` ranks over an abstract Unix socket.
     static FakeServer agent(std::uint32_t ranks);
+    /// The same in an elastic job: ranks that want it get a page, and can rejoin.
+    static FakeServer elastic_agent(std::uint32_t ranks);
     /// Serves a job of a daemon over TCP; a generation begins when `ranks` members have entered.
     /// \param port  0: any
     static FakeServer daemon(std::uint32_t ranks, const std::string& secret,
@@ -29,6 +31,10 @@ public:
     /// To all ranks.
     void announce(std::uint8_t kind, std::uint64_t generation, std::uint32_t grace_ms,
                   const std::string& why);
+    /// Writes the page, and then tells all ranks. \param reason  a ChangeReason
+    void change(std::uint64_t next, std::uint8_t reason, std::uint64_t stop_step = 0);
+    /// A generation begins, in which all who have asked are ranks in the reverse order.
+    void begin(std::uint64_t generation);
     void propose(std::uint64_t generation, const std::string& why);
     void stop_job(std::uint32_t grace_ms, const std::string& why);
     /// As a daemon that was given another heartbeat timeout: says it in every heartbeat, and now.

@@ -32,6 +32,13 @@ constexpr std::uint64_t kDescriptors = 600;  // all others
 /// Longest grace without a head, which alone could ask for more: less than the promised 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
 
+/// As clocks outside of this process have it.
+std::uint64_t unix_ms_after(std::uint32_t wait_ms) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now).count() + wait_ms);
+}
+
 }  // namespace
 
 Agent::Agent(asio::io_context& io, AgentParts parts)
@@ -40,6 +47,7 @@ Agent::Agent(asio::io_context& io, AgentParts parts)
       lifeline_(io.get_executor(), std::move(parts_.lifeline)),
       runner_(parts_.make_runner([this](const Exited& exited) { rank_exited(exited); },
                                  [this](const std::string& text) { tell_user(text); })),
+      desk_([this](const DeskNews& news) { link_->send(encode(news)); }),
       load_(parts_.load),
       signals_({io.get_executor(), !parts_.node.empty(),
                 [this](int signal) { runner_->signal(signal); },
@@ -90,10 +98,12 @@ asio::awaitable<void> Agent::say_goodbye() {
 asio::awaitable<void> Agent::shut_down() {
     if (streams_) streams_->close();
     for (const auto& service : services_) service->stop();
+    if (living_) living_->stop();
     if (connections_) connections_->stop();
     tasks_.stop();
     if (link_) link_->close();
     for (const auto& service : services_) co_await service->join();
+    if (living_) co_await living_->join();
     if (connections_) co_await connections_->join();
     co_await signals_.join();
     co_await tasks_.join();
@@ -172,9 +182,19 @@ void Agent::learn_facts(const JobId& job) {
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
 Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
-    connections_ = std::make_unique<Connections>(
-        io_.get_executor(), *link_, [this](const Hello& hello) { return welcome(hello); },
-        [this] { finish_if_done(); });
+    connections_ = std::make_unique<Connections>(io_.get_executor(), *link_, for_ranks(),
+                                                 [this] { finish_if_done(); });
+    living_ = std::make_unique<LivingRanks>(LivingRanks::Parts{
+        .executor = io_.get_executor(),
+        .connections = *connections_,
+        .desk = desk_,
+        .host_name = facts_.host_name,
+        .describe = [this](const RankSlot& slot,
+                           const Assign& world) { return describe_place(slot, world); },
+        .tell_user = [this](const std::string& text) { tell_user(text); },
+    });
+    if (is_elastic())
+        if (auto opened = living_->open(); !opened) return opened;
     auto rank_socket = connections_->open_for_ranks();
     if (!rank_socket) return std::unexpected(rank_socket.error());
     facts_.rank_socket = std::move(*rank_socket);
@@ -187,7 +207,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
         .tell_head = [this](const MpiNews& news) { link_->send(encode(news)); },
-        .tell_of_process = [this](const DeskNews& news) { link_->send(encode(news)); },
+        .desk = desk_,
         .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
     for (const auto& service : services_)
@@ -215,28 +235,55 @@ asio::awaitable<void> Agent::prepare_services(Join& join) {
     join.problem_text = preflight_.problem_text;
 }
 
-/// The place of a rank of this host, or of a helper of one.
-Result<Welcome> Agent::welcome(const Hello& hello) const {
+Connections::ForRanks Agent::for_ranks() {
+    return {
+        .greet = [this](PeerId peer, const Hello& hello) { return welcome(peer, hello); },
+        .take = [this](PeerId peer, const FrameView& frame) -> Result<bool> {
+            if (!is_for_agent(frame.type)) return false;
+            const auto taken = living_->says(peer, frame);
+            if (!taken) return std::unexpected(taken.error());
+            return true;
+        },
+        .left = [this](PeerId peer) { living_->left(peer); },
+    };
+}
+
+/// The place of a rank of this host, or of a helper of one. A process of an elastic job may have had
+/// another rank at its start.
+Result<std::optional<Welcome>> Agent::welcome(PeerId peer, const Hello& hello) {
+    living_->give_page(peer, hello);
+    if (const auto place = desk_.started_as(hello.generation, hello.rank))
+        return living_->hello(peer, *place, hello);
+    const auto welcome = welcome_here(hello);
+    if (!welcome) return std::unexpected(welcome.error());
+    return *welcome;
+}
+
+Result<Welcome> Agent::welcome_here(const Hello& hello) const {
     if (assign_.generation == 0) return fail(Errc::denied, "no rank has been started yet");
     if (hello.generation != 0 && hello.generation != assign_.generation)
         return fail(Errc::denied, "generation {} is over, this is {}", hello.generation,
                     assign_.generation);
-    Welcome welcome;
-    welcome.job = facts_.job;
-    welcome.generation = assign_.generation;
-    welcome.world_size = assign_.world_size;
-    welcome.local_size = static_cast<std::uint32_t>(assign_.ranks.size());
-    welcome.node_rank = assign_.node_rank;
-    welcome.node_count = assign_.node_count;
-    welcome.host_name = facts_.host_name;
-    if (hello.rank == kNoRank) return welcome;
+    if (hello.rank == kNoRank) return describe_place({.rank = kNoRank}, assign_);
     const auto slot = std::ranges::find(assign_.ranks, hello.rank, &RankSlot::rank);
     if (slot == assign_.ranks.end())
         return fail(Errc::denied, "rank {} is not on this host", hello.rank);
-    welcome.rank = slot->rank;
-    welcome.local_rank = slot->local_rank;
-    welcome.cross_rank = slot->cross_rank;
-    welcome.cross_size = slot->cross_size;
+    return describe_place(*slot, assign_);
+}
+
+Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
+    Welcome welcome;
+    welcome.job = facts_.job;
+    welcome.generation = world.generation;
+    welcome.world_size = world.world_size;
+    welcome.local_size = static_cast<std::uint32_t>(world.ranks.size());
+    welcome.node_rank = world.node_rank;
+    welcome.node_count = world.node_count;
+    welcome.host_name = facts_.host_name;
+    welcome.rank = slot.rank;
+    welcome.local_rank = slot.local_rank;
+    welcome.cross_rank = slot.cross_rank;
+    welcome.cross_size = slot.cross_size;
     return welcome;
 }
 
@@ -266,6 +313,7 @@ void Agent::say_who_waits(std::chrono::milliseconds at_least) {
 void Agent::rank_exited(const Exited& ended) {
     Exited exited = ended;
     processes_.erase(exited.place);
+    desk_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
     streams_->rank_ended(exited.place);
@@ -363,8 +411,7 @@ Result<void> Agent::handle(const FrameView& frame) {
         case FrameType::end_ranks:
             return on_end_ranks(frame.payload);
         case FrameType::notify:
-            for (const auto& service : services_) service->notify();
-            return {};
+            return on_notify(frame.payload);
         case FrameType::roll: {
             const auto roll = decode<Roll>(frame.payload);
             if (!roll) return std::unexpected(roll.error());
@@ -418,6 +465,8 @@ Result<void> Agent::on_assign(std::string_view payload) {
     wait_report_.begin(assign->generation);
     connections_->relay().begin(assign->generation, assign->ranks_below);
     assign_ = *assign;
+    living_->begin(assign_);
+    desk_.begin(assign_);
     start_ = Start{assign_.generation, fresh.size(), {assign_.generation, {}}};
     say_alive();
     tasks_.spawn(start_when_ready(fresh));
@@ -475,6 +524,7 @@ Result<void> Agent::on_end_ranks(std::string_view payload) {
         std::erase_if(prepared_->ranks, [&order](const RankSlot& slot) {
             return std::ranges::find(order->places, slot.place) != order->places.end();
         });
+    living_->dismiss(order->places, bootstrap_.grace_ms);
     for (const SlotIndex place : order->places)
         if (!processes_.contains(place)) {  // it has not been started yet, and will not be
             Exited exited;
@@ -535,6 +585,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
     std::vector<ranks::RankRunner::Request> requests;
     for (const RankSlot& slot : fresh) {
         ranks::RankOffer& offer = offers.emplace_back();
+        if (is_elastic()) desk_.started(slot.place, generation, slot.rank);
         for (const auto& service : services_)
             if (auto offered = service->offer(world, slot, offer); !offered) co_return offered;
         requests.push_back({generation, slot.rank, slot.place, command_for(world, slot, offer)});
@@ -606,7 +657,7 @@ void Agent::all_started() {
     link_->send(encode(start.started));
     load_.sample(Clock::now());
     say_alive();
-    if (bootstrap_.ranks_min > 0 && !std::exchange(said_severing_, true))
+    if (is_elastic() && !std::exchange(said_severing_, true))
         if (const std::string why = ranks::why_not_sever(); !why.empty())
             link_->send(encode(SeveredNews{assign_.generation, 0, why}));
     for (const auto& [type, payload] : start.deferred) {
@@ -632,8 +683,9 @@ Result<void> Agent::on_pause(std::string_view payload) {
     if (ending_.leaving || ending_.strays) return {};  // there will be no other generation here
     const std::uint64_t generation = pause->generation;
     forget_start();
-    connections_->relay().announce(
-        {Event::Kind::membership, generation, pause->grace_ms, pause->why});
+    const Change change{assign_.generation, generation, ChangeReason::restarted,
+                        unix_ms_after(pause->grace_ms), 0};
+    announce(change, pause->grace_ms, pause->why);
     runner_->stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
                       [this, generation](int strays) {
                           ending_.strays_before += strays;
@@ -689,6 +741,25 @@ asio::awaitable<void> Agent::answer_probe(Probe probe, unsigned number) {
     if (number == probes_) link_->send(encode(reached));
 }
 
+/// Ranks are told by everything through which they may learn it.
+void Agent::announce(const Change& change, std::uint32_t grace_ms, const std::string& why) {
+    for (const auto& service : services_) service->changing(change);
+    living_->announce(change, grace_ms, why);
+}
+
+/// Hosts change, and ranks may go on for a while.
+Result<void> Agent::on_notify(std::string_view payload) {
+    const auto notify = decode<Notify>(payload);
+    if (!notify) return std::unexpected(notify.error());
+    if (notify->generation <= assign_.generation || ending_.ending) return {};
+    Change change{assign_.generation, notify->generation, notify->reason, 0, notify->stop_step};
+    if (notify->deadline_ms > 0) change.deadline_ms = unix_ms_after(notify->deadline_ms);
+    announce(change, notify->deadline_ms, "hosts change");
+    for (const auto& service : services_) service->notify(*notify);
+    if (notify->signal != 0) runner_->signal(notify->signal);
+    return {};
+}
+
 /// Addresses that this host has as well, as those of a container's bridge, mean the host itself here.
 Result<void> Agent::on_sever(std::string_view payload) {
     auto wanted = decode<Sever>(payload);
@@ -697,6 +768,11 @@ Result<void> Agent::on_sever(std::string_view payload) {
     std::erase_if(wanted->addresses, [&own](const std::string& address) {
         return std::ranges::find(own, address, &InterfaceAddress::address) != own.end();
     });
+    if (wanted->world && wanted->generation == assign_.generation) {
+        announce({assign_.generation, assign_.generation + 1, ChangeReason::lost, 0, 0}, 0,
+                 "a rank is lost");
+        connections_->relay().fail_fences("a rank of this generation is lost");
+    }
     tasks_.spawn(sever(std::move(*wanted)));
     return {};
 }

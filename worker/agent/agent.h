@@ -14,6 +14,7 @@
 #include "worker/agent/agent_signals.h"
 #include "worker/agent/connections.h"
 #include "worker/agent/lifeline.h"
+#include "worker/agent/living_ranks.h"
 #include "worker/agent/machine_load.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_streams.h"
@@ -21,6 +22,7 @@
 #include "worker/agent/services.h"
 #include "worker/agent/wait_report.h"
 #include "worker/ranks/rank_runner.h"
+#include "worker/stores/elastic_desk.h"
 
 #include <functional>
 #include <memory>
@@ -91,6 +93,7 @@ private:
 
     asio::awaitable<Result<void>> join_head();
     asio::awaitable<Result<Connection>> connect(const Credentials& credentials);
+    bool is_elastic() const { return bootstrap_.ranks_min > 0; }
     Join describe_host(const Connection& connection) const;
     void learn_facts(const JobId& job);
     Result<void> open_for_ranks(const Credentials& credentials, Join& join);
@@ -105,6 +108,8 @@ private:
     Result<void> on_stop(std::string_view payload);
     Result<void> on_probe(std::string_view payload);
     Result<void> on_sever(std::string_view payload);
+    Result<void> on_notify(std::string_view payload);
+    void announce(const Change& change, std::uint32_t grace_ms, const std::string& why);
     asio::awaitable<void> sever(Sever sever);
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);
     void head_signalled(int signal);
@@ -112,7 +117,10 @@ private:
     void beat();
     void say_alive();
     void say_who_waits(std::chrono::milliseconds at_least);
-    Result<Welcome> welcome(const Hello& hello) const;
+    Connections::ForRanks for_ranks();
+    Result<std::optional<Welcome>> welcome(PeerId peer, const Hello& hello);
+    Result<Welcome> welcome_here(const Hello& hello) const;
+    Welcome describe_place(const RankSlot& slot, const Assign& world) const;
     void choose_interface(const Assign& assign);
     asio::awaitable<void> start_when_ready(std::vector<RankSlot> fresh);
     asio::awaitable<Result<void>> start_ranks(Assign world, std::vector<RankSlot> fresh,
@@ -153,6 +161,8 @@ private:
     std::unique_ptr<Link> link_;
     std::unique_ptr<Connections> connections_;
     std::unique_ptr<ranks::RankRunner> runner_;
+    stores::ElasticDesk desk_;  ///< of an elastic job
+    std::unique_ptr<LivingRanks> living_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;
     std::unique_ptr<Pulse> pulse_;

@@ -13,6 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
 
 namespace dtrun::agent {
 namespace {
@@ -40,11 +43,11 @@ bool has_ended(const Fd& process) {
 
 }  // namespace
 
-Connections::Connections(asio::any_io_executor executor, Link& head, Greet greet,
+Connections::Connections(asio::any_io_executor executor, Link& head, ForRanks for_ranks,
                          std::function<void()> agents_gone)
     : executor_(executor),
       head_(head),
-      greet_(std::move(greet)),
+      for_ranks_(std::move(for_ranks)),
       agents_gone_(std::move(agents_gone)),
       relay_(*this),
       rank_acceptor_(executor),
@@ -108,6 +111,7 @@ asio::awaitable<void> Connections::accept_ranks() {
             continue;
         }
         auto peer = std::make_unique<Peer>(std::move(*socket), ++last_peer_);
+        peer->socket = fd;
         peer->pid = peer_pid(fd);
         start(std::move(peer));
     }
@@ -141,6 +145,8 @@ asio::awaitable<void> Connections::run_peer(PeerId id) {
         co_await peer.link.flush();
     }
     relay_.remove_peer(id);
+    if (!peer.is_agent) for_ranks_.left(id);
+    peer.socket = -1;
     peer.link.close();
     co_await writer.join();
     const auto [rank, pid] = std::pair(peer.rank, peer.pid);
@@ -169,7 +175,10 @@ bool Connections::is_connected(Rank rank) const {
 
 Result<void> Connections::on_frame(Peer& peer, const FrameView& frame) {
     if (!std::exchange(peer.greeted, true)) return first_frame(peer, frame);
-    return peer.is_agent ? from_agent(peer, frame) : relay_.from_peer(peer.id, frame, {});
+    if (peer.is_agent) return from_agent(peer, frame);
+    const auto taken = for_ranks_.take(peer.id, frame);
+    if (!taken) return std::unexpected(taken.error());
+    return *taken ? Result<void>() : relay_.from_peer(peer.id, frame, {});
 }
 
 Result<void> Connections::first_frame(Peer& peer, const FrameView& frame) {
@@ -186,18 +195,60 @@ Result<void> Connections::first_frame(Peer& peer, const FrameView& frame) {
     const auto hello = decode<Hello>(frame.payload);
     if (frame.type != FrameType::hello || !hello)
         return fail(Errc::invalid_input, "a rank's first frame is hello");
-    const auto welcome = hello->protocol == kProtocolVersion
-                             ? greet_(*hello)
-                             : fail(Errc::denied, "it speaks protocol {}, this is {}",
-                                    hello->protocol, kProtocolVersion);
-    if (!welcome) {
-        peer.link.send(encode(Refuse{welcome.error().message, false}));
-        return std::unexpected(welcome.error());
+    Result<std::optional<Welcome>> answer;
+    if (hello->protocol == kProtocolVersion)
+        answer = for_ranks_.greet(peer.id, *hello);
+    else
+        answer = fail(Errc::denied, "it speaks protocol {}, this is {}", hello->protocol,
+                      kProtocolVersion);
+    if (!answer) {
+        peer.link.send(encode(Refuse{answer.error().message, false}));
+        return std::unexpected(answer.error());
     }
-    peer.rank = hello->rank;
-    relay_.add_peer(peer.id, PeerKind::rank, hello->rank);
-    peer.link.send(encode(*welcome));
+    if (*answer) welcome(peer.id, **answer);
     return {};
+}
+
+void Connections::welcome(PeerId id, const Welcome& welcome) {
+    const auto found = peers_.find(id);
+    if (found == peers_.end() || found->second->socket < 0) return;
+    Peer& peer = *found->second;
+    peer.rank = welcome.rank;
+    if (std::exchange(peer.placed, true))
+        relay_.renumber(id, welcome.rank);
+    else
+        relay_.add_peer(id, PeerKind::rank, welcome.rank);
+    peer.link.send(encode(welcome));
+}
+
+void Connections::send(PeerId id, Bytes frame) {
+    const auto found = peers_.find(id);
+    if (found != peers_.end()) found->second->link.send(std::move(frame));
+}
+
+bool Connections::send_descriptors(PeerId id, std::string_view frame,
+                                   std::span<const int> descriptors) {
+    const auto found = peers_.find(id);
+    if (found == peers_.end() || found->second->socket < 0) return false;
+    iovec bytes{const_cast<char*>(frame.data()), frame.size()};
+    std::vector<std::byte> control(CMSG_SPACE(descriptors.size_bytes()));
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+    const ssize_t sent = ::sendmsg(found->second->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return std::cmp_equal(sent, frame.size());
+}
+
+Rank Connections::rank_of(PeerId id) const {
+    const auto found = peers_.find(id);
+    return found == peers_.end() ? kNoRank : found->second->rank;
 }
 
 Result<void> Connections::from_agent(Peer& peer, const FrameView& frame) {

@@ -15,7 +15,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun::agent {
@@ -26,11 +28,18 @@ namespace dtrun::agent {
 /// Thread: the executor's. Lifetime: `head` outlives it; the owner calls stop() and awaits join().
 class Connections final : private Outbox {
 public:
-    /// What a rank that says hello is answered; an error refuses it.
-    using Greet = std::function<Result<Welcome>(const Hello&)>;
+    /// What is done with what ranks say to the agent itself.
+    struct ForRanks {
+        /// What one that says hello is answered: nothing, if welcome() will be called later. An error
+        /// refuses it.
+        std::function<Result<std::optional<Welcome>>(PeerId, const Hello&)> greet;
+        /// Takes a frame of a rank that is not for the relay. \return false: it is
+        std::function<Result<bool>(PeerId, const FrameView&)> take;
+        std::function<void(PeerId)> left;  ///< its connection has ended
+    };
 
     /// \param agents_gone  called when the last agent behind this one has gone
-    Connections(asio::any_io_executor executor, Link& head, Greet greet,
+    Connections(asio::any_io_executor executor, Link& head, ForRanks for_ranks,
                 std::function<void()> agents_gone);
 
     /// Waits for ranks on a Unix socket.
@@ -45,6 +54,16 @@ public:
     /// \param addresses  of this machine, numeric, at which; none: all that it has
     Result<std::uint16_t> open_for_agents(const Credentials& credentials,
                                           const std::vector<std::string>& addresses = {});
+
+    /// Gives a rank that has said hello its place, or one that has a place another one.
+    void welcome(PeerId peer, const Welcome& welcome);
+    /// Does nothing if it has gone.
+    void send(PeerId peer, Bytes frame);
+    /// Sends a small frame with descriptors, to a peer to which nothing was sent before.
+    /// \return whether it was sent
+    bool send_descriptors(PeerId peer, std::string_view frame, std::span<const int> descriptors);
+    /// kNoRank for one that is none's, or has gone.
+    Rank rank_of(PeerId peer) const;
 
     Relay& relay() { return relay_; }
     /// A frame of the head that is_exchanged(), or is relayed. Errc: invalid_input
@@ -64,12 +83,14 @@ private:
         Peer(Unix::socket socket, PeerId number) : link(std::move(socket)), id(number) {}
         Peer(Connection connection, PeerId number) : link(std::move(connection)), id(number) {}
         Link link;
+        int socket = -1;  ///< the link's; of a rank
         PeerId id = 0;
         Rank rank = kNoRank;         ///< once it has been welcomed as one
         pid_t pid = 0;               ///< of a rank's process
         std::optional<HostId> host;  ///< of an agent that has joined
         bool is_agent = false;
         bool greeted = false;  ///< its first frame has come
+        bool placed = false;   ///< it was welcomed
     };
 
     void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
@@ -90,7 +111,7 @@ private:
 
     asio::any_io_executor executor_;
     Link& head_;
-    Greet greet_;
+    ForRanks for_ranks_;
     std::function<void()> agents_gone_;
     Relay relay_;
     Unix::acceptor rank_acceptor_;

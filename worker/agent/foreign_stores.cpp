@@ -42,7 +42,7 @@ ForeignStores::ForeignStores(Parts parts)
       relayed_(parts_.send),
       users_(relayed_),
       torch_(parts_.executor),
-      horovod_(parts_.executor, parts_.tell) {}
+      horovod_(parts_.executor, parts_.desk) {}
 
 Result<void> ForeignStores::open(contracts::ContractFacts& facts) {
     const auto port = horovod_.listen();
@@ -66,10 +66,9 @@ Result<void> ForeignStores::begin(const Assign& assign) {
     return {};
 }
 
-Result<void> ForeignStores::offer(const Assign& world, const RankSlot& rank,
-                                  ranks::RankOffer& offer) {
+Result<void> ForeignStores::offer(const Assign&, const RankSlot& rank, ranks::RankOffer& offer) {
     if (!parts_.elastic) return {};
-    const auto port = horovod_.listen_for(rank.place, world.generation);
+    const auto port = horovod_.listen_for(rank.place);
     if (!port) return std::unexpected(port.error());
     offer.horovod_port = *port;
     return {};

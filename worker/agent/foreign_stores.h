@@ -27,10 +27,10 @@ public:
     struct Parts {
         asio::any_io_executor executor;
         stores::RelayedStore::Send
-            send;                        ///< takes frames for the job's own store, towards the root
-        bool torch_proxy = false;        ///< torch's store is served on loopback
-        bool elastic = false;            ///< processes under hvd.elastic.run may live on
-        stores::ElasticDesk::Tell tell;  ///< where they have come to
+            send;                   ///< takes frames for the job's own store, towards the root
+        bool torch_proxy = false;   ///< torch's store is served on loopback
+        bool elastic = false;       ///< processes under hvd.elastic.run may live on
+        stores::ElasticDesk& desk;  ///< where they ask for their places
         const contracts::ContractFacts& facts;
         const contracts::Environment& user;  ///< what ranks have without contracts
         ReservedPorts& ports;                ///< the first is MASTER_PORT, if rank 0 comes here
@@ -43,7 +43,7 @@ public:
     Result<void> go_on(const Assign& assign) override { return begin(assign); }
     Result<void> offer(const Assign& world, const RankSlot& rank, ranks::RankOffer& offer) override;
     void ended(Exited& exited) override { horovod_.ended(exited.place); }
-    void notify() override { horovod_.notify(); }
+    void notify(const Notify&) override { horovod_.notify(); }
     void add_endpoints(std::set<ranks::Endpoint>& endpoints) const override;
     void add_waits(std::vector<RankWait>& waits) const override;
     void stop() noexcept override;

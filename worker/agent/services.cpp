@@ -2,6 +2,7 @@
 
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/start_messages.h"
+#include "worker/agent/change_file.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/foreign_stores.h"
 #include "worker/mpi/mpi_service.h"
@@ -16,6 +17,12 @@ std::unique_ptr<ranks::RankService> make_error_files(const ServiceParts&) {
     return std::make_unique<ErrorFiles>();
 }
 
+std::unique_ptr<ranks::RankService> make_change_file(const ServiceParts& parts) {
+    const bool is_elastic = parts.bootstrap.ranks_min > 0;
+    return std::make_unique<ChangeFile>(is_elastic ? ranks::directory_prefix(parts.facts.job)
+                                                   : std::string());
+}
+
 std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
     // Replies find the service by this, as they come only when it has sent something.
     const auto self = std::make_shared<ForeignStores*>(nullptr);
@@ -24,8 +31,7 @@ std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
     });
     auto stores = std::make_unique<ForeignStores>(ForeignStores::Parts{
         parts.executor, std::move(send), parts.bootstrap.torch_store == TorchStore::proxy,
-        parts.bootstrap.ranks_min > 0, parts.tell_of_process, parts.facts, parts.user,
-        parts.reserved_ports});
+        parts.bootstrap.ranks_min > 0, parts.desk, parts.facts, parts.user, parts.reserved_ports});
     *self = stores.get();
     return stores;
 }
@@ -53,7 +59,7 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
 }
 
 using Make = std::unique_ptr<ranks::RankService> (*)(const ServiceParts&);
-constexpr Make kServices[] = {make_error_files, make_stores, make_mpi};
+constexpr Make kServices[] = {make_error_files, make_change_file, make_stores, make_mpi};
 
 }  // namespace
 

@@ -90,10 +90,4 @@ int dtrun_event_fd(dtrun_worker* worker, int* fd) {
     });
 }
 
-int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms) {
-    return call(worker, [&](Client& client, std::function<bool()> give_up) {
-        return client.rejoin({moment_after(timeout_ms), std::move(give_up)});
-    });
-}
-
 }  // extern "C"

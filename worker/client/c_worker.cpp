@@ -36,7 +36,15 @@ Environment read_environment() {
     return environment;
 }
 
-Outcome<std::unique_ptr<Client>> start_client(std::int64_t timeout_ms,
+/// What a launcher grants a process to get its place. In an elastic job that may have been started for a
+/// generation which begins when the others have come to the end of theirs.
+std::int64_t usual_timeout_ms(const Surroundings& surroundings) {
+    if (surroundings.step) return kStepTimeoutMs;
+    if (surroundings.launcher != Launcher::agent) return kDaemonTimeoutMs;
+    return surroundings.elastic ? DTRUN_FOREVER : kAgentTimeoutMs;
+}
+
+Outcome<std::unique_ptr<Client>> start_client(const dtrun_options& options,
                                               std::function<bool()> give_up) {
     auto surroundings = find_launcher(read_environment());
     if (!surroundings) return std::unexpected(surroundings.error());
@@ -47,12 +55,11 @@ Outcome<std::unique_ptr<Client>> start_client(std::int64_t timeout_ms,
         if (!read) return std::unexpected(read.error());
         credentials = *read;
     }
-    const std::int64_t usual = surroundings->step                          ? kStepTimeoutMs
-                               : surroundings->launcher == Launcher::agent ? kAgentTimeoutMs
-                                                                           : kDaemonTimeoutMs;
-    const Patience patience{moment_after(timeout_ms < 0 ? usual : timeout_ms), std::move(give_up)};
+    const std::int64_t asked = options.timeout_ms;
+    const Patience patience{moment_after(asked < 0 ? usual_timeout_ms(*surroundings) : asked),
+                            std::move(give_up)};
     auto client = std::make_unique<Client>(std::move(*surroundings), std::move(credentials),
-                                           Client::Role::rank);
+                                           Client::Role::rank, options.elastic != 0);
     if (auto started = client->start(patience); !started)
         return failure(started.error().code, "no place among the ranks: {}", started.error().text);
     return client;
@@ -142,7 +149,7 @@ int dtrun_init(const dtrun_options* options, dtrun_worker** worker) {
         if ((given.unlock == nullptr) != (given.lock == nullptr))
             return keep_error(DTRUN_INVALID, "options: unlock and lock go together");
         Unlocked unlocked(given);
-        auto client = dtrun::embedded::start_client(given.timeout_ms, unlocked.give_up());
+        auto client = dtrun::embedded::start_client(given, unlocked.give_up());
         if (!client) return keep_error(client.error().code, client.error().text);
         made->client = client->release();
         *worker = made.release();

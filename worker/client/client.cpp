@@ -19,10 +19,12 @@ std::uint64_t wire_timeout(std::int64_t timeout_ms) {
 
 }  // namespace
 
-Client::Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role)
+Client::Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role,
+               bool elastic)
     : surroundings_(std::move(surroundings)),
       credentials_(std::move(credentials)),
       role_(role),
+      elastic_(elastic && surroundings_.launcher == Launcher::agent),
       pid_(::getpid()),
       client_id_(random_id()),
       member_id_(MemberId{random_id()}),
@@ -85,6 +87,8 @@ Hello Client::hello() const {
     hello.rank = role_ == Role::rank ? Rank{surroundings_.place.rank} : kNoRank;
     hello.generation = generation();
     hello.pid = pid_;
+    hello.elastic = elastic_;
+    hello.page = launcher() == Launcher::agent;
     return hello;
 }
 
@@ -192,6 +196,7 @@ std::vector<Bytes> Client::last_frames(std::string_view failure) const {
 Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
                                std::function<bool()> give_up) {
     if (!is_served()) return std::unexpected(unserved());
+    if (is_over()) return std::unexpected(over());
     request.timeout_ms = wire_timeout(timeout_ms);
     Bytes frame = encode_request({}, request, generation());
     if (frame.size() > FrameHeader::kPayloadBytesMax)
@@ -212,7 +217,13 @@ Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
                                                std::optional<std::string_view> bytes,
                                                std::int64_t timeout_ms,
                                                std::function<bool()> give_up) {
+    if (is_over()) return std::unexpected(over());
     return fences_.meet(name, bytes, timeout_ms, std::move(give_up));
+}
+
+Failure Client::over() const {
+    return {DTRUN_STALE,
+            fmt::format("generation {} is over, as a rank of it is lost: rejoin", generation())};
 }
 
 Outcome<void> Client::progress(std::uint64_t step) {
@@ -253,10 +264,35 @@ Outcome<int> Client::event_fd() {
 Outcome<void> Client::rejoin(const Patience& patience) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process can rejoin");
-    if (!is_member())
+    if (is_member()) return rejoin_daemon(patience);
+    if (launcher() != Launcher::agent)
         return failure(DTRUN_REFUSED,
-                       "ranks of '{}' keep their place: only members of a daemon can rejoin",
+                       "ranks of '{}' keep their place: only members of a daemon and ranks of an "
+                       "elastic job of dtrun can rejoin",
                        launcher_name(launcher()));
+    if (!changes_.has_page())
+        return failure(DTRUN_REFUSED, "this job has one world for ever: start it with --min-np");
+    if (!elastic_)
+        return failure(DTRUN_REFUSED,
+                       "this process has not said that it can go on in another "
+                       "generation: set dtrun_options.elastic");
+    return rejoin_agent(patience);
+}
+
+/// Our agent answers when the next generation has begun.
+Outcome<void> Client::rejoin_agent(const Patience& patience) {
+    Lock lock = connection_.lock();
+    const std::uint64_t left = generation();
+    if (std::exchange(left_, left) != left) {
+        lock.unlock();
+        connection_.send(encode(Rejoin{left}));
+        lock.lock();
+    }
+    const auto ready = [this, left] { return generation() != left; };
+    return wait_for_place(lock, ready, patience);
+}
+
+Outcome<void> Client::rejoin_daemon(const Patience& patience) {
     Lock lock = connection_.lock();
     const std::uint64_t left = generation();
     while (generation() == left) {
@@ -271,6 +307,33 @@ Outcome<void> Client::rejoin(const Patience& patience) {
         connection_.send(frame);
         lock.lock();
     }
+    return {};
+}
+
+Outcome<void> Client::wait_for_change(const Patience& patience) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "changes are for the rank's own process");
+    if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces changes");
+    Lock lock = connection_.lock();
+    const auto pending = [this] { return changes_.is_pending(generation()); };
+    return connection_.wait_until(lock, pending, patience);
+}
+
+Outcome<std::uint64_t> Client::on_loss(std::function<void()> lost) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "losses are for the rank's own process");
+    return loss_hooks_.add(std::move(lost));
+}
+
+Outcome<void> Client::section(const Section& section) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "only the rank's own process has sections");
+    if (launcher() != Launcher::agent) return {};  // nobody watches
+    {
+        const Lock lock = connection_.lock();
+        if (connection_.closed()) return std::unexpected(*connection_.closed());
+    }
+    connection_.send(encode(section));
     return {};
 }
 

@@ -3,6 +3,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/store_request.h"
 #include "worker/client/callers.h"
+#include "worker/client/change_view.h"
 #include "worker/client/connect/daemon.h"
 #include "worker/client/connect/launchers.h"
 #include "worker/client/connect/outcome.h"
@@ -12,6 +13,7 @@
 #include "worker/client/fences.h"
 #include "worker/client/first_use.h"
 #include "worker/client/keep_alive.h"
+#include "worker/client/loss_hooks.h"
 #include "worker/client/requests.h"
 #include "worker/client/standing.h"
 #include "worker/client/step/meeting.h"
@@ -48,7 +50,9 @@ public:
         helper  ///< child of a rank: uses the store and nothing else
     };
 
-    Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role);
+    /// \param elastic  the rank can go on in another generation
+    Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role,
+           bool elastic = false);
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
@@ -93,6 +97,16 @@ public:
     Outcome<Event> next_event(const Patience& patience);
     Outcome<int> event_fd();
     Outcome<void> rejoin(const Patience& patience);
+    bool can_rejoin() const {
+        return is_member() || (elastic_ && role_ == Role::rank && changes_.has_page());
+    }
+
+    /// What is coming; any thread may look, at any time.
+    const ChangeView& changes() const { return changes_; }
+    Outcome<void> wait_for_change(const Patience& patience);
+    Outcome<std::uint64_t> on_loss(std::function<void()> lost);
+    void on_loss_end(std::uint64_t id) { loss_hooks_.remove(id); }
+    Outcome<void> section(const Section& section);
 
 private:
     using Lock = Connection::Lock;
@@ -105,6 +119,11 @@ private:
     Bytes opening_frame(const FrameSocket& socket) const;
     std::vector<Bytes> last_frames(std::string_view failure) const;
     Outcome<void> take_place(Moment begun, const Patience& patience);
+    Outcome<void> rejoin_daemon(const Patience& patience);
+    Outcome<void> rejoin_agent(const Patience& patience);
+    /// A rank of our generation is lost, and we are to leave it.
+    bool is_over() const { return elastic_ && changes_.is_over(generation()); }
+    Failure over() const;
     template <class Ready>
     Outcome<void> wait_for_place(Lock& lock, Ready ready, const Patience& patience);
 
@@ -116,6 +135,8 @@ private:
     void on_closed() override;
     Result<void> on_heartbeat(std::string_view payload);
     Result<void> on_welcome(std::string_view payload);
+    Result<void> on_page();
+    Result<void> on_event(std::string_view payload);
     Result<void> on_assign(std::string_view payload);
     Result<void> on_propose(std::string_view payload);
     Result<void> on_stop(std::string_view payload);
@@ -124,6 +145,7 @@ private:
     const Surroundings surroundings_;
     const std::optional<Credentials> credentials_;
     const Role role_;
+    const bool elastic_;
     const pid_t pid_;
     const std::uint64_t client_id_;
     const MemberId member_id_;
@@ -133,12 +155,15 @@ private:
     Connection connection_;  ///< its lock guards what follows
     Standing standing_;
     EventQueue events_;
+    ChangeView changes_;
+    std::uint64_t left_ = 0;  ///< the generation that we have asked our agent to leave
     Requests requests_;
     Fences fences_;
     bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
     std::optional<std::string> job_ended_;  ///< why, once we were told so
 
-    std::optional<StepMeeting> step_;      ///< only start() and leave() change it
+    std::optional<StepMeeting> step_;  ///< only start() and leave() change it
+    LossHooks loss_hooks_{changes_, [this] { return generation(); }};
     std::optional<KeepAlive> keep_alive_;  ///< of a daemon; the last, for its thread uses all
 };
 

@@ -53,12 +53,10 @@ Result<void> Client::on_frame(const FrameView& frame) {
             return on_heartbeat(frame.payload);
         case FrameType::welcome:
             return on_welcome(frame.payload);
-        case FrameType::event: {
-            auto event = decode<Event>(frame.payload);
-            if (!event) return std::unexpected(event.error());
-            add_event(std::move(*event));
-            return {};
-        }
+        case FrameType::event:
+            return on_event(frame.payload);
+        case FrameType::page:
+            return on_page();
         case FrameType::assign:
             return on_assign(frame.payload);
         case FrameType::propose:
@@ -98,10 +96,38 @@ Result<void> Client::on_welcome(std::string_view payload) {
         Place place = standing_.place();  // Slurm has said the rest
         place.generation = welcome->generation;
         standing_.welcome(std::move(place));
-    } else {
+    } else if (!standing_.is_placed()) {
         standing_.welcome(place_of(std::move(*welcome)));
+    } else if (standing_.move(place_of(std::move(*welcome)))) {
+        fences_.begin(generation());
+        events_.begin(generation());
     }
     connection_.changed();
+    return {};
+}
+
+/// The descriptors have come with it. Without them there are only frames that tell of changes.
+Result<void> Client::on_page() {
+    std::vector<Fd> descriptors = connection_.take_descriptors();
+    if (descriptors.size() == 2) changes_.map(descriptors[0], std::move(descriptors[1]));
+    return {};
+}
+
+Result<void> Client::on_event(std::string_view payload) {
+    auto event = decode<Event>(payload);
+    if (!event) return std::unexpected(event.error());
+    if (event->kind == Event::Kind::shutdown && launcher() == Launcher::agent)
+        job_ended_ = event->why;
+    if (event->kind == Event::Kind::membership) {
+        if (event->generation <= generation()) return {};  // it has begun
+        changes_.note({generation(), event->generation, event->reason, 0, 0});
+        if (is_over()) {
+            // Others may never do what is waited for here.
+            requests_.end_all(over());
+            fences_.begin(event->generation);
+        }
+    }
+    add_event(std::move(*event));
     return {};
 }
 
@@ -121,8 +147,10 @@ Result<void> Client::on_assign(std::string_view payload) {
 Result<void> Client::on_propose(std::string_view payload) {
     auto propose = decode<Propose>(payload);
     if (!propose) return std::unexpected(propose.error());
-    if (standing_.propose(propose->generation))
-        add_event({Event::Kind::membership, propose->generation, 0, std::move(propose->why)});
+    if (standing_.propose(propose->generation)) {
+        changes_.note({generation(), propose->generation, ChangeReason::none, 0, 0});
+        add_event({Event::Kind::membership, propose->generation, 0, std::move(propose->why), {}});
+    }
     return {};
 }
 
@@ -132,7 +160,7 @@ Result<void> Client::on_stop(std::string_view payload) {
     if (ending_) return {};
     ending_ = true;
     job_ended_ = stop->why;
-    add_event({Event::Kind::shutdown, generation(), stop->grace_ms, std::move(stop->why)});
+    add_event({Event::Kind::shutdown, generation(), stop->grace_ms, std::move(stop->why), {}});
     return {};
 }
 

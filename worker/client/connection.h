@@ -71,6 +71,8 @@ public:
     template <class Ready>
     Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
     void changed();
+    /// Descriptors that have come with what was read.
+    std::vector<Fd> take_descriptors() { return socket_.take_descriptors(); }
     /// Reads what is there, unless somebody else reads.
     void read_pending(Lock& lock);
     /// Wakes somebody who waits, to read if nobody does.

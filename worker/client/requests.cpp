@@ -54,6 +54,14 @@ Result<void> Requests::on_reply(std::string_view payload) {
     return {};
 }
 
+void Requests::end_all(const Failure& why) {
+    for (Call* call : calls_) {
+        if (call->done) continue;
+        call->failure = why;
+        call->finish();
+    }
+}
+
 void Requests::add_unanswered(std::vector<Bytes>& frames) const {
     for (const Call* call : calls_)
         if (!call->done) frames.push_back(call->frame);

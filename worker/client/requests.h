@@ -32,6 +32,8 @@ public:
     Outcome<Bytes> ask(Op op, Bytes frame, const Patience& patience);
 
     Result<void> on_reply(std::string_view payload);
+    /// Ends the calls that wait for an answer. One that comes nevertheless is dropped.
+    void end_all(const Failure& why);
     /// Adds the frames of all that are under way.
     void add_unanswered(std::vector<Bytes>& frames) const;
 

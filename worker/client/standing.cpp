@@ -14,6 +14,22 @@ void Standing::welcome(Place place) {
     placed_ = true;
 }
 
+bool Standing::move(const Place& place) {
+    if (place.generation <= generation_) return false;
+    // Not job and host name, which others read without the lock: these are the same.
+    place_.generation = place.generation;
+    place_.rank = place.rank;
+    place_.world_size = place.world_size;
+    place_.local_rank = place.local_rank;
+    place_.local_size = place.local_size;
+    place_.cross_rank = place.cross_rank;
+    place_.cross_size = place.cross_size;
+    place_.node_rank = place.node_rank;
+    place_.node_count = place.node_count;
+    generation_ = place.generation;
+    return true;
+}
+
 Result<bool> Standing::assign(const Assign& assign) {
     if (assign.generation <= generation_) return false;  // sent again
     if (assign.ranks.size() != 1)

@@ -30,6 +30,8 @@ public:
     /// The answer to a first word has come. The first one may bring a place.
     void welcome() { placed_ = true; }
     void welcome(Place place);
+    /// An agent has given it a place in a later generation. \return whether that is news
+    bool move(const Place& place);
     /// \return whether it is a new place. Errc: invalid_input
     Result<bool> assign(const Assign& assign);
 

@@ -2,9 +2,9 @@
  *
  * C99. All functions are thread-safe unless they say otherwise: many threads may wait in calls on
  * one worker. No function raises SIGPIPE, changes signal handlers, or starts a thread, except that
- * a client of a `dtrun serve` daemon has one small thread for its heartbeats, and rank 0 under srun
- * one that serves the others. After fork() the child has a connection of its own: it may use the
- * store and read its place, nothing else (DTRUN_FORKED).
+ * a client of a `dtrun serve` daemon has one small thread for its heartbeats, rank 0 under srun one
+ * that serves the others, and dtrun_on_loss() one that calls. After fork() the child has a
+ * connection of its own: it may use the store and read its place, nothing else (DTRUN_FORKED).
  *
  * Timeouts are in milliseconds: 0 does not wait, negative (DTRUN_FOREVER) waits without a limit.
  * Functions return DTRUN_OK or another dtrun_code; then dtrun_error_text() says what happened and
@@ -80,6 +80,10 @@ typedef struct dtrun_options {
     void* (*unlock)(void);
     void (*lock)(void* unlocked);
     int (*interrupted)(void);
+    /* 1: in an elastic job of dtrun (--min-np) this process can go on when hosts come, go and are
+     * lost: it calls dtrun_rejoin() instead of being ended and started anew. 0, the default: it
+     * cannot. Elsewhere it means nothing. */
+    int elastic;
 } dtrun_options;
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -253,8 +257,9 @@ DTRUN_API int dtrun_progress(dtrun_worker* worker, uint64_t step);
 /* ---- events ---------------------------------------------------------------------------------- */
 
 typedef enum dtrun_event_kind {
-    DTRUN_MEMBERSHIP = 1, /* a new generation is coming. A member of a daemon calls dtrun_rejoin();
-                             a rank of an agent will be ended and started anew if it is to go on */
+    DTRUN_MEMBERSHIP = 1, /* a new generation is coming. A member of a daemon, and an elastic rank
+                             of an elastic job, calls dtrun_rejoin(); any other rank of an agent
+                             will be ended and started anew if it is to go on */
     DTRUN_SHUTDOWN = 2    /* the job is being ended: save what is to be saved */
 } dtrun_event_kind;
 
@@ -274,11 +279,77 @@ DTRUN_API int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_e
  * read. NO_LAUNCHER: there will be no events. */
 DTRUN_API int dtrun_event_fd(dtrun_worker* worker, int* fd);
 
-/* Leaves this generation and takes a place in the next, which all members do; waits for it to be
- * announced if it is not. Fences and requests of other threads end with DTRUN_STALE. Errors:
- * TIMED_OUT (may be called again), CLOSED, FORKED, CANCELLED; REFUSED unless the launcher is
- * "dtrun serve". */
+/* ---- generations ----------------------------------------------------------------------------- */
+
+/* Leaves this generation and takes a place in the next, which all ranks do: rank, size and all that
+ * follows are new, the store is empty, and rounds of fences begin at 0. Fences and requests of other
+ * threads end with DTRUN_STALE. A member of a daemon waits for the next generation to be announced
+ * if it is not; a rank of an elastic job that leaves makes the others leave, too. After TIMED_OUT it
+ * may be called again; its place may change before that, as it has left.
+ * Errors: TIMED_OUT, FORKED, CANCELLED; CLOSED (the job ends, or goes on without this process);
+ * REFUSED unless the launcher is "dtrun serve", or "dtrun" with an elastic job and
+ * dtrun_options.elastic. */
 DTRUN_API int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms);
+
+/* 1 if dtrun_rejoin() is not refused here, else 0. */
+DTRUN_API int dtrun_can_rejoin(const dtrun_worker* worker);
+
+typedef enum dtrun_change_reason {
+    DTRUN_CHANGE_JOINED = 1,   /* more slots are there */
+    DTRUN_CHANGE_LEFT = 2,     /* slots are to be given up */
+    DTRUN_CHANGE_LOST = 3,     /* a rank or a host is lost: nobody can finish this generation */
+    DTRUN_CHANGE_RESTARTED = 4 /* all ranks are being ended, to start again */
+} dtrun_change_reason;
+
+/* What is known of the end of this generation. */
+typedef struct dtrun_change {
+    uint64_t generation; /* of this process */
+    uint64_t next;       /* that is coming */
+    uint64_t stop_step;  /* where ranks tell dtrun_progress() of their steps: leave before this one,
+                            as all others do, so that nobody waits in it for a rank that has left.
+                            0: none is agreed, leave now */
+    int64_t deadline_ms; /* until which ranks may go on, as Unix time; 0: not known */
+    int reason;          /* dtrun_change_reason; 0: not known */
+} dtrun_change;
+
+/* 1 if a change is coming, else 0. A look into memory that the agent shares with its ranks: no
+ * system call, a few nanoseconds. Not while dtrun_finalize() runs.
+ * change  set if there is one; may be NULL */
+DTRUN_API int dtrun_change_pending(const dtrun_worker* worker, dtrun_change* change);
+
+/* Returns when a change is coming. Errors: TIMED_OUT, CLOSED, FORKED, CANCELLED, NO_LAUNCHER.
+ * change  may be NULL */
+DTRUN_API int dtrun_wait_for_change(dtrun_worker* worker, int64_t timeout_ms, dtrun_change* change);
+
+/* Has a function called when a rank of this generation is lost, by a thread of the library's own,
+ * so that it can end what waits for that rank (ncclCommAbort, say). Once for each generation; at
+ * once if this one is over already. Communicators of <dtrun_collectives.h> need none: they end by
+ * themselves. Never called but in an elastic job of dtrun.
+ * id  for dtrun_on_loss_end()
+ * Errors: INVALID, FORKED, INTERNAL. */
+DTRUN_API int dtrun_on_loss(dtrun_worker* worker, void (*lost)(void* argument), void* argument,
+                            uint64_t* id);
+
+/* The function is not called any more, and has returned. Not to be called from within it. */
+DTRUN_API int dtrun_on_loss_end(dtrun_worker* worker, uint64_t id);
+
+/* Grows with every generation: put it into the names of what you write outside of the job, such as
+ * checkpoints, and never overwrite a name with a larger one. Then a process that was frozen, and
+ * thaws when others have gone on without it, destroys nothing. */
+DTRUN_API uint64_t dtrun_token(const dtrun_worker* worker);
+
+/* ---- sections -------------------------------------------------------------------------------- */
+
+/* This rank begins a part of its program that is not to take longer than limit_ms. If it does, dtrun
+ * says so on its standard error, with rank, host and section. Sections may lie within each other,
+ * and any thread may end one. Neither call waits for an answer.
+ * name  1 to 256 bytes; a rank is at most in 64 sections
+ * Errors: INVALID, FORKED, CLOSED. Without an agent nobody watches: DTRUN_OK. */
+DTRUN_API int dtrun_section(dtrun_worker* worker, dtrun_view name, int64_t limit_ms);
+DTRUN_API int dtrun_section_end(dtrun_worker* worker, dtrun_view name);
+
+/* All sections that this rank is in have their whole time again. */
+DTRUN_API int dtrun_beat(dtrun_worker* worker);
 
 #ifdef __cplusplus
 }

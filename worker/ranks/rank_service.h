@@ -57,8 +57,10 @@ public:
     virtual void describe(Exited&) const {}
     /// Adds where ranks of this generation listen for each other, on all hosts.
     virtual void add_endpoints(std::set<Endpoint>&) const {}
-    /// Hosts have changed: tells processes that can live on with other numbers.
-    virtual void notify() {}
+    /// Hosts change: tells processes that can live on with other numbers.
+    virtual void notify(const Notify&) {}
+    /// The generation is about to end, as far as is known; called again when more is.
+    virtual void changing(const Change&) {}
     /// Adds who waits for what, and for how long.
     virtual void add_waits(std::vector<RankWait>&) const {}
     /// No rank of the generation runs any more. \param gone  called later, once nothing is left of it

@@ -1,72 +1,77 @@
 #pragma once
 
 #include "rendezvous/wire/rank_messages.h"
-#include "worker/stores/horovod_http.h"
-#include "worker/stores/notice_address.h"
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace dtrun::stores {
 
-/// Where processes under hvd.elastic.run ask for their places: on one host, for as long as each of them lives,
-/// through all worlds of the job. Pure: no sockets, no clock.
+/// Where processes that can live through several worlds of a job ask for their places: on one host, for as
+/// long as each of them lives. Pure: no sockets, no clock. It has several faces, which are what processes
+/// talk to: Horovod's store (HorovodDesk) and dtrun's own client (agent::ElasticClients).
 ///
-/// A process says once that it can get another place (PUT worker_addresses). When hosts have changed, or a
-/// collective has failed, it shuts Horovod down and asks for its place in the next world (GET rank_and_size);
-/// its answer is held until that world is certain, as it cannot be taken back. A process that was started for
-/// a world which has not begun is held at its very first request. So nobody of a running world waits for the
-/// start of a newcomer, and nothing but Horovod's own requests is between the end of one world and the next.
-///
-/// Who asks is known by the port that was asked, which each process has for itself: the names in requests are
-/// those of its current place.
+/// A process says once that it can get another place. When hosts have changed, or a collective has failed, it
+/// asks for its place in the next world; its answer is held until that world has begun, as it cannot be taken
+/// back. A process that was started for a world which has not begun is held at its very first word. So nobody
+/// of a running world waits for the start of a newcomer.
 ///
 /// Thread: one.
 class ElasticDesk {
 public:
-    using Asker = std::uint64_t;
-    using Reply = std::function<void(Asker, const HttpAnswer&)>;
+    /// Of an answer that is owed.
+    using Ticket = std::uint64_t;
     using Tell = std::function<void(const DeskNews&)>;
+    /// Gives the answer: the process has this rank in a world that has begun.
+    using Answer = std::function<void(const RankSlot&, const Assign&)>;
 
     /// \param tell  tells the head where a process has come to
-    ElasticDesk(Reply reply, Tell tell) : reply_(std::move(reply)), tell_(std::move(tell)) {}
+    explicit ElasticDesk(Tell tell) : tell_(std::move(tell)) {}
 
-    /// A process is about to be started. \param generation  its first
-    void started(SlotIndex place, std::uint64_t generation);
+    /// A process is about to be started, as this rank of this world.
+    void started(SlotIndex place, std::uint64_t generation, Rank rank);
     void ended(SlotIndex place) { processes_.erase(place); }
+    bool runs(SlotIndex place) const { return processes_.contains(place); }
+    /// The process that was started as this rank of this world.
+    std::optional<SlotIndex> started_as(std::uint64_t generation, Rank rank) const;
 
-    /// Takes a request of a process.
-    /// \return the request, if it is none for the desk
-    std::optional<HttpRequest> ask(SlotIndex place, Asker asker, HttpRequest request);
+    /// It can go on in another world.
+    void capable(SlotIndex place);
+    /// It has met the others of its world: if one of these is lost now, it can go on.
+    void settled(SlotIndex place);
+    /// It was started for a world that has not begun.
+    bool is_early(SlotIndex place) const;
+    /// It says its first word, which is answered when its world begins. Requires is_early().
+    Ticket hold(SlotIndex place, Answer answer);
+    /// It asks for its place in the next world. Requires runs().
+    Ticket ask(SlotIndex place, Answer answer);
+    /// It waits for an answer.
+    bool waits(SlotIndex place) const;
     /// Nobody waits for that answer any more. Idempotent.
-    void forget(Asker asker);
+    void forget(Ticket ticket);
 
-    /// A world begins: processes that have asked for a place are told theirs.
-    /// \return first requests of processes that were started for it
-    std::vector<std::pair<Asker, HttpRequest>> begin(const Assign& world);
-
-    /// How to tell a process that hosts have changed; nothing while it waits for a place, or cannot be told.
-    std::optional<NoticeAddress> notice_for(SlotIndex place) const;
+    /// A world begins: who has a place in it gets his answers, each once.
+    void begin(const Assign& world);
 
 private:
     struct Process {
+        std::uint64_t born_in = 0;  ///< the world for which it was started
+        Rank born_as = kNoRank;
         std::uint64_t generation = 0;  ///< its world
-        bool forming = true;           ///< hvd.init() has not returned in this world
-        std::optional<NoticeAddress> notice;
-        std::optional<Asker> asker;  ///< of `first`, or of the place in the next world
-        std::optional<HttpRequest> first;
+        bool forming = true;           ///< it has not met the others of it
+        bool capable = false;
+        std::map<Ticket, Answer> owed{};
     };
 
-    void put_address(SlotIndex place, Process& process, Asker asker, const std::string& body);
+    Ticket owe(SlotIndex place, Answer answer);
 
-    Reply reply_;
     Tell tell_;
     std::uint64_t generation_ = 0;
+    Ticket last_ticket_ = 0;
     std::map<SlotIndex, Process> processes_;
 };
 

@@ -38,11 +38,16 @@ struct HorovodServer::Connection {
     std::optional<HttpAnswer> answer;
 };
 
-HorovodServer::HorovodServer(asio::any_io_executor executor, ElasticDesk::Tell tell)
+HorovodServer::HorovodServer(asio::any_io_executor executor, ElasticDesk& desk)
     : executor_(executor),
-      desk_([this](HorovodRendezvous::Asker asker,
-                   const HttpAnswer& answer) { answered(asker, answer); },
-            std::move(tell)),
+      desk_(
+          desk,
+          [this](HorovodRendezvous::Asker asker, const HttpAnswer& answer) {
+              answered(asker, answer);
+          },
+          [this](HorovodRendezvous::Asker asker, HttpRequest request) {
+              pass(asker, std::move(request));
+          }),
       room_(executor, Timer::time_point::max()),
       tasks_(executor) {}
 
@@ -52,9 +57,8 @@ Result<std::uint16_t> HorovodServer::listen() {
     return open(std::nullopt);
 }
 
-Result<std::uint16_t> HorovodServer::listen_for(SlotIndex place, std::uint64_t generation) {
+Result<std::uint16_t> HorovodServer::listen_for(SlotIndex place) {
     ended(place);
-    desk_.started(place, generation);
     return open(place);
 }
 
@@ -86,12 +90,14 @@ void HorovodServer::begin(JobStore& store, const Assign& world) {
         boost::system::error_code ignored;
         connection->socket.close(ignored);
     }
-    for (auto& [asker, request] : desk_.begin(world)) {
-        const auto connection = connections_.find(asker);
-        if (connection == connections_.end()) continue;
-        connection->second->at_rendezvous = true;
-        rendezvous_->ask(asker, std::move(request), Clock::now());
-    }
+}
+
+/// A process's first request, whose world has begun.
+void HorovodServer::pass(HorovodRendezvous::Asker asker, HttpRequest request) {
+    const auto connection = connections_.find(asker);
+    if (connection == connections_.end()) return;
+    connection->second->at_rendezvous = true;
+    rendezvous_->ask(asker, std::move(request), Clock::now());
 }
 
 void HorovodServer::notify() {

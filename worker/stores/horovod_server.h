@@ -4,7 +4,7 @@
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
-#include "worker/stores/elastic_desk.h"
+#include "worker/stores/horovod_desk.h"
 #include "worker/stores/horovod_rendezvous.h"
 #include "worker/stores/local_acceptor.h"
 
@@ -21,18 +21,17 @@ namespace dtrun::stores {
 /// A request is one connection. Who has to wait is held: the client has no time limit of its own
 /// for an answer. Its connection says when it has died.
 ///
-/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join().
+/// Thread: the executor's. Lifetime: `desk` outlives it; the owner calls stop() and awaits join().
 class HorovodServer {
 public:
-    /// \param tell  where processes of an elastic job have come to
-    HorovodServer(asio::any_io_executor executor, ElasticDesk::Tell tell);
+    /// \param desk  of the processes of an elastic job; each is started() there before it is listened for
+    HorovodServer(asio::any_io_executor executor, ElasticDesk& desk);
     ~HorovodServer();
 
     /// Listens on 127.0.0.1 for all processes. \return the port. Errc: internal
     Result<std::uint16_t> listen();
     /// Listens there for one process of an elastic job, until that has ended().
-    /// \param generation  its first
-    Result<std::uint16_t> listen_for(SlotIndex place, std::uint64_t generation);
+    Result<std::uint16_t> listen_for(SlotIndex place);
     void ended(SlotIndex place);
     /// Tells all processes that hosts have changed, until each of them asks for a new place or begin() is
     /// called.
@@ -41,7 +40,7 @@ public:
     HorovodRendezvous::Endpoints endpoints() const;
 
     /// A generation begins: connections of the one before are closed, and `store`, which outlives
-    /// the generation, is empty. Processes that wait for their place in it get it.
+    /// the generation, is empty. Processes that wait at the desk are answered after that, by it.
     void begin(JobStore& store, const Assign& world);
 
     /// Who has been waiting for how long, for what.
@@ -62,6 +61,7 @@ private:
     asio::awaitable<void> accept_loop(std::shared_ptr<Door> door);
     asio::awaitable<void> serve(tcp::socket socket, std::optional<SlotIndex> process);
     void ask(Connection& connection);
+    void pass(HorovodRendezvous::Asker asker, HttpRequest request);
     asio::awaitable<void> notify_process(SlotIndex place, std::uint64_t change);
     asio::awaitable<void> converse(Connection& connection);
     asio::awaitable<bool> read_request(Connection& connection);
@@ -73,7 +73,7 @@ private:
 
     asio::any_io_executor executor_;
     std::vector<std::shared_ptr<Door>> doors_;
-    ElasticDesk desk_;
+    HorovodDesk desk_;
     std::uint64_t change_ = 0;  ///< that processes are told of; others are no news any more
     std::int64_t last_notice_ = 0;
     Timer room_;  ///< cancelled when a connection ends

@@ -32,8 +32,7 @@ public:
                     if (!taken) failed_ = true;
                     timer_.look();
                 }));
-            servers_.push_back(
-                std::make_unique<HorovodServer>(io.get_executor(), [](const DeskNews&) {}));
+            servers_.push_back(std::make_unique<HorovodServer>(io.get_executor(), desk_));
         }
     }
 
@@ -90,6 +89,7 @@ private:
     Hub hub_;
     HubTimer timer_;
     std::vector<std::uint32_t> sizes_;
+    ElasticDesk desk_{[](const DeskNews&) {}};
     std::vector<std::unique_ptr<RelayedStore>> stores_;
     std::vector<std::unique_ptr<HorovodServer>> servers_;
     bool failed_ = false;

@@ -1,154 +1,98 @@
 #include "worker/stores/elastic_desk.h"
 
-#include "base/crypto.h"
-#include "worker/stores/horovod_notice.h"
-#include "worker/stores/notice_address.h"
-
 #include <catch2/catch.hpp>
 
 namespace dtrun::stores {
 namespace {
 
-constexpr SlotIndex p0{0}, p1{1};
+constexpr SlotIndex one{0}, two{1};
+using Told = std::vector<std::pair<SlotIndex, DeskState>>;
 
-/// Two interfaces with port 34567, and the bytes 0 to 31 as the secret: as Python 3.11 writes it.
-constexpr std::string_view kAddresses =
-    "gAWVXQAAAAAAAAB9lCiMAmxvlF2UjAkxMjcuMC4wLjGUTQeHhpRhjARldGgwlF2UjAgxMC4wLjAuNZRNB4eGlGF1QyAA"
-    "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eH5SGlC4=";
+struct Places {
+    Told told;
+    std::vector<std::pair<Rank, std::uint64_t>> answers;  ///< ranks, and their generations
+    ElasticDesk desk{[this](const DeskNews& news) { told.emplace_back(news.place, news.state); }};
 
-std::string secret_of_sample() {
-    std::string secret;
-    for (char c = 0; c < 32; ++c) secret += c;
-    return secret;
-}
-
-std::string base64(std::string_view bytes) {
-    constexpr std::string_view kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    for (std::size_t at = 0; at < bytes.size(); at += 3) {
-        std::uint32_t word = 0;
-        for (std::size_t i = 0; i < 3; ++i)
-            word = word << 8 |
-                   (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0u);
-        for (std::size_t i = 0; i < 4; ++i)
-            text += at + i > bytes.size() ? '=' : kDigits[word >> (18 - 6 * i) & 63];
+    ElasticDesk::Answer answer() {
+        return [this](const RankSlot& rank, const Assign& world) {
+            answers.emplace_back(rank.rank, world.generation);
+        };
     }
-    return text;
-}
-
-/// A desk, with what it has answered and told.
-struct Desk {
-    std::map<ElasticDesk::Asker, std::string> answers;
-    std::vector<std::pair<SlotIndex, DeskState>> told;
-    ElasticDesk desk{[this](ElasticDesk::Asker asker, const HttpAnswer& answer) {
-                         answers[asker] =
-                             std::to_string(answer.status) + " " + std::string(answer.bytes());
-                     },
-                     [this](const DeskNews& news) { told.emplace_back(news.place, news.state); }};
-
-    bool passes(SlotIndex place, ElasticDesk::Asker asker, const std::string& method,
-                const std::string& target, const std::string& body = {}) {
-        return desk.ask(place, asker, {method, target, body}).has_value();
+    void begin(std::uint64_t generation, std::vector<RankSlot> ranks) {
+        Assign world;
+        world.generation = generation;
+        world.ranks = std::move(ranks);
+        desk.begin(world);
     }
 };
 
-Assign world(std::uint64_t generation, std::vector<RankSlot> ranks) {
-    Assign assign;
-    assign.generation = generation;
-    assign.world_size = 5;
-    assign.ranks = std::move(ranks);
-    return assign;
-}
-
 }  // namespace
 
-TEST_CASE("the addresses that Horovod's worker leaves are read", "[stores][elastic]") {
-    const auto address = read_notice_address(kAddresses);
-    REQUIRE(address);
-    CHECK(address->port == 34'567);
-    CHECK(address->secret == secret_of_sample());
+TEST_CASE("a process's state is told once in each world", "[stores][elastic]") {
+    Places d;
+    d.begin(1, {{Rank{0}, 0, 0, 1, 0, one}});
+    d.desk.started(one, 1, Rank{0});
+    CHECK_FALSE(d.desk.is_early(one));
+    d.desk.capable(one);
+    d.desk.capable(one);
+    d.desk.settled(one);
+    d.desk.settled(one);
+    d.desk.settled(two);  // nobody
+    CHECK(d.told == Told{{one, DeskState::capable}, {one, DeskState::settled}});
+    d.desk.ask(one, d.answer());
+    d.begin(2, {{Rank{0}, 0, 0, 1, 0, one}});
+    d.desk.settled(one);
+    CHECK(d.told.size() == 4);
 }
 
-TEST_CASE("a pickle that would execute something, or is none, is refused", "[stores][elastic]") {
-    std::string deep = "\x80\x02";
-    for (int i = 0; i < 5'000; ++i) deep += "]";
-    for (int i = 1; i < 5'000; ++i) deep += "a";
-    std::string doubling = "\x80\x02]";
-    for (int i = 0; i < 200; ++i) doubling += std::string("q\0h\0", 4) + "a";
-    const std::string hostile =
-        GENERATE_REF(std::string("cos\nsystem\n(S'true'\ntR."), std::string("\x80\x02}q\x01."),
-                     std::string(), std::string("\x80\x05\x95\xff\xff\xff\xff\xff\xff\xff\xff."),
-                     std::string("\x80\x02\x8c\xff."), std::string("\x80\x02(.", 4),
-                     std::string("\x80\x02t."), std::string("\x80\x02h\x07."), deep + ".",
-                     doubling + ".", std::string("\x80\x02j\xff\xff\xff\xff."));
-    CHECK_FALSE(read_notice_address(base64(hostile)));
-    CHECK_FALSE(read_notice_address("no base64 !"));
-    for (std::size_t cut = 0; cut < kAddresses.size(); cut += 4)
-        CHECK_FALSE(read_notice_address(kAddresses.substr(0, cut)));
-}
-
-TEST_CASE("a notice is signed, and the reply has to be", "[stores][elastic]") {
-    const std::string secret = secret_of_sample();
-    const std::string notice = horovod_notice(secret, 1'700'000'000);
-    CHECK(is_signed(secret, notice));  // the reply has the same form
-    CHECK_FALSE(is_signed("another secret", notice));
-    CHECK_FALSE(is_signed(secret, notice + "x"));
-    CHECK_FALSE(is_signed(secret, notice.substr(0, 20)));
-    const std::string_view body = std::string_view(notice).substr(36);
-    CHECK(static_cast<unsigned char>(notice[32]) == body.size());
-    CHECK(body.find("chorovod.runner.elastic.worker\nHostsUpdatedRequest\n)\x81}(") == 2);
-    CHECK(body.ends_with("K\x03\x85Rub."));
-}
-
-TEST_CASE("a place is given when the next world begins, and not before", "[stores][elastic]") {
-    Desk d;
-    d.desk.started(p0, 1);
-    d.desk.started(p1, 1);
-    CHECK(d.desk.begin(world(1, {{Rank{2}, 0, 1, 3, 0, p0}, {Rank{3}, 1, 1, 2, 1, p1}})).empty());
-    CHECK(d.passes(p0, 1, "PUT", "/global/rank_2"));
-    CHECK(d.passes(p0, 2, "DELETE", "/cross_0/1"));
-    CHECK_FALSE(d.passes(p0, 3, "PUT", "/worker_addresses/h:0", std::string(kAddresses)));
-    CHECK(d.answers.at(3) == "200 ");
-    CHECK(d.desk.notice_for(p0)->port == 34'567);
-
-    CHECK_FALSE(d.passes(p0, 4, "GET", "/rank_and_size/h:0"));
-    CHECK_FALSE(d.answers.contains(4));
-    CHECK_FALSE(d.desk.notice_for(p0));  // it knows
-    d.desk.ended(p1);
-    // It gets the numbers of its new place, on a host where it is alone now.
-    CHECK(d.desk.begin(world(2, {{Rank{1}, 0, 0, 3, 0, p0}})).empty());
-    CHECK(d.answers.at(4) == "200 1,5,0,1,0,3");
-    CHECK(d.told == std::vector<std::pair<SlotIndex, DeskState>>{{p0, DeskState::settled},
-                                                                 {p0, DeskState::capable},
-                                                                 {p0, DeskState::waiting}});
-}
-
-TEST_CASE("the first request of a newcomer is held until its world begins", "[stores][elastic]") {
-    Desk d;
-    d.desk.begin(world(1, {}));
-    d.desk.started(p1, 2);
-    CHECK_FALSE(d.passes(p1, 7, "PUT", "/global/rank_4", "address"));
-    CHECK(d.told == std::vector<std::pair<SlotIndex, DeskState>>{{p1, DeskState::gated}});
-    const auto go_on = d.desk.begin(world(2, {{Rank{4}, 0, 0, 1, 0, p1}}));
-    REQUIRE(go_on.size() == 1);
-    CHECK(go_on[0].first == 7);
-    CHECK(go_on[0].second.target == "/global/rank_4");
-    CHECK(go_on[0].second.body == "address");
-}
-
-TEST_CASE("who has gone is not answered, and whose process has ended is turned away",
-          "[stores][elastic]") {
-    Desk d;
-    d.desk.started(p0, 1);
-    d.desk.begin(world(1, {{Rank{0}, 0, 0, 1, 0, p0}}));
-    CHECK_FALSE(d.passes(p0, 1, "GET", "/rank_and_size/h:0"));
-    d.desk.forget(1);
-    d.desk.begin(world(2, {{Rank{0}, 0, 0, 1, 0, p0}}));
+TEST_CASE("who asks for a place is answered once, in the next world", "[stores][elastic]") {
+    Places d;
+    d.begin(1, {{Rank{3}, 0, 0, 1, 0, one}});
+    d.desk.started(one, 1, Rank{3});
+    d.desk.ask(one, d.answer());
+    CHECK(d.desk.waits(one));
     CHECK(d.answers.empty());
-    d.desk.ended(p0);
-    CHECK_FALSE(d.passes(p0, 2, "GET", "/rank_and_size/h:0"));
-    CHECK(d.answers.at(2).starts_with("403 "));
+    d.begin(2, {{Rank{1}, 0, 0, 1, 0, one}});
+    d.begin(3, {{Rank{0}, 0, 0, 1, 0, one}});
+    CHECK(d.answers == std::vector<std::pair<Rank, std::uint64_t>>{{Rank{1}, 2}});
+    CHECK_FALSE(d.desk.waits(one));
+}
+
+TEST_CASE("who has no place in the next world, or does not wait any more, is not answered",
+          "[stores][elastic]") {
+    Places d;
+    d.begin(1, {});
+    d.desk.started(one, 1, Rank{0});
+    d.desk.started(two, 1, Rank{1});
+    d.desk.ask(one, d.answer());
+    const auto given_up = d.desk.ask(two, d.answer());
+    d.desk.forget(given_up);
+    d.desk.forget(given_up);
+    d.begin(2, {{Rank{0}, 0, 0, 1, 0, two}});
+    CHECK(d.answers.empty());
+    CHECK(d.desk.waits(one));  // its place may come back
+}
+
+TEST_CASE("a process is known by the rank and world that it was started for", "[stores][elastic]") {
+    Places d;
+    d.begin(1, {{Rank{5}, 0, 0, 1, 0, one}});
+    d.desk.started(one, 1, Rank{5});
+    d.begin(2, {{Rank{2}, 0, 0, 1, 0, one}});
+    CHECK(d.desk.started_as(1, Rank{5}) == one);
+    CHECK_FALSE(d.desk.started_as(2, Rank{2}));
+    d.desk.ended(one);
+    CHECK_FALSE(d.desk.started_as(1, Rank{5}));
+}
+
+TEST_CASE("who is answered may ask again at once", "[stores][elastic]") {
+    Places d;
+    d.begin(1, {});
+    d.desk.started(one, 1, Rank{0});
+    d.desk.ask(one, [&d](const RankSlot&, const Assign&) { d.desk.ask(one, d.answer()); });
+    d.begin(2, {{Rank{0}, 0, 0, 1, 0, one}});
+    CHECK(d.answers.empty());
+    d.begin(3, {{Rank{0}, 0, 0, 1, 0, one}});
+    CHECK(d.answers.size() == 1);
 }
 
 }  // namespace dtrun::stores

@@ -107,7 +107,9 @@ Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
     if (const auto other = foreign_user(socket.get()))
         return failure(DTRUN_REFUSED, "DTRUN_SOCKET='{}' belongs to user {}, not to us", path,
                        *other);
-    return FrameSocket(std::move(socket));
+    FrameSocket connected(std::move(socket));
+    connected.is_unix_ = true;
+    return connected;
 }
 
 Outcome<FrameSocket> FrameSocket::connect_tcp(const std::vector<TcpAddress>& addresses,
@@ -170,6 +172,36 @@ void FrameSocket::make_room() {
     }
 }
 
+/// One recv(), or recvmsg() where descriptors may come along.
+ssize_t FrameSocket::receive_bytes() {
+    char* const room = buffer_.data() + end_;
+    const std::size_t size = buffer_.size() - end_;
+    if (!is_unix_) return ::recv(socket_.get(), room, size, 0);
+    iovec bytes{room, size};
+    alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (n < 0) return n;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+            if (descriptors_.size() < kDescriptorsMax)
+                descriptors_.emplace_back(fd);
+            else
+                ::close(fd);
+        }
+    }
+    return n;
+}
+
 FrameSocket::Got FrameSocket::receive(Moment until) {
     make_room();
     // recv() itself waits as long as it takes.
@@ -178,7 +210,7 @@ FrameSocket::Got FrameSocket::receive(Moment until) {
         if (ready == 0) return Got::nothing;
         if (ready < 0) return Got::signal;
     }
-    const ssize_t n = ::recv(socket_.get(), buffer_.data() + end_, buffer_.size() - end_, 0);
+    const ssize_t n = receive_bytes();
     if (n > 0) {
         end_ += static_cast<std::size_t>(n);
         return Got::bytes;

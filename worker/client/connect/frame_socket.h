@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fd.h"
 #include "rendezvous/wire/frame.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/patience.h"
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrun::embedded {
@@ -32,6 +34,8 @@ Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::str
 /// Thread: one at a time may receive, another one send. Lifetime: owns the socket.
 class FrameSocket {
 public:
+    static constexpr std::size_t kDescriptorsMax = 8;
+
     FrameSocket() = default;
     explicit FrameSocket(PrivateFd socket) : socket_(std::move(socket)) {}
 
@@ -61,6 +65,8 @@ public:
     };
     /// Waits for bytes and takes what is there, by one recv().
     Got receive(Moment until);
+    /// Descriptors that came with bytes, over a Unix socket, and were not taken yet; at most kDescriptorsMax.
+    std::vector<Fd> take_descriptors() { return std::exchange(descriptors_, {}); }
     /// The next whole frame; a view until the next receive(). Errc: invalid_input
     Result<std::optional<FrameView>> next();
 
@@ -75,11 +81,14 @@ public:
 
 private:
     void make_room();
+    ssize_t receive_bytes();
 
     PrivateFd socket_;
     std::string buffer_;     ///< its size is what could be filled
     std::size_t begin_ = 0;  ///< not yet used
     std::size_t end_ = 0;    ///< received
+    bool is_unix_ = false;
+    std::vector<Fd> descriptors_;
 };
 
 }  // namespace dtrun::embedded

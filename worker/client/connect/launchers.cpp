@@ -311,6 +311,7 @@ Outcome<Surroundings> find_launcher(const Environment& environment) {
     const std::string serve = in.text("DTRUN_SERVE");
     if (!found.socket.empty()) {
         found.launcher = Launcher::agent;
+        found.elastic = in.text("DTRUN_ELASTIC") == "1";
     } else {
         found.launcher = foreign_launcher(in);
         if (!serve.empty()) {

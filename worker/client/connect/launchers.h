@@ -59,6 +59,7 @@ struct Surroundings {
     Launcher launcher = Launcher::none;
     Place place;                          ///< agent, daemon: only what is to be asked for
     std::string socket;                   ///< agent: value of DTRUN_SOCKET
+    bool elastic = false;                 ///< agent: the job is elastic
     std::optional<DaemonAddress> daemon;  ///< who hands out ranks, or is the store of another's
     std::optional<SlurmStep> step;
 };

@@ -48,6 +48,13 @@ struct Event {
     std::string why;
 };
 
+/// What is known of the end of this generation; see dtrun_change.
+using Change = dtrun_change;
+
+/// For a Worker that can go on when hosts come, go and are lost; see dtrun_options.elastic.
+struct Elastic {};
+inline constexpr Elastic elastic{};
+
 /// One process's membership of a job. Any number of threads may be in its functions; <dtrun.h> says
 /// more about each. Moving it while others use it is not allowed.
 ///
@@ -57,14 +64,9 @@ class Worker {
 public:
     /// Finds the launcher and takes this process's place among the ranks.
     /// \throws Error  INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
-    explicit Worker(Timeout timeout = forever) {
-        dtrun_options options{};
-        options.size = sizeof options;
-        options.timeout_ms = ms(timeout);
-        dtrun_worker* worker = nullptr;
-        check(dtrun_init(&options, &worker));
-        worker_.reset(worker);
-    }
+    explicit Worker(Timeout timeout = forever) : Worker(timeout, false) {}
+    /// The same, and rejoin() works in an elastic job: `dtrun::Worker worker(dtrun::elastic)`.
+    explicit Worker(Elastic, Timeout timeout = forever) : Worker(timeout, true) {}
 
     // ---- place; DTRUN_UNKNOWN where the launcher does not say ----
 
@@ -263,13 +265,55 @@ public:
         return fd;
     }
 
+    // ---- generations ----
+
     /// Takes a place in the next generation. \throws Error  TIMED_OUT, REFUSED, CLOSED
     void rejoin(Timeout timeout = forever) { check(dtrun_rejoin(handle(), ms(timeout))); }
+
+    bool can_rejoin() const { return dtrun_can_rejoin(handle()) != 0; }
+
+    /// The change that is coming, if one is: a look into memory, for every step of a program.
+    std::optional<Change> change() const {
+        Change change{};
+        if (dtrun_change_pending(handle(), &change) == 0) return std::nullopt;
+        return change;
+    }
+
+    /// Waits for a change; nothing when the time has passed.
+    std::optional<Change> wait_for_change(Timeout timeout = forever) {
+        Change change{};
+        const int code = dtrun_wait_for_change(handle(), ms(timeout), &change);
+        if (code == DTRUN_TIMED_OUT) return std::nullopt;
+        check(code);
+        return change;
+    }
+
+    /// For the names of what is written outside of the job.
+    std::uint64_t token() const { return dtrun_token(handle()); }
+
+    // ---- sections ----
+
+    /// A part of the program that is not to take longer than `limit`; see dtrun_section().
+    void section(std::string_view name, std::chrono::milliseconds limit) {
+        check(dtrun_section(handle(), view(name), limit.count()));
+    }
+    void section_end(std::string_view name) { check(dtrun_section_end(handle(), view(name))); }
+    void beat() { check(dtrun_beat(handle())); }
 
     /// For functions of <dtrun.h>.
     dtrun_worker* handle() const noexcept { return worker_.get(); }
 
 private:
+    Worker(Timeout timeout, bool is_elastic) {
+        dtrun_options options{};
+        options.size = sizeof options;
+        options.timeout_ms = ms(timeout);
+        options.elastic = is_elastic ? 1 : 0;
+        dtrun_worker* worker = nullptr;
+        check(dtrun_init(&options, &worker));
+        worker_.reset(worker);
+    }
+
     /// A destructor that runs because of an exception tells the others that this rank has failed.
     struct Finalize {
         Finalize() noexcept : exceptions(std::uncaught_exceptions()) {}

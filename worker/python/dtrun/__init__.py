@@ -20,14 +20,16 @@ the system's loader finds it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import os
 import pathlib
 from types import TracebackType
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
 
-__all__ = ["Code", "Error", "Event", "EventKind", "TimedOut", "Worker", "version"]
+__all__ = ["Change", "ChangeReason", "Changed", "Code", "Elastic", "Error", "Event", "EventKind", "TimedOut",
+           "Worker", "version"]
 
 Bytes = Union[str, bytes, bytearray, memoryview]
 
@@ -75,6 +77,31 @@ class Event(NamedTuple):
     why: str
 
 
+class ChangeReason(enum.IntEnum):
+    JOINED = 1  #: more slots are there
+    LEFT = 2  #: slots are to be given up
+    LOST = 3  #: a rank or a host is lost: nobody can finish this generation
+    RESTARTED = 4  #: all ranks are being ended, to start again
+
+
+class Change(NamedTuple):
+    """What is known of the end of this generation."""
+
+    generation: int  #: of this process
+    next: int  #: that is coming
+    stop_step: int  #: leave before this step, as all others do; 0: none is agreed, leave now
+    deadline: float  #: until which ranks may go on, as time.time() counts; 0: not known
+    reason: int  #: a ChangeReason; 0: not known
+
+
+class Changed(Exception):
+    """Raised by Elastic.check(): this generation ends here."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(f"generation {change.next} is coming")
+        self.change = change
+
+
 class _View(ctypes.Structure):
     _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
 
@@ -103,6 +130,17 @@ class _Options(ctypes.Structure):
         ("unlock", ctypes.c_void_p),
         ("lock", ctypes.c_void_p),
         ("interrupted", ctypes.c_void_p),
+        ("elastic", ctypes.c_int),
+    ]
+
+
+class _Change(ctypes.Structure):
+    _fields_ = [
+        ("generation", ctypes.c_uint64),
+        ("next", ctypes.c_uint64),
+        ("stop_step", ctypes.c_uint64),
+        ("deadline_ms", ctypes.c_int64),
+        ("reason", ctypes.c_int),
     ]
 
 
@@ -141,6 +179,10 @@ def _load() -> ctypes.PyDLL:
         "next_event": [worker, ms, ctypes.POINTER(_Event)],
         "event_fd": [worker, out_int],
         "rejoin": [worker, ms],
+        "wait_for_change": [worker, ms, ctypes.POINTER(_Change)],
+        "section": [worker, view, ctypes.c_int64],
+        "section_end": [worker, view],
+        "beat": [worker],
     }
     for name, arguments in signatures.items():
         function = getattr(library, "dtrun_" + name)
@@ -155,8 +197,14 @@ def _load() -> ctypes.PyDLL:
         function = getattr(library, "dtrun_" + name)
         function.argtypes = [worker]
         function.restype = ctypes.c_uint32
-    library.dtrun_generation.argtypes = [worker]
-    library.dtrun_generation.restype = ctypes.c_uint64
+    for name in ("generation", "token"):
+        function = getattr(library, "dtrun_" + name)
+        function.argtypes = [worker]
+        function.restype = ctypes.c_uint64
+    library.dtrun_can_rejoin.argtypes = [worker]
+    library.dtrun_can_rejoin.restype = ctypes.c_int
+    library.dtrun_change_pending.argtypes = [worker, ctypes.POINTER(_Change)]
+    library.dtrun_change_pending.restype = ctypes.c_int
     library.dtrun_finalize.argtypes = [worker, ctypes.c_char_p]
     library.dtrun_finalize.restype = None
     library.dtrun_free.argtypes = [ctypes.c_void_p]
@@ -209,12 +257,16 @@ def _take_list(values: _List) -> List[bytes]:
     return taken
 
 
-def _options(timeout: Optional[float]) -> _Options:
+def _change(change: _Change) -> Change:
+    return Change(change.generation, change.next, change.stop_step, change.deadline_ms / 1000, change.reason)
+
+
+def _options(timeout: Optional[float], elastic: bool) -> _Options:
     def pointer(name: str) -> Optional[int]:
         return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
 
     return _Options(ctypes.sizeof(_Options), _ms(timeout), pointer("PyEval_SaveThread"),
-                    pointer("PyEval_RestoreThread"), pointer("PyErr_CheckSignals"))
+                    pointer("PyEval_RestoreThread"), pointer("PyErr_CheckSignals"), int(elastic))
 
 
 def version() -> str:
@@ -229,16 +281,18 @@ class Worker:
     counts as lost.
     """
 
-    def __init__(self, timeout: Optional[float] = None) -> None:
+    def __init__(self, timeout: Optional[float] = None, elastic: bool = False) -> None:
         """Finds the launcher and takes this process's place among the ranks.
 
         :param timeout: for getting a place; None: what the launcher grants
+        :param elastic: in an elastic job (dtrun --min-np) this process can go on when hosts come, go and are
+            lost, and is not ended for that; see elastic()
         :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
         """
         self._worker: Optional[ctypes.c_void_p] = None
         self._users: List[Any] = []  # are closed before it, in the order in which all ranks made them
         worker = ctypes.c_void_p()
-        options = _options(timeout)
+        options = _options(timeout, elastic)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
         self._worker = worker
 
@@ -247,11 +301,14 @@ class Worker:
 
         :param failure: why this rank has failed; None: all went well
         """
-        for user in list(self._users):
-            user.close()
+        self._close_users()
         worker, self._worker = self._worker, None
         if worker is not None:
             _library.dtrun_finalize(worker, None if failure is None else failure.encode())
+
+    def _close_users(self) -> None:
+        for user in list(self._users):
+            user.close()
 
     def __enter__(self) -> "Worker":
         return self
@@ -485,6 +542,111 @@ class Worker:
         _check(_library.dtrun_event_fd(self._get(), ctypes.byref(fd)))
         return fd.value
 
+    # ---- generations ----
+
     def rejoin(self, timeout: Optional[float] = None) -> None:
-        """Leaves this generation and takes a place in the next. :raises Error: TimedOut, REFUSED"""
+        """Leaves this generation and takes a place in the next.
+
+        :raises Error: TimedOut; REFUSED (this job, or this worker, is not elastic); CLOSED (the job ends, or
+            goes on without this process)
+        """
         _check(_library.dtrun_rejoin(self._get(), _ms(timeout)))
+
+    @property
+    def can_rejoin(self) -> bool:
+        """Whether rejoin() is not refused here."""
+        return bool(_library.dtrun_can_rejoin(self._get()))
+
+    def change(self) -> Optional[Change]:
+        """The change that is coming, if one is: a look into memory, for every step of a program."""
+        change = _Change()
+        if not _library.dtrun_change_pending(self._get(), ctypes.byref(change)):
+            return None
+        return _change(change)
+
+    def wait_for_change(self, timeout: Optional[float] = None) -> Optional[Change]:
+        """Waits for a change; None when the time has passed."""
+        change = _Change()
+        try:
+            _check(_library.dtrun_wait_for_change(self._get(), _ms(timeout), ctypes.byref(change)))
+        except TimedOut:
+            return None
+        return _change(change)
+
+    @property
+    def token(self) -> int:
+        """Grows with every generation: for the names of what is written outside of the job, so that a process
+        that was frozen, and thaws when others have gone on without it, destroys nothing."""
+        return _library.dtrun_token(self._get())
+
+    def elastic(self) -> "Elastic":
+        """A loop over the generations of the job, for a worker that was made with elastic=True."""
+        return Elastic(self)
+
+    # ---- sections ----
+
+    @contextlib.contextmanager
+    def section(self, name: Bytes, limit: float) -> Iterator[None]:
+        """A part of the program that is not to take longer than `limit` seconds: if it does, dtrun says so."""
+        _check(_library.dtrun_section(self._get(), _view(name), _ms(limit)))
+        try:
+            yield
+        finally:
+            _check(_library.dtrun_section_end(self._get(), _view(name)))
+
+    def beat(self) -> None:
+        """All sections that this rank is in have their whole time again."""
+        _check(_library.dtrun_beat(self._get()))
+
+
+class Elastic:
+    """The generations of an elastic job, one after the other, in one process.
+
+        with dtrun.Worker(elastic=True) as worker:
+            job = worker.elastic()
+            while job.next():
+                with job:                    # what a change breaks off ends here
+                    train(job)               # makes its communicator, calls job.check(step) before each step
+
+    Each turn of the loop is a generation: the worker has a new place, and the store is empty. When the block ends
+    without a change, the program has finished, and next() is False.
+    """
+
+    #: What calls of this module raise when others have gone, or have left the generation.
+    _BROKEN_OFF = (Code.STALE, Code.CANCELLED, Code.PEER_LOST)
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._goes_on = True
+        self._first = True
+
+    def next(self, timeout: Optional[float] = None) -> bool:
+        """Takes this process's place in the next generation, which is the present one at first.
+
+        :raises Error: as Worker.rejoin()
+        """
+        if self._goes_on and not self._first:
+            self.worker.rejoin(timeout)
+        self._first = False
+        return self._goes_on
+
+    def check(self, step: int) -> None:
+        """Tells how far this rank is, and ends the block if all ranks leave the generation before this step.
+
+        :raises Changed: which the `with` block takes
+        """
+        self.worker.progress(step)
+        change = self.worker.change()
+        if change and step >= change.stop_step:
+            raise Changed(change)
+
+    def __enter__(self) -> "Elastic":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> bool:
+        broken_off = isinstance(error, Error) and error.code in self._BROKEN_OFF
+        self._goes_on = isinstance(error, Changed) or broken_off
+        if self._goes_on:
+            self.worker._close_users()
+        return self._goes_on

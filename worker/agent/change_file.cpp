@@ -1,0 +1,72 @@
+#include "worker/agent/change_file.h"
+
+#include "base/log.h"
+#include "worker/ranks/left_behind.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace dtrun::agent {
+
+const char* name_of(ChangeReason reason) {
+    switch (reason) {
+        case ChangeReason::joined:
+            return "joined";
+        case ChangeReason::left:
+            return "left";
+        case ChangeReason::lost:
+            return "lost";
+        case ChangeReason::restarted:
+            return "restarted";
+        case ChangeReason::none:
+            break;
+    }
+    return "none";
+}
+
+Result<void> ChangeFile::open(contracts::ContractFacts& facts) {
+    if (prefix_.empty()) return {};
+    for (const char* const parent : ranks::kDirectoryParents) {
+        std::string made = fmt::format("{}/{}XXXXXX", parent, prefix_);
+        if (::mkdtemp(made.data()) == nullptr) continue;
+        directory_ = std::move(made);
+        ranks::left_behind().add(directory_);
+        facts.change_file = path();
+        return {};
+    }
+    return fail(Errc::internal, "no directory for DTRUN_CHANGE_FILE in /dev/shm or /tmp: {}",
+                std::strerror(errno));
+}
+
+ChangeFile::~ChangeFile() {
+    if (directory_.empty()) return;
+    std::error_code error;
+    std::filesystem::remove_all(directory_, error);
+    if (error)
+        log::warn("{}: {}", directory_, error.message());
+    else
+        ranks::left_behind().remove(directory_);
+}
+
+Result<void> ChangeFile::go_on(const Assign&) {
+    if (!directory_.empty()) ::unlink(path().c_str());
+    return {};
+}
+
+/// Who reads finds the old file or the new one, and never half of one.
+void ChangeFile::changing(const Change& change) {
+    if (directory_.empty()) return;
+    const std::string fresh = path() + ".new";
+    std::ofstream file(fresh);
+    file << fmt::format("{} {} {}\n", change.next, name_of(change.reason),
+                        (change.deadline_ms + 999) / 1'000);
+    file.close();
+    if (!file || ::rename(fresh.c_str(), path().c_str()) != 0)
+        log::warn("{}: {}", path(), std::strerror(errno));
+}
+
+}  // namespace dtrun::agent

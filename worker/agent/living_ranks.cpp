@@ -1,0 +1,165 @@
+#include "worker/agent/living_ranks.h"
+
+#include "base/log.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <algorithm>
+#include <array>
+
+namespace dtrun::agent {
+
+LivingRanks::LivingRanks(Parts parts)
+    : parts_(std::move(parts)), overdue_(parts_.executor), tasks_(parts_.executor) {}
+
+const RankSlot* LivingRanks::slot_of(SlotIndex place) const {
+    const auto found = std::ranges::find(world_.ranks, place, &RankSlot::place);
+    return found == world_.ranks.end() ? nullptr : &*found;
+}
+
+Result<std::optional<Welcome>> LivingRanks::hello(PeerId peer, SlotIndex place,
+                                                  const Hello& hello) {
+    Client client{.place = place, .elastic = hello.elastic, .ticket = {}};
+    if (parts_.desk.is_early(place)) {
+        client.ticket =
+            parts_.desk.hold(place, [this, peer](const RankSlot& rank, const Assign& world) {
+                welcome(peer, rank, world);
+            });
+        clients_[peer] = client;
+        return std::nullopt;
+    }
+    const RankSlot* const rank = slot_of(place);
+    if (rank == nullptr)
+        return fail(Errc::denied, "this process has no place in generation {}", world_.generation);
+    clients_[peer] = client;
+    if (hello.elastic) {
+        parts_.desk.capable(place);
+        parts_.desk.settled(place);
+    }
+    return parts_.describe(*rank, world_);
+}
+
+/// Gives a client its place in a generation that has begun while it waited.
+void LivingRanks::welcome(PeerId peer, const RankSlot& rank, const Assign& world) {
+    const auto found = clients_.find(peer);
+    if (found == clients_.end()) return;
+    Client& client = found->second;
+    client.ticket.reset();
+    parts_.connections.welcome(peer, parts_.describe(rank, world));
+    if (!client.elastic) return;
+    parts_.desk.capable(client.place);
+    parts_.desk.settled(client.place);
+}
+
+void LivingRanks::give_page(PeerId peer, const Hello& hello) {
+    if (!hello.page || !page_.is_open()) return;
+    Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!bell) return;
+    const std::array descriptors{page_.fd(), bell.get()};
+    const Bytes frame = encode(PageNews{ChangePage::kBytes});
+    if (parts_.connections.send_descriptors(peer, frame, descriptors))
+        bells_[peer] = std::move(bell);
+}
+
+void LivingRanks::ring() {
+    for (const auto& [peer, bell] : bells_) (void)::eventfd_write(bell.get(), 1);
+}
+
+Result<void> LivingRanks::says(PeerId peer, const FrameView& frame) {
+    if (frame.type == FrameType::rejoin) {
+        const auto rejoin = decode<Rejoin>(frame.payload);
+        return rejoin ? on_rejoin(peer, *rejoin) : std::unexpected(rejoin.error());
+    }
+    const auto section = decode<Section>(frame.payload);
+    if (!section) return std::unexpected(section.error());
+    auto taken = sections_.says(peer, *section, Clock::now());
+    overdue_.cancel();
+    if (taken && !std::exchange(watching_, true)) tasks_.spawn(watch_sections());
+    return taken;
+}
+
+Result<void> LivingRanks::on_rejoin(PeerId peer, const Rejoin& rejoin) {
+    const auto found = clients_.find(peer);
+    if (found == clients_.end() || !found->second.elastic)
+        return fail(Errc::invalid_input, "only a client that says elastic can rejoin");
+    Client& client = found->second;
+    if (client.ticket) return {};  // it has asked already
+    const RankSlot* const rank = slot_of(client.place);
+    if (rank != nullptr && rejoin.generation < world_.generation) {
+        welcome(peer, *rank, world_);
+        return {};
+    }
+    if (rank != nullptr)
+        parts_.connections.relay().fail_fences(fmt::format(
+            "rank {} on {} asks for a place in the next generation", rank->rank, parts_.host_name));
+    client.ticket = parts_.desk.ask(
+        client.place,
+        [this, peer](const RankSlot& given, const Assign& world) { welcome(peer, given, world); });
+    return {};
+}
+
+void LivingRanks::left(PeerId peer) {
+    const auto client = clients_.extract(peer);
+    if (!client.empty() && client.mapped().ticket) parts_.desk.forget(*client.mapped().ticket);
+    bells_.erase(peer);
+    sections_.left(peer);
+}
+
+void LivingRanks::begin(const Assign& world) {
+    world_ = world;
+    told_ = {.generation = world.generation, .next = world.generation};
+    page_.write(told_);
+    ring();
+    sections_.clear();
+}
+
+void LivingRanks::announce(const Change& change, std::uint32_t grace_ms, const std::string& why) {
+    if (change.generation != world_.generation || change == told_) return;
+    const bool is_news = told_.next != change.next || told_.reason != change.reason;
+    told_ = change;
+    page_.write(change);
+    ring();
+    if (is_news)
+        parts_.connections.relay().announce(
+            {Event::Kind::membership, change.next, grace_ms, why, change.reason});
+}
+
+void LivingRanks::dismiss(const std::vector<SlotIndex>& places, std::uint32_t grace_ms) {
+    for (const auto& [peer, client] : clients_) {
+        if (!client.ticket || std::ranges::find(places, client.place) == places.end()) continue;
+        const Event event{Event::Kind::shutdown,
+                          world_.generation,
+                          grace_ms,
+                          "this process has no place in the next generation",
+                          {}};
+        parts_.connections.send(peer, encode(event));
+    }
+}
+
+asio::awaitable<void> LivingRanks::watch_sections() {
+    while (!tasks_.stopping()) {
+        overdue_.expires_at(sections_.next_deadline());
+        co_await overdue_.async_wait(use_tuple);
+        tell_overdue();
+    }
+}
+
+void LivingRanks::tell_overdue() {
+    for (const Sections::Overdue& late : sections_.take_overdue(Clock::now())) {
+        parts_.tell_user(
+            fmt::format("rank {} is in section \"{}\" for longer than its limit of {:.3g} s",
+                        parts_.connections.rank_of(late.peer), late.name,
+                        std::chrono::duration<double>(late.limit).count()));
+    }
+}
+
+void LivingRanks::stop() noexcept {
+    tasks_.stop();
+    overdue_.cancel();
+}
+
+asio::awaitable<void> LivingRanks::join() {
+    return tasks_.join();
+}
+
+}  // namespace dtrun::agent

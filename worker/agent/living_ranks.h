@@ -1,0 +1,96 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "base/numbered.h"
+#include "rendezvous/wire/change.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "worker/agent/connections.h"
+#include "worker/agent/sections.h"
+#include "worker/agent/shared_page.h"
+#include "worker/stores/elastic_desk.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun::agent {
+
+/// What an agent says to the clients (libdtrun) of its ranks when the generation changes, and they to it: the
+/// face of the ElasticDesk for programs of dtrun's own client. A client that says "elastic" can leave its
+/// generation (`rejoin`), and is welcomed in the next; one that was started for a generation which has not
+/// begun is welcomed when it begins. In an elastic job all ranks have a page in their memory that says whether
+/// a change is coming.
+///
+/// Besides it watches the sections that ranks are in.
+///
+/// Thread: the executor's. Lifetime: what the parts refer to outlives it; the owner calls stop() and awaits
+/// join().
+class LivingRanks {
+public:
+    struct Parts {
+        asio::any_io_executor executor;
+        Connections& connections;
+        stores::ElasticDesk& desk;
+        std::string host_name;
+        std::function<Welcome(const RankSlot&, const Assign&)> describe;
+        std::function<void(const std::string&)> tell_user;
+    };
+    explicit LivingRanks(Parts parts);
+
+    /// For an elastic job. Errc: internal
+    Result<void> open() { return page_.open(); }
+    /// A process says hello that was started at this place.
+    /// \return nothing if it is welcomed later. Errc: denied
+    Result<std::optional<Welcome>> hello(PeerId peer, SlotIndex place, const Hello& hello);
+    /// Any rank says hello: it gets the page if it wants it.
+    void give_page(PeerId peer, const Hello& hello);
+    /// A frame that is_for_agent(). Errc: invalid_input
+    Result<void> says(PeerId peer, const FrameView& frame);
+    void left(PeerId peer);
+
+    /// A generation begins; called before the desk answers who has waited for it.
+    void begin(const Assign& world);
+    /// The generation is about to end. \param grace_ms  until ranks are killed; 0: not known
+    void announce(const Change& change, std::uint32_t grace_ms, const std::string& why);
+    /// These processes get no place in the next generation.
+    void dismiss(const std::vector<SlotIndex>& places, std::uint32_t grace_ms);
+
+    void stop() noexcept;
+    asio::awaitable<void> join();
+
+private:
+    struct Client {
+        SlotIndex place{};
+        bool elastic = false;
+        std::optional<stores::ElasticDesk::Ticket> ticket;  ///< of the answer that it waits for
+    };
+
+    Result<void> on_rejoin(PeerId peer, const Rejoin& rejoin);
+    void welcome(PeerId peer, const RankSlot& rank, const Assign& world);
+    const RankSlot* slot_of(SlotIndex place) const;
+    void ring();
+    asio::awaitable<void> watch_sections();
+    void tell_overdue();
+
+    Parts parts_;
+    Assign world_;
+    Change told_;  ///< what clients know of
+    SharedPage page_;
+    std::map<PeerId, Client> clients_;
+    std::map<PeerId, Fd> bells_;  ///< eventfds, rung when the page was written
+    Sections sections_;
+    bool watching_ = false;
+    Timer overdue_;
+    TaskGroup tasks_;
+};
+
+/// Whether a rank's frame is for its agent alone.
+constexpr bool is_for_agent(FrameType type) {
+    return type == FrameType::rejoin || type == FrameType::section;
+}
+
+}  // namespace dtrun::agent

@@ -1,0 +1,109 @@
+#include "rendezvous/wire/change.h"
+#include "worker/client/c_worker.h"
+
+#include <string>
+
+namespace dtrun::embedded {
+namespace {
+
+dtrun_change change_of(const Change& change, std::uint64_t generation) {
+    dtrun_change made{};
+    made.generation = generation;
+    made.next = change.next;
+    made.stop_step = change.stop_step;
+    made.deadline_ms = static_cast<std::int64_t>(change.deadline_ms);
+    made.reason = static_cast<int>(change.reason);
+    return made;
+}
+
+/// The client as it is: no look at whether this process was forked, which costs a system call.
+const Client& client_as_it_is(const dtrun_worker* worker) {
+    while (worker->origin != nullptr) worker = worker->origin;
+    return *worker->client.load(std::memory_order_acquire);
+}
+
+Outcome<void> section(Client& client, Section::Kind kind, std::string_view name,
+                      std::uint64_t limit_ms) {
+    if (kind != Section::Kind::beat && (name.empty() || name.size() > Section::kNameBytesMax))
+        return failure(DTRUN_INVALID, "a section's name of {} bytes, not 1 to {}", name.size(),
+                       Section::kNameBytesMax);
+    return client.section({kind, std::string(name), limit_ms});
+}
+
+}  // namespace
+}  // namespace dtrun::embedded
+
+using namespace dtrun::embedded;
+
+extern "C" {
+
+int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) {
+        return client.rejoin({moment_after(timeout_ms), std::move(give_up)});
+    });
+}
+
+int dtrun_can_rejoin(const dtrun_worker* worker) {
+    return worker != nullptr && client_as_it_is(worker).can_rejoin() ? 1 : 0;
+}
+
+int dtrun_change_pending(const dtrun_worker* worker, dtrun_change* change) {
+    if (worker == nullptr) return 0;
+    const Client& client = client_as_it_is(worker);
+    const std::uint64_t generation = client.generation();
+    if (!client.changes().is_pending(generation)) return 0;
+    if (change != nullptr) *change = change_of(client.changes().read(), generation);
+    return 1;
+}
+
+int dtrun_wait_for_change(dtrun_worker* worker, int64_t timeout_ms, dtrun_change* change) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
+        auto waited = client.wait_for_change({moment_after(timeout_ms), std::move(give_up)});
+        if (waited && change != nullptr)
+            *change = change_of(client.changes().read(), client.generation());
+        return waited;
+    });
+}
+
+int dtrun_on_loss(dtrun_worker* worker, void (*lost)(void*), void* argument, uint64_t* id) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
+        if (lost == nullptr || id == nullptr) return failure(DTRUN_INVALID, "lost or id is NULL");
+        const auto added = client.on_loss([lost, argument] { lost(argument); });
+        if (!added) return std::unexpected(added.error());
+        *id = *added;
+        return {};
+    });
+}
+
+int dtrun_on_loss_end(dtrun_worker* worker, uint64_t id) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
+        client.on_loss_end(id);
+        return {};
+    });
+}
+
+uint64_t dtrun_token(const dtrun_worker* worker) {
+    return client_as_it_is(worker).generation();
+}
+
+int dtrun_section(dtrun_worker* worker, dtrun_view name, int64_t limit_ms) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
+        if (limit_ms <= 0) return failure(DTRUN_INVALID, "a section's limit of {} ms", limit_ms);
+        return section(client, dtrun::Section::Kind::begin, text_of(name),
+                       static_cast<std::uint64_t>(limit_ms));
+    });
+}
+
+int dtrun_section_end(dtrun_worker* worker, dtrun_view name) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) {
+        return section(client, dtrun::Section::Kind::end, text_of(name), 0);
+    });
+}
+
+int dtrun_beat(dtrun_worker* worker) {
+    return call(worker, [&](Client& client, const std::function<bool()>&) {
+        return section(client, dtrun::Section::Kind::beat, {}, 0);
+    });
+}
+
+}  // extern "C"
