@@ -36,7 +36,7 @@ Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
     if (options.backend != "auto") {
         own.backends.emplace_back(options.backend, probe_backend(options.backend));
     } else if (dtrun_world_size(worker) > 1 || options.device) {
-        const bool lasting = std::string_view(dtrun_launcher(worker)) == "dtrun serve";
+        const bool lasting = dtrun_can_rejoin(worker) != 0;
         for (const std::string& backend : backend_order(options.device, lasting))
             own.backends.emplace_back(backend, probe_backend(backend));
     }
@@ -123,7 +123,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
     if (members->size() == 1 && options.backend == "auto" && !options.device) {
         plan.choice = {"none", "one rank needs none"};
     } else {
-        const bool lasting = std::string_view(dtrun_launcher(shared->get())) == "dtrun serve";
+        const bool lasting = dtrun_can_rejoin(shared->get()) != 0;
         auto choice = choose_backend(*members, backend_order(options.device, lasting));
         if (!choice) return std::unexpected(choice.error());
         plan.choice = std::move(*choice);
@@ -205,6 +205,8 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     };
     watch_ = std::make_unique<Watch>(std::move(watch));
     store_.own({watch_->at_key(), watch_->message_key()});
+    if (size() > 1)
+        loss_hook_.emplace(worker_.get(), [watch = watch_.get()] { watch->membership_ended(); });
     return {};
 }
 

@@ -129,6 +129,7 @@ private:
     std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
     std::optional<Error> broken_;  ///< why nothing can be done any more
     std::unique_ptr<Watch> watch_;
+    std::optional<LossHook> loss_hook_;  ///< tells watch_
     WorkQueue work_;
 };
 

@@ -308,6 +308,10 @@ void Watch::leave_note(const std::string& note) {
     if (options_.store->find(pairs[0].first)) static_cast<void>(options_.store->set(pairs));
 }
 
+void Watch::membership_ended() {
+    give_up(Errc::closed, "a rank of this generation is lost");
+}
+
 void Watch::abort(const std::string& why) {
     give_up(Errc::cancelled, why);
 }

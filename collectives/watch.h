@@ -78,6 +78,9 @@ public:
     Error explain(const Error& error, std::optional<std::uint32_t> lost);
     /// Aborts the operation under way for this reason, and tells the other ranks.
     void abort(const std::string& why);
+    /// A rank of this generation is lost, as the launcher says: nobody can finish what is under way. From any
+    /// thread.
+    void membership_ended();
     /// Store key of this rank's recent calls; it may be erased when the group ends.
     std::string at_key() const { return key("at", options_.rank); }
     std::string message_key() const { return key("message", options_.rank); }

@@ -65,6 +65,16 @@ SharedWorker::~SharedWorker() {
     dtrun_finalize(worker_, nullptr);
 }
 
+LossHook::LossHook(dtrun_worker* worker, std::function<void()> lost)
+    : worker_(worker), lost_(std::move(lost)) {
+    constexpr auto kCall = [](void* hook) { static_cast<LossHook*>(hook)->lost_(); };
+    if (dtrun_on_loss(worker_, kCall, this, &id_) != DTRUN_OK) id_ = 0;
+}
+
+LossHook::~LossHook() {
+    if (id_ != 0) dtrun_on_loss_end(worker_, id_);
+}
+
 WorkerStore::WorkerStore(dtrun_worker* worker)
     : worker_(worker), generation_(dtrun_generation(worker)) {}
 

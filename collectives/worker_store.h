@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +26,21 @@ public:
 private:
     explicit SharedWorker(dtrun_worker* worker) : worker_(worker) {}
     dtrun_worker* worker_;
+};
+
+/// Has a function called when a rank of the worker's generation is lost, as long as this object lives.
+class LossHook {
+public:
+    /// \param worker  outlives it
+    LossHook(dtrun_worker* worker, std::function<void()> lost);
+    ~LossHook();
+    LossHook(const LossHook&) = delete;
+    LossHook& operator=(const LossHook&) = delete;
+
+private:
+    dtrun_worker* worker_;
+    std::function<void()> lost_;
+    std::uint64_t id_ = 0;  ///< 0: nobody will call it
 };
 
 /// The error of this thread's last failed libdtrun call.
