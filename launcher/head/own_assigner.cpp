@@ -4,6 +4,7 @@
 #include "base/milliseconds.h"
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -216,7 +217,7 @@ void OwnAssigner::obey() {
         context_.hosts.send_to_all(encode(Sever{generations_.generation(), {}, true}));
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
-    if (orders.notify) context_.hosts.send_to_all(encode(Notify{generations_.generation() + 1}));
+    if (orders.notify) notify();
     if (orders.roll) context_.hosts.send_to_all(encode(Roll{*orders.roll}));
     for (const HostId host : orders.release) release(host);
     if (orders.ended) return end(*orders.ended);
@@ -255,6 +256,29 @@ void OwnAssigner::end_processes(const std::vector<std::pair<HostId, SlotIndex>>&
     std::map<HostId, EndRanks> orders;
     for (const auto& [host, place] : places) orders[host].places.push_back(place);
     for (const auto& [host, order] : orders) context_.hosts.send(host, encode(order));
+}
+
+/// Tells ranks that hosts change, and at which step they leave together.
+void OwnAssigner::notify() {
+    notice_ = {};
+    notice_.generation = generations_.generation() + 1;
+    notice_.stop_step = stop_step_.agree();
+    context_.hosts.send_to_all(encode(notice_));
+}
+
+void OwnAssigner::exchanged() {
+    hub_timer_.look();
+    if (is_elastic()) look_at_steps();
+}
+
+void OwnAssigner::look_at_steps() {
+    const Deadline now = Clock::now();
+    if (now - looked_at_steps_ < kHeartbeatInterval / 4) return;
+    looked_at_steps_ = now;
+    const auto later = stop_step_.observe(hub_.progress(), now);
+    if (!later || notice_.generation != generations_.generation() + 1) return;
+    notice_.stop_step = *later;
+    context_.hosts.send_to_all(encode(notice_));
 }
 
 /// Starts processes for a world that begins when they are there.
@@ -496,6 +520,7 @@ void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assig
     if (is_elastic()) tell_world(world);
     started_at_ = Clock::now();
     hub_.begin(world.generation, world_size);
+    stop_step_.begin();
     // Relays come first, and so know of the generation before those behind them.
     for (const auto& [host, assign] : assigns)
         if (!hosts[host].relayed) hosts.send(host, encode(assign));

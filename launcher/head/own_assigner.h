@@ -4,6 +4,7 @@
 #include "launcher/head/assigner.h"
 #include "launcher/head/meeting.h"
 #include "rendezvous/elastic/generations.h"
+#include "rendezvous/elastic/stop_step.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/membership/world.h"
@@ -23,7 +24,7 @@ public:
     OwnAssigner(JobContext context, Outbox& outbox);
 
     Exchange& exchange() override { return hub_; }
-    void exchanged() override { hub_timer_.look(); }
+    void exchanged() override;
     void to_root(FrameType, std::string_view) override {}  // this head is the root
     void listed(HostId host, std::uint32_t slots) override;
     void left(HostId host) override;
@@ -57,6 +58,8 @@ private:
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<Seat>& seats);
+    void notify();
+    void look_at_steps();
     std::vector<HostId> hosts_of(const std::vector<Seat>& seats) const;
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
@@ -80,6 +83,9 @@ private:
 
     JobContext context_;
     Generations generations_;
+    StopStep stop_step_;
+    Notify notice_;                  ///< the last that ranks were given of a planned change
+    Deadline looked_at_steps_{};     ///< of ranks
     PerHost<Member> members_;        ///< of hosts that have joined
     PerHost<std::string> troubles_;  ///< why a host cannot be used, as far as the user knows
     Hub hub_;
