@@ -483,7 +483,7 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--max-restarts",
           .metavar = "N",
           .group = ending,
-          .in = {deepspeed},
+          .in = {join, deepspeed},
           .needs_agents = true,
           .help = "when a rank fails, end all and start them again, so often (default: 0)"},
          set_number<&plan::Options::max_restarts, 0, kRestartsMax>},

@@ -2,6 +2,8 @@
 
 #include "launcher/commands/daemon_flags.h"
 
+#include <algorithm>
+
 namespace dtrun::commands {
 namespace {
 
@@ -62,7 +64,7 @@ cli::Rows<JoinDraft> size_rows() {
 cli::Rows<JoinDraft> run_rows() {
     auto rows = cli::rows_for<JoinDraft>(cli::run_flags().taken_by(cli::Taker::join));
     for (cli::Row<JoinDraft>& row : rows)
-        if (row.flag.group == hosts) row.flag.group = daemon;
+        if (row.flag.group == hosts || row.flag.group == elastic) row.flag.group = daemon;
     return rows;
 }
 
@@ -78,6 +80,12 @@ Result<void> check_sizes(const plan::JoinOptions& join) {
                     join.ranks_min.value_or(1));
     if (join.ranks_max && !join.ranks_min)
         return fail(Errc::invalid_input, "--max-np needs --min-np");
+    const int least = join.ranks_min.value_or(1), most = join.ranks_max.value_or(kRanksMax);
+    const auto& allowed = join.limits.allowed;
+    if (!allowed.empty() && std::ranges::none_of(allowed, [least, most](int size) {
+            return size >= least && size <= most;
+        }))
+        return fail(Errc::invalid_input, "--allowed-np has no number from {} to {}", least, most);
     return {};
 }
 
@@ -96,6 +104,10 @@ Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView envir
         return std::unexpected(done.error());
     if (const auto done = cli::add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());
+    draft.own.limits = std::move(draft.elastic);
+    const auto counts = [](const cli::GivenFlag& flag) { return flag.name == "--max-restarts"; };
+    if (std::ranges::any_of(draft.given, counts))
+        draft.own.limits.rank_failure_limit = draft.options.max_restarts;
     if (const auto done = check_sizes(draft.own); !done) return std::unexpected(done.error());
     cli::RunCommand command{.options = std::move(draft.options)};
     command.options.encrypt = draft.own.daemon.encrypt;

@@ -18,16 +18,21 @@ namespace {
 /// How much later than the heartbeat timeout the news of a host's loss may arrive here.
 constexpr std::chrono::milliseconds kNewsLimit{1'500};
 
+/// How long nodes wait for the one that serves their job: torch's join_timeout.
+constexpr std::chrono::seconds kMeetingLimit{600};
+
 constexpr HostId kOwnHost{0};  // the only one of this launcher's job
+
+std::string end_text(const Exited& exited) {
+    return exited.signal != 0
+               ? fmt::format("rank {} was ended by signal {}", exited.rank, exited.signal)
+               : fmt::format("rank {} exited with code {}", exited.rank, exited.code);
+}
 
 std::string cause_text(const JobOutcome& outcome) {
     switch (outcome.cause) {
         case JobOutcome::Cause::rank_failed:
-            return outcome.first->signal != 0
-                       ? fmt::format("rank {} was ended by signal {}", outcome.first->rank,
-                                     outcome.first->signal)
-                       : fmt::format("rank {} exited with code {}", outcome.first->rank,
-                                     outcome.first->code);
+            return end_text(*outcome.first);
         case JobOutcome::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
         case JobOutcome::Cause::interrupted:
@@ -67,11 +72,20 @@ void DaemonAssigner::begin() {
     enter.ranks_max = static_cast<std::uint32_t>(join.ranks_max.value_or(0));
     if (options.start_timeout) enter.join_timeout_ms = to_ms(*options.start_timeout);
     enter.last_call_ms = to_ms(join.last_call);
+    const auto number = [](std::optional<int> given) {
+        return given ? static_cast<std::uint32_t>(*given) : Enter::kAny;
+    };
+    for (const int size : join.limits.allowed)
+        enter.allowed.push_back(static_cast<std::uint32_t>(size));
+    enter.elastic_timeout_ms = to_ms(join.limits.timeout);
+    enter.resets_max = number(join.limits.reset_limit);
+    enter.restarts_max = number(join.limits.rank_failure_limit);
+    enter.node_rank = number(join.node_rank);
     enter.free_port = member_.free_port;
     enter.addresses = member_.addresses;
     enter.return_ms = to_ms(join.server_timeout);
-    const UplinkOptions uplink{options.connect_timeout, options.heartbeat_timeout,
-                               join.server_timeout};
+    UplinkOptions uplink{options.connect_timeout, options.heartbeat_timeout, join.server_timeout};
+    if (join.by_hand) uplink.first_limit = options.start_timeout.value_or(kMeetingLimit);
     uplink_ = std::make_unique<Uplink>(context_.executor, *spec.daemon, uplink,
                                        static_cast<UplinkEvents&>(*this));
     tasks_.spawn(uplink_->run(std::move(enter)));
@@ -81,11 +95,12 @@ void DaemonAssigner::begin() {
 void DaemonAssigner::daemon_assigned(const Assign& assign) {
     if (context_.job.ending()) return;
     generation_ = assign.generation;
+    failed_.reset();
     const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
     const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
-    log::info("generation {}: ranks {} to {} of {}", assign.generation, first, last,
-              assign.world_size);
+    tell(fmt::format("generation {}: ranks {} to {} of {}", assign.generation, first, last,
+                     assign.world_size));
     std::vector<Rank> numbers(context_.spec.placement.ranks.size(), kNoRank);
     for (std::size_t place = 0; place < std::min(numbers.size(), assign.ranks.size()); ++place)
         numbers[place] = assign.ranks[place].rank;
@@ -102,9 +117,9 @@ void DaemonAssigner::daemon_assigned(const Assign& assign) {
 
 void DaemonAssigner::daemon_proposed(const Propose& propose) {
     if (context_.job.ending()) return;
-    log::info("generation {} is coming: {}", propose.generation, propose.why);
     context_.job.pausing();
     proposed_ = propose.generation;
+    tell(fmt::format("generation {} is coming: {}", propose.generation, propose.why));
     context_.input.pause();
     const std::chrono::milliseconds grace = context_.spec.options.grace;
     context_.answers.pause(propose.generation, grace, Clock::now());
@@ -117,6 +132,9 @@ void DaemonAssigner::paused(HostId, std::uint64_t generation) {
 }
 
 void DaemonAssigner::daemon_stopped(const Stop& stop) {
+    // Our rank is the cause, and not one that failed because another had.
+    if (failed_ && stop.why == fmt::format("{}: {}", host_name(), failed_->why))
+        context_.job.rank_exited(kOwnHost, failed_->exited);
     context_.job.ended_elsewhere(stop.why.empty(), stop.why);
     context_.decide();
 }
@@ -127,6 +145,7 @@ Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
 
 void DaemonAssigner::daemon_is_back() {
     relay_.resend();
+    if (failed_) tell_failed();
 }
 
 bool DaemonAssigner::is_full() const {
@@ -152,9 +171,29 @@ bool DaemonAssigner::hold_back(HostId host, const Exited& exited) {
     if (!uplink_ || exited.sent_signal != 0 || (exited.code == 0 && exited.signal == 0))
         return false;
     const plan::JoinOptions& join = *context_.spec.options.join;
+    if (join.limits.rank_failure_limit) {
+        if (failed_ || proposed_ > generation_) return true;
+        failed_ = Failed{exited, end_text(exited)};
+        tell_failed();
+        return true;
+    }
     if (!join.ranks_max || join.ranks_max == join.ranks_min) return false;
     tasks_.spawn(believe_later(host, exited));
     return true;
+}
+
+/// A change of the members, which in a job whose nodes meet by themselves no daemon's log tells.
+void DaemonAssigner::tell(const std::string& news) {
+    if (context_.spec.options.join->by_hand && (generation_ > 1 || proposed_ > 1))
+        log::warn("{}", news);
+    else
+        log::info("{}", news);
+}
+
+/// The daemon decides what follows, as it knows whether a host is lost.
+void DaemonAssigner::tell_failed() {
+    uplink_->send(FrameType::rank_failed,
+                  payload_of(encode(RankFailed{generation_, failed_->why})));
 }
 
 asio::awaitable<void> DaemonAssigner::believe_later(HostId host, Exited exited) {

@@ -5,6 +5,7 @@
 #include "launcher/head/uplink.h"
 #include "rendezvous/exchange/relay.h"
 
+#include <optional>
 #include <string>
 
 namespace dtrun::head {
@@ -42,6 +43,8 @@ private:
     bool is_full() const override;  ///< of the connection to the daemon
     asio::awaitable<void> room() override;
     asio::awaitable<void> believe_later(HostId host, Exited exited);
+    void tell_failed();
+    void tell(const std::string& news);
 
     JobContext context_;
     Relay relay_;
@@ -49,6 +52,12 @@ private:
     Member member_;                   ///< the host, as its agent has described it
     std::uint64_t generation_ = 0;    ///< that runs here
     std::uint64_t proposed_ = 0;      ///< the newest that the daemon has proposed
+    /// The first rank here that has failed in this generation, if the daemon counts these.
+    struct Failed {
+        Exited exited;
+        std::string why;
+    };
+    std::optional<Failed> failed_;
     TaskGroup tasks_;
 };
 

@@ -41,8 +41,7 @@ asio::awaitable<void> Uplink::run(Enter enter) {
 }
 
 asio::awaitable<void> Uplink::keep_connected() {
-    auto connection = co_await connect_to_server(
-        target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
+    auto connection = co_await connect_first();
     Result<void> served;
     while (connection) {
         link_ = std::make_shared<Link>(std::move(*connection));
@@ -56,17 +55,44 @@ asio::awaitable<void> Uplink::keep_connected() {
         co_await writer.join();
         if (may_end()) break;
         if (silent_ || served.error().code == Errc::denied) break;
-        log::info("dtrun serve at {}: {}; connecting again", target_.text, served.error().message);
+        log::info("{}: {}; connecting again", target_.name, served.error().message);
         connection = co_await connect(after(options_.return_limit));
-        if (connection) log::info("dtrun serve at {} is back", target_.text);
+        if (connection) log::info("{} is back", target_.name);
     }
     if (goodbye_ || ended_) co_return;
     give_up(connection ? served.error() : connection.error());
 }
 
 void Uplink::give_up(const Error& why) {
-    events_.daemon_lost(
-        {why.code, fmt::format("dtrun serve at {}: {}", target_.text, why.message)});
+    events_.daemon_lost({why.code, fmt::format("{}: {}", target_.name, why.message)});
+}
+
+/// Where nobody need be yet, tries again until somebody is; a refusal is final.
+asio::awaitable<Result<Connection>> Uplink::connect_first() {
+    const Deadline limit = after(options_.first_limit);
+    std::chrono::milliseconds pause = kPauseMin;
+    for (;;) {
+        auto connection = co_await connect_to_server(
+            target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
+        if (connection || may_end()) co_return connection;
+        const bool may_come = options_.first_limit.count() > 0;
+        if (!may_come) co_return connection;
+        const Error& why = connection.error();
+        if (why.message.find("does not know the job's secret") != std::string::npos)
+            co_return fail(
+                Errc::denied,
+                "{}: the nodes' secrets differ; copy ~/.config/dtrun/secret from that node, "
+                "or name the same file on every node in DTRUN_SECRET_FILE",
+                why.message);
+        if (why.code == Errc::denied) co_return connection;
+        if (Clock::now() + pause > limit)
+            co_return fail(why.code, "{}, for {:.3g} s; start the same command on that node, too",
+                           why.message,
+                           std::chrono::duration<double>(options_.first_limit).count());
+        Timer timer(executor_, pause);
+        co_await timer.async_wait(use_tuple);
+        pause = std::min(pause * 2, kPauseMax);
+    }
 }
 
 /// Tries again until `limit`. A refusal before authentication is not final: another program may
@@ -151,7 +177,7 @@ void Uplink::beat() {
     // A silent daemon whose machine answers may be back soon. If the network is cut, the other
     // hosts go on without us, so the daemon is given up.
     silent_ = !link_->machine_answers();
-    if (!silent_) log::info("dtrun serve at {} says nothing", target_.text);
+    if (!silent_) log::info("{} says nothing", target_.name);
     link_->close();
 }
 

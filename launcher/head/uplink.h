@@ -37,6 +37,8 @@ struct UplinkOptions {
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     /// How long to wait for the return of a daemon that is down, unless the network to it is cut.
     std::chrono::milliseconds return_limit{60'000};
+    /// How long to wait for a daemon that need not be there yet, at first; 0: it is there.
+    std::chrono::milliseconds first_limit{0};
 };
 
 /// A member's connection to its daemon, made anew whenever it breaks.
@@ -63,6 +65,7 @@ public:
 
 private:
     asio::awaitable<void> keep_connected();
+    asio::awaitable<Result<Connection>> connect_first();
     asio::awaitable<Result<Connection>> connect(Deadline limit);
     asio::awaitable<Result<void>> serve();
     Result<void> handle(const FrameView& frame);

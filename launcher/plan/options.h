@@ -77,15 +77,6 @@ struct DaemonWords {
     bool encrypt = false;          ///< --encrypt
 };
 
-/// What `dtrun join` asks for besides.
-struct JoinOptions {
-    DaemonWords daemon;
-    std::optional<int> ranks_min;  ///< --min-np; unset: as many as the first member has
-    std::optional<int> ranks_max;  ///< --max-np; unset: as ranks_min
-    std::chrono::milliseconds last_call{2'000};        ///< --last-call
-    std::chrono::milliseconds server_timeout{60'000};  ///< --server-timeout
-};
-
 /// What --min-np and its like ask for: a job that goes on when hosts are lost, come or go.
 struct ElasticOptions {
     std::optional<int> ranks_min{};  ///< --min-np; set where the job is elastic
@@ -109,6 +100,25 @@ struct ElasticOptions {
     std::optional<int> failure_limit{};       ///< --failure-limit: ranks and hosts; unset: any
     /// --blacklist-cooldown-range: how long a lost host is left alone, at first and at most.
     std::chrono::milliseconds cooldown_min{10'000}, cooldown_max{300'000};
+    /// Every world has whole hosts of so many ranks; 0: a host may have any number. Set by the plan where
+    /// `shape` has counted hosts.
+    int ranks_per_host = 0;
+};
+
+/// What `dtrun join` asks for besides.
+struct JoinOptions {
+    DaemonWords daemon;
+    std::optional<int> ranks_min;  ///< --min-np; unset: as many as the first member has
+    std::optional<int> ranks_max;  ///< --max-np; unset: as ranks_min
+    ElasticOptions
+        limits;  ///< of these `allowed`, `timeout`, `reset_limit` and `rank_failure_limit`
+    std::chrono::milliseconds last_call{2'000};        ///< --last-call
+    std::chrono::milliseconds server_timeout{60'000};  ///< --server-timeout
+
+    /// The same command runs on every node, and the one at the daemon's address is the daemon, too.
+    bool by_hand = false;
+    std::optional<bool> serves{};    ///< whether this is that one; unset: by the address
+    std::optional<int> node_rank{};  ///< --node-rank: the place among the nodes
 };
 
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but

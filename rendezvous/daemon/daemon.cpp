@@ -30,6 +30,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
       timer_(executor),
       settle_timer_(executor),
       released_(executor, Timer::time_point::max()),
+      idle_(executor, Timer::time_point::max()),
       heart_(executor),
       tasks_(executor) {
     const auto secret_of = [this](const JobId& job) {
@@ -107,6 +108,7 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
     holding_.erase(id);
     peers_.erase(id);
     if (!stopping_) changed(job);
+    look_for_end();
 }
 
 /// Sends a refusal and reads on until the peer closes: closing a socket with unread bytes would
@@ -217,6 +219,7 @@ void Daemon::settle() {
     }
     flush();
     arm_timer();
+    look_for_end();
 }
 
 /// Hands recorded changes to the disk's thread and sends held frames whose changes are on disk.
@@ -349,10 +352,18 @@ asio::awaitable<void> Daemon::let_go(std::shared_ptr<Peer> peer) {
     peer->link.shut_down_sending();
 }
 
-asio::awaitable<void> Daemon::stop() {
+void Daemon::look_for_end() {
+    if (stopping_ || (jobs_.empty() && peers_.empty())) idle_.cancel();
+}
+
+asio::awaitable<void> Daemon::idle() {
+    while (!stopping_ && (!jobs_.empty() || !peers_.empty())) co_await idle_.async_wait(use_tuple);
+}
+
+asio::awaitable<void> Daemon::stop(std::string why) {
     server_->stop();
     if (!db_)
-        for (const auto& [id, job] : jobs_) job->end("dtrun serve was stopped");
+        for (const auto& [id, job] : jobs_) job->end(why);
     const Refuse kept{"dtrun serve was stopped; its jobs are kept", true};
     const Bytes goodbye = encode(kept);
     TaskGroup flushes(executor_);
@@ -369,6 +380,7 @@ asio::awaitable<void> Daemon::stop() {
         co_await flushes.join();
     }
     stopping_ = true;  // connections that end from here on are no events of their jobs
+    look_for_end();
     for (const auto& [id, peer] : peers_) {
         peer->link.shut_down_sending();
         peer->link.close();

@@ -44,8 +44,11 @@ public:
     /// Serves a connection that was accepted elsewhere.
     void serve(tcp::socket socket) { server_->meet(std::move(socket)); }
 
+    /// Returns when no job and no connection is left, or after stop().
+    asio::awaitable<void> idle();
     /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
-    asio::awaitable<void> stop();
+    /// \param why  of the end of the others
+    asio::awaitable<void> stop(std::string why = "dtrun serve was stopped");
 
     /// What `dtrun store status` shows, as JSON. \param job_name  of one job; empty: of all
     std::string status(const std::string& job_name) const;
@@ -103,6 +106,7 @@ private:
     void retire(const JobId& job);
     void arm_timer();
     void beat();
+    void look_for_end();
     asio::any_io_executor executor_;
     DaemonOptions options_;
     std::unique_ptr<StateDb> db_;
@@ -119,6 +123,7 @@ private:
     Timer timer_;  ///< expires at the jobs' next deadline
     Timer settle_timer_;
     Timer released_;  ///< cancelled to wake coroutines when held frames were sent
+    Timer idle_;      ///< cancelled to wake idle()
     TaskGroup heart_;
     TaskGroup tasks_;  ///< one for each connection
 };

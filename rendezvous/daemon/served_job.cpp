@@ -14,10 +14,26 @@ namespace {
 constexpr std::uint32_t kSlotsMax = 65'536;  // most slots of one member
 constexpr std::uint32_t kGraceMs = 5'000;
 constexpr std::size_t kAddressesMax = 1'024;  // most addresses of one member
+constexpr std::size_t kSizesMax = 65'536;     // most numbers of ranks that a member allows
 constexpr std::size_t kTextBytesMax = 4'096;  // limit of names and reasons, sent to other members
 /// Added to a client's return limit, since the daemon may notice a connection's end before the
 /// client.
 constexpr std::chrono::seconds kReturnMargin{10};
+
+/// What the first member of a job asks for.
+MembershipOptions options_of(const Enter& enter) {
+    MembershipOptions options;
+    options.ranks_min = enter.ranks_min != 0 ? enter.ranks_min : enter.slots;
+    options.ranks_max = std::max(options.ranks_min, enter.ranks_max);
+    options.join_timeout = std::chrono::milliseconds(enter.join_timeout_ms);
+    options.last_call = std::chrono::milliseconds(enter.last_call_ms);
+    options.allowed = enter.allowed;
+    std::ranges::sort(options.allowed);
+    options.elastic_timeout = std::chrono::milliseconds(enter.elastic_timeout_ms);
+    if (enter.resets_max != Enter::kAny) options.resets_max = enter.resets_max;
+    if (enter.restarts_max != Enter::kAny) options.restarts_max = enter.restarts_max;
+    return options;
+}
 
 const char* phase_name(Membership::Phase phase) {
     switch (phase) {
@@ -74,7 +90,7 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
                               std::string local, Deadline now) {
     if (enter.member == MemberId{} || enter.slots > kSlotsMax ||
         enter.name.size() > kTextBytesMax || enter.addresses.size() > kAddressesMax ||
-        enter.job_name.size() > kTextBytesMax)
+        enter.job_name.size() > kTextBytesMax || enter.allowed.size() > kSizesMax)
         return fail(Errc::invalid_input, "malformed enter");
     if (enter.slots > 0) {
         auto done = enter_member(peer, enter, std::move(remote), std::move(local), now);
@@ -94,11 +110,7 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
                                      std::string local, Deadline now) {
     if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
     if (!membership_) {
-        MembershipOptions options;
-        options.ranks_min = enter.ranks_min != 0 ? enter.ranks_min : enter.slots;
-        options.ranks_max = std::max(options.ranks_min, enter.ranks_max);
-        options.join_timeout = std::chrono::milliseconds(enter.join_timeout_ms);
-        options.last_call = std::chrono::milliseconds(enter.last_call_ms);
+        MembershipOptions options = options_of(enter);
         options.return_limit = options_.return_limit;
         membership_.emplace(options);
     }
@@ -117,6 +129,9 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
         return fail(Errc::denied,
                     "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
                     escaped(options_.name), options.ranks_min, options.ranks_max);
+    } else if (enter.node_rank != Enter::kAny && membership_->generation() == 0 &&
+               membership_->has_node(enter.node_rank)) {
+        return fail(Errc::denied, "another node is --node-rank {} already", enter.node_rank);
     }
     peers_[peer] = Peer{enter.member};
     member_peers_[enter.member] = peer;
@@ -130,7 +145,9 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
               enter.slots);
     Member member{enter.name,       enter.slots,     std::move(remote),
                   std::move(local), enter.free_port, enter.addresses};
-    membership_->enter(enter.member, std::move(member), now);
+    std::optional<std::uint32_t> node_rank;
+    if (enter.node_rank != Enter::kAny) node_rank = enter.node_rank;
+    membership_->enter(enter.member, std::move(member), now, node_rank);
     return {};
 }
 
@@ -139,13 +156,20 @@ Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
     if (peer == peers_.end()) return fail(Errc::invalid_input, "another connection took its place");
     if (is_exchanged(frame.type)) return hub_.from_peer(id, frame, now);
     const std::optional<MemberId> member = peer->second.member;
-    if (!member || (frame.type != FrameType::accept && frame.type != FrameType::leave))
+    const bool known = frame.type == FrameType::accept || frame.type == FrameType::leave ||
+                       frame.type == FrameType::rank_failed;
+    if (!member || !known)
         return fail(Errc::invalid_input, "unexpected frame of type {}",
                     static_cast<int>(frame.type));
     if (frame.type == FrameType::accept) {
         const auto accept = decode<Accept>(frame.payload);
         if (!accept) return std::unexpected(accept.error());
         membership_->accept(*member, accept->generation, now);
+    } else if (frame.type == FrameType::rank_failed) {
+        const auto failed = decode<RankFailed>(frame.payload);
+        if (!failed) return std::unexpected(failed.error());
+        const std::string why = failed->why.substr(0, kTextBytesMax);
+        membership_->rank_failed(*member, failed->generation, why, now);
     } else {
         const auto leave = decode<Leave>(frame.payload);
         if (!leave) return std::unexpected(leave.error());

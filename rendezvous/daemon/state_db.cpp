@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/milliseconds.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/msgpack.h"
 #include "rendezvous/wire/rank_messages.h"
 
@@ -49,6 +50,9 @@ CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB,
 )",
                                   R"(
 CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
+)",
+                                  R"(
+CREATE TABLE policy(job BLOB PRIMARY KEY, frame BLOB, restarts INT);
 )"};
 constexpr int kVersion = static_cast<int>(kVersions.size());
 
@@ -473,6 +477,7 @@ void StateDb::save_job(const JobRecord& record) {
             ms(options.return_limit), std::uint64_t(record.has_members),
             static_cast<std::uint64_t>(state.phase), state.generation);
     }
+    save_policy(record);
     save_generation(record.id, state);
     std::erase_if(recorded.members, [&](const auto& row) {
         if (state.seats.contains(row.first)) return false;
@@ -500,6 +505,23 @@ void StateDb::save_job(const JobRecord& record) {
     }
 }
 
+/// Limits of the job beyond those in its row, as the frame in which its first member has sent them.
+void StateDb::save_policy(const JobRecord& record) {
+    const MembershipOptions& options = record.options;
+    Enter enter;
+    enter.allowed = options.allowed;
+    enter.elastic_timeout_ms = to_ms(options.elastic_timeout);
+    enter.resets_max = options.resets_max.value_or(Enter::kAny);
+    enter.restarts_max = options.restarts_max.value_or(Enter::kAny);
+    const Bytes frame = encode(enter);
+    const std::uint64_t restarts = record.membership.restarts;
+    std::string row = fmt::format("{} {}", restarts, frame);
+    std::string& before = recorded_[record.id].policy;
+    if (before == row) return;
+    before = std::move(row);
+    run("INSERT OR REPLACE INTO policy VALUES(?,?,?)", record.id, payload_of(frame), restarts);
+}
+
 void StateDb::save_generation(const JobId& job, const Membership::State& state) {
     const Bytes frame = encode(state.common);
     std::string row = fmt::format("{} {}", state.failure, frame);
@@ -523,6 +545,7 @@ void StateDb::drop_job(const JobId& job) {
     run("DELETE FROM member WHERE job=?", job);
     run("DELETE FROM group_fence WHERE job=?", job);
     run("DELETE FROM generation WHERE job=?", job);
+    run("DELETE FROM policy WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
     recorded_.erase(job);
 }
@@ -559,6 +582,20 @@ std::vector<JobRecord> StateDb::jobs() {
                     seat.node_rank = assignment->node_rank;
                     seat.member.addresses = std::move(assignment->peers);
                 }
+            },
+            to_value(record.id));
+        query(
+            "SELECT frame,restarts FROM policy WHERE job=?",
+            [&](sqlite3_stmt* row) {
+                if (auto enter = decode<Enter>(text(row, 0))) {
+                    MembershipOptions& options = record.options;
+                    options.allowed = std::move(enter->allowed);
+                    options.elastic_timeout = std::chrono::milliseconds(enter->elastic_timeout_ms);
+                    if (enter->resets_max != Enter::kAny) options.resets_max = enter->resets_max;
+                    if (enter->restarts_max != Enter::kAny)
+                        options.restarts_max = enter->restarts_max;
+                }
+                record.membership.restarts = static_cast<std::uint32_t>(number(row, 1));
             },
             to_value(record.id));
         query(

@@ -104,6 +104,7 @@ private:
     void query(const char* sql, Row row, const Values&... values);
     int step(const Statement& statement);
     sqlite3_stmt* statement(const char* sql);
+    void save_policy(const JobRecord& record);
     void save_generation(const JobId& job, const Membership::State& state);
     void forget_generation(const JobId& job);
     void write_batches();
@@ -121,7 +122,7 @@ private:
     std::uint64_t submitted_ = 0;
     /// What was last recorded of a job, to find changes.
     struct Recorded {
-        std::string job, generation;  ///< their rows
+        std::string job, policy, generation;  ///< their rows
         std::map<MemberId, std::string> members;
     };
     std::map<JobId, Recorded> recorded_;

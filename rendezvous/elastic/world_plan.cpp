@@ -15,7 +15,12 @@ std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& siz
     std::ranges::stable_partition(hosts,
                                   [](const HostOffer& host) { return !host.survivors.empty(); });
     std::vector<Seat> seats;
-    for (const HostOffer& host : hosts) {
+    for (HostOffer& host : hosts) {
+        if (sizes.per_host > 0) {
+            if (host.survivors.size() + host.vacant.size() < sizes.per_host) continue;
+            host.survivors.resize(std::min<std::size_t>(host.survivors.size(), sizes.per_host));
+            host.vacant.resize(sizes.per_host - host.survivors.size());
+        }
         const auto sit = [&seats, &host](SlotIndex place, bool fresh) {
             seats.push_back({host.host, {.place = place}, fresh});
         };

@@ -29,6 +29,8 @@ struct Seat {
 struct WorldSizes {
     std::uint32_t max = 1;
     std::vector<std::uint32_t> allowed{};  ///< ascending; empty: every size
+    /// A host has so many ranks or none; 0: any number. `max` and `allowed` are multiples of it then.
+    std::uint32_t per_host = 0;
 };
 
 /// The largest size that is allowed and not above `ranks`; 0 if there is none.

@@ -1,6 +1,7 @@
 #include "rendezvous/membership/membership.h"
 
 #include "base/milliseconds.h"
+#include "rendezvous/elastic/world_plan.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -9,6 +10,15 @@
 #include <utility>
 
 namespace dtrun {
+namespace {
+
+/// How much later than its rank's failure the news of a lost member may be.
+constexpr std::chrono::milliseconds kNewsLimit{1'500};
+/// Members without a wanted place come after those with one.
+constexpr std::uint64_t kUnplaced = 1ull << 32;
+
+}  // namespace
+
 Membership::Membership(MembershipOptions options) : options_(std::move(options)) {
     assert(options_.ranks_min >= 1 && options_.ranks_max >= options_.ranks_min);
 }
@@ -17,6 +27,11 @@ std::uint32_t Membership::slots() const {
     return std::accumulate(
         seats_.begin(), seats_.end(), 0u,
         [](std::uint32_t sum, const auto& seat) { return sum + seat.second.member.slots; });
+}
+
+/// How many ranks a generation of all members would have; 0 if no number that is allowed is small enough.
+std::uint32_t Membership::next_size() const {
+    return allowed_size({options_.ranks_max, options_.allowed}, slots());
 }
 
 /// Members in the order in which they get ranks: those with ranks in rank order, then newcomers and
@@ -32,17 +47,23 @@ std::vector<MemberId> Membership::in_order() const {
     return order;
 }
 
-void Membership::enter(MemberId id, Member member, Deadline now) {
+void Membership::enter(MemberId id, Member member, Deadline now,
+                       std::optional<std::uint32_t> node_rank) {
     if (phase_ == Phase::ended) return;
     Seat seat;
     seat.member = std::move(member);
-    seat.order = ++arrivals_;
+    seat.order = node_rank ? *node_rank : kUnplaced + ++arrivals_;
     const std::string name = seat.member.name;
     if (!seats_.emplace(id, std::move(seat)).second) return;
     if (phase_ == Phase::gathering) return look(now);
-    if (phase_ != Phase::running || world_size_ >= options_.ranks_max) return;
+    if (phase_ != Phase::running || !can_grow()) return;
     // More members may enter within last_call: one new generation takes in all of them.
     if (!last_call_until_) last_call_until_ = now + options_.last_call;
+}
+
+bool Membership::has_node(std::uint32_t node_rank) const {
+    return std::ranges::any_of(
+        seats_, [node_rank](const auto& seat) { return seat.second.order == node_rank; });
 }
 
 void Membership::come_back(MemberId id, std::uint64_t generation, std::uint64_t accepted,
@@ -84,6 +105,7 @@ void Membership::leave(MemberId id, bool finished, const std::string& why, Deadl
     if (at == seats_.end()) return;
     const bool begun = phase_ != Phase::gathering && phase_ != Phase::ended;
     if (!finished || !begun || at->second.ranks.empty()) return remove(id, why, !finished, now);
+    if (failing_) return end(false, failing_->why);
     const bool was_proposing = std::exchange(phase_, Phase::finishing) == Phase::proposing;
     last_call_until_.reset();
     orders_.fences_failed = at->second.member.name + " has finished";
@@ -105,6 +127,24 @@ void Membership::ended_ranks(const Seat& seat) {
                            seat.member.name));
 }
 
+void Membership::rank_failed(MemberId id, std::uint64_t generation, const std::string& why,
+                             Deadline now) {
+    const auto at = seats_.find(id);
+    if (at == seats_.end() || at->second.ranks.empty() || generation != generation_) return;
+    const std::string cause = fmt::format("{}: {}", at->second.member.name, why);
+    if (phase_ == Phase::finishing) return end(false, cause);
+    if (phase_ != Phase::running || failing_) return;
+    orders_.fences_failed = cause;
+    if (restarts_ < options_.restarts_max.value_or(0)) {
+        ++restarts_;
+        is_blamed_ = true;
+        failure_ = cause;
+        return propose(cause, now);
+    }
+    if (options_.ranks_min == options_.ranks_max) return end(false, cause);
+    failing_ = Failing{cause, now + options_.return_limit + kNewsLimit};
+}
+
 void Membership::lost(MemberId id, const std::string& why, Deadline now) {
     if (seats_.contains(id)) remove(id, why, true, now);
 }
@@ -122,20 +162,22 @@ void Membership::remove(MemberId id, const std::string& why, bool failed, Deadli
     if (had_ranks) orders_.fences_failed = cause;
     switch (phase_) {
         case Phase::gathering:
-            if (slots() < options_.ranks_min) last_call_until_.reset();
+            if (next_size() < options_.ranks_min) last_call_until_.reset();
             if (seats_.empty() && generation_ > 0) end(false, cause);
             return;
         case Phase::running:
             if (!had_ranks) {
-                if (!has_spares()) last_call_until_.reset();
+                if (!can_grow()) last_call_until_.reset();
                 return;
             }
             if (failed && options_.ranks_min == options_.ranks_max) return end(false, cause);
+            failing_.reset();
             failure_ = cause;
             return propose(cause, now);
         case Phase::proposing:
             if (seats_.empty()) return end(false, cause);
             if (failed && had_ranks) failure_ = cause;
+            if (failed && had_ranks && std::exchange(is_blamed_, false)) --restarts_;
             if (all_accepted()) gather(now);
             return;
         case Phase::finishing:
@@ -148,6 +190,9 @@ void Membership::remove(MemberId id, const std::string& why, bool failed, Deadli
 
 void Membership::propose(const std::string& why, Deadline now) {
     if (seats_.empty()) return end(false, why);
+    if (options_.resets_max && generation_ > *options_.resets_max)
+        return end(false, fmt::format("{}; the job has changed {} times (--reset-limit)", why,
+                                      *options_.resets_max));
     phase_ = Phase::proposing;
     last_call_until_.reset();
     proposed_ = generation_ + 1;
@@ -170,15 +215,19 @@ bool Membership::all_accepted() const {
 void Membership::gather(Deadline now) {
     phase_ = Phase::gathering;
     join_until_.reset();
-    if (slots() >= options_.ranks_min) return begin();
+    if (next_size() >= options_.ranks_min) return begin();
     look(now);
 }
 
 void Membership::look(Deadline now) {
     if (phase_ != Phase::gathering) return;
-    if (!join_until_) join_until_ = now + options_.join_timeout;
-    const std::uint32_t have = slots();
-    if (have >= options_.ranks_max) return begin();
+    const bool is_first = generation_ == 0;
+    if (!join_until_)
+        join_until_ = now + (is_first ? options_.join_timeout : options_.elastic_timeout);
+    const std::uint32_t have = next_size();
+    if (have > 0 &&
+        have == allowed_size({options_.ranks_max, options_.allowed}, options_.ranks_max))
+        return begin();
     if (have >= options_.ranks_min && !last_call_until_)
         last_call_until_ = now + options_.last_call;
 }
@@ -189,13 +238,17 @@ void Membership::tick(Deadline now) {
         if (seat.away_until && *seat.away_until <= now) gone.push_back(id);
     for (const MemberId id : gone) lost(id, "its connection broke and it did not come back", now);
     if (phase_ == Phase::gathering && last_call_until_ && *last_call_until_ <= now &&
-        slots() >= options_.ranks_min)
+        next_size() >= options_.ranks_min)
         return begin();
     if (phase_ == Phase::running && last_call_until_ && *last_call_until_ <= now)
         return propose("more hosts have come", now);
-    if (phase_ == Phase::gathering && join_until_ && *join_until_ <= now)
-        end(false, fmt::format("{} of {} ranks came within {} (--start-timeout)", slots(),
-                               options_.ranks_min, in_seconds(options_.join_timeout)));
+    if (failing_ && failing_->until <= now) return end(false, failing_->why);
+    if (phase_ != Phase::gathering || !join_until_ || *join_until_ > now) return;
+    if (generation_ == 0)
+        return end(false, fmt::format("{} of {} ranks came within {} (--start-timeout)", slots(),
+                                      options_.ranks_min, in_seconds(options_.join_timeout)));
+    end(false, fmt::format("{} slots are there, and {} are needed, for {} (--elastic-timeout)",
+                           slots(), options_.ranks_min, in_seconds(options_.elastic_timeout)));
 }
 
 Deadline Membership::next_deadline() const {
@@ -204,6 +257,7 @@ Deadline Membership::next_deadline() const {
     for (const auto& [id, seat] : seats_)
         if (seat.away_until) next = std::min(next, *seat.away_until);
     if (last_call_until_) next = std::min(next, *last_call_until_);
+    if (failing_) next = std::min(next, failing_->until);
     if (phase_ == Phase::gathering && join_until_) next = std::min(next, *join_until_);
     return next;
 }
@@ -212,6 +266,8 @@ void Membership::begin() {
     ++generation_;
     phase_ = Phase::running;
     failure_.clear();
+    failing_.reset();
+    is_blamed_ = false;
     join_until_.reset();
     last_call_until_.reset();
     seat_ranks(in_order());
@@ -223,12 +279,13 @@ void Membership::begin() {
 }
 
 void Membership::seat_ranks(const std::vector<MemberId>& order) {
+    const std::uint32_t size = next_size();
     world_size_ = 0;
     std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
     for (const MemberId id : order) {
         Seat& seat = seats_.at(id);
         seat.ranks.clear();
-        const std::uint32_t count = std::min(seat.member.slots, options_.ranks_max - world_size_);
+        const std::uint32_t count = std::min(seat.member.slots, size - world_size_);
         for (std::uint32_t local = 0; local < count; ++local) {
             if (local == cross_sizes.size()) cross_sizes.push_back(0);
             seat.ranks.push_back({Rank{world_size_++}, local, cross_sizes[local]++, 0, local});
@@ -269,6 +326,7 @@ std::vector<const Member*> Membership::members() const {
 
 void Membership::end(bool finished, std::string why) {
     phase_ = Phase::ended;
+    failing_.reset();
     orders_.ended = Ended{finished, std::move(why)};
 }
 
@@ -279,10 +337,11 @@ void Membership::restore(State state, Deadline now, std::chrono::milliseconds li
     seats_ = std::move(state.seats);
     common_ = std::move(state.common);
     failure_ = std::move(state.failure);
+    restarts_ = state.restarts;
     world_size_ = common_.world_size;
     for (auto& [id, seat] : seats_) {
         seat.away_until = now + limit;
-        arrivals_ = std::max(arrivals_, seat.order);
+        if (seat.order > kUnplaced) arrivals_ = std::max(arrivals_, seat.order - kUnplaced);
     }
     if (common_.generation != generation_) {  // it was recorded without what members are told
         for (const auto& [id, seat] : seats_)
@@ -292,8 +351,7 @@ void Membership::restore(State state, Deadline now, std::chrono::milliseconds li
     }
     if (phase_ == Phase::gathering) look(now);
     // Newcomers wait until members that do not return are lost.
-    if (phase_ == Phase::running && world_size_ < options_.ranks_max && has_spares())
-        last_call_until_ = now + limit;
+    if (phase_ == Phase::running && can_grow()) last_call_until_ = now + limit;
 }
 
 }  // namespace dtrun

@@ -31,7 +31,16 @@ struct Enter {
     /// At most kReturnMsMax.
     std::uint32_t return_ms = 60'000;
 
+    // Of the job, as its first member says.
+    std::vector<std::uint32_t> allowed;          ///< numbers of ranks, ascending; empty: any
+    std::uint32_t elastic_timeout_ms = 600'000;  ///< for ranks_min ranks to be there again
+    std::uint32_t resets_max = kAny;             ///< how many generations may follow the first
+    /// How many ranks may fail, after which all start again. kAny: whose rank fails leaves.
+    std::uint32_t restarts_max = kAny;
+    std::uint32_t node_rank = kAny;  ///< its place among those that enter; kAny: as they come
+
     static constexpr std::uint32_t kReturnMsMax = 86'400'000;
+    static constexpr std::uint32_t kAny = UINT32_MAX;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -41,6 +50,9 @@ struct Enter {
         f("join_timeout_ms", m.join_timeout_ms), f("last_call_ms", m.last_call_ms);
         f("address", m.address), f("free_port", m.free_port), f("addresses", m.addresses);
         f("return_ms", m.return_ms);
+        f("allowed", m.allowed), f("elastic_timeout_ms", m.elastic_timeout_ms);
+        f("resets_max", m.resets_max), f("restarts_max", m.restarts_max);
+        f("node_rank", m.node_rank);
     }
 };
 
@@ -60,6 +72,17 @@ struct Accept {
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation);
+    }
+};
+
+/// A rank has failed; the member stays, for the daemon to say what follows.
+struct RankFailed {
+    std::uint64_t generation = 0;  ///< whose rank it was
+    std::string why;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("generation", m.generation), f("why", m.why);
     }
 };
 

@@ -26,7 +26,7 @@ check hostfiles 'base/*'
 check rendezvous base
 check rendezvous/wire 'base/*'
 check rendezvous/exchange rendezvous/wire base
-check rendezvous/membership rendezvous/wire 'base/*'
+check rendezvous/membership rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous

@@ -400,6 +400,18 @@ TEST_CASE("ranks of a daemon's job are asked for with the daemon first", "[launc
     CHECK(options.world_size == 4);
     CHECK(options.program == Strings{"prog", "--job", "x"});
     CHECK(options_of("join --job j prog").join->daemon.address.empty());
+    const auto limits =
+        options_of(
+            "join --job j --min-np 2 --max-np 8 --allowed-np 8,4 --elastic-timeout 9 "
+            "--reset-limit 3 --max-restarts 2 p")
+            .join->limits;
+    CHECK(limits.allowed == std::vector{4, 8});
+    CHECK(limits.timeout == 9s);
+    CHECK(limits.reset_limit == 3);
+    CHECK(limits.rank_failure_limit == 2);
+    CHECK_FALSE(options_of("join --job j p").join->limits.rank_failure_limit);
+    CHECK(error_of("join --job j --min-np 5 --max-np 7 --allowed-np 4,8 p") ==
+          "--allowed-np has no number from 5 to 7");
     CHECK_FALSE(options_of("prog").join.has_value());
 }
 

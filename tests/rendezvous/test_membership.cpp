@@ -110,6 +110,126 @@ TEST_CASE("an elastic job begins with fewer ranks after the last call", "[member
     CHECK(membership.take_orders().begun == 4);
 }
 
+TEST_CASE("a daemon's job has only numbers of ranks that are allowed", "[membership]") {
+    MembershipOptions options = sizes(2, 8);
+    options.allowed = {2, 4, 8};
+    Membership membership(options);
+    for (const unsigned long long number : {1, 2, 3})
+        membership.enter(MemberId{number}, host(static_cast<std::uint32_t>(number), 2), kStart);
+    membership.tick(kStart + milliseconds(2'000));
+    CHECK(membership.take_orders().begun == 4);  // of 6: the third is a spare
+    CHECK(membership.seats().at(3_member).ranks.empty());
+    membership.lost(1_member, "gone", kStart + milliseconds(3'000));
+    membership.accept(2_member, 2, kStart + milliseconds(3'000));
+    CHECK(membership.take_orders().begun == 4);
+    membership.enter(4_member, host(4, 2), kStart + milliseconds(4'000));
+    CHECK(membership.next_deadline() == Deadline::max());  // 6 are no more than 4
+    membership.enter(5_member, host(5, 2), kStart + milliseconds(4'000));
+    membership.tick(kStart + milliseconds(6'000));
+    CHECK(membership.phase() == Phase::proposing);
+    membership.accept(2_member, 3, kStart + milliseconds(6'000));
+    membership.accept(3_member, 3, kStart + milliseconds(6'000));
+    CHECK(membership.take_orders().begun == 8);
+}
+
+TEST_CASE("members that say which node they are get their ranks in that order", "[membership]") {
+    Membership membership(sizes(6, 6));
+    membership.enter(1_member, host(1, 2), kStart, 2);
+    membership.enter(2_member, host(2, 2), kStart);
+    CHECK(membership.has_node(2));
+    CHECK_FALSE(membership.has_node(0));
+    membership.enter(3_member, host(3, 2), kStart, 0);
+    CHECK(ranks_of(membership.take_orders()) ==
+          std::vector<std::vector<std::uint32_t>>{{2, 3}, {4, 5}, {0, 1}});
+}
+
+TEST_CASE("failed ranks restart all as often as the job allows, and then end it", "[membership]") {
+    MembershipOptions options = sizes(2, 2);
+    options.restarts_max = 1;
+    Membership membership(options);
+    membership.enter(1_member, host(1, 1), kStart);
+    membership.enter(2_member, host(2, 1), kStart);
+    membership.rank_failed(2_member, 1, "rank 1 exited with code 7", kStart);
+    membership.rank_failed(1_member, 1, "rank 0 exited with code 1",
+                           kStart);  // because of the other
+    auto orders = membership.take_orders();
+    REQUIRE(orders.proposals.size() == 2);
+    CHECK(orders.proposals[0].second.why == "s2: rank 1 exited with code 7");
+    membership.accept(1_member, 2, kStart);
+    membership.accept(2_member, 2, kStart);
+    CHECK(membership.take_orders().begun == 2);
+    membership.rank_failed(2_member, 1, "late news", kStart);
+    CHECK(membership.phase() == Phase::running);
+    membership.rank_failed(2_member, 2, "rank 1 exited with code 8", kStart);
+    orders = membership.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK_FALSE(orders.ended->finished);
+    CHECK(orders.ended->why == "s2: rank 1 exited with code 8");
+}
+
+TEST_CASE("a failed rank ends an elastic job only if no member turns out to be lost",
+          "[membership]") {
+    MembershipOptions options = sizes(1, 3);
+    options.restarts_max = 0;
+    const bool is_lost = GENERATE(true, false);
+    Membership membership(options);
+    for (const unsigned long long number : {1, 2, 3})
+        membership.enter(MemberId{number}, host(static_cast<std::uint32_t>(number), 1), kStart);
+    membership.rank_failed(2_member, 1, "rank 1 exited with code 1", kStart);
+    CHECK(membership.phase() == Phase::running);
+    if (is_lost) membership.lost(3_member, "silent", kStart + milliseconds(3'000));
+    membership.tick(kStart + milliseconds(10'000));
+    CHECK(membership.phase() == (is_lost ? Phase::proposing : Phase::ended));
+}
+
+TEST_CASE("the loss of a member costs no restart, also if its peers failed first", "[membership]") {
+    MembershipOptions options = sizes(1, 3);
+    options.restarts_max = 1;
+    Membership membership(options);
+    for (const unsigned long long number : {1, 2, 3})
+        membership.enter(MemberId{number}, host(static_cast<std::uint32_t>(number), 1), kStart);
+    membership.rank_failed(2_member, 1, "rank 1 exited with code 1", kStart);
+    CHECK(membership.state().restarts == 1);
+    membership.lost(3_member, "silent", kStart + milliseconds(3'000));
+    CHECK(membership.state().restarts == 0);
+    membership.accept(1_member, 2, kStart);
+    membership.accept(2_member, 2, kStart);
+    CHECK(membership.take_orders().begun == 2);
+}
+
+TEST_CASE("a daemon's job changes no more often than its limit says", "[membership]") {
+    MembershipOptions options = sizes(1, 3);
+    options.resets_max = 1;
+    Membership membership(options);
+    for (const unsigned long long number : {1, 2, 3})
+        membership.enter(MemberId{number}, host(static_cast<std::uint32_t>(number), 1), kStart);
+    membership.lost(3_member, "gone", kStart);
+    membership.accept(1_member, 2, kStart);
+    membership.accept(2_member, 2, kStart);
+    CHECK(membership.take_orders().begun == 2);
+    membership.lost(2_member, "gone", kStart);
+    const auto orders = membership.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK(orders.ended->why == "s2: gone; the job has changed 1 times (--reset-limit)");
+}
+
+TEST_CASE("a daemon's job that has lost too many waits as long as it was told to", "[membership]") {
+    MembershipOptions options = sizes(2, 3);
+    options.elastic_timeout = milliseconds(5'000);
+    Membership membership(options);
+    for (const unsigned long long number : {1, 2, 3})
+        membership.enter(MemberId{number}, host(static_cast<std::uint32_t>(number), 1), kStart);
+    membership.lost(3_member, "gone", kStart);
+    membership.lost(2_member, "gone", kStart);
+    membership.accept(1_member, 2, kStart);
+    CHECK(membership.phase() == Phase::gathering);
+    CHECK(membership.next_deadline() == kStart + milliseconds(5'000));
+    membership.tick(kStart + milliseconds(5'000));
+    const auto orders = membership.take_orders();
+    REQUIRE(orders.ended.has_value());
+    CHECK(orders.ended->why == "1 slots are there, and 2 are needed, for 5 s (--elastic-timeout)");
+}
+
 TEST_CASE("a job whose ranks do not come together ends, and says how many there were",
           "[membership]") {
     Membership membership(sizes(4, 4));

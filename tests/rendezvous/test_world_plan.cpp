@@ -30,6 +30,23 @@ TEST_CASE("a world of fresh processes fills one host after the other", "[elastic
     CHECK(seats[1].rank == RankSlot{Rank{1}, 1, 0, 1, 0, SlotIndex{1}});
 }
 
+TEST_CASE("a world of whole hosts leaves out one that cannot give all its ranks", "[elastic]") {
+    const WorldSizes whole{4, {}, 2};
+    CHECK(written(plan_world({{HostId{0}, {}, places({0, 1})},
+                              {HostId{1}, {}, places({1})},
+                              {HostId{2}, {}, places({0, 1, 2})}},
+                             whole)) == "0.0* 0.1* 2.0* 2.1* ");
+    CHECK(written(plan_world({{HostId{0}, places({1}), places({0})}, {HostId{1}, {}, {}}},
+                             whole)) == "0.1 0.0* ");
+    // The third host is a spare.
+    CHECK(plan_world({{HostId{0}, {}, places({0, 1})},
+                      {HostId{1}, {}, places({0, 1})},
+                      {HostId{2}, {}, places({0, 1})}},
+                     whole)
+              .back()
+              .host == HostId{1});
+}
+
 TEST_CASE("a host whose processes are all fresh never has rank 0 while one lives elsewhere",
           "[elastic]") {
     const auto seats = plan_world({{HostId{0}, {}, places({0, 1})},
