@@ -84,8 +84,7 @@ Result<void> check_others(const RunDraft& draft) {
 }
 
 /// --on-rank-failure continue: the launcher records what happens, and acts on nothing.
-Result<void> leave_to_program(RunDraft& draft) {
-    const std::span<const Flag> flags = run_flags().flags();
+Result<void> leave_to_program(RunDraft& draft, std::span<const Flag> flags) {
     for (const GivenFlag& flag : draft.given)
         if (flags[flag.row].group == elastic && flag.name != "--min-np" &&
             flag.name != "--min-num-proc")
@@ -103,6 +102,34 @@ Result<void> leave_to_program(RunDraft& draft) {
     // The store must not end with the host of rank 0.
     if (!options.store_given) options.torch_store = TorchStore::proxy;
     return {};
+}
+
+/// Takes HOROVOD_ELASTIC_TIMEOUT unless a flag has said it.
+Result<void> add_timeout(RunDraft& draft, plan::EnvironmentView environment) {
+    const auto text = plan::find_variable(environment, "HOROVOD_ELASTIC_TIMEOUT");
+    if (draft.elastic_timeout_given || !text || text->empty()) return {};
+    const auto time = parse_seconds(*text, std::chrono::milliseconds(0), kTimeoutMax);
+    if (!time) return fail(time.error(), "HOROVOD_ELASTIC_TIMEOUT (in the environment)");
+    draft.elastic.timeout = *time;
+    return {};
+}
+
+/// Rank 0, which would read the standard input, may be another process on another host in each world.
+Result<void> leave_input(RunDraft& draft, string_view flag) {
+    const bool reads_input = std::ranges::any_of(
+        draft.given, [](const GivenFlag& given) { return given.name == "--stdin"; });
+    if (reads_input && draft.options.stdin_target.kind != plan::StdinTarget::Kind::none)
+        return fail(Errc::invalid_input,
+                    "{}: ranks of an elastic job have no standard input; leave out --stdin", flag);
+    draft.options.stdin_target = {plan::StdinTarget::Kind::none, 0};
+    return {};
+}
+
+/// The first flag given that only elastic jobs have.
+const GivenFlag* find_elastic(const RunDraft& draft, std::span<const Flag> flags) {
+    const auto found = std::ranges::find_if(
+        draft.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
+    return found == draft.given.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -128,12 +155,14 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--allowed-np",
           .metavar = "LIST",
           .group = elastic,
+          .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
           .help = "only these numbers of ranks, such as 2,4,8 (default: any)"},
          set_allowed},
         {{.names = "--elastic-timeout",
           .metavar = "SECONDS",
           .group = elastic,
+          .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
           .argparse = "--elastic-timeout",
           .help = "how long to wait for --min-np slots, at the start for -np (default: "
@@ -145,6 +174,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--reset-limit",
           .metavar = "N",
           .group = elastic,
+          .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
           .argparse = "--reset-limit",
           .help = "the ranks may change so often (default: any number)"},
@@ -152,6 +182,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--failure-limit",
           .metavar = "N",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .help = "so many ranks may fail and hosts be lost (default: any number; a program that "
                   "fails 3 times in a row soon after its start ends the job)"},
@@ -159,6 +190,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--blacklist-cooldown-range",
           .metavar = "MIN MAX",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .argparse = "--blacklist-cooldown-range",
           .help = "seconds until a lost host is tried again: at first MIN, then twice as long each "
@@ -175,6 +207,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--host-discovery-script",
           .metavar = "COMMAND",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .argparse = "--host-discovery-script",
           .excludes = "-H --hostfile",
@@ -186,6 +219,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--discovery-interval",
           .metavar = "SECONDS",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .help = "from the end of a run of that script to the next (default: 1)"},
          set_seconds<&ElasticOptions::discovery_interval, 100>},
@@ -199,6 +233,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--spares",
           .metavar = "N",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .help =
               "so many hosts beyond those that -np needs have no ranks, and take the place of one "
@@ -208,22 +243,20 @@ Rows<RunDraft> elastic_flags() {
 }
 
 Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
-    if (draft.on_rank_failure == "continue") return leave_to_program(draft);
+    if (draft.on_rank_failure == "continue") return leave_to_program(draft, run_flags().flags());
     plan::ElasticOptions& asked = draft.elastic;
-    const std::span<const Flag> flags = run_flags().flags();
-    const auto given = std::ranges::find_if(
-        draft.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
+    const GivenFlag* const given = find_elastic(draft, run_flags().flags());
     const bool is_discovered = !asked.discovery_script.empty();
     if (!asked.ranks_min && !is_discovered) {
         if (draft.on_rank_failure == "elastic")
             return fail(Errc::invalid_input, "--on-rank-failure elastic needs --min-np");
-        if (given == draft.given.end()) return {};
+        if (given == nullptr) return {};
         return fail(Errc::invalid_input, "{} needs --min-np", given->name);
     }
     if (draft.on_rank_failure == "end")
         return fail(Errc::invalid_input,
                     "--on-rank-failure end: a job that ends is not elastic; leave out {}",
-                    given == draft.given.end() ? "--min-np" : given->name);
+                    given == nullptr ? "--min-np" : given->name);
     if (!asked.ranks_min) asked.ranks_min = draft.options.world_size.value_or(1);
     const bool is_list_flag = std::ranges::any_of(draft.given, [](const GivenFlag& flag) {
         return flag.name == "--discovery-interval" || flag.name == "--slots-per-host" ||
@@ -245,20 +278,38 @@ Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
         std::ranges::none_of(asked.allowed, [&](int n) { return n >= np && n <= most; }))
         return fail(Errc::invalid_input, "--allowed-np has no number from {} to {}", np, most);
     if (const auto done = check_others(draft); !done) return done;
-    const auto text = plan::find_variable(environment, "HOROVOD_ELASTIC_TIMEOUT");
-    if (!draft.elastic_timeout_given && text && !text->empty()) {
-        const auto time = parse_seconds(*text, std::chrono::milliseconds(0), kTimeoutMax);
-        if (!time) return fail(time.error(), "HOROVOD_ELASTIC_TIMEOUT (in the environment)");
-        asked.timeout = *time;
-    }
-    // Rank 0, which would read it, may be another process on another host in each world.
-    const bool reads_input = std::ranges::any_of(
-        draft.given, [](const GivenFlag& flag) { return flag.name == "--stdin"; });
-    if (reads_input && draft.options.stdin_target.kind != plan::StdinTarget::Kind::none)
-        return fail(Errc::invalid_input,
-                    "--min-np: ranks of an elastic job have no standard input; leave out --stdin");
-    draft.options.stdin_target = {plan::StdinTarget::Kind::none, 0};
+    if (const auto done = add_timeout(draft, environment); !done) return done;
+    if (const auto done = leave_input(draft, "--min-np"); !done) return done;
     draft.options.elastic = std::move(asked);
+    return {};
+}
+
+Result<void> add_elastic_hosts(RunDraft& draft, std::span<const Flag> flags,
+                               plan::EnvironmentView environment) {
+    plan::Options& options = draft.options;
+    plan::HostShape& shape = options.shape;
+    if (draft.on_rank_failure == "continue" || draft.on_rank_failure == "end") shape.elastic = false;
+    if (draft.on_rank_failure == "continue") return leave_to_program(draft, flags);
+    if (!shape.elastic && draft.on_rank_failure == "elastic")
+        return fail(Errc::invalid_input, "--on-rank-failure elastic: {}", shape.elastic_words);
+    if (!shape.elastic) {
+        const GivenFlag* const given = find_elastic(draft, flags);
+        if (given == nullptr) return {};
+        return fail(Errc::invalid_input, "{} is for elastic jobs: {}", given->name,
+                    shape.elastic_words);
+    }
+    if (options.keep_going)
+        return fail(Errc::invalid_input,
+                    "{} and --keep-going exclude each other: an elastic job goes on with a new "
+                    "world when a rank fails",
+                    shape.hosts_flag);
+    if (options.map_by != MapBy::slot)
+        return fail(Errc::invalid_input,
+                    "{}: an elastic job fills host by host; leave out --map-by", shape.hosts_flag);
+    if (const auto done = add_timeout(draft, environment); !done) return done;
+    if (const auto done = leave_input(draft, shape.hosts_flag); !done) return done;
+    draft.elastic.rank_failure_limit = options.max_restarts;
+    options.elastic = std::move(draft.elastic);
     return {};
 }
 

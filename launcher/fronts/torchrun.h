@@ -5,6 +5,7 @@
 #include "launcher/cli/run.h"
 #include "launcher/plan/environment.h"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ struct TorchrunWords {
     std::string master_addr;
     std::optional<int> master_port;
     std::string local_addr;
+    std::optional<bool> is_host;                                       ///< --rdzv-conf is_host
+    std::optional<std::chrono::milliseconds> join_timeout, last_call;  ///< likewise
     std::vector<std::string> unforwarded;  ///< --signals-to-handle that dtrun does not forward
 };
 

@@ -68,7 +68,38 @@ Result<void> set_endpoint(TorchrunDraft& draft, string_view value) {
     return {};
 }
 
-/// Reads k=v,k=v, of which only `join_timeout` and `timeout` have an effect.
+/// As torch reads it.
+std::optional<bool> to_bool(string_view text) {
+    constexpr string_view kYes[] = {"1", "true", "t", "yes", "y"};
+    constexpr string_view kNo[] = {"0", "false", "f", "no", "n"};
+    std::string low(text);
+    std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (std::ranges::find(kYes, low) != std::end(kYes)) return true;
+    if (std::ranges::find(kNo, low) != std::end(kNo)) return false;
+    return std::nullopt;
+}
+
+/// One of --rdzv-conf; most have no effect.
+Result<void> set_conf_item(TorchrunDraft& draft, string_view key, string_view value) {
+    if (key == "is_host") {
+        draft.own.is_host = to_bool(value);
+        if (draft.own.is_host) return {};
+        return fail(Errc::invalid_input, "{}: '{}' is neither true nor false", key, value);
+    }
+    const bool is_last_call = key == "last_call_timeout";
+    if (key != "join_timeout" && key != "timeout" && !is_last_call) return {};
+    const auto least = is_last_call ? std::chrono::milliseconds(0) : cli::kTimeoutMin;
+    const auto time = cli::parse_seconds(value, least, cli::kTimeoutMax);
+    if (!time) return fail(time.error(), "{}", key);
+    if (is_last_call)
+        draft.own.last_call = *time;
+    else
+        draft.options.start_timeout = *time;
+    if (key == "join_timeout") draft.own.join_timeout = *time;
+    return {};
+}
+
+/// Reads k=v,k=v.
 Result<void> set_conf(TorchrunDraft& draft, string_view value) {
     if (trim(value).empty()) return {};
     for (const string_view item : split(value, ',')) {
@@ -78,10 +109,7 @@ Result<void> set_conf(TorchrunDraft& draft, string_view value) {
             equals == string_view::npos ? string_view{} : trim(item.substr(equals + 1));
         if (key.empty() || text.empty())
             return fail(Errc::invalid_input, "'{}' is not KEY=VALUE,KEY=VALUE", value);
-        if (key != "join_timeout" && key != "timeout") continue;
-        const auto time = cli::parse_seconds(text, cli::kTimeoutMin, cli::kTimeoutMax);
-        if (!time) return fail(time.error(), "{}", key);
-        draft.options.start_timeout = *time;
+        if (const auto done = set_conf_item(draft, key, text); !done) return done;
     }
     return {};
 }
@@ -160,8 +188,10 @@ cli::Rows<TorchrunDraft> node_flags() {
         {{.names = "--nnodes",
           .metavar = "N|MIN:MAX",
           .group = native,
-          .help = "hosts to use, the first ones of those there are; MIN:MAX: as many of MAX as "
-                  "there are (default: all hosts)"},
+          .help =
+              "hosts to use, the first ones of those there are; MIN:MAX: the job is elastic, it "
+              "goes on with at least MIN and at most MAX when hosts are lost or come (default: "
+              "all hosts)"},
          set_nodes},
         {{.names = "--nproc-per-node",
           .metavar = "N|auto|gpu|cpu",
@@ -177,7 +207,7 @@ cli::Rows<TorchrunDraft> node_flags() {
         {{.names = "--node-rank",
           .metavar = "N",
           .group = native,
-          .help = "accepted if 0: dtrun is run once and starts every node itself"},
+          .help = "which node this is, where the same command runs on each of --nnodes"},
          cli::set_number<&TorchrunWords::node_rank, 0, kHostsMax>},
     };
 }
@@ -198,12 +228,17 @@ cli::Rows<TorchrunDraft> meeting_flags() {
         {{.names = "--rdzv-endpoint",
           .metavar = "HOST[:PORT]",
           .group = native,
-          .help = "with --rdzv-backend dtrun: where the daemon is (else not needed)"},
+          .help =
+              "where the daemon is, with --rdzv-backend dtrun; without hosts the node where the "
+              "same command on every node meets (else not needed)"},
          set_endpoint},
         {{.names = "--rdzv-conf",
           .metavar = "K=V,...",
           .group = native,
-          .help = "join_timeout and timeout are --start-timeout; others have no effect"},
+          .help =
+              "join_timeout and timeout are --start-timeout, join_timeout of an elastic job is "
+              "--elastic-timeout; is_host and last_call_timeout: where nodes meet by themselves; "
+              "others have no effect"},
          set_conf},
         {{.names = "--master-addr",
           .metavar = "HOST",
@@ -241,7 +276,9 @@ cli::Rows<TorchrunDraft> torchrun_program_flags() {
         {{.names = "--max-restarts",
           .metavar = "N",
           .group = native,
-          .help = "when a rank fails, end all and start them again, so often (default: 0)"},
+          .help =
+              "when a rank fails, end all and start them again, so often; hosts that an elastic "
+              "job loses do not count (default: 0)"},
          cli::set_number<&plan::Options::max_restarts, 0, cli::kRestartsMax>},
         {{.names = "--shutdown-timeout",
           .metavar = "SECONDS",

@@ -1,7 +1,7 @@
 // `dtrun torchrun`: torchrun's words become the Options of a job.
 
 #include "base/strings.h"
-#include "launcher/fronts/torchrun.h"
+#include "launcher/fronts/torchrun_meeting.h"
 #include "launcher/output/line_prefix.h"
 
 #include <algorithm>
@@ -58,110 +58,6 @@ Result<void> read_variables(TorchrunDraft& draft, plan::EnvironmentView environm
         if (!value || value->empty()) continue;
         if (const auto done = read_variable(draft, row, name, *value); !done) return done;
     }
-    return {};
-}
-
-/// Whether --master-addr and --master-port are where the ranks meet, as they are for torchrun.
-bool meets_at_master(const TorchrunWords& words) {
-    const bool is_static = words.backend.empty() || words.backend == "static";
-    return is_static && words.endpoint.empty() && !words.standalone;
-}
-
-/// The flags given that say where ranks meet, which dtrun does not need.
-std::vector<std::string> meeting_words(const TorchrunWords& words) {
-    std::vector<std::string> given;
-    const bool known =
-        words.backend.empty() || words.backend == "static" || words.backend == "c10d";
-    if (!known) given.push_back("--rdzv-backend " + words.backend);
-    if (!words.endpoint.empty()) given.emplace_back("--rdzv-endpoint");
-    const bool master = meets_at_master(words);
-    if (!words.master_addr.empty() && !master) given.emplace_back("--master-addr");
-    if (words.master_port && !master) given.emplace_back("--master-port");
-    if (!words.local_addr.empty()) given.emplace_back("--local-addr");
-    return given;
-}
-
-/// Adds notes on flags without effect, which are shown only if the flags cause no error.
-void add_notes(const TorchrunWords& words, std::vector<std::string>& notes) {
-    const auto given = words.standalone ? std::vector<std::string>{} : meeting_words(words);
-    if (!given.empty())
-        notes.push_back(
-            fmt::format("{} {} no effect: dtrun brings the ranks together itself, on an address "
-                        "and a free port of its own choice",
-                        join_names(given), given.size() == 1 ? "has" : "have"));
-    if (!words.unforwarded.empty())
-        notes.push_back(fmt::format("--signals-to-handle: dtrun does not forward {}",
-                                    join_names(words.unforwarded)));
-}
-
-/// What the same command on every node would look like, and what to write instead.
-void describe_by_hand(const TorchrunDraft& draft, plan::HostShape& shape) {
-    const TorchrunWords& words = draft.own;
-    std::vector<std::string> given;
-    if (words.node_rank) given.push_back(fmt::format("--node-rank {}", *words.node_rank));
-    if (!words.endpoint.empty()) given.push_back("--rdzv-endpoint " + words.endpoint);
-    if (!words.master_addr.empty()) given.push_back("--master-addr " + words.master_addr);
-    shape.by_hand = join_names(given);
-    shape.not_first = words.node_rank.value_or(0) > 0;
-    shape.meets_at = words.endpoint_host.empty() ? words.master_addr : words.endpoint_host;
-    const std::string nodes = words.nodes.empty() ? "" : "--nnodes " + words.nodes + " ";
-    shape.one_command = fmt::format(
-        "write `dtrun torchrun {}-H HOST1,HOST2,...` on one machine, which starts all nodes; or "
-        "run `dtrun serve` on one, and this command on each with --rdzv-backend dtrun "
-        "--rdzv-endpoint THAT-ONE",
-        nodes);
-}
-
-Result<void> set_standalone(TorchrunDraft& draft) {
-    plan::Options& options = draft.options;
-    if (!options.hosts.empty() || !options.hostfile.empty())
-        return fail(Errc::invalid_input, "--standalone is this machine alone; leave {} out",
-                    options.hosts.empty() ? "--hostfile" : "-H");
-    if (options.shape.hosts_min > 1)
-        return fail(Errc::invalid_input, "--standalone is one node, not --nnodes {}",
-                    draft.own.nodes);
-    options.transport = plan::TransportChoice::local;
-    return {};
-}
-
-/// --rdzv-backend dtrun: one node of a job of a daemon.
-Result<void> set_join(TorchrunDraft& draft) {
-    plan::Options& options = draft.options;
-    const TorchrunWords& words = draft.own;
-    if (!options.hosts.empty() || !options.hostfile.empty())
-        return fail(Errc::invalid_input,
-                    "--rdzv-backend dtrun starts the ranks of this machine alone; leave {} out",
-                    options.hosts.empty() ? "--hostfile" : "-H");
-    const bool restarts = options.max_restarts > 0;
-    if (restarts || options.init_timeout)
-        return fail(Errc::invalid_input,
-                    "{} has no effect in a daemon's job (--rdzv-backend dtrun), only in one that a "
-                    "single dtrun launches; leave it out",
-                    restarts ? "--max-restarts (PET_MAX_RESTARTS)" : "--init-timeout");
-    if (words.run_id.empty())
-        return fail(Errc::invalid_input,
-                    "--rdzv-backend dtrun: which job of the daemon? --rdzv-id NAME");
-    const plan::HostShape& shape = options.shape;
-    if (shape.count != plan::HostShape::Count::number &&
-        shape.count != plan::HostShape::Count::slots)
-        return fail(Errc::invalid_input,
-                    "--rdzv-backend dtrun: all nodes have the same number of ranks; "
-                    "--nproc-per-node takes a number");
-    const int per_node = shape.count == plan::HostShape::Count::number ? shape.number : 1;
-    const bool given = !words.nodes.empty();
-    const long long max = static_cast<long long>(per_node) * (given ? shape.hosts_max : 1);
-    if (max > kRanksMax)
-        return fail(Errc::invalid_input, "--nnodes and --nproc-per-node ask for {} ranks, of {}",
-                    max, kRanksMax);
-    plan::JoinOptions join;
-    join.daemon.address = words.endpoint;
-    join.daemon.job = words.run_id;
-    join.daemon.encrypt = options.encrypt;
-    join.ranks_min = per_node * (given ? shape.hosts_min : 1);
-    join.ranks_max = static_cast<int>(max);
-    options.world_size = per_node;
-    options.shape = {};
-    options.join = std::move(join);
     return {};
 }
 
@@ -243,21 +139,11 @@ Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView enviro
             "for mpirun write dtrun --mpi mpirun ... program");
     if (const auto done = set_program(draft, rest->words, environment); !done)
         return std::unexpected(done.error());
-    const TorchrunWords& own = draft.own;
     set_output(draft, environment);
-    const bool joins = own.backend == "dtrun" && !own.standalone;
-    if (!own.standalone && !joins) draft.options.run_id = own.run_id;
     const auto error_file = plan::find_variable(environment, "TORCHELASTIC_ERROR_FILE");
     draft.options.error_file = error_file.value_or("");
-    if (meets_at_master(own)) cli::set_master(draft.options, own.master_addr, own.master_port);
-    if (!joins) add_notes(own, draft.options.notes);
-    if (!own.standalone && !joins) describe_by_hand(draft, draft.options.shape);
-    if (own.standalone)
-        if (const auto done = set_standalone(draft); !done) return std::unexpected(done.error());
-    if (joins) {
-        draft.options.run_id = own.run_id;
-        if (const auto done = set_join(draft); !done) return std::unexpected(done.error());
-    }
+    if (const auto done = set_meeting(draft, environment); !done)
+        return std::unexpected(done.error());
     return cli::finish_run(std::move(draft), environment);
 }
 

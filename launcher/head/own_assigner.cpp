@@ -51,6 +51,7 @@ GenerationLimits limits_of(const plan::JobSpec& spec) {
     limits.ranks_start = count(std::max(ranks_min, spec.options.world_size.value_or(ranks_min)));
     limits.sizes.max = count(asked.ranks_max.value_or(kRanksMax));
     for (const int size : asked.allowed) limits.sizes.allowed.push_back(count(size));
+    limits.sizes.per_host = count(asked.ranks_per_host);
     limits.timeout = asked.timeout;
     limits.refill = asked.refill;
     if (asked.reset_limit) limits.resets_max = count(*asked.reset_limit);

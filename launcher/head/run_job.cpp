@@ -9,6 +9,7 @@
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/head/head.h"
+#include "launcher/head/job_server.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/head/step_starter.h"
 #include "launcher/output/output_layout.h"
@@ -54,6 +55,7 @@ private:
     void apply(const discovery::HostChanges& changes);
     void add_starters(transport::AgentFile agent, ServerPlace place);
     asio::awaitable<void> watch_signals();
+    asio::awaitable<int> serve_others(int status);
 
     asio::io_context& io_;
     plan::JobSpec& spec_;
@@ -63,6 +65,8 @@ private:
     std::unique_ptr<Head> head_;
     std::unique_ptr<discovery::HostWatch> host_watch_;
     std::unique_ptr<Server> server_;
+    std::unique_ptr<JobServer> job_server_;  ///< of nodes that meet here
+    int interrupted_ = 0;                    ///< by this signal
     std::unique_ptr<Bootstraps> bootstraps_;
     std::unique_ptr<PlannedChannels> channels_;
     asio::signal_set signals_;
@@ -77,6 +81,11 @@ Result<void> RealHead::open() {
     head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [] { ::raise(SIGSTOP); });
     auto place = listen();
     if (!place) return std::unexpected(place.error());
+    if (spec_.daemon && spec_.daemon->serve) {
+        auto opened = JobServer::open(io_.get_executor(), *spec_.daemon, spec_.options);
+        if (!opened) return std::unexpected(opened.error());
+        job_server_ = std::move(*opened);
+    }
     add_starters(std::move(*agent), std::move(*place));
     watch_hosts();
     return {};
@@ -99,6 +108,13 @@ void RealHead::watch_hosts() {
             return parse_hostfile(text, name);
         };
     }
+    if (asked.ranks_per_host > 0)
+        source.parse = [parse = source.parse, each = asked.ranks_per_host](std::string_view text) {
+            auto hosts = parse(text);
+            if (hosts)
+                for (Host& host : *hosts) host.slots = each;
+            return hosts;
+        };
     host_watch_ = std::make_unique<discovery::HostWatch>(
         io_.get_executor(), std::move(source), spec_.placement.hosts,
         [this](const std::string& name) { return head_->has_agent(name); },
@@ -189,6 +205,14 @@ asio::awaitable<int> RealHead::run() {
     const int status = co_await head_->run();
     if (host_watch_) host_watch_->stop();
     server_->stop();
+    if (!job_server_) co_return status;
+    co_return co_await serve_others(status);
+}
+
+/// The job is over here; others may go on until their ranks have ended.
+asio::awaitable<int> RealHead::serve_others(int status) {
+    co_await job_server_->finish();
+    if (interrupted_ != 0 && status == 0) co_return plan::kExitSignalBase + interrupted_;
     co_return status;
 }
 
@@ -199,6 +223,10 @@ asio::awaitable<void> RealHead::watch_signals() {
         const auto [error, signal] = co_await signals_.async_wait(use_tuple);
         if (error) co_return;
         head_->signalled(signal);
+        const bool ends =
+            signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+        if (!ends || !job_server_ || std::exchange(interrupted_, signal) != 0) continue;
+        job_server_->interrupt(signal);
     }
 }
 

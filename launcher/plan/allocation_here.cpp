@@ -16,6 +16,11 @@ Result<std::string> output_of(const std::vector<std::string>& words) {
 
 }  // namespace
 
+bool has_allocation(EnvironmentView environment) {
+    const auto allocation = allocation_here(environment);
+    return !allocation || allocation->has_value();
+}
+
 Result<std::optional<Allocation>> slurm_here(EnvironmentView environment) {
     if (!find_variable(environment, "SLURM_JOB_ID") && !find_variable(environment, "SLURM_JOBID"))
         return std::nullopt;

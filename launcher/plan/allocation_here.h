@@ -11,6 +11,9 @@ namespace dtrun::plan {
 /// Errc: as find_allocation(), and timed_out (a scheduler's command)
 Result<std::optional<Allocation>> allocation_here(EnvironmentView environment);
 
+/// Whether it finds one. One that cannot be read counts, for reading it again tells why.
+bool has_allocation(EnvironmentView environment);
+
 /// Slurm's alone. Errc: as find_allocation()
 Result<std::optional<Allocation>> slurm_here(EnvironmentView environment);
 

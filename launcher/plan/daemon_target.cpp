@@ -3,6 +3,7 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/strings.h"
+#include "launcher/plan/host_shape.h"
 #include "rendezvous/wire/job_key.h"
 
 #include <fcntl.h>
@@ -72,6 +73,21 @@ Result<std::vector<std::string>> look_up(const std::string& host) {
     return addresses;
 }
 
+/// Adds where the daemon is, and what must be shown to it.
+Result<DaemonTarget> complete(DaemonTarget target, const DaemonWords& words, const Secret& secret,
+                              EnvironmentView environment) {
+    const auto address = parse_address(target.text, kDaemonPort);
+    if (!address) return std::unexpected(address.error());
+    auto numeric = look_up(address->first);
+    if (!numeric) return std::unexpected(numeric.error());
+    target.addresses = std::move(*numeric);
+    target.port = address->second;
+    target.job = words.job.empty() ? variable(environment, "DTRUN_JOB_NAME") : words.job;
+    const JobId id = job_id_of(target.job);
+    target.credentials = {id, job_secret_of(secret, id), words.encrypt};
+    return target;
+}
+
 }  // namespace
 
 Result<std::pair<std::string, std::uint16_t>> parse_address(std::string_view text,
@@ -125,18 +141,33 @@ Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView envir
     DaemonTarget target;
     target.text = words.address.empty() ? variable(environment, "DTRUN_SERVE") : words.address;
     if (target.text.empty()) target.text = "localhost";
-    const auto address = parse_address(target.text, kDaemonPort);
-    if (!address) return std::unexpected(address.error());
+    target.name = "dtrun serve at " + target.text;
     const auto secret = read_secret(words, environment, false);
     if (!secret) return std::unexpected(secret.error());
-    auto numeric = look_up(address->first);
-    if (!numeric) return std::unexpected(numeric.error());
-    target.addresses = std::move(*numeric);
-    target.port = address->second;
-    target.job = words.job.empty() ? variable(environment, "DTRUN_JOB_NAME") : words.job;
-    const JobId id = job_id_of(target.job);
-    target.credentials = {id, job_secret_of(*secret, id), words.encrypt};
-    return target;
+    return complete(std::move(target), words, *secret, environment);
+}
+
+Result<DaemonTarget> find_meeting(JoinOptions& join, EnvironmentView environment) {
+    DaemonTarget target;
+    target.text = join.daemon.address;
+    const auto address = parse_address(target.text, kDaemonPort);
+    if (!address) return std::unexpected(address.error());
+    const std::string& host = address->first;
+    target.name = target.text + ", which serves the job";
+    if (!join.serves) join.serves = means_this_machine(host);
+    if (*join.serves && !join.node_rank) join.node_rank = 0;
+    const auto secret = read_secret(join.daemon, environment, *join.serves);
+    if (!secret && secret.error().code == Errc::not_found &&
+        variable(environment, "DTRUN_SECRET_FILE").empty())
+        return fail(
+            Errc::not_found,
+            "no secret that all nodes share: {} is missing; start this command on {} first, which "
+            "makes it, and copy it from there unless the home directory is shared; or name a file "
+            "that all nodes have in DTRUN_SECRET_FILE",
+            default_file(environment), host);
+    if (!secret) return std::unexpected(secret.error());
+    if (*join.serves) target.serve = *secret;
+    return complete(std::move(target), join.daemon, *secret, environment);
 }
 
 }  // namespace dtrun::plan

@@ -8,6 +8,7 @@
 #include "rendezvous/links/handshake.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,12 @@ inline constexpr std::uint16_t kDaemonPort = 29'400;
 /// A daemon, found and with what must be shown to it.
 struct DaemonTarget {
     std::string text;                    ///< as the user wrote it
+    std::string name;                    ///< for messages: "dtrun serve at HOST"
     std::vector<std::string> addresses;  ///< numeric
     std::uint16_t port = kDaemonPort;
     std::string job;
     Credentials credentials;
+    std::optional<Secret> serve;  ///< this command is that daemon, too: its own secret
 };
 
 /// "host", "host:port", "[::1]:port", "10.0.0.1:port". Errc: invalid_input
@@ -35,5 +38,7 @@ Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment
 
 /// Looks names up. Errc: invalid_input, not_found, denied, unreachable
 Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView environment);
+/// The same where the nodes of a job meet at one of them: says in `join` whether this is that one.
+Result<DaemonTarget> find_meeting(JoinOptions& join, EnvironmentView environment);
 
 }  // namespace dtrun::plan

@@ -117,19 +117,6 @@ std::unexpected<Error> too_few(const HostShape& shape, const Shapeable& given) {
                 by_hand, instead);
 }
 
-bool means_this_machine(const std::string& name) {
-    const auto is_here = [](const std::string& text) {
-        Host host;
-        host.name = text;
-        return transport::is_this_machine(host);
-    };
-    if (is_here(name)) return true;
-    const auto addresses = transport::resolve(name);
-    return addresses && std::ranges::any_of(*addresses, [&](const asio::ip::address& address) {
-               return is_here(address.to_string());
-           });
-}
-
 /// Whether the user seems to run this command on every node: each node would run a whole job by
 /// itself, without the others.
 bool is_one_of_several(const HostShape& shape, const Shapeable& given) {
@@ -148,6 +135,19 @@ Result<void> check_first(const HostShape& shape, const Shapeable& given) {
 
 }  // namespace
 
+bool means_this_machine(const std::string& name) {
+    const auto is_here = [](const std::string& text) {
+        Host host;
+        host.name = text;
+        return transport::is_this_machine(host);
+    };
+    if (is_here(name)) return true;
+    const auto addresses = transport::resolve(name);
+    return addresses && std::ranges::any_of(*addresses, [&](const asio::ip::address& address) {
+               return is_here(address.to_string());
+           });
+}
+
 void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& here) {
     if (!shape.devices_here.empty()) {
         host.slot_ids = shape.devices_here;
@@ -164,13 +164,13 @@ Result<Shaped> shape_hosts(const HostShape& shape, Shapeable given, const Machin
     const auto count = static_cast<int>(given.hosts.size());
     if (count < shape.hosts_min || is_one_of_several(shape, given)) return too_few(shape, given);
     Shaped shaped;
-    if (count < shape.hosts_max && shape.hosts_max != kHostsMax)
+    if (!shape.elastic && count < shape.hosts_max && shape.hosts_max != kHostsMax)
         shaped.notes.push_back(fmt::format("{}: {}, and no more can join later", shape.hosts_flag,
                                            hosts_there(count)));
     const bool is_here = !given.named && given.allocation == nullptr;
     if (is_here && !shape.note_here.empty()) shaped.notes.push_back(shape.note_here);
     const Counter counter(shape, given, here);
-    for (int i = 0; i < std::min(count, shape.hosts_max); ++i) {
+    for (int i = 0; i < (shape.elastic ? count : std::min(count, shape.hosts_max)); ++i) {
         Host host = given.hosts[static_cast<std::size_t>(i)];
         const auto ranks = counter.count(host);
         if (!ranks) return std::unexpected(ranks.error());

@@ -27,6 +27,9 @@ struct HostShape {
     int hosts_min = 1;
     int hosts_max = kHostsMax;  ///< of more, the first ones are taken
     std::string hosts_flag;     ///< "--nnodes 4"
+    /// The job is elastic: hosts may be lost and come back, and those above hosts_max take their place.
+    bool elastic = false;
+    std::string elastic_words;  ///< how the user makes a job elastic, for messages
 
     /// The flags, such as "--node-rank 1", by which the user seems to run this command on every
     /// node by hand. Empty: none.
@@ -70,6 +73,9 @@ struct Shaped {
     int world_size = 0;              ///< 1..kRanksMax
     std::vector<std::string> notes;  ///< for the user, one line each
 };
+
+/// Whether a name or an address, which is looked up, is this machine's.
+bool means_this_machine(const std::string& name);
 
 /// Gives this machine, if no hosts are named, the slots that a filter may choose from.
 void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& here);

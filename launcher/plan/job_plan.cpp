@@ -223,6 +223,48 @@ Result<void> check_ranks(const Options& options, int world_size) {
     return check("--stdin", options.stdin_target.rank);
 }
 
+/// How many ranks each host of an elastic job has: all have the same number.
+Result<int> ranks_per_host(const HostShape& shape, const Placement& placement) {
+    if (placement.hosts.empty() && shape.count == HostShape::Count::number) return shape.number;
+    if (placement.hosts.empty())
+        return fail(Errc::invalid_input,
+                    "{}: no host is listed yet; say as a number how many ranks each will have",
+                    shape.hosts_flag);
+    std::vector<int> ranks(placement.hosts.size());
+    for (const RankPlace& place : placement.ranks) ++ranks[static_cast<std::size_t>(place.host)];
+    const int each = ranks.front();
+    const auto other = std::ranges::find_if(ranks, [each](int count) { return count != each; });
+    if (other != ranks.end())
+        return fail(
+            Errc::invalid_input,
+            "{}: all hosts of an elastic job have the same number of ranks, but {} has {} and {} "
+            "has {}; say how many each has",
+            shape.hosts_flag, placement.hosts.front().name, each,
+            placement.hosts[static_cast<std::size_t>(other - ranks.begin())].name, *other);
+    return each;
+}
+
+/// Says in ranks what an elastic job asks for in hosts.
+Result<void> count_ranks(Options& options, const Placement& placement) {
+    const HostShape& shape = options.shape;
+    if (!options.elastic || !shape.elastic) return {};
+    const auto each = ranks_per_host(shape, placement);
+    if (!each) return std::unexpected(each.error());
+    ElasticOptions& elastic = *options.elastic;
+    elastic.ranks_per_host = *each;
+    elastic.ranks_min = *each * shape.hosts_min;
+    elastic.ranks_max = *each * std::min(shape.hosts_max, kRanksMax / *each);
+    if (elastic.allowed.empty()) return {};
+    const auto asked = fmt::format("{}", fmt::join(elastic.allowed, ","));
+    std::erase_if(elastic.allowed, [&elastic, each = *each](int size) {
+        return size % each != 0 || size < *elastic.ranks_min || size > *elastic.ranks_max;
+    });
+    if (!elastic.allowed.empty()) return {};
+    return fail(Errc::invalid_input,
+                "{} hosts of {} ranks have none of the numbers of ranks that are allowed: {}",
+                shape.hosts_flag, *each, asked);
+}
+
 /// Fails if the hosts can never have as many ranks as the job needs.
 Result<void> check_elastic(const Options& options, const Placement& placement) {
     if (!options.elastic || !discovery_of(options).empty()) return {};
@@ -372,6 +414,8 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     auto placement = place(options, *offer, caller);
     if (!placement) return std::unexpected(placement.error());
     spec.placement = std::move(*placement);
+    if (auto done = count_ranks(options, spec.placement); !done)
+        return std::unexpected(done.error());
     if (auto done = check_elastic(options, spec.placement); !done)
         return std::unexpected(done.error());
     if (auto done = check_ranks(options, spec.placement.world_size()); !done)
@@ -413,8 +457,11 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     for (const RankPlace& place : spec.placement.ranks)
         spec.hosts[host_of(place)].ranks.push_back(static_cast<PlannedRank>(place.rank));
     spec.env_added = std::move(environment->added);
-    if (options.join) {
-        auto daemon = find_daemon(options.join->daemon, caller);
+    const bool is_only_shown =
+        options.join && options.join->by_hand && options.plan != PlanFormat::none;
+    if (options.join && !is_only_shown) {
+        auto daemon = options.join->by_hand ? find_meeting(*options.join, caller)
+                                            : find_daemon(options.join->daemon, caller);
         if (!daemon) return std::unexpected(daemon.error());
         if (daemon->job.empty())
             return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");

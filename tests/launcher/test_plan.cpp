@@ -54,6 +54,38 @@ TEST_CASE("with --encrypt torch's ranks do not speak over the network", "[plan]"
     CHECK(store_of("gpu-1,gpu-2", true, TorchStore::rank0) == TorchStore::rank0);
 }
 
+TEST_CASE("an elastic job that counts hosts has whole ones, all with the same number of ranks",
+          "[plan][elastic]") {
+    Options options;
+    options.program = {"x"};
+    options.hosts = "s1,s2,s3";
+    options.shape.count = HostShape::Count::number;
+    options.shape.number = 2;
+    options.shape.hosts_min = 2;
+    options.shape.hosts_max = 4;
+    options.shape.hosts_flag = "--nnodes 2:4";
+    options.shape.elastic = true;
+    options.elastic.emplace();
+    options.elastic->allowed = {2, 3, 4, 5, 8, 16};
+    const auto spec = make_job_spec(options, {}, "/");
+    REQUIRE(spec.has_value());
+    const ElasticOptions& elastic = *spec->options.elastic;
+    CHECK(elastic.ranks_per_host == 2);
+    CHECK(elastic.ranks_min == 4);
+    CHECK(elastic.ranks_max == 8);
+    CHECK(elastic.allowed == std::vector{4, 8});
+    options.elastic->allowed = {3, 5};
+    CHECK(make_job_spec(options, {}, "/").error().message ==
+          "--nnodes 2:4 hosts of 2 ranks have none of the numbers of ranks that are allowed: 3,5");
+    options.elastic->allowed = {};
+    options.shape.count = HostShape::Count::slots;
+    options.hosts = "s1:2,s2:2,s3:3";
+    CHECK(
+        make_job_spec(options, {}, "/").error().message ==
+        "--nnodes 2:4: all hosts of an elastic job have the same number of ranks, but s1 has 2 and "
+        "s3 has 3; say how many each has");
+}
+
 TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
     const auto spec = spec_of("gpu-1:1,gpu-2:1");
     REQUIRE(spec.has_value());

@@ -1,4 +1,5 @@
 #include "launcher/output/line_prefix.h"
+#include "launcher/plan/machine_facts.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 
@@ -254,20 +255,102 @@ TEST_CASE("--rdzv-backend dtrun is one node of a daemon's job", "[launcher][torc
     CHECK_FALSE(options.shape.any());
     CHECK(torch_error("--rdzv-backend dtrun t.py") ==
           "--rdzv-backend dtrun: which job of the daemon? --rdzv-id NAME");
-    const std::string only =
-        " has no effect in a daemon's job (--rdzv-backend dtrun), only in one that a single dtrun "
-        "launches; leave it out";
     const std::string joins = "--rdzv-backend dtrun --rdzv-id x ";
-    CHECK(torch_error(joins + "--max-restarts 1 t.py") ==
-          "--max-restarts (PET_MAX_RESTARTS)" + only);
-    CHECK(torch_error(joins + "t.py", {"PET_MAX_RESTARTS=2"}) ==
-          "--max-restarts (PET_MAX_RESTARTS)" + only);
-    CHECK(torch_error(joins + "--init-timeout 9 t.py") == "--init-timeout" + only);
-    CHECK(torch_error(joins + "--max-restarts 0 t.py") == "no error");
+    CHECK(torch_options(joins + "t.py", {"PET_MAX_RESTARTS=2"}).join->limits.rank_failure_limit ==
+          2);
+    CHECK(torch_options(joins + "t.py").join->limits.rank_failure_limit == 0);
+    CHECK_THAT(torch_error(joins + "--init-timeout 9 t.py"),
+               Contains("--init-timeout has no effect"));
+    CHECK(torch_options(joins + "--elastic-timeout 7 t.py").join->limits.timeout == 7s);
     CHECK_THAT(torch_error("--rdzv-backend dtrun --rdzv-id x -H a,b t.py"),
                Contains("leave -H out"));
-    CHECK_THAT(torch_error("--rdzv-backend dtrun --rdzv-id x --nproc-per-node gpu t.py"),
-               Contains("takes a number"));
+    const auto here = plan::machine_facts(Environment{});
+    CHECK(torch_options(joins + "--nproc-per-node cpu t.py").world_size == here.cpus);
+}
+
+TEST_CASE("--nnodes MIN:MAX of named hosts is an elastic job, counted in hosts",
+          "[launcher][torchrun][elastic]") {
+    const Options options = torch_options(
+        "--nnodes 2:4 --nproc-per-node 2 --max-restarts 3 --rdzv-conf join_timeout=30 -H a,b,c "
+        "t.py");
+    REQUIRE(options.elastic);
+    CHECK(options.shape.elastic);
+    CHECK(options.elastic->rank_failure_limit == 3);
+    CHECK(options.max_restarts == 3);  // TORCHELASTIC_MAX_RESTARTS
+    CHECK(options.elastic->timeout == 30s);
+    CHECK_FALSE(options.start_timeout);
+    CHECK(options.stdin_target.kind == StdinTarget::Kind::none);
+    CHECK(torch_options("--nnodes 2:4 -H a,b t.py").elastic->rank_failure_limit == 0);
+    CHECK(torch_options("-H a,b t.py", {"PET_NNODES=1:2"}).elastic);
+    const Environment job = {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-3]", "SLURM_JOB_NUM_NODES=3",
+                             "SLURM_TASKS_PER_NODE=1(x3)", "SLURM_JOB_CPUS_PER_NODE=4(x3)"};
+    CHECK(torch_options("--nnodes 1:2 t.py", job).elastic);
+    CHECK_FALSE(torch_options("--nnodes 1:2 t.py").elastic);  // this machine alone
+    CHECK_FALSE(torch_options("--nnodes 2:2 -H a,b t.py").elastic);
+    CHECK_FALSE(torch_options("--nnodes 1:2 --standalone t.py").elastic);
+    const auto [typed, message] = GENERATE(table<std::string, std::string>({
+        {"--nnodes 2 -H a,b --failure-limit 3 t.py",
+         "--failure-limit is for elastic jobs: write --nnodes MIN:MAX, and name the hosts"},
+        {"--nnodes 1:2 -H a,b --map-by node t.py",
+         "--nnodes 1:2: an elastic job fills host by host; leave out --map-by"},
+        {"--nnodes 1:2 -H a,b --stdin all t.py",
+         "--nnodes 1:2: ranks of an elastic job have no standard input; leave out --stdin"},
+        {"--nnodes 1:2 -H a,b --keep-going t.py",
+         "--nnodes 1:2 and --keep-going exclude each other: an elastic job goes on with a new "
+         "world "
+         "when a rank fails"},
+    }));
+    CHECK(torch_error(typed) == message);
+}
+
+TEST_CASE("The same command on every node is one node of a job that one of them serves",
+          "[launcher][torchrun][elastic]") {
+    const Options options = torch_options(
+        "--nnodes 1:2 --nproc-per-node 2 --rdzv-id 100 --rdzv-backend c10d --rdzv-endpoint h:29400 "
+        "--max-restarts 2 --rdzv-conf last_call_timeout=5,join_timeout=60,is_host=False t.py");
+    REQUIRE(options.join);
+    const JoinOptions& join = *options.join;
+    CHECK(join.by_hand);
+    CHECK(join.daemon.address == "h:29400");
+    CHECK(join.daemon.job == "100");
+    CHECK(options.run_id == "100");
+    CHECK(join.ranks_min == 2);
+    CHECK(join.ranks_max == 4);
+    CHECK(options.world_size == 2);
+    CHECK(join.limits.rank_failure_limit == 2);
+    CHECK(join.limits.timeout == 60s);
+    CHECK(options.start_timeout == 60s);
+    CHECK(join.last_call == 5s);
+    CHECK(join.serves == false);
+    CHECK(options.notes.empty());
+    CHECK(torch_options("--nnodes 2 --rdzv-endpoint h t.py").join->daemon.job == "none");
+    CHECK_FALSE(torch_options("--nnodes 2 --rdzv-endpoint h t.py").join->serves);
+    CHECK_THAT(torch_error("--nnodes 2 --rdzv-endpoint h:0 t.py"), Contains("all nodes must know"));
+    CHECK(torch_error("--nnodes 2 --rdzv-conf is_host=maybe t.py") ==
+          "--rdzv-conf: is_host: 'maybe' is neither true nor false");
+    CHECK_FALSE(torch_options("--nnodes 2 --rdzv-endpoint h -H a,b t.py").join);
+    CHECK_FALSE(torch_options("--nnodes 1 --rdzv-endpoint h t.py").join);
+    CHECK_FALSE(torch_options("--nnodes 1:2 --rdzv-backend etcd --rdzv-endpoint h t.py").join);
+}
+
+TEST_CASE("Nodes that meet at --master-addr have their places, and their store there",
+          "[launcher][torchrun]") {
+    const Options options =
+        torch_options("--nnodes 2 --node-rank 1 --master-addr h --master-port 29777 t.py");
+    REQUIRE(options.join);
+    CHECK(options.join->by_hand);
+    CHECK(options.join->node_rank == 1);
+    CHECK(options.join->serves == false);
+    CHECK(options.join->daemon.address == "h:30777");  // beside the store
+    CHECK(show(options.assignments) == "MASTER_ADDR=h MASTER_PORT=29777");
+    CHECK(options.torch_store == TorchStore::rank0);
+    const auto first = torch_options("--nnodes 2 --node-rank 0 --master-addr ::1 t.py").join;
+    CHECK(first->serves == true);
+    CHECK(first->daemon.address == "[::1]:30500");
+    CHECK(
+        torch_options("--nnodes 2 --master-addr h --master-port 65000 t.py").join->daemon.address ==
+        "h:64000");
+    CHECK_FALSE(torch_options("--nnodes 2 --master-addr h t.py").join->serves);
 }
 
 TEST_CASE("dtrun's own flags work in torchrun's place", "[launcher][torchrun]") {
@@ -371,13 +454,10 @@ TEST_CASE("Strings without effect are told once the hosts are found, not before 
 
 TEST_CASE("What says that the command runs on every node is kept for the hosts",
           "[launcher][torchrun]") {
-    const HostShape first = torch_options("--nnodes 2 --node-rank 0 --master-addr h t.py").shape;
-    CHECK(first.by_hand == "--node-rank 0 and --master-addr h");
-    CHECK_FALSE(first.not_first);
     const HostShape second = torch_options("--nnodes 2 --node_rank=1 t.py").shape;
     CHECK(second.not_first);
-    CHECK_THAT(second.one_command,
-               Contains("dtrun torchrun --nnodes 2 -H HOST1,HOST2,...") && Contains("dtrun serve"));
+    CHECK_THAT(second.one_command, Contains("dtrun torchrun --nnodes 2 -H HOST1,HOST2,...") &&
+                                       Contains("--rdzv-endpoint ONE-OF-THEM"));
     CHECK(torch_options("--standalone --node-rank 1 t.py").shape.not_first == false);
     CHECK(torch_options("--rdzv-endpoint h:1 --master-addr g t.py").shape.meets_at == "h");
     CHECK(torch_options("--rdzv-endpoint [fe80::1]:1 t.py").shape.meets_at == "fe80::1");

@@ -126,6 +126,14 @@ TEST_CASE("The first hosts are taken, and too few are an error", "[launcher][tor
           "--nnodes 3:3: Slurm has given this job 2: n1 and n2");
 }
 
+TEST_CASE("An elastic job takes all hosts, those above the most as spares, and expects more",
+          "[launcher][torchrun][elastic]") {
+    HostShape shape = nodes(1, 2);
+    shape.elastic = true;
+    CHECK(placed(shape, named("s1,s2,s3")) == "s1:0 s2:0 s3:0");
+    CHECK(shape_hosts(shape, named("s1"), kHere)->notes.empty());
+}
+
 TEST_CASE("An elastic command of several nodes is no job of this machine alone",
           "[launcher][torchrun]") {
     HostShape shape = nodes(1, 2);

@@ -1,0 +1,46 @@
+#include "launcher/head/job_server.h"
+
+#include "base/log.h"
+
+#include <fmt/format.h>
+
+namespace dtrun::head {
+
+JobServer::JobServer(asio::any_io_executor executor, DaemonOptions options)
+    : daemon_(executor, std::move(options)), tasks_(executor) {}
+
+Result<std::unique_ptr<JobServer>> JobServer::open(asio::any_io_executor executor,
+                                                   const plan::DaemonTarget& target,
+                                                   const plan::Options& options) {
+    DaemonOptions daemon;
+    daemon.secret = *target.serve;
+    daemon.encrypt = options.encrypt;
+    daemon.heartbeat_timeout = options.heartbeat_timeout;
+    std::unique_ptr<JobServer> server(new JobServer(executor, std::move(daemon)));
+    const auto says = [](const Result<std::uint16_t>& port, std::string_view text) {
+        return !port && port.error().message.find(text) != std::string::npos;
+    };
+    auto port = server->daemon_.listen({"::"}, target.port);
+    if (says(port, "Address family"))
+        port = server->daemon_.listen({"0.0.0.0"}, target.port);  // no IPv6
+    if (says(port, "Address already in use")) {
+        log::info("somebody listens at port {} already, and serves job {}", target.port,
+                  target.job);
+        return nullptr;
+    }
+    if (!port) return fail(port.error(), "serving job {}", target.job);
+    log::info("serves job {} for the other nodes at port {}", target.job, *port);
+    return server;
+}
+
+void JobServer::interrupt(int signal) {
+    tasks_.spawn(daemon_.stop(
+        fmt::format("the node that serves the job was ended there by signal {}", signal)));
+}
+
+asio::awaitable<void> JobServer::finish() {
+    co_await daemon_.idle();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun::head
