@@ -12,8 +12,11 @@ namespace dtrun::fronts {
 
 /// What DeepSpeed's own flags say beyond what Options holds; empty or unset: not given.
 struct DeepspeedWords {
-    std::optional<int> nodes;  ///< --num_nodes
+    std::optional<int> nodes;  ///< --num_nodes; of MIN:MAX the latter
     std::optional<int> gpus;   ///< --num_gpus
+    bool elastic = false;      ///< --elastic_training, or --num_nodes MIN:MAX
+    std::optional<int> nodes_min,
+        nodes_max;  ///< --min_elastic_nodes, --max_elastic_nodes, or likewise
     std::string master_addr;
     std::optional<int> master_port;
     int node_rank = -1;

@@ -17,9 +17,6 @@ using enum cli::FlagGroup;
 constexpr string_view kNoCores =
     "dtrun does not bind ranks to processors; begin the program with numactl or taskset "
     "(--no_python)";
-constexpr string_view kNotElastic =
-    "a job that one dtrun launches has a fixed size; elastic jobs are those of dtrun serve, see "
-    "dtrun join --help";
 
 /// DeepSpeed's own default, -1, means: not given.
 template <std::optional<int> DeepspeedWords::*Member, int Max>
@@ -28,6 +25,20 @@ Result<void> set_count(DeepspeedDraft& draft, string_view value) {
     if (!number) return std::unexpected(number.error());
     (draft.own.*Member).reset();
     if (*number > 0) draft.own.*Member = *number;
+    return {};
+}
+
+Result<void> set_node_range(DeepspeedDraft& draft, string_view value) {
+    const std::size_t colon = value.find(':');
+    if (colon == string_view::npos)
+        return set_count<&DeepspeedWords::nodes, kHostsMax>(draft, value);
+    const auto min = to_int(value.substr(0, colon), 1, kHostsMax);
+    const auto max = to_int(value.substr(colon + 1), 1, kHostsMax);
+    if (!min || !max || *min > *max)
+        return fail(Errc::invalid_input, "'{}' is neither N nor MIN:MAX, of at least 1", value);
+    draft.own.elastic = true;
+    draft.own.nodes_min = static_cast<int>(*min);
+    draft.own.nodes_max = draft.own.nodes = static_cast<int>(*max);
     return {};
 }
 
@@ -79,16 +90,32 @@ cli::Rows<DeepspeedDraft> host_flags() {
           .help = "use all but these"},
          cli::set_text<&plan::Options::exclude>},
         {{.names = "--num_nodes",
-          .metavar = "N",
+          .metavar = "N|MIN:MAX",
           .group = native,
-          .help = "the first N hosts (default: all)"},
-         set_count<&DeepspeedWords::nodes, kHostsMax>},
+          .help =
+              "the first N hosts; MIN:MAX: as --elastic_training with that many (default: all)"},
+         set_node_range},
         {{.names = "--num_gpus --num_accelerators",
           .metavar = "N",
           .group = native,
           .help = "slots 0 to N-1 of each host (default: its slots; this machine: its GPUs, else a "
                   "rank for each NUMA node)"},
          set_count<&DeepspeedWords::gpus, kSlotsMax>},
+        {{.names = "--elastic_training",
+          .group = native,
+          .help = "the job goes on when hosts are lost, come or go; with numbers of ranks that the "
+                  "elasticity of --deepspeed_config allows"},
+         cli::set_true<&DeepspeedWords::elastic>},
+        {{.names = "--min_elastic_nodes",
+          .metavar = "N",
+          .group = native,
+          .help = "with at least so many of them (default: 1)"},
+         set_count<&DeepspeedWords::nodes_min, kHostsMax>},
+        {{.names = "--max_elastic_nodes",
+          .metavar = "N",
+          .group = native,
+          .help = "and at most so many (default: all)"},
+         set_count<&DeepspeedWords::nodes_max, kHostsMax>},
         {{.names = "--master_addr",
           .metavar = "HOST",
           .group = native,
@@ -179,9 +206,6 @@ cli::Rows<DeepspeedDraft> deepspeed_refused_flags() {
           .metavar = "MODE",
           .group = native,
           .refused = "the autotuner starts jobs of its own; run DeepSpeed's deepspeed for it"}},
-        {{.names = "--elastic_training", .group = native, .refused = kNotElastic}},
-        {{.names = "--min_elastic_nodes", .metavar = "N", .group = native, .refused = kNotElastic}},
-        {{.names = "--max_elastic_nodes", .metavar = "N", .group = native, .refused = kNotElastic}},
     };
 }
 

@@ -1,8 +1,12 @@
 // `dtrun deepspeed`: the words of DeepSpeed's runner become the Options of a job.
 
+#include "base/fd.h"
 #include "base/strings.h"
+#include "launcher/cli/elastic_rows.h"
 #include "launcher/fronts/deepspeed.h"
+#include "launcher/fronts/deepspeed_elasticity.h"
 #include "launcher/fronts/deepspeed_env.h"
+#include "launcher/plan/allocation_here.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -15,6 +19,7 @@ using std::string_view;
 
 constexpr std::chrono::milliseconds kDeepspeedGrace{30'000};  // DeepSpeed's own
 constexpr const char* kHostfile = "/job/hostfile";
+constexpr int kElasticRestarts = 100;  // DeepSpeed's own
 constexpr string_view kDeepspeedUsage = "usage: dtrun deepspeed [options] [--] script [args...]";
 
 bool is_filtered(const plan::Options& options) {
@@ -47,6 +52,60 @@ Result<void> set_devices(DeepspeedDraft& draft, plan::EnvironmentView environmen
     return {};
 }
 
+/// --elastic_training, and how many hosts it may have.
+Result<void> set_elastic(DeepspeedDraft& draft, plan::EnvironmentView environment) {
+    const DeepspeedWords& words = draft.own;
+    plan::Options& options = draft.options;
+    plan::HostShape& shape = options.shape;
+    shape.elastic_words = "write --elastic_training, and name the hosts";
+    if (!words.elastic) {
+        if (words.nodes_min || words.nodes_max)
+            options.notes.push_back(
+                fmt::format("{} has no effect without --elastic_training",
+                            words.nodes_min ? "--min_elastic_nodes" : "--max_elastic_nodes"));
+        return {};
+    }
+    shape.hosts_min = words.nodes_min.value_or(1);
+    shape.hosts_max = words.nodes_max.value_or(words.nodes.value_or(kHostsMax));
+    shape.hosts_flag = fmt::format("--elastic_training, --min_elastic_nodes {}", shape.hosts_min);
+    if (shape.hosts_min > shape.hosts_max)
+        return fail(Errc::invalid_input,
+                    "--max_elastic_nodes {} is less than --min_elastic_nodes {}", shape.hosts_max,
+                    shape.hosts_min);
+    if (options.hosts.empty() && options.hostfile.empty() &&
+        draft.elastic.discovery_script.empty() && !plan::has_allocation(environment))
+        return fail(
+            Errc::invalid_input,
+            "--elastic_training: which hosts may the job have? Name them in a --hostfile, or "
+            "as --hosts s1:8,s2:8");
+    shape.elastic = true;
+    const bool counts = std::ranges::any_of(
+        draft.given, [](const cli::GivenFlag& flag) { return flag.name == "--max-restarts"; });
+    if (!counts) options.max_restarts = kElasticRestarts;
+    return {};
+}
+
+/// The numbers of ranks that the elasticity of the script's --deepspeed_config has, unless --allowed-np says
+/// which.
+Result<void> set_sizes(DeepspeedDraft& draft, Words script, std::vector<std::string>& warnings) {
+    std::vector<int>& allowed = draft.elastic.allowed;
+    const std::string file = config_of(script);
+    if (!draft.options.shape.elastic || !allowed.empty() || file.empty()) return {};
+    const auto text = read_file(file);
+    if (!text) {
+        warnings.push_back(
+            fmt::format("{}: what its \"elasticity\" allows is not known here, so any number of "
+                        "hosts is used; or "
+                        "say --allowed-np 2,4,8",
+                        text.error().message));
+        return {};
+    }
+    auto sizes = elastic_sizes(*text);
+    if (!sizes) return fail(sizes.error(), "{}", file);
+    allowed = std::move(*sizes);
+    return {};
+}
+
 Result<void> set_hosts(DeepspeedDraft& draft, plan::EnvironmentView environment,
                        std::vector<std::string>& warnings) {
     plan::Options& options = draft.options;
@@ -73,6 +132,7 @@ Result<void> set_hosts(DeepspeedDraft& draft, plan::EnvironmentView environment,
     shape.not_first = words.node_rank > 0;
     shape.one_command =
         "name all hosts in a --hostfile, or as --hosts s1:8,s2:8, in one command on one machine";
+    if (const auto done = set_elastic(draft, environment); !done) return done;
     if (!options.hosts.empty() || !options.hostfile.empty()) return {};
     shape.note_here =
         fmt::format("no {} and no --hostfile: ranks run on this machine only", kHostfile);
@@ -140,7 +200,13 @@ Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView envir
     std::vector<std::string> warnings;
     if (const auto done = set_hosts(draft, environment, warnings); !done)
         return std::unexpected(done.error());
-    cli::set_master(draft.options, draft.own.master_addr, draft.own.master_port);
+    if (const auto done = set_sizes(draft, rest->words, warnings); !done)
+        return std::unexpected(done.error());
+    if (const auto done = cli::add_elastic_hosts(draft, deepspeed_flags().flags(), environment);
+        !done)
+        return std::unexpected(done.error());
+    if (!draft.options.elastic)
+        cli::set_master(draft.options, draft.own.master_addr, draft.own.master_port);
     set_output(draft);
     draft.options.contracts.insert(draft.options.contracts.begin(), "deepspeed");
     if (draft.own.save_pid) draft.options.pid_file = fmt::format("/tmp/{}.deepspeed", ::getpid());

@@ -1,3 +1,4 @@
+#include "launcher/fronts/deepspeed_elasticity.h"
 #include "launcher/fronts/deepspeed_env.h"
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/wire/modes.h"
@@ -150,9 +151,6 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
     const std::string cores =
         " is refused: dtrun does not bind ranks to processors; begin the program with numactl or "
         "taskset (--no_python)";
-    const std::string elastic =
-        " is refused: a job that one dtrun launches has a fixed size; elastic jobs are those of "
-        "dtrun serve, see dtrun join --help";
     const auto [typed, message] = GENERATE_COPY(table<std::string, std::string>({
         {"",
          "no script to run; usage: dtrun deepspeed [options] [--] script [args...] (dtrun "
@@ -171,8 +169,11 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
         {"--no_python --module t.py", "--no_python and --module exclude each other"},
         {"--bind_cores_to_rank t.py", "--bind_cores_to_rank" + cores},
         {"--bind_core_list 0-3 t.py", "--bind_core_list" + cores},
-        {"--elastic_training t.py", "--elastic_training" + elastic},
-        {"--min_elastic_nodes 2 t.py", "--min_elastic_nodes" + elastic},
+        {"--elastic_training --hosts a:2,b:2 --min_elastic_nodes 3 --max_elastic_nodes 2 t.py",
+         "--max_elastic_nodes 2 is less than --min_elastic_nodes 3"},
+        {"--num_nodes 3:2 t.py", "--num_nodes: '3:2' is neither N nor MIN:MAX, of at least 1"},
+        {"--hosts a:2,b:2 --reset-limit 3 t.py",
+         "--reset-limit is for elastic jobs: write --elastic_training, and name the hosts"},
         {"--launcher_args=-x t.py",
          "--launcher_args is refused: there is no launcher underneath that could take them"},
         {"--autotuning run t.py",
@@ -188,6 +189,77 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
     }));
     CAPTURE(typed);
     CHECK(ds_error(typed) == message);
+}
+
+TEST_CASE("--elastic_training is an elastic job of the named hosts",
+          "[launcher][deepspeed][elastic]") {
+    const Options options = ds_options(
+        "--elastic_training --min_elastic_nodes 2 --max_elastic_nodes 3 --hosts a:2,b:2,c:2 t.py");
+    REQUIRE(options.elastic);
+    CHECK(options.shape.hosts_min == 2);
+    CHECK(options.shape.hosts_max == 3);
+    CHECK(options.shape.elastic);
+    CHECK(options.elastic->rank_failure_limit == 100);  // as DeepSpeed's agent
+    const Options less = ds_options("--num_nodes 1:2 --max-restarts 4 --hosts a:2,b:2 t.py");
+    REQUIRE(less.elastic);
+    CHECK(less.shape.hosts_min == 1);
+    CHECK(less.elastic->rank_failure_limit == 4);
+    CHECK(ds_options("--elastic_training --hosts a:2 t.py").shape.hosts_min == 1);
+    CHECK_FALSE(ds_options("--hosts a:2 t.py").elastic);
+    const auto notes = ds_options("--min_elastic_nodes 2 --hosts a:2,b:2 t.py").notes;
+    CHECK(notes == Strings{"--min_elastic_nodes has no effect without --elastic_training"});
+    if (!std::filesystem::exists("/job/hostfile"))
+        CHECK_THAT(ds_error("--elastic_training t.py"), Contains("which hosts may the job have?"));
+}
+
+TEST_CASE("DeepSpeed's elasticity says which numbers of ranks keep the batch",
+          "[launcher][deepspeed][elastic]") {
+    // Those of DeepSpeed's own tests, whose batch is 9792.
+    const auto sizes = elastic_sizes(R"({"train_micro_batch_size_per_gpu": 1, "elasticity": {
+        "enabled": true, "max_train_batch_size": 10000, "micro_batch_sizes": [8, 12, 16, 17],
+        "min_gpus": 32, "max_gpus": 1500, "min_time": 20, "version": 0.1}})");
+    REQUIRE(sizes.has_value());
+    CHECK(*sizes == std::vector{32,  34,  36,  48,  51,  64,  68,  72,  96,  102, 136, 144,
+                                153, 192, 204, 272, 288, 306, 408, 576, 612, 816, 1224});
+    // Version 0.2 counts nodes of 4 GPUs, of which two hold one replica.
+    CHECK(*elastic_sizes(R"({"elasticity": {"enabled": true, "max_train_batch_size": 32,
+        "micro_batch_sizes": [2, 4], "num_gpus_per_node": 4, "model_parallel_size": 2,
+        "max_gpus": 8}})") == std::vector{4, 8});
+    CHECK(elastic_sizes("{}")->empty());
+    CHECK(elastic_sizes(R"({"elasticity": {"enabled": false, "version": 9}})")->empty());
+    CHECK(message_of(elastic_sizes("[1]")) ==
+          "it is no JSON object, so no configuration of DeepSpeed");
+    CHECK(message_of(elastic_sizes(R"({"elasticity": {"enabled": true, "version": 9}})")) ==
+          "elasticity: version 9 is not known; dtrun knows 0.1 and 0.2");
+    CHECK_THAT(
+        message_of(elastic_sizes(R"({"elasticity": {"enabled": true, "micro_batch_sizes": [0]}})")),
+        Contains("is not a list of positive numbers"));
+    CHECK_THAT(message_of(elastic_sizes(
+                   R"({"elasticity": {"enabled": true, "min_gpus": 9000, "max_gpus": 9001}})")),
+               Contains("no number of GPUs from 9000 to 9001 fits"));
+}
+
+TEST_CASE("The numbers of ranks are those of the script's configuration, or --allowed-np's",
+          "[launcher][deepspeed][elastic]") {
+    const std::string file =
+        (std::filesystem::temp_directory_path() / fmt::format("dtrun-ds-{}.json", ::getpid()));
+    std::ofstream(file) << R"({"elasticity": {"enabled": true, "max_train_batch_size": 32,
+        "micro_batch_sizes": [2, 4], "max_gpus": 8}})";
+    const std::string elastic = "--elastic_training --hosts a:2,b:2,c:2 ";
+    CHECK(ds_options(elastic + "t.py --deepspeed_config " + file).elastic->allowed ==
+          std::vector{1, 2, 3, 4, 6});
+    CHECK(ds_options(elastic + "t.py --deepspeed_config=" + file).elastic->allowed ==
+          std::vector{1, 2, 3, 4, 6});
+    CHECK(ds_options(elastic + "--allowed-np 4 t.py --deepspeed_config " + file).elastic->allowed ==
+          std::vector{4});
+    CHECK(ds_options(elastic + "t.py").elastic->allowed.empty());
+    CHECK_THAT(ds_warnings(elastic + "t.py --deepspeed_config /nowhere/ds.json").at(0),
+               Contains("is not known here, so any number of hosts is used"));
+    const auto spec =
+        make_job_spec(ds_options(elastic + "t.py --deepspeed_config " + file), kBare, "/");
+    std::filesystem::remove(file);
+    REQUIRE(spec.has_value());
+    CHECK(spec->options.elastic->allowed == std::vector{2, 4, 6});  // whole hosts
 }
 
 TEST_CASE("A .deepspeed_env may have blank lines, comments and quotes", "[launcher][deepspeed]") {
