@@ -3,8 +3,10 @@
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
 
+#include <string.h>
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 
 namespace dtrun::cli {
 
@@ -15,6 +17,7 @@ using std::chrono::seconds;
 using enum FlagGroup;
 
 constexpr seconds kCooldownMax{3'600};
+constexpr seconds kWarnTime{30};  // with --warn-signal alone
 
 /// "MIN MAX", or "MIN,MAX" behind a '='; whole seconds, as with horovodrun.
 Result<void> set_cooldown(RunDraft& draft, string_view value) {
@@ -46,14 +49,31 @@ Result<void> set_allowed(RunDraft& draft, string_view value) {
 }
 
 Result<void> set_refill(RunDraft& draft, string_view value) {
-    constexpr std::pair<string_view, Refill> kChoices[] = {
-        {"now", Refill::now}, {"wait", Refill::wait}, {"never", Refill::never}};
+    constexpr std::pair<string_view, Refill> kChoices[] = {{"auto", Refill::now},
+                                                           {"now", Refill::now},
+                                                           {"wait", Refill::wait},
+                                                           {"never", Refill::never}};
     for (const auto& [name, choice] : kChoices) {
         if (value != name) continue;
         draft.elastic.refill = choice;
         return {};
     }
-    return fail(Errc::invalid_input, "'{}' is not one of now, wait and never", value);
+    return fail(Errc::invalid_input, "'{}' is not one of auto, now, wait and never", value);
+}
+
+/// "USR1", "SIGUSR1" or a number.
+Result<void> set_warn_signal(RunDraft& draft, string_view value) {
+    const string_view name = value.starts_with("SIG") ? value.substr(3) : value;
+    for (int signal = 1; signal < NSIG; ++signal) {
+        const char* const known = ::sigabbrev_np(signal);
+        if ((known == nullptr || name != known) && value != std::to_string(signal)) continue;
+        if (signal == SIGKILL || signal == SIGSTOP) break;
+        draft.elastic.warn_signal = signal;
+        if (!draft.warn_time_given) draft.elastic.warn_time = kWarnTime;
+        return {};
+    }
+    return fail(Errc::invalid_input, "'{}' is not a signal that a program can take, such as USR1",
+                value);
 }
 
 /// Fails for flags that have no meaning in an elastic job.
@@ -197,12 +217,12 @@ Rows<RunDraft> elastic_flags() {
                   "time up to MAX, and a random part (default: 10 300)"},
          set_cooldown},
         {{.names = "--refill",
-          .metavar = "now|wait|never",
+          .metavar = "auto|now|wait|never",
           .group = elastic,
           .needs_agents = true,
           .help = "when a rank fails and others live on, as those of Horovod do: a new one joins "
                   "them later, they wait 10 s for it, or its host is left alone for a while "
-                  "(default: now)"},
+                  "(default: auto, which is now)"},
          set_refill},
         {{.names = "--host-discovery-script",
           .metavar = "COMMAND",
@@ -230,6 +250,25 @@ Rows<RunDraft> elastic_flags() {
           .argparse = "--slots-per-host",
           .help = "of hosts that the script lists without a number (default: 1)"},
          set_number<&ElasticOptions::slots_per_host, 1, kSlotsMax>},
+        {{.names = "--warn-time",
+          .metavar = "SECONDS",
+          .group = elastic,
+          .in = {Taker::fronts},
+          .needs_agents = true,
+          .help =
+              "when hosts come or go and all ranks are to start again, tell them so long before "
+              "(default: 0, with --warn-signal 30)"},
+         [](RunDraft& draft, string_view value) -> Result<void> {
+             draft.warn_time_given = true;
+             return set_seconds<&ElasticOptions::warn_time, 0>(draft, value);
+         }},
+        {{.names = "--warn-signal",
+          .metavar = "SIGNAL",
+          .group = elastic,
+          .in = {Taker::fronts},
+          .needs_agents = true,
+          .help = "by this signal, such as USR1, besides DTRUN_CHANGE_FILE (default: none)"},
+         set_warn_signal},
         {{.names = "--spares",
           .metavar = "N",
           .group = elastic,
@@ -288,7 +327,8 @@ Result<void> add_elastic_hosts(RunDraft& draft, std::span<const Flag> flags,
                                plan::EnvironmentView environment) {
     plan::Options& options = draft.options;
     plan::HostShape& shape = options.shape;
-    if (draft.on_rank_failure == "continue" || draft.on_rank_failure == "end") shape.elastic = false;
+    if (draft.on_rank_failure == "continue" || draft.on_rank_failure == "end")
+        shape.elastic = false;
     if (draft.on_rank_failure == "continue") return leave_to_program(draft, flags);
     if (!shape.elastic && draft.on_rank_failure == "elastic")
         return fail(Errc::invalid_input, "--on-rank-failure elastic: {}", shape.elastic_words);

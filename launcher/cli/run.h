@@ -26,6 +26,7 @@ struct RunDraft : Draft {
     std::string config_file;
     plan::ElasticOptions elastic;  ///< of a job that is elastic if ranks_min is set
     bool elastic_timeout_given = false;
+    bool warn_time_given = false;
     std::string on_rank_failure;  ///< --on-rank-failure; empty if not given
     bool mpi_asked = false;       ///< --mpi asks for MPI that dtrun offers
 };

@@ -455,6 +455,8 @@ void Head::agent_done(HostId host, const Done& done) {
         sessions_.close(*session);
     }
     job_.host_done(host, done.strays);
+    if (!job_.ending())
+        for (const auto& starter : starters_) starter->host_left(host);
     assigner_->left(host);
     decide();
 }

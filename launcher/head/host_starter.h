@@ -41,6 +41,8 @@ public:
     virtual void look() = 0;
     /// A host that had joined is lost. Its starter ends what the job may have left there.
     virtual void host_lost(HostId host) = 0;
+    /// Nothing of the job is left on a host of a job that goes on without it.
+    virtual void host_left(HostId host) = 0;
     /// Whether something is under way that the end of the job waits for.
     virtual bool is_busy() const = 0;
     virtual void beat() = 0;  ///< every heartbeat interval

@@ -169,6 +169,10 @@ void LoginStarter::host_lost(HostId host) {
     tasks_.spawn(sweep_hosts());
 }
 
+void LoginStarter::host_left(HostId host) {
+    if (lifelines_.has(host) && lifelines_[host]) lifelines_[host]->close();
+}
+
 asio::awaitable<void> LoginStarter::sweep_hosts() {
     while (!to_sweep_.empty()) {
         const auto [host, until] = to_sweep_.front();

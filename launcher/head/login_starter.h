@@ -55,6 +55,7 @@ public:
     void connect(HostId host) override;
     void look() override;
     void host_lost(HostId host) override;
+    void host_left(HostId host) override;
     bool is_busy() const override { return sweepers_ > 0; }
     void beat() override {}
     asio::awaitable<void> end(bool hurry) override;

@@ -173,6 +173,8 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
                       generations_.phase() != Generations::Phase::waiting;
     const bool failed = runs && !well && exited.sent_signal == 0;
     if (failed) remember_failure(exited);
+    const bool saved = well && generations_.is_warned();  // and waits to be started again
+    if (saved) context_.job.rank_left(host);
     generations_.rank_ended(host, exited.place, {well, is_own_fault(exited), who}, Clock::now());
     if (failed) {
         context_.job.rank_left(host);
@@ -182,7 +184,7 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
             context_.output.tell_restart(*std::exchange(restart_because_, std::nullopt));
     }
     obey();
-    return !well;
+    return !well || saved;
 }
 
 void OwnAssigner::tick() {
@@ -218,7 +220,8 @@ void OwnAssigner::obey() {
         context_.hosts.send_to_all(encode(Sever{generations_.generation(), {}, true}));
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
-    if (orders.notify) notify();
+    if (orders.notify) notify({});
+    if (orders.warn) warn(*orders.warn);
     if (orders.roll) context_.hosts.send_to_all(encode(Roll{*orders.roll}));
     for (const HostId host : orders.release) release(host);
     if (orders.ended) return end(*orders.ended);
@@ -260,11 +263,23 @@ void OwnAssigner::end_processes(const std::vector<std::pair<HostId, SlotIndex>>&
 }
 
 /// Tells ranks that hosts change, and at which step they leave together.
-void OwnAssigner::notify() {
-    notice_ = {};
+/// \param notice  what else they are told
+void OwnAssigner::notify(Notify notice) {
+    notice_ = notice;
     notice_.generation = generations_.generation() + 1;
+    notice_.reason = generations_.is_draining() ? ChangeReason::left : ChangeReason::joined;
     notice_.stop_step = stop_step_.agree();
     context_.hosts.send_to_all(encode(notice_));
+}
+
+/// Gives ranks that start again the time to save what they have.
+void OwnAssigner::warn(const Generations::Warning& warning) {
+    log::warn("{}: all ranks start again in {} (--warn-time)", warning.why,
+              in_seconds(warning.time));
+    Notify notice;
+    notice.deadline_ms = to_ms(warning.time);
+    notice.signal = context_.spec.options.elastic->warn_signal;
+    notify(notice);
 }
 
 void OwnAssigner::exchanged() {

@@ -58,7 +58,8 @@ private:
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<Seat>& seats);
-    void notify();
+    void notify(Notify notice);
+    void warn(const Generations::Warning& warning);
     void look_at_steps();
     std::vector<HostId> hosts_of(const std::vector<Seat>& seats) const;
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }

@@ -39,6 +39,7 @@ public:
     void connect(HostId host) override;
     void look() override { relay_ready_.cancel(); }
     void host_lost(HostId) override {}  // the end of its step ends what is left there
+    void host_left(HostId) override {}
     bool is_busy() const override { return false; }
     void beat() override;
     asio::awaitable<void> end(bool hurry) override;

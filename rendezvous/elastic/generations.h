@@ -18,7 +18,7 @@ namespace dtrun {
 
 /// What becomes of the slot of a rank that has failed, where other processes live on.
 enum class Refill : std::uint8_t {
-    now,    ///< the others go on without it, and a new process joins them when it is ready
+    now,    ///< the others go on without it, and a new process joins them when it is ready; "auto"
     wait,   ///< the others wait a while for a new process
     never,  ///< its host is left alone for a while, as with Horovod's own driver
 };
@@ -161,6 +161,7 @@ public:
     std::uint32_t slots_needed() const;  ///< for a world to begin
     /// Whether all ranks have been told that they will start again.
     bool is_warned() const { return warned_until_.has_value(); }
+    bool is_draining() const;  ///< ranks run where they may not stay
     bool is_leaving(HostId host) const { return hosts_[host].state == State::leaving; }
     /// Hosts that are left alone, and until when.
     std::vector<std::pair<HostId, Deadline>> cooling() const;
@@ -239,7 +240,6 @@ private:
     void call_more(Deadline now);
     void change(Deadline now);
     bool wants_change() const;
-    bool is_draining() const;
     void tick_running(Deadline now);
     void forget_plans();
     void reconsider(Deadline now);

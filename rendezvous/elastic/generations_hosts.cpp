@@ -53,7 +53,6 @@ void Generations::reconsider(Deadline now) {
     }
 }
 
-/// Whether ranks run where they may not stay.
 bool Generations::is_draining() const {
     return std::ranges::any_of(hosts_, [](const Host& host) {
         return std::ranges::any_of(

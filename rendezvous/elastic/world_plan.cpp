@@ -11,23 +11,55 @@ std::uint32_t allowed_size(const WorldSizes& sizes, std::uint32_t ranks) {
     return above == sizes.allowed.begin() ? 0 : *std::prev(above);
 }
 
+namespace {
+
+std::size_t slots_of(const HostOffer& host) {
+    return host.survivors.size() + host.vacant.size();
+}
+
+/// Leaves hosts with as many ranks as each has to have, and no more of them than are allowed.
+void make_whole(std::vector<HostOffer>& hosts, const WorldSizes& sizes) {
+    const std::uint32_t ranks = sizes.per_host;
+    std::erase_if(hosts, [ranks](const HostOffer& host) { return slots_of(host) < ranks; });
+    for (HostOffer& host : hosts) {
+        host.survivors.resize(std::min<std::size_t>(host.survivors.size(), ranks));
+        host.vacant.resize(ranks - host.survivors.size());
+    }
+    hosts.resize(allowed_size(sizes, static_cast<std::uint32_t>(hosts.size() * ranks)) / ranks);
+}
+
+/// Takes so many places of the front ones, and returns how many were missing.
+std::size_t keep(std::vector<SlotIndex>& places, std::size_t wanted) {
+    if (places.size() > wanted) places.resize(wanted);
+    return wanted - places.size();
+}
+
+/// The seats of a host, by place; survivors come before all others if the first would not be one.
+void sit(const HostOffer& host, std::vector<Seat>& seats) {
+    std::vector<Seat> here;
+    for (const SlotIndex place : host.survivors)
+        here.push_back({host.host, {.place = place}, false});
+    for (const SlotIndex place : host.vacant) here.push_back({host.host, {.place = place}, true});
+    const auto by_place = [](const Seat& seat) { return seat.rank.place; };
+    const auto lowest = std::ranges::min_element(here, {}, by_place);
+    const bool leads = seats.empty() && lowest != here.end() && lowest->fresh;
+    if (!leads) std::ranges::sort(here, {}, by_place);
+    seats.insert(seats.end(), here.begin(), here.end());
+}
+
+}  // namespace
+
 std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes) {
     std::ranges::stable_partition(hosts,
                                   [](const HostOffer& host) { return !host.survivors.empty(); });
+    if (sizes.per_host > 0) make_whole(hosts, sizes);
+    std::size_t all = 0;
+    for (const HostOffer& host : hosts) all += slots_of(host);
+    std::size_t left = allowed_size(sizes, static_cast<std::uint32_t>(all));
+    for (HostOffer& host : hosts) left = keep(host.survivors, left);
+    for (HostOffer& host : hosts) left = keep(host.vacant, left);
     std::vector<Seat> seats;
-    for (HostOffer& host : hosts) {
-        if (sizes.per_host > 0) {
-            if (host.survivors.size() + host.vacant.size() < sizes.per_host) continue;
-            host.survivors.resize(std::min<std::size_t>(host.survivors.size(), sizes.per_host));
-            host.vacant.resize(sizes.per_host - host.survivors.size());
-        }
-        const auto sit = [&seats, &host](SlotIndex place, bool fresh) {
-            seats.push_back({host.host, {.place = place}, fresh});
-        };
-        for (const SlotIndex place : host.survivors) sit(place, false);
-        for (const SlotIndex place : host.vacant) sit(place, true);
-    }
-    seats.resize(allowed_size(sizes, static_cast<std::uint32_t>(seats.size())));
+    for (const HostOffer& host : hosts) sit(host, seats);
 
     std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
     std::uint32_t local = 0;

@@ -38,9 +38,10 @@ std::uint32_t allowed_size(const WorldSizes& sizes, std::uint32_t ranks);
 
 /// Gives ranks to as many slots as may have one.
 ///
-/// Ranks are blocks: one host after the other, on each the survivors first, so that every survivor keeps its
-/// place among the survivors. Hosts with survivors come before those without: rank 0, from which frameworks
-/// copy the state of the training, is never a fresh process as long as one lives on.
+/// Ranks are blocks: one host after the other, on each in the order of places, so that local ranks stay with
+/// their devices. Survivors have a rank before anybody else. Hosts with survivors come before those without, and
+/// on the first the survivors come first if its first place is vacant: rank 0, from which frameworks copy the
+/// state of the training, is never a fresh process as long as one lives on.
 /// \param hosts  in the order in which they came to the job
 /// \return by rank; empty if no size that is allowed is small enough
 std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes);

@@ -109,6 +109,26 @@ TEST_CASE("hosts that a script lists come and go while a job runs", "[cluster][e
     CHECK(cluster.wait_all_gone());
 }
 
+TEST_CASE("ranks that start again are warned by a signal and a file, and may save what they have",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string list = cluster.scratch() / "warned";
+    std::ofstream(list) << "s1:1\ns2:1\n";
+    Running job = cluster.start_dtrun(
+        {"--min-np", "1", "--hostfile", list, "--warn-signal", "USR1", "--tag", "none", "sh", "-c",
+         "[ $DTRUN_GENERATION = 1 ] || { echo g2:$WORLD_SIZE; exit 0; }; "
+         "trap 'echo saved $(cut -d\" \" -f1,2 $DTRUN_CHANGE_FILE); exit 0' USR1; "
+         "echo begun; while :; do sleep 0.1; done"});
+    REQUIRE(wait_for_count(job, "begun", 2));
+    std::ofstream(list) << "s1:1\n";
+    const Finished done = job.wait(milliseconds(25'000));  // less than the 30 s of the warning
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, "saved 2 left") == 2);
+    CHECK(count_of(done.out, "g2:1") == 1);
+    CHECK(cluster.wait_all_gone());
+}
+
 TEST_CASE("a script that fails at the start ends the job, and one that hangs is killed",
           "[cluster][elastic]") {
     Cluster& cluster = Cluster::shared(kHosts);

@@ -30,6 +30,21 @@ TEST_CASE("a world of fresh processes fills one host after the other", "[elastic
     CHECK(seats[1].rank == RankSlot{Rank{1}, 1, 0, 1, 0, SlotIndex{1}});
 }
 
+TEST_CASE("a process in a vacant place gets its local rank back, but never rank 0 from a survivor",
+          "[elastic]") {
+    CHECK(written(plan_world(
+              {{HostId{0}, places({0, 2}), places({1})}, {HostId{1}, places({1}), places({0})}},
+              {8, {}})) == "0.0 0.1* 0.2 1.0* 1.1 ");
+    CHECK(written(plan_world({{HostId{0}, places({1, 2}), places({0})}}, {8, {}})) ==
+          "0.1 0.2 0.0* ");
+}
+
+TEST_CASE("survivors have their ranks before newcomers have any", "[elastic]") {
+    CHECK(written(plan_world(
+              {{HostId{0}, places({0}), places({1, 2})}, {HostId{1}, places({0, 1}), places({2})}},
+              {4, {}})) == "0.0 0.1* 1.0 1.1 ");
+}
+
 TEST_CASE("a world of whole hosts leaves out one that cannot give all its ranks", "[elastic]") {
     const WorldSizes whole{4, {}, 2};
     CHECK(written(plan_world({{HostId{0}, {}, places({0, 1})},

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/probe.h"
+#include "worker/agent/visible_devices.h"
 #include "worker/ranks/rank_macros.h"
 
 #include <unistd.h>
@@ -617,6 +618,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         contracts::contract_variables(world, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
+    if (bootstrap_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
     ranks::RankCommand command{
         .path = preflight_.program,
         .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, world, slot)
@@ -631,6 +633,18 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;
+}
+
+/// In an elastic job: a process whose place is not its local rank leaves the others their devices.
+void Agent::keep_devices(const RankSlot& slot, contracts::Environment& env) const {
+    for (const char* const name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+        const auto given = env.find(name);
+        const auto inherited =
+            given == env.end() ? std::nullopt : std::optional<std::string_view>(given->second);
+        auto list = visible_devices(slot.place, slot.local_rank, inherited,
+                                    std::max(std::to_underlying(slot.place), slot.local_rank) + 1);
+        if (list) env[name] = std::move(*list);
+    }
 }
 
 void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generation) {

@@ -128,6 +128,7 @@ private:
     asio::awaitable<void> start_prepared(Assign world);
     ranks::RankCommand command_for(const Assign& world, const RankSlot& slot,
                                    const ranks::RankOffer& offer) const;
+    void keep_devices(const RankSlot& slot, contracts::Environment& env) const;
     Result<void> on_prepare(std::string_view payload);
     Result<void> on_end_ranks(std::string_view payload);
     asio::awaitable<void> end_ranks(EndRanks order);
