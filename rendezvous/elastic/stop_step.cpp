@@ -8,13 +8,14 @@ namespace dtrun {
 std::optional<std::uint64_t> StopStep::observe(const Heartbeat& progress, Deadline now) {
     if (progress.reporting == 0) return std::nullopt;
     counts_ = true;
-    const std::uint64_t fastest = std::max(fastest_, progress.fastest_step);
-    if (seen_ && fastest > fastest_ && now > *seen_) {
-        const std::chrono::duration<double> span = now - *seen_;
-        per_second_ = static_cast<double>(fastest - fastest_) / span.count();
+    fastest_ = std::max(fastest_, progress.fastest_step);
+    if (!base_) base_ = {now, fastest_};
+    // Hosts tell of their ranks at different moments: only over a longer time is that a speed.
+    const std::chrono::duration<double> span = now - base_->first;
+    if (span >= kWindow) {
+        per_second_ = static_cast<double>(fastest_ - base_->second) / span.count();
+        base_ = {now, fastest_};
     }
-    if (!seen_ || fastest > fastest_) seen_ = now;
-    fastest_ = fastest;
     // A rank that leaves has told of the step that it leaves before.
     if (agreed_ == 0 || fastest_ <= agreed_ || corrected_) return std::nullopt;
     corrected_ = true;

@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "rendezvous/wire/exchange_messages.h"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace dtrun {
 
@@ -15,7 +17,8 @@ namespace dtrun {
 /// the speed that was seen, are added, and kAtLeast.
 class StopStep {
 public:
-    static constexpr std::chrono::milliseconds kLate{1'500};
+    static constexpr std::chrono::milliseconds kLate{1'000};
+    static constexpr std::chrono::milliseconds kWindow{1'000};  ///< in which speed is measured
     static constexpr std::uint64_t kAtLeast = 2;
 
     /// A generation begins.
@@ -30,8 +33,8 @@ private:
     std::uint64_t ahead() const;
 
     std::uint64_t fastest_ = 0;
-    bool counts_ = false;  ///< some rank counts steps
-    std::optional<Deadline> seen_;
+    bool counts_ = false;                                     ///< some rank counts steps
+    std::optional<std::pair<Deadline, std::uint64_t>> base_;  ///< when which step was the fastest
     double per_second_ = 0;
     std::uint64_t agreed_ = 0;
     bool corrected_ = false;
