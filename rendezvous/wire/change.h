@@ -39,11 +39,10 @@ public:
     void write(const Change& change) {
         const std::uint64_t begun = sequence_.load(std::memory_order_relaxed) + 1;
         sequence_.store(begun, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_release);
-        generation_.store(change.generation, std::memory_order_relaxed);
-        reason_.store(static_cast<std::uint64_t>(change.reason), std::memory_order_relaxed);
-        deadline_ms_.store(change.deadline_ms, std::memory_order_relaxed);
-        stop_step_.store(change.stop_step, std::memory_order_relaxed);
+        generation_.store(change.generation, std::memory_order_release);
+        reason_.store(static_cast<std::uint64_t>(change.reason), std::memory_order_release);
+        deadline_ms_.store(change.deadline_ms, std::memory_order_release);
+        stop_step_.store(change.stop_step, std::memory_order_release);
         next_.store(change.next, std::memory_order_release);
         sequence_.store(begun + 1, std::memory_order_release);
     }
@@ -53,12 +52,11 @@ public:
         Change change;
         for (int tries = 0; tries < kTriesMax; ++tries) {
             const std::uint64_t before = sequence_.load(std::memory_order_acquire);
-            change.generation = generation_.load(std::memory_order_relaxed);
-            change.next = next_.load(std::memory_order_relaxed);
-            change.reason = static_cast<ChangeReason>(reason_.load(std::memory_order_relaxed));
-            change.deadline_ms = deadline_ms_.load(std::memory_order_relaxed);
-            change.stop_step = stop_step_.load(std::memory_order_relaxed);
-            std::atomic_thread_fence(std::memory_order_acquire);
+            change.generation = generation_.load(std::memory_order_acquire);
+            change.next = next_.load(std::memory_order_acquire);
+            change.reason = static_cast<ChangeReason>(reason_.load(std::memory_order_acquire));
+            change.deadline_ms = deadline_ms_.load(std::memory_order_acquire);
+            change.stop_step = stop_step_.load(std::memory_order_acquire);
             if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) break;
         }
         return change;

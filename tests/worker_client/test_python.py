@@ -110,6 +110,37 @@ class Ranks(unittest.TestCase):
                     assert error.code == dtrun.Code.REFUSED
             """)
 
+    def test_a_loop_over_generations_ends_with_the_program_and_not_with_what_breaks_it_off(self):
+        out = launch(1, """if True:
+            import dtrun
+            with dtrun.Worker(elastic=True) as worker:
+                assert not worker.can_rejoin, "the agent's job is not elastic"
+                assert worker.change() is None and worker.token == 1
+                job = worker.elastic()
+                assert job.next()
+                with job:
+                    job.check(3)
+                    with worker.section("all", 60):
+                        worker.beat()
+                assert not job.next()
+                job = worker.elastic()
+                job.next()
+                with job:
+                    raise dtrun.Error(dtrun.Code.PEER_LOST, "gone")
+                try:
+                    job.next()
+                except dtrun.Error as error:
+                    assert error.code == dtrun.Code.REFUSED, error
+                    print("asked for the next one")
+                job = worker.elastic()
+                try:
+                    with job:
+                        raise ValueError("the program's own")
+                except ValueError:
+                    print("passed on")
+        """)
+        self.assertEqual(out, "asked for the next one\npassed on\n")
+
     def test_a_thread_that_waits_lets_others_run(self):
         launch(1, """if True:
             import dtrun, threading

@@ -31,6 +31,7 @@ public:
         watch_.withdraw(call);
     }
     void abort(const std::string& why) { watch_.abort(why); }
+    void membership_ended() { watch_.membership_ended(); }
     /// Whether an operation that hangs was ended.
     bool ended(milliseconds within = milliseconds(20'000)) {
         return ended_.wait_for(within) == std::future_status::ready;
@@ -78,6 +79,18 @@ TEST_CASE("the same operation has the same number on all ranks, and any other an
     first.end();
     CHECK(second.begin(kTwelve) != ten);
     second.end();
+}
+
+TEST_CASE("an operation ends at once when the launcher has lost a rank", "[collectives][elastic]") {
+    MemoryStore store;
+    Rank first(store, 0, 2);
+    first.begin(kTen);
+    first.membership_ended();
+    first.membership_ended();  // once is enough
+    REQUIRE(first.ended(milliseconds(0)));
+    const Error error = first.explain(Errc::cancelled, "aborted");
+    CHECK(error.code == Errc::closed);
+    CHECK(error.message == "a rank of this generation is lost");
 }
 
 TEST_CASE("ranks that disagree about an operation learn who wants what", "[collectives]") {

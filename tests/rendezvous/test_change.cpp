@@ -1,0 +1,36 @@
+#include "rendezvous/wire/change.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+namespace dtrun {
+
+TEST_CASE("a page starts without a change, and is read as it was written", "[elastic]") {
+    ChangePage page;
+    CHECK(page.read() == Change{});
+    const Change change{7, 8, ChangeReason::left, 1'700'000'000'000, 40};
+    page.write(change);
+    CHECK(page.read() == change);
+    CHECK(page.next() == 8);
+}
+
+TEST_CASE("nobody reads half of a change", "[elastic]") {
+    ChangePage page;
+    std::thread writer([&page] {
+        for (std::uint64_t i = 1; i <= 20'000; ++i) page.write({i, i, ChangeReason::none, i, i});
+    });
+    std::uint64_t last = 0;
+    bool whole = true;
+    while (last < 20'000) {
+        const Change change = page.read();
+        whole = whole &&
+                change == Change{change.next, change.next, ChangeReason::none, change.next,
+                                 change.next} &&
+                change.next >= last;
+        last = change.next;
+    }
+    writer.join();
+    CHECK(whole);
+}
+
+}  // namespace dtrun
