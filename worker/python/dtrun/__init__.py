@@ -559,10 +559,11 @@ class Worker:
 
     def change(self) -> Optional[Change]:
         """The change that is coming, if one is: a look into memory, for every step of a program."""
-        change = _Change()
-        if not _library.dtrun_change_pending(self._get(), ctypes.byref(change)):
+        if not _library.dtrun_change_pending(self._get(), None):  # of every step but one
             return None
-        return _change(change)
+        change = _Change()
+        pending = _library.dtrun_change_pending(self._get(), ctypes.byref(change))
+        return _change(change) if pending else None
 
     def wait_for_change(self, timeout: Optional[float] = None) -> Optional[Change]:
         """Waits for a change; None when the time has passed."""
