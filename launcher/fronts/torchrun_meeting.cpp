@@ -119,9 +119,10 @@ Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
     plan::Options& options = draft.options;
     const TorchrunWords& words = draft.own;
     if (!draft.on_rank_failure.empty())
-        return fail(Errc::invalid_input,
-                    "--on-rank-failure has no effect where nodes enter a job by themselves; --nnodes "
-                    "MIN:MAX and --max-restarts say what a failure means");
+        return fail(
+            Errc::invalid_input,
+            "--on-rank-failure has no effect where nodes enter a job by themselves; --nnodes "
+            "MIN:MAX and --max-restarts say what a failure means");
     if (options.init_timeout)
         return fail(
             Errc::invalid_input,

@@ -274,11 +274,13 @@ TEST_CASE("a torch program goes on from its checkpoint when rank 0's host falls 
     const std::string checkpoint = cluster.scratch() / "torch-elastic-step";
     for (const std::string& file : {end, checkpoint}) std::filesystem::remove(file);
     RunOptions options;
-    options.env = {{"OMP_NUM_THREADS", "1"}, {"PYTHONDONTWRITEBYTECODE", "1"}};
-    Running job = cluster.start_dtrun(
-        {"--min-np", "2", "--tag", "none", "-H", "s1:1,s2:1,s3:1", "/usr/bin/python3",
-         std::string(DTRUN_CLUSTER_DIR) + "/frameworks/torch_elastic.py", end, checkpoint},
-        options);
+    options.env = {
+        {"OMP_NUM_THREADS", "1"}, {"PYTHONDONTWRITEBYTECODE", "1"}, {"PYTHON_EXEC", kDebian}};
+    const bool is_torchrun = GENERATE(false, true);
+    Lines words{"--min-np", "2", "--tag", "none", "-H", "s1:1,s2:1,s3:1", kDebian};
+    if (is_torchrun) words = {"torchrun", "--nnodes", "2:3", "-H", "s1,s2,s3"};
+    words.insert(words.end(), {script("torch_elastic.py"), end, checkpoint});
+    Running job = cluster.start_dtrun(words, options);
     REQUIRE(wait_for_count(job, "attempt0 ", 3, milliseconds(60'000)));
     std::this_thread::sleep_for(milliseconds(500));  // for some steps
     cluster.kill_link("s1", Cluster::Cut::silent);
@@ -293,5 +295,49 @@ TEST_CASE("a torch program goes on from its checkpoint when rank 0's host falls 
     CHECK(count_of(done.out, "ended after step ") == 2);
     CHECK(count_of(done.out, " step 0 ") == 3);  // only of the first attempt
     cluster.heal_link("s1");
+    CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
+}
+
+TEST_CASE(
+    "a torch program whose command was typed on two nodes goes on alone when the other crashes",
+    "[cluster][torch][torchrun][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string end = cluster.scratch() / "torch-nodes-end";
+    const std::string checkpoint = cluster.scratch() / "torch-nodes-step";
+    const std::string secret = cluster.scratch() / "torch-nodes-secret";
+    for (const std::string& file : {end, checkpoint}) std::filesystem::remove(file);
+    std::ofstream(secret) << "0123456789abcdef0123456789abcdefABCDEF\n";
+    std::filesystem::permissions(secret, std::filesystem::perms(0600));
+    RunOptions options;
+    options.env = {{"OMP_NUM_THREADS", "1"},
+                   {"PYTHONDONTWRITEBYTECODE", "1"},
+                   {"PYTHON_EXEC", kDebian},
+                   {"DTRUN_SECRET_FILE", secret}};
+    const Lines words{Cluster::program(),
+                      "torchrun",
+                      "--nnodes",
+                      "1:2",
+                      "--rdzv-id",
+                      "torch",
+                      "--rdzv-backend",
+                      "c10d",
+                      "--rdzv-endpoint",
+                      "s1:29400",
+                      script("torch_elastic.py"),
+                      end,
+                      checkpoint};
+    Running second = cluster.start("s2", words, options);
+    Running first = cluster.start("s1", words, options);
+    REQUIRE(wait_for_count(first, "rank0/2@s1", 1, milliseconds(60'000)));
+    std::this_thread::sleep_for(milliseconds(500));  // for some steps
+    cluster.crash("s2");
+    REQUIRE(wait_for_count(first, "rank0/1@s1", 1, milliseconds(60'000)));
+    std::ofstream(end) << "end";
+    const Finished done = first.wait(milliseconds(40'000));
+    INFO(done.out);
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.out, Contains("ended after step "));
+    cluster.boot("s2");
     CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
 }

@@ -23,7 +23,8 @@ struct Ending {
     }
     std::string program() const {
         return fmt::format(
-            "echo g$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS:$RANK/$WORLD_SIZE@$(hostname):"
+            "echo "
+            "g$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS:$RANK/$WORLD_SIZE@$(hostname):"
             "$LOCAL_WORLD_SIZE; until [ -e {} ]; do sleep 0.1; done",
             file);
     }
@@ -43,8 +44,8 @@ Running start_node(Cluster& cluster, const std::string& host, Lines words,
 }
 
 Lines by_hand(const std::string& nodes, const std::string& program, Lines more = {}) {
-    Lines words{"--nnodes", nodes, "--nproc-per-node", "2", "--rdzv-id", "100", "--rdzv-backend", "c10d",
-                "--rdzv-endpoint", "s1:29400"};
+    Lines words{"--nnodes",       nodes,  "--nproc-per-node", "2",       "--rdzv-id", "100",
+                "--rdzv-backend", "c10d", "--rdzv-endpoint",  "s1:29400"};
     words.insert(words.end(), more.begin(), more.end());
     words.insert(words.end(), {"--no-python", "sh", "-c", program});
     return words;
@@ -73,8 +74,9 @@ TEST_CASE("torchrun's --nnodes MIN:MAX goes on in whole hosts when one is lost, 
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("the same torchrun command on two nodes is one job, whoever comes first, and outlives one",
-          "[cluster][torchrun][elastic][sanitized]") {
+TEST_CASE(
+    "the same torchrun command on two nodes is one job, whoever comes first, and outlives one",
+    "[cluster][torchrun][elastic][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Ending end(cluster);
     Running second = start_node(cluster, "s2", by_hand("1:2", end.program()));
@@ -97,12 +99,24 @@ TEST_CASE("the same torchrun command on two nodes is one job, whoever comes firs
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("nodes that meet at --master-addr have the ranks of their --node-rank", "[cluster][torchrun]") {
+TEST_CASE("nodes that meet at --master-addr have the ranks of their --node-rank",
+          "[cluster][torchrun]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program = "echo $RANK@$(hostname):$MASTER_ADDR:$MASTER_PORT";
     const auto words = [&program](const char* rank) {
-        return Lines{"--nnodes",      "2",  "--node-rank",   rank,    "--nproc-per-node", "2",  "--master-addr",
-                     "s1",            "--master-port",       "29777", "--no-python",      "sh", "-c",
+        return Lines{"--nnodes",
+                     "2",
+                     "--node-rank",
+                     rank,
+                     "--nproc-per-node",
+                     "2",
+                     "--master-addr",
+                     "s1",
+                     "--master-port",
+                     "29777",
+                     "--no-python",
+                     "sh",
+                     "-c",
                      program};
     };
     Running second = start_node(cluster, "s2", words("1"));
@@ -152,7 +166,8 @@ TEST_CASE("the loss of the node that serves the job ends it, and says so", "[clu
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("nodes with different secrets, or without one, are told what to do", "[cluster][torchrun]") {
+TEST_CASE("nodes with different secrets, or without one, are told what to do",
+          "[cluster][torchrun]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Ending end(cluster);
     Running first = start_node(cluster, "s1", by_hand("1:2", end.program()));

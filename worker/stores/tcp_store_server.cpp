@@ -100,6 +100,10 @@ Result<void> TcpStoreServer::listen(Fd bound) {
     if (::getsockname(bound.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
         return fail(Errc::internal, "torch's store: {}", std::strerror(errno));
     set_options(bound.get());
+    // A rank that is alone in a later generation listens here itself, while connections to a host that is lost
+    // have not ended yet: they have this from their listener.
+    const int reuse = 1;
+    ::setsockopt(bound.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
     const tcp protocol = address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4();
     boost::system::error_code error;
     acceptor_.assign(protocol, bound.get(), error);
