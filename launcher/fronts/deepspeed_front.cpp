@@ -72,8 +72,7 @@ Result<void> set_elastic(DeepspeedDraft& draft, plan::EnvironmentView environmen
         return fail(Errc::invalid_input,
                     "--max_elastic_nodes {} is less than --min_elastic_nodes {}", shape.hosts_max,
                     shape.hosts_min);
-    if (options.hosts.empty() && options.hostfile.empty() &&
-        draft.elastic.discovery_script.empty() && !plan::has_allocation(environment))
+    if (options.hosts.empty() && options.hostfile.empty() && !plan::has_allocation(environment))
         return fail(
             Errc::invalid_input,
             "--elastic_training: which hosts may the job have? Name them in a --hostfile, or "

@@ -116,11 +116,9 @@ plan::JobSpec JoinHost::make_spec() const {
     join.server_timeout = seconds(20);
     spec->options.join = join;
     const JobId id = job_id_of(name_);
-    spec->daemon = plan::DaemonTarget{"daemon",
-                                      {script_.daemon->address()},
-                                      kPort,
-                                      name_,
-                                      {id, job_secret_of(daemon_secret(), id)}};
+    spec->daemon = plan::DaemonTarget{"daemon", "daemon", {script_.daemon->address()},
+                                      kPort,    name_,    {id, job_secret_of(daemon_secret(), id)},
+                                      {}};
     return std::move(*spec);
 }
 
