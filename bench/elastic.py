@@ -277,6 +277,10 @@ def parse_arguments():
     parser.add_argument("--quick", action="store_true", help="a first look: one job each, short goodput and idle")
     parser.add_argument("--seed", type=int, default=1, help="of what is random (1)")
     parser.add_argument("--json", metavar="FILE", help="write every sample there")
+    parser.add_argument("--bin", default=f"{elastic_peers.ROOT}/build/release/bin", metavar="DIR",
+                        help="where dtrun and dtrun-agent are (build/release/bin)")
+    parser.add_argument("--cell-limit", type=float, metavar="SECONDS",
+                        help="for all jobs of a launcher and an event (240; --quick: 30)")
     parser.add_argument("--verbose", action="store_true", help="say what failing launchers said")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="random events instead, and no peers")
     parser.add_argument("--soak-kind", choices=("plain", "horovod"), default="plain",
@@ -284,6 +288,7 @@ def parse_arguments():
     parser.add_argument("--per-minute", type=int, default=50, metavar="N", help="events of a soak (50)")
     parser.add_argument("--keep", metavar="DIR", help="copy what a soak has written there")
     options = parser.parse_args()
+    elastic_peers.DTRUN = f"{options.bin}/dtrun"
     options.parts = options.only.split(",")
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -295,7 +300,7 @@ def parse_arguments():
     options.runs = options.runs or (1 if options.quick else 6)
     options.goodput_s = 45 if options.quick else GOODPUT_S
     options.idle_s = 20 if options.quick else 60
-    options.cell_limit_s = 30 if options.quick else CELL_LIMIT_S
+    options.cell_limit_s = options.cell_limit or (30 if options.quick else CELL_LIMIT_S)
     options.rest_s = 3
     return options
 

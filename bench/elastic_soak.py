@@ -153,8 +153,8 @@ class Soak:
         for process in self.job.worlds.processes.values():
             for when, world, rank, size, step in process.entered:
                 entries[world].append((when, process, rank, size, step))
-        committed = [(when, step) for process in self.job.worlds.processes.values()
-                     for when, step in (self.rank_0_steps(process) if self.kind == "plain" else process.steps)]
+        begins = sorted((min(when for when, *_ in members), world) for world, members in entries.items())
+        committed = [pair for process in self.job.worlds.processes.values() for pair in self.committed(process, begins)]
         committed.sort()
         position, newest = 0, 0
         seen = set()
@@ -173,9 +173,15 @@ class Soak:
         self.tell(f"{len(entries)} worlds, {len(self.job.worlds.processes)} processes, "
                   f"{self.job.worlds.last_step()} steps")
 
-    @staticmethod
-    def rank_0_steps(process):
-        return process.steps if process.entered and process.entered[0][2] == 0 else []
+    def committed(self, process, begins):
+        """(time, step) of what may not be lost. Ranks of `plain` do not know of each other: what rank 0 commits behind
+        a cut, when others have formed the next world, counts for nothing."""
+        if self.kind != "plain":
+            return process.steps
+        if not process.entered or process.entered[0][2] != 0:
+            return []
+        over = min((when for when, world in begins if world > process.world), default=float("inf"))
+        return [(when, step) for when, step in process.steps if when < over]
 
     def check_world(self, world, members, newest, seen):
         sizes = {size for _, _, _, size, _ in members}
