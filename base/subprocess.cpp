@@ -188,6 +188,14 @@ int exit_code_of(int wait_status) {
     return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
 }
 
+std::string describe_exit(int wait_status) {
+    if (!WIFSIGNALED(wait_status))
+        return fmt::format("ended with exit code {}", exit_code_of(wait_status));
+    const char* const name = ::sigabbrev_np(WTERMSIG(wait_status));
+    return fmt::format("was ended by signal {} (SIG{})", WTERMSIG(wait_status),
+                       name != nullptr ? name : "?");
+}
+
 std::vector<char*> pointers(std::span<const std::string> strings) {
     std::vector<char*> list;
     list.reserve(strings.size() + 1);

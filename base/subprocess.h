@@ -83,6 +83,9 @@ Result<pid_t> spawn_process(const ProcessPlan& plan);
 /// The exit code of a process that waitpid() has reaped; 128+n after signal n.
 int exit_code_of(int wait_status);
 
+/// "was ended by signal 9 (SIGKILL)", or "ended with exit code 3"
+std::string describe_exit(int wait_status);
+
 /// What execve() takes: ends with a null pointer; valid as long as `strings`.
 std::vector<char*> pointers(std::span<const std::string> strings);
 

@@ -370,6 +370,15 @@ Rows<RunDraft> reaching_flags() {
           .help = "for each host: look up, connect, log in, start the agent; fractions allowed "
                   "(default: 10)"},
          set_seconds<&plan::Options::connect_timeout, 1>},
+        {{.names = "--health-check",
+          .metavar = "COMMAND",
+          .group = reaching,
+          .in = {join, fronts},
+          .needs_agents = true,
+          .help =
+              "run on each host before it takes part, for 60 s at most: only hosts where it ends "
+              "with 0 do (default: none)"},
+         set_text<&plan::Options::health_check>},
         {{.names = "--encrypt",
           .group = reaching,
           .in = {fronts, bench},

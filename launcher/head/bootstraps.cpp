@@ -86,6 +86,7 @@ Bootstrap Bootstraps::common() const {
     boot.role = options.role;
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
+    boot.health_check = options.health_check;
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
     if (options.elastic) {
         const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());

@@ -3,7 +3,10 @@
 #include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "base/result.h"
+#include "launcher/plan/options.h"
+#include "rendezvous/wire/start_messages.h"
 
+#include <chrono>
 #include <cstdint>
 
 namespace dtrun::head {
@@ -24,6 +27,19 @@ public:
     virtual bool is_ending() const = 0;  ///< the job is
     virtual void starter_idle() = 0;     ///< is_busy() has become false
 };
+
+/// What a host does that has its bootstrap and has not joined.
+inline const char* joining_phase(const plan::Options& options) {
+    return options.health_check.empty() ? "the agent to connect back"
+                                        : "the agent to connect back, after its --health-check";
+}
+/// And how long it may take for that, once its agent runs: an agent also reports why it cannot connect.
+inline std::chrono::milliseconds joining_limit(const plan::Options& options) {
+    constexpr std::chrono::seconds kSlack{2};
+    const bool is_checked = !options.health_check.empty();
+    return options.connect_timeout + kSlack +
+           (is_checked ? kHealthCheckLimit : std::chrono::seconds(0));
+}
 
 /// Gets the job's agent onto some of its hosts, gives it its bootstrap, and holds its lifeline.
 ///

@@ -10,7 +10,6 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::chrono::seconds kBootstrapWriteLimit{2};  // of a bootstrap
-constexpr std::chrono::seconds kJoinSlack{2};     // for an agent to report why it cannot connect
 constexpr std::chrono::seconds kSweepLimit{4};    // the user does not wait for a host that is down
 constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
 
@@ -86,7 +85,7 @@ asio::awaitable<void> LoginStarter::run_host(HostId host) {
                                          std::chrono::duration<double>(limit).count());
         co_return events_->host_failed(host, error);
     }
-    co_await hold_lifeline(host, after(limit + kJoinSlack));
+    co_await hold_lifeline(host, after(joining_limit(spec_.options)));
 }
 
 asio::awaitable<Result<void>> LoginStarter::log_in(HostId host, Deadline deadline) {
@@ -112,7 +111,7 @@ asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host, Deadline dea
     const Deadline written_by = std::max(deadline, after(kBootstrapWriteLimit));
     auto done = co_await lifelines_[host]->write(frame, written_by);
     ::explicit_bzero(frame.data(), frame.size());
-    events_->host_phase(host, "the agent to connect back");
+    events_->host_phase(host, joining_phase(spec_.options));
     co_return done;
 }
 

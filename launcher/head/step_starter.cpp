@@ -120,9 +120,9 @@ asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::Lin
     for (auto& [name, node] : step.nodes) {
         if (node.state != NodeState::ready) continue;
         node.state = NodeState::told;
-        events_->host_phase(node.host, "the agent to connect back");
+        events_->host_phase(node.host, joining_phase(spec_.options));
     }
-    step.join_deadline = after(limit + std::chrono::seconds(2));
+    step.join_deadline = after(joining_limit(spec_.options));
     if (relays_needed(step)) tasks_.spawn(tell_relays(step));
     co_return Result<void>{};
 }
@@ -190,7 +190,7 @@ asio::awaitable<Error> StepStarter::hold_step(Step& step, transport::LineReader&
         } else if (Clock::now() < step.join_deadline || !is_any_joining(step)) {
             continue;
         } else if (step.relays_unknown && !is_any_relay_joining(step)) {
-            step.join_deadline = after(spec_.options.connect_timeout);  // it is not their turn yet
+            step.join_deadline = after(joining_limit(spec_.options));  // it is not their turn yet
         } else {
             nodes_late(step);
         }
@@ -217,7 +217,7 @@ asio::awaitable<void> StepStarter::tell_relays(Step& step) {
             known.relays.push_back(
                 {host, parts_.hosts[host].address, parts_.hosts[host].relay_port});
     }
-    step.join_deadline = after(spec_.options.connect_timeout + std::chrono::seconds(2));
+    step.join_deadline = after(joining_limit(spec_.options));
     step.relays_unknown = false;
     const Bytes frame = encode(known);
     const auto done = co_await step.process->write(frame, step.join_deadline);

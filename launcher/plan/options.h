@@ -173,6 +173,8 @@ struct Options {
     /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
     std::chrono::milliseconds connect_timeout{10'000};
 
+    std::string health_check;  ///< --health-check: run on each host before it joins; empty: none
+
     bool encrypt = false;  ///< --encrypt: every connection of dtrun's between hosts
 
     /// --tree-threshold: with more hosts, some agents relay for others.

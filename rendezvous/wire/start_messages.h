@@ -5,6 +5,7 @@
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -14,6 +15,9 @@
 // answers before any rank runs.
 
 namespace dtrun {
+
+/// Time for the command of --health-check to end.
+inline constexpr std::chrono::seconds kHealthCheckLimit{60};
 
 /// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
 /// for each thing that an agent must know before it can connect.
@@ -52,7 +56,8 @@ struct Bootstrap {
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
     std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
     std::uint32_t ranks_max = 0;   ///< of an elastic job
-    bool rank_macros = false;      ///< ${rank}, ${local_rank} and so on in argv are replaced
+    std::string health_check;      ///< a command for the shell, before the host joins; empty: none
+    bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
     /// and `relay`.
@@ -79,6 +84,7 @@ struct Bootstrap {
         f("run_id", m.run_id), f("rank_macros", m.rank_macros);
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
+        f("health_check", m.health_check);
     }
 };
 

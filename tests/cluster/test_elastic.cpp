@@ -209,3 +209,36 @@ if os.environ["RANK"] == "0":
     cluster.heal_link("s2");
     CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
 }
+
+TEST_CASE("a host that comes back unhealthy is left alone until its health check succeeds",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string file = cluster.scratch() / "health-end";
+    const std::string broken = cluster.scratch() / "broken-s1";
+    std::filesystem::remove(file);
+    std::filesystem::remove(broken);
+    const std::string check =
+        fmt::format("test ! -e {}/broken-$DTRUN_HOST || {{ echo 'no disk' >&2; exit 4; }}",
+                    cluster.scratch().string());
+    Running job = cluster.start_dtrun({"--min-np", "1", "--blacklist-cooldown-range", "1", "2",
+                                       "--tag", "none", "--health-check", check, "-H", "s1:1,s2:1",
+                                       "sh", "-c", program_until(file)});
+    REQUIRE(wait_for_count(job, "g1:", 2));
+    std::ofstream(broken) << "it is";
+    cluster.crash("s1");
+    REQUIRE(wait_for_count(job, "g2:0/1@s2", 1, milliseconds(25'000)));
+    cluster.boot("s1");
+    const std::string complaint = "s1: --health-check: ended with exit code 4: no disk";
+    REQUIRE(wait_until([&] { return job.err_so_far().find(complaint) != std::string::npos; },
+                       milliseconds(30'000)));
+    CHECK(job.out_so_far().find("g3:") == std::string::npos);
+    std::filesystem::remove(broken);
+    REQUIRE(wait_for_count(job, "g3:", 2, milliseconds(30'000)));
+    CHECK_THAT(job.out_so_far(), Contains("g3:1/2@s1"));
+    std::ofstream(file) << "end";
+    const Finished done = job.wait(milliseconds(20'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.err, complaint) == 1);  // it is told once, however often it is tried
+    CHECK(cluster.wait_all_gone());
+}

@@ -466,6 +466,7 @@ TEST_CASE("flags of elastic jobs are those of horovodrun, and dtrun's own", "[la
     CHECK(options.stdin_target.kind == plan::StdinTarget::Kind::none);
     CHECK(options.program == Strings{"prog", "-x"});
     CHECK(options_of("--min-np 2 --blacklist-cooldown-range=1,2 p").elastic->cooldown_max == 2s);
+    CHECK(options_of("--health-check ok p").health_check == "ok");
 }
 
 TEST_CASE("flags of elastic jobs that contradict each other are named", "[launcher][cli]") {

@@ -218,6 +218,45 @@ TEST_CASE(
     CHECK(bench.exits[1].sent_signal == SIGTERM);
 }
 
+TEST_CASE("a helper and what it has started outlive the ranks, until the job ends",
+          "[supervisor]") {
+    Bench bench;
+    std::optional<int> status;
+    const RankCommand command{
+        "/bin/sh", {"sh", "-c", "sleep 60 & wait"}, {"PATH=/bin:/usr/bin"}, "/"};
+    const auto helper = bench.supervisor.start_helper(command, [&](int ended) { status = ended; });
+    REQUIRE(helper.has_value());
+    bench.run_until([] { return descendants(::getpid()).size() == 2; });
+    bench.start({"sleep 60 & wait"});
+    CHECK(bench.stop(SIGKILL, std::chrono::milliseconds(0)) == 0);
+    CHECK(bench.exits.size() == 1);
+    CHECK_FALSE(status.has_value());
+    CHECK(descendants(::getpid()).size() == 2);
+    bench.supervisor.retire();
+    CHECK(bench.stop(SIGKILL, std::chrono::milliseconds(0)) == 0);
+    bench.run_until([&] { return status.has_value(); });
+    CHECK(WTERMSIG(*status) == SIGKILL);
+    CHECK(descendants(::getpid()).empty());
+    CHECK(bench.exits.size() == 1);
+}
+
+TEST_CASE("a helper that is adopted ends as a rank", "[supervisor]") {
+    Bench bench;
+    bool ended = false;
+    const RankCommand command{"/bin/sh", {"sh", "-c", "read x; exit 5"}, {}, "/", true};
+    auto helper = bench.supervisor.start_helper(command, [&](int) { ended = true; });
+    REQUIRE(helper.has_value());
+    REQUIRE(bench.supervisor.adopt(helper->pid, {7, Rank{3}, SlotIndex{1}, command}));
+    CHECK_FALSE(bench.supervisor.adopt(helper->pid, {7, Rank{4}, SlotIndex{2}, command}));
+    helper->in.reset();
+    bench.run_until([&] { return bench.exits.size() == 1; });
+    CHECK(bench.exits.front().code == 5);
+    CHECK(bench.exits.front().rank == Rank{3});
+    CHECK(bench.exits.front().place == SlotIndex{1});
+    CHECK(bench.exits.front().generation == 7);
+    CHECK_FALSE(ended);
+}
+
 TEST_CASE("a process that KILL does not end keeps nobody else waiting", "[supervisor]") {
     Bench bench;
     bench.start({"sleep 60 & exit 0"});

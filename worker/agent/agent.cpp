@@ -142,6 +142,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     tasks_.spawn(link_->run_writer());
     tasks_.spawn(watch_lifeline());
     parts_.connected();
+    co_await check_health();
     co_await prepare_services(join);
     // What told us to end may have come first.
     if (!ending_.leaving) link_->send(encode(join));
@@ -221,6 +222,23 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     if (!port) return std::unexpected(port.error());
     join.relay_port = *port;
     return {};
+}
+
+/// Asks the user's own command whether this host can be used.
+asio::awaitable<void> Agent::check_health() {
+    const bool is_asked = !bootstrap_.health_check.empty() && parts_.check_health;
+    if (!is_asked || preflight_.problem != HostProblem::none) co_return;
+    ranks::RankCommand command{.path = "/bin/sh",
+                               .argv = {"sh", "-c", bootstrap_.health_check},
+                               .directory = preflight_.directory};
+    contracts::Environment env = preflight_.env;
+    env["DTRUN_JOB"] = facts_.job;
+    env["DTRUN_HOST"] = facts_.host_name;
+    for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
+    const auto healthy = co_await parts_.check_health(std::move(command));
+    if (healthy) co_return;
+    preflight_.problem = HostProblem::other;
+    preflight_.problem_text = healthy.error().message;
 }
 
 asio::awaitable<void> Agent::prepare_services(Join& join) {
@@ -822,6 +840,7 @@ void Agent::end_job(int signal, std::chrono::milliseconds grace) {
     ending_.pausing.reset();
     ending_.ending = true;
     forget_start();
+    runner_->retire();
     runner_->stop_all(signal, grace, [this](int strays) {
         streams_->hurry();
         end_services([this, strays] {

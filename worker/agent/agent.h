@@ -51,6 +51,8 @@ struct AgentParts {
                                                      std::function<void(std::string)> stays)>
         make_runner;
     std::function<Services(const ServiceParts&)> make_services;
+    /// As ranks::check_health(). Empty: every host is healthy.
+    std::function<asio::awaitable<Result<void>>(ranks::RankCommand command)> check_health;
     /// So many free ports in a row.
     std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded
@@ -97,6 +99,7 @@ private:
     Join describe_host(const Connection& connection) const;
     void learn_facts(const JobId& job);
     Result<void> open_for_ranks(const Credentials& credentials, Join& join);
+    asio::awaitable<void> check_health();
     asio::awaitable<void> prepare_services(Join& join);
     asio::awaitable<void> say_goodbye();
     asio::awaitable<void> shut_down();

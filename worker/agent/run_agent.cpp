@@ -3,8 +3,10 @@
 #include "base/log.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
+#include "worker/ranks/health_check.h"
 #include "worker/ranks/supervisor.h"
 
 #include <fcntl.h>
@@ -36,10 +38,15 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.host_env = environ;
     parts.node = node;
     parts.connect = connect_to_server;
-    parts.make_runner = [&io](std::function<void(const Exited&)> exited,
-                              std::function<void(std::string)> stays) {
-        return std::make_unique<ranks::Supervisor>(io.get_executor(), std::move(exited),
-                                                   std::move(stays));
+    const auto supervisor = std::make_shared<ranks::Supervisor*>(nullptr);
+    parts.make_runner = [&io, supervisor](std::function<void(const Exited&)> exited,
+                                          const std::function<void(std::string)>& tell) {
+        auto made = std::make_unique<ranks::Supervisor>(io.get_executor(), std::move(exited), tell);
+        *supervisor = made.get();
+        return made;
+    };
+    parts.check_health = [supervisor](ranks::RankCommand command) {
+        return ranks::check_health(**supervisor, std::move(command), kHealthCheckLimit);
     };
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

@@ -74,7 +74,7 @@ bool reap() {
 }
 
 /// Stops the tree from the top until nothing new appears in it: a stopped process cannot fork.
-void stop_descendants(pid_t root, pid_t except) {
+void stop_descendants(pid_t root, std::span<const pid_t> except) {
     constexpr int kRoundsMax = 64;
     std::unordered_set<pid_t> stopped;
     for (int round = 0; round < kRoundsMax; ++round) {
@@ -90,7 +90,7 @@ void stop_descendants(pid_t root, pid_t except) {
 
 }  // namespace
 
-std::vector<pid_t> descendants(pid_t root, pid_t except) {
+std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except) {
     std::unordered_map<pid_t, std::vector<pid_t>> children;
     std::unordered_set<pid_t> zombies;
     for (const pid_t pid : all_pids()) {
@@ -105,8 +105,9 @@ std::vector<pid_t> descendants(pid_t root, pid_t except) {
         const pid_t parent = open.back();
         open.pop_back();
         for (const pid_t child : children[parent]) {
+            if (std::ranges::find(except, child) != except.end()) continue;
             open.push_back(child);
-            if (child != except && !zombies.contains(child)) found.push_back(child);
+            if (!zombies.contains(child)) found.push_back(child);
         }
     }
     return found;
@@ -131,7 +132,7 @@ std::vector<pid_t> processes_of_job(const std::string& job) {
     return found;
 }
 
-std::vector<pid_t> kill_descendants(pid_t except) {
+std::vector<pid_t> kill_descendants(std::span<const pid_t> except) {
     stop_descendants(::getpid(), except);
     const std::vector<pid_t> left = descendants(::getpid(), except);
     for (const pid_t pid : left) ::kill(pid, SIGKILL);

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 #include <chrono>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,8 @@ namespace dtrun::ranks {
 /// Every living process below `root`, however deep, `root` itself not included. Zombies are left out.
 /// A process that daemonized is still found while an ancestor of it is a subreaper below `root` or
 /// `root` itself is one.
-/// \param except  is left out
-std::vector<pid_t> descendants(pid_t root, pid_t except = 0);
+/// \param except  these are left out, with all below them
+std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except = {});
 
 /// Living processes of this user whose environment at exec time had DTRUN_JOB=`job`, other than the
 /// caller and its ancestors: what is left of a job whose agent and guard are both gone.
@@ -19,9 +20,9 @@ std::vector<pid_t> processes_of_job(const std::string& job);
 
 /// Sends SIGKILL to every descendant of the calling process; stops them first, so that none can fork
 /// meanwhile. An orphan on its way to us may be missed: to be repeated until no child is left.
-/// \param except  is spared; a child of the calling process
+/// \param except  these are spared, with all below them
 /// \return who it was
-std::vector<pid_t> kill_descendants(pid_t except = 0);
+std::vector<pid_t> kill_descendants(std::span<const pid_t> except = {});
 
 /// Repeats kill_descendants() and reaps children until no child is left, or the time is over: a
 /// process in uninterruptible sleep cannot be ended. Blocks.

@@ -61,6 +61,9 @@ public:
     virtual void stop_all(int signal, std::chrono::milliseconds grace,
                           std::function<void(int strays)> gone) = 0;
 
+    /// The job ends: whatever runs here and is no rank is killed.
+    virtual void retire() {}
+
     /// Shuts down such connections of the ranks, and of what they have started.
     virtual Severed sever(const SeverWhat& what) = 0;
 

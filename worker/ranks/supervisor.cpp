@@ -154,6 +154,10 @@ void Supervisor::reap() {
         childless = pid < 0;
         if (pid <= 0) break;
         if (pid == spared_) spared_ = 0;
+        if (auto helper = helpers_.extract(pid)) {
+            helper.mapped()(status);
+            continue;
+        }
         const auto found = ranks_.find(pid);
         if (found == ranks_.end()) continue;
         if (const auto& executing = found->second.executing) {
@@ -192,7 +196,42 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
 }
 
 Severed Supervisor::sever(const SeverWhat& what) {
-    return ranks::sever(descendants(::getpid(), spared_), what);
+    return ranks::sever(descendants(::getpid(), left_alone()), what);
+}
+
+Result<RankProcess> Supervisor::start_helper(const RankCommand& command,
+                                             std::function<void(int)> ended) {
+    auto spawned = spawn_rank(command);
+    if (spawned) helpers_[spawned->pid] = std::move(ended);
+    return spawned;
+}
+
+void Supervisor::kill_helper(pid_t helper) {
+    if (helpers_.contains(helper)) send_signal(helper, SIGKILL);
+}
+
+bool Supervisor::adopt(pid_t helper, const Request& request) {
+    if (helpers_.erase(helper) == 0) return false;
+    Running& rank = ranks_[helper];
+    rank.generation = request.generation;
+    rank.rank = request.rank;
+    rank.place = request.place;
+    rank.started = Clock::now();
+    return true;
+}
+
+void Supervisor::retire() {
+    retired_ = true;
+    for (const auto& [pid, ended] : helpers_) send_signal(pid, SIGKILL);
+}
+
+/// Children that are no ranks, and have not been left behind by one.
+std::vector<pid_t> Supervisor::left_alone() const {
+    std::vector<pid_t> pids;
+    if (spared_ != 0) pids.push_back(spared_);
+    if (retired_) return pids;
+    for (const auto& [pid, ended] : helpers_) pids.push_back(pid);
+    return pids;
 }
 
 void Supervisor::stop_all(int signal, std::chrono::milliseconds grace,
@@ -238,13 +277,16 @@ void Supervisor::killed_in_vain() {
 /// kills it, and gives up after a while.
 void Supervisor::strays_or_done(bool childless) {
     Stopping& stopping = *stopping_;
+    const std::vector<pid_t> others = left_alone();
     const std::vector<pid_t> left =
-        stopping.killing ? kill_descendants(spared_) : descendants(::getpid(), spared_);
-    const bool none = left.empty() && (childless || !stopping.killing || spared_ != 0);
+        stopping.killing ? kill_descendants(others) : descendants(::getpid(), others);
+    const bool none = left.empty() && (childless || !stopping.killing || !others.empty());
     if (stopping.killing && !stopping.strays_until) stopping.strays_until = after(kKillLimit);
     if (none || (stopping.killing && Clock::now() >= *stopping.strays_until)) return all_gone();
     const bool first = !std::exchange(stopping.strays_found, true);
-    if (first || stopping.killing) stopping.strays.insert(left.begin(), left.end());
+    if (first || stopping.killing)
+        for (const pid_t pid : left)
+            if (!helpers_.contains(pid)) stopping.strays.insert(pid);
     if (first && !stopping.killing) {
         for (const pid_t pid : left) {
             ::kill(pid, stopping.signal);

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace dtrun::ranks {
 
@@ -41,6 +42,16 @@ public:
                   std::function<void(int strays)> gone) override;
     Severed sever(const SeverWhat& what) override;
     void spare(pid_t child) override { spared_ = child; }
+
+    /// Starts a process beside the ranks, as spawn_rank() does: stop_all() leaves it and what it has
+    /// started alone. \param ended  called once, with its status as of waitpid()
+    Result<RankProcess> start_helper(const RankCommand& command,
+                                     std::function<void(int status)> ended);
+    void kill_helper(pid_t helper);  ///< and its process group
+    /// It goes on as a rank. \return false: it has ended
+    bool adopt(pid_t helper, const Request& request);
+    /// Helpers are killed, and are strays to stop_all() from now on, but not counted.
+    void retire() override;
 
     bool running() const { return !ranks_.empty(); }
 
@@ -71,12 +82,15 @@ private:
     void end_ranks(int signal);
     void killed_in_vain();
     void strays_or_done(bool childless);
+    std::vector<pid_t> left_alone() const;
     void all_gone();
 
     asio::any_io_executor executor_;
     std::function<void(const Exited&)> exited_;
     std::function<void(std::string)> stays_;
     Ranks ranks_;
+    std::map<pid_t, std::function<void(int status)>> helpers_;
+    bool retired_ = false;
     pid_t spared_ = 0;
     asio::signal_set child_signals_;
     Timer grace_timer_;
