@@ -346,4 +346,18 @@ ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
     return std::move(make.set);
 }
 
+std::vector<std::string> names_of_rank(const ContractVariables& variables) {
+    constexpr std::string_view kKnownBefore[] = {
+        "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES",           "DTRUN_JOB",
+        "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS",         "OMP_NUM_THREADS",
+        "PYTHONUNBUFFERED",   "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
+    std::vector<std::string> names;
+    for (const Variables* part : {&variables.fixed, &variables.defaults})
+        for (const auto& [name, value] : *part)
+            if (std::ranges::find(kKnownBefore, name) == std::end(kKnownBefore))
+                names.push_back(name);
+    std::ranges::sort(names);
+    return names;
+}
+
 }  // namespace dtrun::contracts

@@ -69,4 +69,8 @@ TorchStore torch_store_for(const Assign& assign, const ContractFacts& facts,
 ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
                                      const ContractFacts& facts, const Environment& user);
 
+/// Names among these that describe a rank or its world, so that they are other ones at the next start, sorted.
+/// Left out is what programs and libraries read while they are loaded, and what marks them as the job's.
+std::vector<std::string> names_of_rank(const ContractVariables& variables);
+
 }  // namespace dtrun::contracts

@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <csignal>
 
@@ -74,6 +75,33 @@ Result<void> set_warn_signal(RunDraft& draft, string_view value) {
     }
     return fail(Errc::invalid_input, "'{}' is not a signal that a program can take, such as USR1",
                 value);
+}
+
+Result<void> set_standby(RunDraft& draft, string_view value) {
+    const auto number = value.empty() ? Result<int>(0) : whole_number(value, 1, kSlotsMax);
+    if (!number) return std::unexpected(number.error());
+    draft.elastic.standby = *number;
+    return {};
+}
+
+/// Names of modules, such as torch.nn.
+Result<void> add_preload(RunDraft& draft, string_view value) {
+    for (const string_view item : split(value, ',')) {
+        const string_view name = trim(item);
+        bool starts = true;  // a part of the name
+        bool is_name = true;
+        for (const char c : name) {
+            const bool is_letter =
+                std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0;
+            const bool is_digit = c >= '0' && c <= '9';
+            is_name = is_name && (is_letter || (!starts && (is_digit || c == '.')));
+            starts = c == '.';
+        }
+        if (!is_name || starts)
+            return fail(Errc::invalid_input, "'{}' is not the name of a Python module", name);
+        draft.elastic.preload.emplace_back(name);
+    }
+    return {};
 }
 
 /// Fails for flags that have no meaning in an elastic job.
@@ -278,6 +306,20 @@ Rows<RunDraft> elastic_flags() {
               "so many hosts beyond those that -np needs have no ranks, and take the place of one "
               "that is lost (default: 0)"},
          set_number<&ElasticOptions::spares, 0, kHostsMax>},
+        {{.names = "--standby",
+          .metavar = "[=N]",
+          .group = elastic,
+          .needs_agents = true,
+          .help = "keep N processes of a Python program started on each host, which become ranks "
+                  "when some are to start (default: none; --standby alone: one for each slot)"},
+         set_standby},
+        {{.names = "--preload",
+          .metavar = "MODULES",
+          .group = elastic,
+          .needs_agents = true,
+          .help =
+              "what these import beforehand, such as torch,numpy; repeatable (default: nothing)"},
+         add_preload},
     };
 }
 
@@ -304,6 +346,9 @@ Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
     if (is_list_flag && !is_discovered)
         return fail(Errc::invalid_input,
                     "--discovery-interval and --slots-per-host need --host-discovery-script");
+    if (!asked.preload.empty() && !asked.standby)
+        return fail(Errc::invalid_input,
+                    "--preload needs --standby: it says what processes that are kept ready import");
     if (asked.ranks_max && *asked.ranks_max < *asked.ranks_min)
         return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *asked.ranks_max,
                     *asked.ranks_min);

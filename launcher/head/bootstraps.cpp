@@ -29,6 +29,12 @@ InputTarget input_target(plan::StdinTarget::Kind kind) {
     }
 }
 
+/// How many processes a host keeps ready. \param slots  that the host has
+std::uint32_t standby_of(const plan::ElasticOptions& asked, int slots) {
+    const int wanted = asked.standby.value_or(0);
+    return static_cast<std::uint32_t>(wanted > 0 ? wanted : slots);
+}
+
 Bytes encode_and_wipe(Bootstrap boot) {
     Bytes frame = encode(boot);
     ::explicit_bzero(boot.secret.data(), boot.secret.size());
@@ -92,6 +98,10 @@ Bootstrap Bootstraps::common() const {
         const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());
         boot.ranks_min = static_cast<std::uint32_t>(options.elastic->ranks_min.value_or(1));
         boot.ranks_max = static_cast<std::uint32_t>(most);
+        boot.preload = options.elastic->preload;
+        if (options.elastic->standby)
+            boot.standby =
+                standby_of(*options.elastic, ranks.empty() ? 0 : std::ranges::max(ranks));
     }
     boot.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
     boot.reserve_ports = kPortsOfMaster;
@@ -125,6 +135,8 @@ Bytes Bootstraps::for_host(HostId host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
+    if (boot.standby > 0)
+        boot.standby = standby_of(*spec_.options.elastic, static_cast<int>(target.ranks.size()));
     if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
     return encode_and_wipe(std::move(boot));
 }

@@ -403,8 +403,8 @@ void Head::agent_waits(HostId host, Waits waits) {
 }
 
 void Head::agent_mpi(HostId host, const MpiNews& news) {
-    if (!assigner_->is_current(news.generation)) return;
     if (!news.note.empty()) return log::warn("{}", news.note);
+    if (!assigner_->is_current(news.generation)) return;
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
         const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";

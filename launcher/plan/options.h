@@ -95,6 +95,9 @@ struct ElasticOptions {
     /// --warn-signal by this signal, too.
     std::chrono::milliseconds warn_time{0};
     int warn_signal = 0;
+    /// --standby: processes that are kept ready on each host; 0: one for each slot. Unset: none
+    std::optional<int> standby{};
+    std::vector<std::string> preload{};       ///< --preload: Python modules that these import
     std::optional<int> rank_failure_limit{};  ///< of ranks, while no host is lost; unset: any
     std::optional<int> reset_limit{};         ///< --reset-limit: worlds after the first; unset: any
     std::optional<int> failure_limit{};       ///< --failure-limit: ranks and hosts; unset: any

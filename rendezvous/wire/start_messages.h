@@ -57,6 +57,8 @@ struct Bootstrap {
     std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
     std::uint32_t ranks_max = 0;   ///< of an elastic job
     std::string health_check;      ///< a command for the shell, before the host joins; empty: none
+    std::uint32_t standby = 0;     ///< processes that are kept ready to become ranks
+    std::vector<std::string> preload;  ///< Python modules that these import
     bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
@@ -84,7 +86,7 @@ struct Bootstrap {
         f("run_id", m.run_id), f("rank_macros", m.rank_macros);
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
-        f("health_check", m.health_check);
+        f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
     }
 };
 

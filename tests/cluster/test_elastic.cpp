@@ -33,6 +33,51 @@ Running start_elastic(Cluster& cluster, const std::string& program, Lines option
     return cluster.start_dtrun(words);
 }
 
+/// Processes of this program that wait in a Unix socket: they are kept ready.
+std::size_t count_ready(const Cluster& cluster, const std::string& program) {
+    std::size_t count = 0;
+    for (const char* host : {"s1", "s2"})
+        for (const Process& process : cluster.processes(host))
+            if (process.cmdline.find(program) != std::string::npos &&
+                file_text(fmt::format("/proc/{}/wchan", process.pid_outside))
+                    .starts_with("unix_stream"))
+                ++count;
+    return count;
+}
+
+/// Seconds from the death of rank 0 to the first step of the last rank of the next world.
+double pause_of(Cluster& cluster, const std::string& program, Lines options, std::size_t ready) {
+    Lines words{"--min-np", "1", "--tag", "none", "-H", "s1:4,s2:4"};
+    words.insert(words.end(), options.begin(), options.end());
+    const std::string modules = "PYTHONPATH=" + cluster.scratch().string();
+    words.insert(words.end(), {modules, "/usr/bin/python3", program});
+    Running job = cluster.start_dtrun(words);
+    REQUIRE(wait_for_count(job, "g1 ", 8, milliseconds(60'000)));
+    REQUIRE(
+        wait_until([&] { return count_ready(cluster, program) == ready; }, milliseconds(90'000)));
+    const std::string said = job.out_so_far();
+    const std::size_t at = said.find("pid0 ");
+    REQUIRE(at != std::string::npos);
+    const pid_t rank0 = std::stoi(said.substr(at + 5));
+    const Process victim = find_process(
+        cluster, "s1", [rank0](const Process& process) { return process.pid_inside == rank0; });
+    const auto killed = std::chrono::system_clock::now().time_since_epoch();
+    cluster.kill(victim.pid_outside, SIGKILL);
+    const Finished done = job.wait(milliseconds(60'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    double last = 0;
+    std::size_t steps = 0;
+    for (const std::string& line : lines_of(done.out)) {
+        if (!line.starts_with("g2 ")) continue;
+        last = std::max(last, std::stod(line.substr(3)));
+        ++steps;
+    }
+    CHECK(steps == 8);
+    CHECK(cluster.wait_all_gone());
+    return last - std::chrono::duration<double>(killed).count();
+}
+
 }  // namespace
 
 TEST_CASE("an elastic job outlives a killed rank and a crashed host, and takes the host back",
@@ -208,6 +253,25 @@ if os.environ["RANK"] == "0":
     CHECK_THAT(done.err, Contains("s1: 1 connections of ranks to a lost host were ended"));
     cluster.heal_link("s2");
     CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
+}
+
+TEST_CASE("processes that are kept ready take the import out of a restart of all ranks",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    write_program(cluster, "slow_import.py", "import time\ntime.sleep(2)\n");
+    const std::string program = write_program(cluster, "imports.py", R"(
+import os, slow_import, time
+generation = os.environ["DTRUN_GENERATION"]
+if os.environ["RANK"] == "0": print("pid0", os.getpid(), flush=True)
+print("g" + generation, time.time(), flush=True)
+if generation == "1": time.sleep(600)
+)");
+    const double usual = pause_of(cluster, program, {}, 0);
+    const double kept = pause_of(cluster, program, {"--standby", "--preload", "slow_import"}, 8);
+    WARN(fmt::format("a pause of {:.2f} s, and of {:.2f} s with processes that are kept ready",
+                     usual, kept));
+    CHECK(usual > 2);
+    CHECK(kept < 1);
 }
 
 TEST_CASE("a host that comes back unhealthy is left alone until its health check succeeds",

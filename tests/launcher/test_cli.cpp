@@ -466,6 +466,11 @@ TEST_CASE("flags of elastic jobs are those of horovodrun, and dtrun's own", "[la
     CHECK(options.stdin_target.kind == plan::StdinTarget::Kind::none);
     CHECK(options.program == Strings{"prog", "-x"});
     CHECK(options_of("--min-np 2 --blacklist-cooldown-range=1,2 p").elastic->cooldown_max == 2s);
+    CHECK(elastic.standby == std::nullopt);
+    CHECK(options_of("--min-np 2 --standby=3 p").elastic->standby == 3);
+    const auto kept = options_of("--min-np 2 --standby --preload torch,a.b_2 --preload x p");
+    CHECK(kept.elastic->standby == 0);
+    CHECK(kept.elastic->preload == Strings{"torch", "a.b_2", "x"});
     CHECK(options_of("--health-check ok p").health_check == "ok");
 }
 
@@ -482,6 +487,14 @@ TEST_CASE("flags of elastic jobs that contradict each other are named", "[launch
         {"--min-np 2 --blacklist-cooldown-range 4",
          "--blacklist-cooldown-range: '4 prog' is not two numbers of seconds from 1 to 3600, the "
          "smaller one first"},
+        {"--standby", "--standby needs --min-np"},
+        {"--min-np 2 --standby=0", "--standby: '0' is not a whole number from 1 to 65536"},
+        {"--min-np 2 --preload torch",
+         "--preload needs --standby: it says what processes that are kept ready import"},
+        {"--min-np 2 --standby --preload torch,2x",
+         "--preload: '2x' is not the name of a Python module"},
+        {"--min-np 2 --standby --preload torch.",
+         "--preload: 'torch.' is not the name of a Python module"},
         {"--min-np 2 --keep-going",
          "--min-np and --keep-going exclude each other: an elastic job goes on with a new world "
          "when a rank fails"},

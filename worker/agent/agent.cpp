@@ -12,6 +12,7 @@
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/visible_devices.h"
+#include "worker/ranks/left_behind.h"
 #include "worker/ranks/rank_macros.h"
 
 #include <unistd.h>
@@ -146,6 +147,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     co_await prepare_services(join);
     // What told us to end may have come first.
     if (!ending_.leaving) link_->send(encode(join));
+    if (!ending_.leaving) keep_ready();
     co_return Result<void>{};
 }
 
@@ -239,6 +241,30 @@ asio::awaitable<void> Agent::check_health() {
     if (healthy) co_return;
     preflight_.problem = HostProblem::other;
     preflight_.problem_text = healthy.error().message;
+}
+
+/// Has processes kept ready for what ranks are expected to be here, before the first are known.
+void Agent::keep_ready() {
+    if (bootstrap_.standby == 0 || preflight_.problem != HostProblem::none ||
+        preflight_.program.empty())
+        return;
+    Assign world;
+    world.generation = 1;
+    world.world_size = bootstrap_.standby;
+    world.node_count = 1;
+    for (std::uint32_t i = 0; i < bootstrap_.standby; ++i) {
+        RankSlot& slot = world.ranks.emplace_back();
+        slot.rank = Rank{i};
+        slot.local_rank = slot.slot = i;
+        slot.place = SlotIndex{i};
+        slot.cross_size = 1;
+    }
+    const ranks::RankCommand like = command_for(world, world.ranks.front(), {});
+    if (like.argv != bootstrap_.argv)
+        return tell_user(
+            "no processes are kept ready (--standby): ranks differ in their arguments");
+    runner_->keep_ready(
+        {bootstrap_.standby, bootstrap_.preload, ranks::directory_prefix(facts_.job)}, like);
 }
 
 asio::awaitable<void> Agent::prepare_services(Join& join) {
@@ -648,6 +674,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         .own_session = offer.mpi.mpich,  // MPICH waits by spinning
         .descriptor_limit = descriptor_limit_,
     };
+    if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     return command;

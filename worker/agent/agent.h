@@ -101,6 +101,7 @@ private:
     Result<void> open_for_ranks(const Credentials& credentials, Join& join);
     asio::awaitable<void> check_health();
     asio::awaitable<void> prepare_services(Join& join);
+    void keep_ready();
     asio::awaitable<void> say_goodbye();
     asio::awaitable<void> shut_down();
     asio::awaitable<void> watch_lifeline();

@@ -7,6 +7,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
 #include "worker/ranks/health_check.h"
+#include "worker/ranks/standby_runner.h"
 #include "worker/ranks/supervisor.h"
 
 #include <fcntl.h>
@@ -43,7 +44,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
                                           const std::function<void(std::string)>& tell) {
         auto made = std::make_unique<ranks::Supervisor>(io.get_executor(), std::move(exited), tell);
         *supervisor = made.get();
-        return made;
+        return std::make_unique<ranks::StandbyRunner>(io.get_executor(), std::move(made), tell);
     };
     parts.check_health = [supervisor](ranks::RankCommand command) {
         return ranks::check_health(**supervisor, std::move(command), kHealthCheckLimit);

@@ -5,12 +5,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/ranks/left_behind.h"
 
-#include <unistd.h>
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -71,26 +66,16 @@ asio::awaitable<Result<void>> MpiService::prepare(const std::string& program) {
 /// machine would otherwise have segments of the same name.
 Result<void> MpiService::make_directory() {
     if (!directory_.empty()) return {};
-    for (const char* const parent : ranks::kDirectoryParents) {
-        std::string path = fmt::format("{}/{}XXXXXX", parent, options_.directory_prefix);
-        if (::mkdtemp(path.data()) == nullptr) continue;
-        directory_ = std::move(path);
-        in_memory_ = directory_.starts_with("/dev/shm");
-        ranks::left_behind().add(directory_);
-        return {};
-    }
-    return fail(Errc::internal, "no directory for MPI in /dev/shm or /tmp: {}",
-                std::strerror(errno));
+    auto made = ranks::make_directory(options_.directory_prefix);
+    if (!made) return fail(made.error(), "MPI");
+    directory_ = std::move(*made);
+    in_memory_ = directory_.starts_with("/dev/shm");
+    return {};
 }
 
 void MpiService::remove_directory() {
     if (directory_.empty()) return;
-    std::error_code error;
-    std::filesystem::remove_all(directory_, error);
-    if (error)
-        log::warn("{}: {}", directory_, error.message());
-    else
-        ranks::left_behind().remove(directory_);
+    ranks::remove_directory(directory_);
     directory_.clear();
 }
 

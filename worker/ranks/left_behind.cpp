@@ -2,11 +2,15 @@
 
 #include "base/crypto.h"
 #include "base/ids.h"
+#include "base/log.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <new>
 #include <span>
@@ -33,6 +37,25 @@ void LeftBehind::clean() noexcept {
         std::filesystem::remove_all(path.data(), ignored);
         path.fill('\0');
     }
+}
+
+Result<std::string> make_directory(const std::string& prefix) {
+    for (const char* const parent : kDirectoryParents) {
+        std::string path = fmt::format("{}/{}XXXXXX", parent, prefix);
+        if (::mkdtemp(path.data()) == nullptr) continue;
+        left_behind().add(path);
+        return path;
+    }
+    return fail(Errc::internal, "no directory in /dev/shm or /tmp: {}", std::strerror(errno));
+}
+
+void remove_directory(const std::string& directory) {
+    std::error_code error;
+    std::filesystem::remove_all(directory, error);
+    if (error)
+        log::warn("{}: {}", directory, error.message());
+    else
+        left_behind().remove(directory);
 }
 
 std::string directory_prefix(const std::string& job) {

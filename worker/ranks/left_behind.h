@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/result.h"
+
 #include <array>
 #include <string>
 
@@ -25,6 +27,11 @@ LeftBehind& left_behind();
 
 /// Where a job makes its directories: in memory, if that can be used.
 inline constexpr std::array kDirectoryParents{"/dev/shm", "/tmp"};
+
+/// Makes one, for this user alone. \param prefix  as directory_prefix() makes it. Errc: internal
+Result<std::string> make_directory(const std::string& prefix);
+/// Deletes it with everything inside.
+void remove_directory(const std::string& directory);
 
 /// How their names begin. Everybody can read them, and the job's id is half of what keeps others out of
 /// PMIx: this does not tell it.

@@ -23,6 +23,9 @@ struct RankCommand {
     bool own_session = false;
     /// The soft limit of descriptors that it gets, at most ours; 0: ours.
     std::uint64_t descriptor_limit = 0;
+    /// Of `env`, the names of what may be another value at each start; sorted. Only needed for processes
+    /// that are kept ready.
+    std::vector<std::string> late{};
 };
 
 /// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.

@@ -12,8 +12,16 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace dtrun::ranks {
+
+/// Processes that are kept ready to become ranks, so that these start faster.
+struct StandbyOptions {
+    std::uint32_t count = 0;
+    std::vector<std::string> preload{};  ///< Python modules that they import
+    std::string directory_prefix{};      ///< as directory_prefix() makes it
+};
 
 /// Runs the ranks of one host. Supervisor does it with processes.
 class RankRunner {
@@ -37,6 +45,10 @@ public:
     /// programs are on a file system that many hosts ask at once.
     /// \param started  called once, before the rank's end is told; at once if it cannot be forked
     virtual void start(const Request& request, std::function<void(Start)> started) = 0;
+
+    /// Keeps processes ready from now on. \param like  what ranks are expected to be, until the first is
+    ///                                                   started
+    virtual void keep_ready(StandbyOptions, const RankCommand&) {}
 
     /// Passes a signal on to the process group of every rank that runs.
     virtual void signal(int signal) = 0;
