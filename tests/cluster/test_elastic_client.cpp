@@ -21,15 +21,15 @@ constexpr int kHosts = 4;
 constexpr int kSteps = 600;
 
 /// What a rank says when it has its place in a world.
-struct Place {
+struct RankLine {
     int generation = 0, rank = 0, size = 0, step = 0;
     std::string host, process;
 };
 
-std::vector<Place> places(const std::string& out) {
+std::vector<RankLine> places(const std::string& out) {
     static const std::regex kLine(
         R"(generation (\d+): rank (\d+) of (\d+) on (\S+), process (\d+), goes on at step (\d+))");
-    std::vector<Place> found;
+    std::vector<RankLine> found;
     for (std::sregex_iterator at(out.begin(), out.end(), kLine), end; at != end; ++at) {
         const std::smatch& words = *at;
         found.push_back({std::stoi(words[1]), std::stoi(words[2]), std::stoi(words[3]),
@@ -45,7 +45,7 @@ int wait_for_world(Running& job, int generation, int size) {
     wait_until(
         [&] {
             std::map<int, int> there;
-            for (const Place& place : places(job.out_so_far()))
+            for (const RankLine& place : places(job.out_so_far()))
                 if (place.generation > generation && place.size == size)
                     if (++there[place.generation] == size) found = place.generation;
             return found != 0;
@@ -116,7 +116,7 @@ TEST_CASE("a program of our own loses two ranks and rank 0's host, and does each
     CHECK_THAT(done.out, !Contains("wrong"));
     std::map<int, int> step_of;  // with which each generation goes on
     std::set<std::string> on_s2;
-    for (const Place& place : places(done.out)) {
+    for (const RankLine& place : places(done.out)) {
         const auto [at, fresh] = step_of.emplace(place.generation, place.step);
         CHECK(at->second == place.step);  // all from the same
         if (place.host == "s2") on_s2.insert(place.process);

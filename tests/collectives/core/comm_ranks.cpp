@@ -300,7 +300,7 @@ void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::s
 }
 
 /// Ranks come and go: whenever the membership changes, there is a new communicator.
-void elastic(Worker& worker, const CommunicatorOptions& options) {
+void go_through_generations(Worker& worker, const CommunicatorOptions& options) {
     for (int round = 0;; ++round) {
         try {
             Communicator comm(worker, options);
@@ -335,7 +335,7 @@ int main(int argc, char** argv) try {
     if (mode == "works")
         works(worker, options);
     else if (mode == "elastic")
-        elastic(worker, options);
+        go_through_generations(worker, options);
     else
         goes_wrong(worker, options, mode);
     std::printf("ok\n");

@@ -1,0 +1,270 @@
+// How an agent starts its ranks, for a world that begins or for one that is to come.
+
+#include "worker/agent/agent.h"
+
+#include "base/interfaces.h"
+#include "base/log.h"
+#include "base/loop/net.h"
+#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
+#include "worker/agent/visible_devices.h"
+#include "worker/ranks/left_behind.h"
+#include "worker/ranks/rank_macros.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace dtrun::agent {
+namespace {
+
+/// Pipes and connections to ours of the rank itself, of torch's and Horovod's stores and of MPI, and of
+/// processes that the rank starts.
+constexpr std::uint64_t kDescriptorsOfRank = 16;
+constexpr std::uint64_t kDescriptors = 600;  // all others
+
+}  // namespace
+
+/// Has processes kept ready for what ranks are expected to be here, before the first are known.
+void Agent::keep_ready() {
+    if (bootstrap_.standby == 0 || preflight_.problem != HostProblem::none ||
+        preflight_.program.empty())
+        return;
+    Assign world;
+    world.generation = 1;
+    world.world_size = bootstrap_.standby;
+    world.node_count = 1;
+    for (std::uint32_t i = 0; i < bootstrap_.standby; ++i) {
+        RankSlot& slot = world.ranks.emplace_back();
+        slot.rank = Rank{i};
+        slot.local_rank = slot.slot = i;
+        slot.place = SlotIndex{i};
+        slot.cross_size = 1;
+    }
+    const ranks::RankCommand like = command_for(world, world.ranks.front(), {});
+    if (like.argv != bootstrap_.argv)
+        return tell_user(
+            "no processes are kept ready (--standby): ranks differ in their arguments");
+    runner_->keep_ready(
+        {bootstrap_.standby, bootstrap_.preload, ranks::directory_prefix(facts_.job)}, like);
+}
+
+/// Processes that live on, or were started for this world beforehand, get their ranks in it.
+/// \return the ranks that are to be started
+std::vector<RankSlot> Agent::take_over(const Assign& world) {
+    const auto prepared = std::exchange(prepared_, std::nullopt);
+    std::vector<RankSlot> fresh;
+    for (const RankSlot& slot : world.ranks) {
+        const bool is_prepared = prepared && prepared->generation == world.generation &&
+                                 std::ranges::find(prepared->ranks, slot.place, &RankSlot::place) !=
+                                     prepared->ranks.end();
+        const bool is_kept = std::ranges::find(world.kept, slot.place) != world.kept.end();
+        if (is_kept || is_prepared)
+            runner_->renumber(slot.place, world.generation, slot.rank);
+        else
+            fresh.push_back(slot);
+    }
+    return fresh;
+}
+
+/// Starts ranks of a world that has not begun: their first requests are held until it does.
+Result<void> Agent::on_prepare(std::string_view payload) {
+    auto prepare = decode<Prepare>(payload);
+    if (!prepare) return std::unexpected(prepare.error());
+    Assign& world = prepare->world;
+    if (ending_.leaving || ending_.ending || ending_.strays) return {};
+    if (preflight_.problem != HostProblem::none)
+        return fail(Errc::invalid_input, "told to start what cannot be started");
+    if (assign_.generation == 0) choose_interface(world);
+    prepared_ = world;
+    tasks_.spawn(start_prepared(std::move(world)));
+    return {};
+}
+
+asio::awaitable<void> Agent::start_prepared(Assign world) {
+    const std::uint64_t generation = world.generation;
+    const std::function<bool(SlotIndex)> wanted = [this, generation](SlotIndex place) {
+        return prepared_ && prepared_->generation == generation && !ending_.ending &&
+               std::ranges::find(prepared_->ranks, place, &RankSlot::place) !=
+                   prepared_->ranks.end();
+    };
+    std::vector<RankSlot> ranks = world.ranks;
+    const auto done = co_await start_ranks(std::move(world), std::move(ranks), wanted);
+    if (!done) leave(done.error().message);
+}
+
+Result<void> Agent::on_end_ranks(std::string_view payload) {
+    auto order = decode<EndRanks>(payload);
+    if (!order) return std::unexpected(order.error());
+    if (prepared_)
+        std::erase_if(prepared_->ranks, [&order](const RankSlot& slot) {
+            return std::ranges::find(order->places, slot.place) != order->places.end();
+        });
+    living_->dismiss(order->places, bootstrap_.grace_ms);
+    for (const SlotIndex place : order->places)
+        if (!processes_.contains(place)) {  // it has not been started yet, and will not be
+            Exited exited;
+            exited.place = place;
+            exited.signal = exited.sent_signal = SIGKILL;
+            link_->send(encode(exited));
+        }
+    tasks_.spawn(end_ranks(std::move(*order)));
+    return {};
+}
+
+asio::awaitable<void> Agent::end_ranks(EndRanks order) {
+    for (const SlotIndex place : order.places) runner_->end(place, order.signal);
+    if (order.signal == SIGKILL) co_return;
+    Timer timer(io_, std::chrono::milliseconds(bootstrap_.grace_ms));
+    const auto [error] = co_await timer.async_wait(use_tuple);
+    if (error) co_return;
+    for (const SlotIndex place : order.places)
+        if (processes_.contains(place)) runner_->end(place, SIGKILL);
+}
+
+/// Chooses the interface over which ranks talk to each other: on several hosts the one towards rank
+/// 0's host. The way to the head may be loopback here, which the other hosts cannot use.
+void Agent::choose_interface(const Assign& assign) {
+    facts_.interface = preflight_.interface.empty() ? interface_ : preflight_.interface;
+    if (!preflight_.interface.empty() || assign.node_count < 2) return;
+    const std::vector<InterfaceAddress> interfaces = interface_addresses();
+    const auto holds = [&interfaces](const std::string& address) {
+        return std::ranges::find(interfaces, address, &InterfaceAddress::address);
+    };
+    auto found = holds(assign.master_address);
+    if (found == interfaces.end()) found = holds(address_towards(assign.master_address));
+    if (found != interfaces.end() && !found->loopback) facts_.interface = found->interface;
+}
+
+/// Starts the ranks once every service is ready; the head's frames for them are deferred meanwhile.
+asio::awaitable<void> Agent::start_when_ready(std::vector<RankSlot> fresh) {
+    const std::uint64_t generation = assign_.generation;
+    const bool none = fresh.empty();
+    for (const auto& service : services_) co_await service->ready();
+    const std::function<bool(SlotIndex)> wanted = [this, generation](SlotIndex) {
+        return start_ && start_->generation == generation;
+    };
+    if (!wanted({})) co_return;
+    const auto done = co_await start_ranks(assign_, std::move(fresh), wanted);
+    if (!done) leave(done.error().message);
+    if (none && wanted({})) all_started();
+}
+
+/// Makes all offers before the first rank runs, as running ranks may change what offers depend on.
+/// The event loop runs between two forks: on a busy machine many forks take longer than the head
+/// waits for a heartbeat.
+asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankSlot> fresh,
+                                                 std::function<bool(SlotIndex)> wanted) {
+    const std::uint64_t generation = world.generation;
+    raise_descriptor_limit(kDescriptors + world.ranks.size() * kDescriptorsOfRank);
+    std::vector<ranks::RankOffer> offers;  // with what ranks inherit
+    std::vector<ranks::RankRunner::Request> requests;
+    for (const RankSlot& slot : fresh) {
+        ranks::RankOffer& offer = offers.emplace_back();
+        if (is_elastic()) desk_.started(slot.place, generation, slot.rank);
+        for (const auto& service : services_)
+            if (auto offered = service->offer(world, slot, offer); !offered) co_return offered;
+        requests.push_back({generation, slot.rank, slot.place, command_for(world, slot, offer)});
+    }
+    for (const ranks::RankRunner::Request& request : requests) {
+        if (!wanted(request.place)) continue;
+        processes_.insert(request.place);
+        runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
+            rank_started(std::move(start), generation);
+        });
+        co_await asio::post(io_, asio::use_awaitable);
+    }
+    co_return Result<void>{};
+}
+
+bool Agent::wants_input(Rank rank) const {
+    return bootstrap_.input == InputTarget::all ||
+           (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
+}
+
+ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
+                                      const ranks::RankOffer& offer) const {
+    contracts::Environment env = preflight_.env;
+    contracts::ContractFacts facts = facts_;
+    facts.error_file = offer.error_file;
+    facts.mpi = offer.mpi;
+    if (offer.horovod_port != 0) facts.horovod_port = offer.horovod_port;
+    const contracts::ContractVariables contract =
+        contracts::contract_variables(world, slot, facts, preflight_.env);
+    for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
+    for (const auto& [name, value] : contract.fixed) env[name] = value;
+    if (bootstrap_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
+    ranks::RankCommand command{
+        .path = preflight_.program,
+        .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, world, slot)
+                                       : bootstrap_.argv,
+        .env = {},
+        .directory = preflight_.directory,
+        .wants_input = wants_input(slot.rank),
+        .inherited = offer.mpi.pmi_fd,
+        .own_session = offer.mpi.mpich,  // MPICH waits by spinning
+        .descriptor_limit = descriptor_limit_,
+    };
+    if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
+    command.env.reserve(env.size());
+    for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
+    return command;
+}
+
+/// In an elastic job: a process whose place is not its local rank leaves the others their devices.
+void Agent::keep_devices(const RankSlot& slot, contracts::Environment& env) const {
+    for (const char* const name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+        const auto given = env.find(name);
+        const auto inherited =
+            given == env.end() ? std::nullopt : std::optional<std::string_view>(given->second);
+        auto list = visible_devices(slot.place, slot.local_rank, inherited,
+                                    std::max(std::to_underlying(slot.place), slot.local_rank) + 1);
+        if (list) env[name] = std::move(*list);
+    }
+}
+
+void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generation) {
+    const bool wanted = start_ && start_->generation == generation;
+    if (!start.executed) processes_.erase(start.place);
+    if (start.executed) {
+        if (wanted) start_->started.ranks.push_back({start.rank, start.place, start.pid});
+        streams_->add(start);
+    } else {
+        Exited exited;
+        exited.generation = generation;
+        exited.rank = start.rank;
+        exited.place = start.place;
+        exited.code = start.executed.error().code == Errc::not_found ? 127 : 126;
+        exited.error = start.executed.error().message;
+        tell_end(exited, "could not be started");
+    }
+    if (wanted && --start_->missing == 0) all_started();
+}
+
+/// All have executed their programs, or could not.
+void Agent::all_started() {
+    const Start start = *std::exchange(start_, std::nullopt);
+    link_->send(encode(start.started));
+    load_.sample(Clock::now());
+    say_alive();
+    if (is_elastic() && !std::exchange(said_severing_, true))
+        if (const std::string why = ranks::why_not_sever(); !why.empty())
+            link_->send(encode(SeveredNews{assign_.generation, 0, why}));
+    for (const auto& [type, payload] : start.deferred) {
+        const auto handled = handle({type, payload});
+        if (!handled) return leave(handled.error().message);
+    }
+}
+
+/// The ranks of the generation are not wanted any more, nor is what came for them.
+void Agent::forget_start() {
+    if (!start_) return;
+    const Start start = *std::exchange(start_, std::nullopt);
+    for (const auto& [type, payload] : start.deferred) {
+        const auto input = decode<Input>(payload);
+        if (type == FrameType::input && input)
+            link_->send(encode(InputCredit{input->bytes.size()}));
+    }
+}
+
+}  // namespace dtrun::agent
