@@ -134,8 +134,15 @@ TEST_CASE("nodes that meet at --master-addr have the ranks of their --node-rank"
 TEST_CASE("a rank that fails on one node restarts all as often as it may, and then ends all nodes",
           "[cluster][torchrun]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const std::string program =
-        "echo g$TORCHELASTIC_RESTART_COUNT; [ $RANK = 3 ] || exec sleep 60; echo bad >&2; exit 7";
+    // It fails when the ranks of the other node have printed their lines.
+    const std::string begun = cluster.scratch() / "nodes-begun";
+    std::filesystem::remove_all(begun);
+    std::filesystem::create_directory(begun);
+    const std::string program = fmt::format(
+        "B={}/$TORCHELASTIC_RESTART_COUNT; echo g$TORCHELASTIC_RESTART_COUNT; touch $B.$RANK; "
+        "[ $RANK = 3 ] || exec sleep 60; "
+        "until [ -e $B.0 ] && [ -e $B.1 ]; do sleep 0.05; done; echo bad >&2; exit 7",
+        begun);
     Running first = start_node(cluster, "s1", by_hand("2", program, {"--max-restarts", "1"}));
     Running second = start_node(cluster, "s2", by_hand("2", program, {"--max-restarts", "1"}));
     const Finished of_first = first.wait(milliseconds(30'000));
