@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const Deadline kStart{};
+const Deadline kBegin{};
 
 /// Asks a store in words, and shows replies as text: "ok 5", "not_found", "waits".
 class Asker {
@@ -21,14 +21,14 @@ public:
               },
               nullptr, limits) {}
 
-    std::string ask(StoreRequest request, Deadline now = kStart) {
+    std::string ask(StoreRequest request, Deadline now = kBegin) {
         const auto reply = store_.ask({1, ++id_}, request, now);
         return reply ? show(*reply) : "waits";
     }
     std::string set(std::string_view key, std::string_view value) {
         return ask({Op::set, {key}, {value}});
     }
-    std::string get(std::string_view key, std::uint64_t timeout_ms = 0, Deadline now = kStart) {
+    std::string get(std::string_view key, std::uint64_t timeout_ms = 0, Deadline now = kBegin) {
         StoreRequest request{Op::get, {key}};
         request.timeout_ms = timeout_ms;
         return ask(request, now);
@@ -165,10 +165,10 @@ TEST_CASE("who waits is answered at its deadline, when it is cancelled, or never
     CHECK(asker.get("k", 50) == "waits");
     CHECK(asker.get("k", kForeverMs) == "waits");
     CHECK(asker.get("k", 10) == "waits");
-    CHECK(asker.store().next_deadline() == kStart + milliseconds(10));
+    CHECK(asker.store().next_deadline() == kBegin + milliseconds(10));
     asker.store().forget({1, 4});
-    CHECK(asker.store().next_deadline() == kStart + milliseconds(50));
-    asker.store().expire(kStart + milliseconds(99));
+    CHECK(asker.store().next_deadline() == kBegin + milliseconds(50));
+    asker.store().expire(kBegin + milliseconds(99));
     CHECK(asker.late == std::vector<std::string>{"2: timed_out"});
     CHECK(asker.store().cancel({1, 3}));
     CHECK_FALSE(asker.store().cancel({1, 3}));
