@@ -68,7 +68,7 @@ TEST_CASE("a host whose processes are all fresh never has rank 0 while one lives
                                    {HostId{1}, places({1, 0}), {}},
                                    {HostId{2}, places({0}), places({1})}},
                                   {8, {}});
-    CHECK(written(seats) == "1.1 1.0 2.0 2.1* 0.0* 0.1* ");
+    CHECK(written(seats) == "1.0 1.1 2.0 2.1* 0.0* 0.1* ");
 }
 
 TEST_CASE("a world has at most as many ranks as are allowed, and the newest go first",

@@ -13,7 +13,8 @@ using namespace ranks;
 namespace {
 
 /// What comes of a command for the shell.
-Result<void> check(const std::string& script, std::chrono::seconds limit = std::chrono::seconds(9)) {
+Result<void> check(const std::string& script,
+                   std::chrono::seconds limit = std::chrono::seconds(9)) {
     asio::io_context io;
     Supervisor supervisor(
         io.get_executor(), [](const Exited&) {}, [](const std::string&) {});
@@ -29,7 +30,8 @@ Result<void> check(const std::string& script, std::chrono::seconds limit = std::
     return *result;
 }
 
-std::string complaint(const std::string& script, std::chrono::seconds limit = std::chrono::seconds(9)) {
+std::string complaint(const std::string& script,
+                      std::chrono::seconds limit = std::chrono::seconds(9)) {
     const auto result = check(script, limit);
     REQUIRE_FALSE(result.has_value());
     return result.error().message;
@@ -40,7 +42,7 @@ std::string complaint(const std::string& script, std::chrono::seconds limit = st
 TEST_CASE("a host is healthy if the command ends with 0, whatever it prints", "[health]") {
     CHECK(check("exit 0").has_value());
     CHECK(check("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2").has_value());
-    CHECK(check("cat").has_value());               // there is no input
+    CHECK(check("cat").has_value());                // there is no input
     CHECK(check("sleep 60 & exit 0").has_value());  // which holds its output open
 }
 

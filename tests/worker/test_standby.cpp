@@ -12,8 +12,8 @@
 namespace dtrun {
 
 using namespace ranks;
-using std::chrono::seconds;
 using Catch::Matchers::Contains;
+using std::chrono::seconds;
 namespace {
 
 const Deadline kStart{std::chrono::hours(1)};
@@ -67,7 +67,8 @@ TEST_CASE("processes that are kept ready are started one after the other, and re
     CHECK_FALSE(plan.has_given_up());
 }
 
-TEST_CASE("a process that ends before it is used is replaced twice, and then no more", "[standby]") {
+TEST_CASE("a process that ends before it is used is replaced twice, and then no more",
+          "[standby]") {
     StandbyPlan plan = quiet_plan(1);
     for (const bool was_parked : {false, true}) {
         plan.started(kStart);
@@ -78,8 +79,9 @@ TEST_CASE("a process that ends before it is used is replaced twice, and then no 
     plan.started(kStart);
     plan.died(false, "was ended by signal 9 (SIGKILL)");
     CHECK_FALSE(plan.wants_one(kStart));
-    CHECK(plan.why() ==
-          "3 of them have ended before they were used; the last one was ended by signal 9 (SIGKILL)");
+    CHECK(
+        plan.why() ==
+        "3 of them have ended before they were used; the last one was ended by signal 9 (SIGKILL)");
     plan.give_up("another reason");
     CHECK_THAT(plan.why(), Contains("3 of them"));
 }

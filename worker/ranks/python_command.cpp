@@ -15,8 +15,9 @@
 namespace dtrun::ranks {
 namespace {
 
-constexpr std::string_view kElf = "\x7f"
-                                  "ELF";
+constexpr std::string_view kElf =
+    "\x7f"
+    "ELF";
 
 /// The first bytes of a file, as the kernel looks at them to execute it; empty if it cannot be read.
 std::string first_bytes(const std::string& path) {
@@ -94,9 +95,8 @@ std::string why_not(const RankCommand& command, const std::string& path,
 }  // namespace
 
 std::string why_not_standby(const RankCommand& command) {
-    const std::string path = command.path.starts_with('/')
-                                 ? command.path
-                                 : command.directory + "/" + command.path;
+    const std::string path =
+        command.path.starts_with('/') ? command.path : command.directory + "/" + command.path;
     const std::string text = first_bytes(path);
     if (!text.starts_with("#!") || is_named_python(path))
         return why_not(command, path, std::span(command.argv).subspan(1));

@@ -15,7 +15,8 @@ public:
     /// The ranks' start is over when none has been started for so long: until then processors are theirs.
     static constexpr std::chrono::seconds kQuiet{5};
     static constexpr std::chrono::seconds kStartLimit{120};  ///< for a process to be parked
-    static constexpr std::uint32_t kRestartsMax = 2;  ///< of processes that end before they are used
+    static constexpr std::uint32_t kRestartsMax =
+        2;  ///< of processes that end before they are used
 
     explicit StandbyPlan(std::uint32_t wanted) : wanted_(wanted) {}
 

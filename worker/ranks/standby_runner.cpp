@@ -123,8 +123,8 @@ void StandbyRunner::keep_ready(StandbyOptions options, const RankCommand& like) 
 }
 
 StandbyRunner::Kind StandbyRunner::kind_of(const RankCommand& command) {
-    Kind kind{command.path, command.directory, command.argv, {}, command.own_session,
-              command.descriptor_limit};
+    Kind kind{command.path, command.directory,   command.argv,
+              {},           command.own_session, command.descriptor_limit};
     for (const std::string& entry : command.env) {
         const std::string name = entry.substr(0, entry.find('='));
         if (!std::ranges::binary_search(command.late, name)) kind.env.push_back(entry);
@@ -155,8 +155,8 @@ void StandbyRunner::start(const Request& request, std::function<void(Start)> sta
 
 /// \return false: none is ready
 bool StandbyRunner::become(const Request& request, std::function<void(Start)>& started) {
-    const auto found = std::ranges::find_if(
-        waiting_, [](const auto& each) { return each.second->parked; });
+    const auto found =
+        std::ranges::find_if(waiting_, [](const auto& each) { return each.second->parked; });
     if (found == waiting_.end()) return false;
     const auto [pid, waiting] = *found;
     forget(found);
@@ -204,7 +204,8 @@ void StandbyRunner::look() {
     if (!plan_) return;
     const Deadline now = Clock::now();
     if (plan_->is_late(now)) {
-        plan_->give_up(fmt::format("one was not ready within {} s", StandbyPlan::kStartLimit.count()));
+        plan_->give_up(
+            fmt::format("one was not ready within {} s", StandbyPlan::kStartLimit.count()));
         give_up();
     }
     if (plan_->wants_one(now)) start_one();
