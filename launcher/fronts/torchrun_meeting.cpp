@@ -113,6 +113,20 @@ Result<int> ranks_here(const plan::HostShape& shape, plan::EnvironmentView envir
     return fail(Errc::invalid_input, "{}: this machine shows no NVIDIA GPU", shape.count_flag);
 }
 
+/// Fails for flags of elastic jobs that a daemon's job does not have.
+Result<void> check_limits(const TorchrunDraft& draft) {
+    const std::span<const cli::Flag> flags = torchrun_flags().flags();
+    for (const cli::GivenFlag& given : draft.given) {
+        const cli::Flag& flag = flags[given.row];
+        if (flag.group != cli::FlagGroup::elastic || flag.in.has(cli::Taker::join)) continue;
+        return fail(Errc::invalid_input,
+                    "{} has no effect where nodes enter a job by themselves, only in one that a "
+                    "single dtrun launches; leave it out",
+                    given.name);
+    }
+    return {};
+}
+
 /// These are the ranks of one node of a daemon's job.
 Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
                       plan::EnvironmentView environment) {
@@ -128,6 +142,7 @@ Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
             Errc::invalid_input,
             "--init-timeout has no effect where nodes enter a job by themselves, only in one "
             "that a single dtrun launches; leave it out");
+    if (const auto done = check_limits(draft); !done) return done;
     const auto per_node = ranks_here(options.shape, environment);
     if (!per_node) return std::unexpected(per_node.error());
     const plan::HostShape& shape = options.shape;

@@ -179,7 +179,8 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
     if (failed) {
         context_.job.rank_left(host);
         if (generations_.phase() == Generations::Phase::pausing)
-            log::warn("{}: ending all ranks, to start them again", who);
+            log::warn("{}: ending all ranks{}", who,
+                      generations_.may_fail() ? ", to start them again" : "");
         else if (restart_because_)
             context_.output.tell_restart(*std::exchange(restart_because_, std::nullopt));
     }

@@ -161,6 +161,10 @@ public:
     std::uint32_t slots_needed() const;  ///< for a world to begin
     /// Whether all ranks have been told that they will start again.
     bool is_warned() const { return warned_until_.has_value(); }
+    /// Whether another rank may fail without ending the job.
+    bool may_fail() const {
+        return !limits_.rank_failures_max || rank_failures_ < *limits_.rank_failures_max;
+    }
     bool is_draining() const;  ///< ranks run where they may not stay
     bool is_leaving(HostId host) const { return hosts_[host].state == State::leaving; }
     /// Hosts that are left alone, and until when.

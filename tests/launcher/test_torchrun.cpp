@@ -326,6 +326,9 @@ TEST_CASE("The same command on every node is one node of a job that one of them 
     CHECK(torch_options("--nnodes 2 --rdzv-endpoint h t.py").join->daemon.job == "none");
     CHECK_FALSE(torch_options("--nnodes 2 --rdzv-endpoint h t.py").join->serves);
     CHECK_THAT(torch_error("--nnodes 2 --rdzv-endpoint h:0 t.py"), Contains("all nodes must know"));
+    CHECK(torch_error("--nnodes 1:2 --rdzv-endpoint h --spares 1 t.py") ==
+          "--spares has no effect where nodes enter a job by themselves, only in one that a single "
+          "dtrun launches; leave it out");
     CHECK(torch_error("--nnodes 2 --rdzv-conf is_host=maybe t.py") ==
           "--rdzv-conf: is_host: 'maybe' is neither true nor false");
     CHECK_FALSE(torch_options("--nnodes 2 --rdzv-endpoint h -H a,b t.py").join);
