@@ -24,7 +24,7 @@ from elastic_job import Events, Job
 SLOTS = 2
 PER_MINUTE = 50
 QUIET_EVERY = 40  # events
-FULL_LIMIT_S = 60
+FULL_LIMIT_S = 120
 NOTICED_S = 4  # by then a silent host is lost
 DOWN_MAX = 3
 COOLDOWN = ["--blacklist-cooldown-range", "1", "4"]
