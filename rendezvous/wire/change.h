@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 
 namespace dtrun {
 
@@ -50,7 +51,9 @@ public:
     /// All of it as of one moment. Should the writer have been killed while it wrote, as far as it came.
     Change read() const {
         Change change;
-        for (int tries = 0; tries < kTriesMax; ++tries) {
+        for (int tries = 1; tries <= kTriesMax; ++tries) {
+            if (tries % kTriesAtOnce == 0)
+                std::this_thread::yield();  // the writer lost its processor
             const std::uint64_t before = sequence_.load(std::memory_order_acquire);
             change.generation = generation_.load(std::memory_order_acquire);
             change.next = next_.load(std::memory_order_acquire);
@@ -66,7 +69,7 @@ public:
     std::uint64_t next() const { return next_.load(std::memory_order_acquire); }
 
 private:
-    static constexpr int kTriesMax = 100'000;
+    static constexpr int kTriesAtOnce = 1'000, kTriesMax = 10'000'000;
 
     std::atomic<std::uint64_t> sequence_{0};  ///< odd while it is written
     std::atomic<std::uint64_t> generation_{0};
