@@ -173,9 +173,11 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
                       generations_.phase() != Generations::Phase::waiting;
     const bool failed = runs && !well && exited.sent_signal == 0;
     if (failed) remember_failure(exited);
+    const bool was_none = exited.pid == 0 && exited.sent_signal != 0;
     const bool saved = well && generations_.is_warned();  // and waits to be started again
     if (saved) context_.job.rank_left(host);
-    generations_.rank_ended(host, exited.place, {well, is_own_fault(exited), who}, Clock::now());
+    generations_.rank_ended(host, exited.place, {well, is_own_fault(exited), who, was_none},
+                            Clock::now());
     if (failed) {
         context_.job.rank_left(host);
         if (generations_.phase() == Generations::Phase::pausing)

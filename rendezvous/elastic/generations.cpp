@@ -136,6 +136,7 @@ std::uint32_t Generations::ranks_wanted() const {
 void Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how, Deadline now) {
     if (phase_ == Phase::ended || phase_ == Phase::pausing || phase_ == Phase::waiting) return;
     Slot& slot = slot_at(id, place);
+    if (how.was_none && !slot.process.ending) return;
     const Process process = std::exchange(slot.process, {});
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
@@ -267,10 +268,10 @@ void Generations::gather(Deadline now) {
     std::vector<Seat> world = plan(With::survivors);
     const bool enough = world.size() >= limits_.ranks_min;
     const bool waits = limits_.refill == Refill::wait && refill_until_ && now < *refill_until_;
-    if (enough && !(waits && prepare())) return call(std::move(world));
+    if (enough && !(waits && prepare(now))) return call(std::move(world));
     if (enough) return;
     if (!waiting_since_) waiting_since_ = now;
-    prepare();
+    prepare(now);
 }
 
 void Generations::tick_collecting(Deadline now) {
@@ -291,13 +292,14 @@ void Generations::tick_collecting(Deadline now) {
 
 /// Has processes started for a world that is larger than the living can form.
 /// \return whether there are any to start
-bool Generations::prepare() {
+bool Generations::prepare(Deadline now) {
     std::vector<Seat> world = plan(With::newcomers);
     if (world.size() < limits_.ranks_min || world.size() <= plan(With::survivors).size())
         return false;
     for (const Seat& seat : world)
         if (seat.fresh) slot_at(seat.host, seat.rank.place).process = {.prepared = true};
     target_ = std::move(world);
+    prepared_until_ = now + limits_.desk_timeout;
     orders_.prepare = target_;
     return true;
 }
@@ -397,8 +399,8 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
 void Generations::forget_plans() {
     target_.clear();
     notified_ = false;
-    for (auto* const deadline :
-         {&call_until_, &desk_until_, &refill_until_, &warned_until_, &replaced_until_})
+    for (auto* const deadline : {&call_until_, &desk_until_, &refill_until_, &warned_until_,
+                                 &replaced_until_, &prepared_until_})
         deadline->reset();
 }
 
@@ -427,7 +429,7 @@ void Generations::change(Deadline now) {
     call_until_.reset();
     if (is_finishing_ || warned_until_ || !target_.empty() || !wants_change()) return;
     if (is_keepable()) {
-        const bool prepares = prepare();
+        const bool prepares = prepare(now);
         if (!prepares) orders_.notify = notified_ = true;
         if (prepares && is_draining()) replaced_until_ = now + kReplacedWithin;
     } else if (all_living([](const Process& process) { return process.capable; })) {
@@ -438,6 +440,19 @@ void Generations::change(Deadline now) {
         warned_until_ = now + limits_.warn_time;
         orders_.warn = Warning{kHostsChange, limits_.warn_time};
     }
+}
+
+/// Processes that do not get as far as the others are waited for no longer; they count as failed ones.
+void Generations::give_up_prepared(Deadline now) {
+    prepared_until_.reset();
+    if (target_.empty() || is_prepared()) return;
+    each_process([this, now](HostId host, SlotIndex place, const Process& process) {
+        if (!process.prepared || process.gated) return;
+        Slot& slot = slot_at(host, place);
+        if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
+    });
+    abandon_prepared();
+    reconsider(now);
 }
 
 void Generations::tick_running(Deadline now) {
@@ -468,6 +483,7 @@ void Generations::tick(Deadline now) {
             gather(now);
         }
     }
+    if (prepared_until_ && *prepared_until_ <= now) give_up_prepared(now);
     if (phase_ == Phase::running) tick_running(now);
     if (phase_ == Phase::collecting) tick_collecting(now);
     look(now);
@@ -484,6 +500,7 @@ Deadline Generations::next_deadline() const {
         for (const Slot& slot : host.slots) consider(slot.closed_until);
     }
     consider(call_until_);
+    consider(prepared_until_);
     if (phase_ == Phase::running) {
         consider(warned_until_);
         consider(replaced_until_);

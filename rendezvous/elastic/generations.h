@@ -91,6 +91,9 @@ public:
         bool well = false;       ///< with code 0
         bool own_fault = false;  ///< it exited with another code, or crashed: nobody has killed it
         std::string why{};
+        /// There was none when it was to be ended. The head may have learned that before, and have had
+        /// another one started.
+        bool was_none = false;
     };
     void rank_ended(HostId host, SlotIndex place, const RankEnd& end, Deadline now);
     /// Where a process has come to that can live through several worlds.
@@ -234,7 +237,8 @@ private:
     void collect(Deadline now);
     void gather(Deadline now);
     void tick_collecting(Deadline now);
-    bool prepare();
+    bool prepare(Deadline now);
+    void give_up_prepared(Deadline now);
     bool is_prepared() const;
     void abandon_prepared();
     void call(std::vector<Seat> world);
@@ -284,6 +288,7 @@ private:
     std::optional<Deadline> waiting_since_;
     std::optional<Deadline> call_until_;      ///< the next world waits for more until then
     std::optional<Deadline> warned_until_;    ///< ranks have been told, and are ended then
+    std::optional<Deadline> prepared_until_;  ///< for processes that join to be there
     std::optional<Deadline> replaced_until_;  ///< hosts that go wait for prepared processes
     Orders orders_;
 };

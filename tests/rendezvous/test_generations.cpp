@@ -389,6 +389,25 @@ TEST_CASE("a newcomer is started before the others are told, and joins them", "[
     }
 }
 
+TEST_CASE("a newcomer that never comes to be ready keeps nobody else out for ever", "[elastic]") {
+    Generations job = keeping(limits(2, 6), 2);
+    job.host_listed(h2, 1, kStart);
+    job.host_ready(h2, kStart);
+    job.tick(kStart + 1s);
+    CHECK(written(job.take_orders().prepare) == "0.0 0.1 1.0 1.1 2.0* ");
+    for (Deadline due = job.next_deadline(); due <= kStart + 301s; due = job.next_deadline())
+        job.tick(due);
+    auto orders = job.take_orders();
+    CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h2, p0}});
+    job.rank_ended(h2, p0, {.why = "told to end"}, kStart + 302s);
+    job.tick(kStart + 303s);
+    CHECK(written(job.take_orders().prepare) == "0.0 0.1 1.0 1.1 2.0* ");
+    SECTION("and news of its end that comes twice does not count for its successor") {
+        job.rank_ended(h2, p0, {.why = "told to end", .was_none = true}, kStart + 304s);
+        CHECK(job.take_orders().kill.empty());
+    }
+}
+
 TEST_CASE("who dies while it waits for its place gets none, and a silent host holds up nobody",
           "[elastic]") {
     Generations job = keeping(limits(2, 6), 3);

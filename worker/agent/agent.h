@@ -25,9 +25,9 @@
 #include "worker/stores/elastic_desk.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -177,7 +177,9 @@ private:
     Assign assign_;                   ///< of the current generation
     std::optional<Start> start_;      ///< of that generation, until all its ranks run
     std::optional<Assign> prepared_;  ///< of a generation that has not begun, with our ranks of it
-    std::set<SlotIndex> processes_;   ///< places whose processes run, or are being started
+    /// Places whose processes run, or are being started, and the number of each process.
+    std::map<SlotIndex, std::uint64_t> processes_;
+    std::uint64_t last_process_ = 0;
     unsigned probes_ = 0;
     bool said_severing_ = false;  ///< whether connections of ranks can be ended here
     TaskGroup tasks_;

@@ -112,14 +112,22 @@ Result<void> Agent::on_end_ranks(std::string_view payload) {
     return {};
 }
 
+/// Another process may have been started in a place when the grace of the one before is over.
 asio::awaitable<void> Agent::end_ranks(EndRanks order) {
-    for (const SlotIndex place : order.places) runner_->end(place, order.signal);
+    std::map<SlotIndex, std::uint64_t> meant;
+    for (const SlotIndex place : order.places) {
+        if (const auto found = processes_.find(place); found != processes_.end())
+            meant.insert(*found);
+        runner_->end(place, order.signal);
+    }
     if (order.signal == SIGKILL) co_return;
     Timer timer(io_, std::chrono::milliseconds(bootstrap_.grace_ms));
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (error) co_return;
-    for (const SlotIndex place : order.places)
-        if (processes_.contains(place)) runner_->end(place, SIGKILL);
+    for (const auto& [place, process] : meant) {
+        const auto found = processes_.find(place);
+        if (found != processes_.end() && found->second == process) runner_->end(place, SIGKILL);
+    }
 }
 
 /// Chooses the interface over which ranks talk to each other: on several hosts the one towards rank
@@ -168,7 +176,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
     }
     for (const ranks::RankRunner::Request& request : requests) {
         if (!wanted(request.place)) continue;
-        processes_.insert(request.place);
+        processes_[request.place] = ++last_process_;
         runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
             rank_started(std::move(start), generation);
         });
