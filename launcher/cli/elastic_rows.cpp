@@ -162,6 +162,12 @@ Result<void> add_timeout(RunDraft& draft, plan::EnvironmentView environment) {
     return {};
 }
 
+/// Fails for a warning that comes too late.
+Result<void> check_warning(const RunDraft& draft) {
+    if (draft.elastic.warn_signal == 0 || draft.elastic.warn_time.count() > 0) return {};
+    return fail(Errc::invalid_input, "--warn-signal needs a --warn-time of more than 0");
+}
+
 /// Rank 0, which would read the standard input, may be another process on another host in each world.
 Result<void> leave_input(RunDraft& draft, string_view flag) {
     const bool reads_input = std::ranges::any_of(
@@ -363,6 +369,7 @@ Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
         return fail(Errc::invalid_input, "--allowed-np has no number from {} to {}", np, most);
     if (const auto done = check_others(draft); !done) return done;
     if (const auto done = add_timeout(draft, environment); !done) return done;
+    if (const auto done = check_warning(draft); !done) return done;
     if (const auto done = leave_input(draft, "--min-np"); !done) return done;
     draft.options.elastic = std::move(asked);
     return {};
@@ -392,6 +399,7 @@ Result<void> add_elastic_hosts(RunDraft& draft, std::span<const Flag> flags,
         return fail(Errc::invalid_input,
                     "{}: an elastic job fills host by host; leave out --map-by", shape.hosts_flag);
     if (const auto done = add_timeout(draft, environment); !done) return done;
+    if (const auto done = check_warning(draft); !done) return done;
     if (const auto done = leave_input(draft, shape.hosts_flag); !done) return done;
     draft.elastic.rank_failure_limit = options.max_restarts;
     options.elastic = std::move(draft.elastic);

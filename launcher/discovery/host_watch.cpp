@@ -5,6 +5,7 @@
 
 #include <sys/inotify.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <filesystem>
@@ -96,7 +97,8 @@ asio::awaitable<void> HostWatch::wait_for_file() {
         DeadlineGuard guard(file_events_, after(kFileInterval));
         co_await file_events_.async_read_some(buffer, use_tuple);
     }
-    timer_.expires_after(kSettle);
+    // Others may write other files there all the time.
+    timer_.expires_at(std::max(after(kSettle), last_run_ + source_.interval));
     co_await timer_.async_wait(use_tuple);
 }
 
@@ -104,6 +106,7 @@ asio::awaitable<Result<HostList>> HostWatch::list() {
     auto started = transport::start_process(executor_, source_.command, own_environment(), SIGKILL);
     if (!started) co_return std::unexpected(started.error());
     process_ = started->get();
+    last_run_ = Clock::now();
     const auto text = co_await run_command(*process_);
     if (!text) process_->end_session();
     tell_errors(*process_);

@@ -63,6 +63,7 @@ private:
     asio::posix::stream_descriptor
         file_events_;                        ///< of the folder of the file; closed: there are none
     transport::Process* process_ = nullptr;  ///< that runs now
+    Deadline last_run_{};
     std::string told_;  ///< what the command has last written to standard error
     bool stopped_ = false;
     TaskGroup tasks_;

@@ -171,15 +171,16 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
         fmt::format("rank {} on {} failed", exited.rank, context_.hosts.name(host));
     const bool runs = generations_.phase() != Generations::Phase::pausing &&
                       generations_.phase() != Generations::Phase::waiting;
-    const bool failed = runs && !well && exited.sent_signal == 0;
+    const bool lives = generations_.has_rank(host, exited.place);  // else it was to get one
+    const bool saved = lives && generations_.is_warned();          // and waits to be started again
+    const bool failed = runs && !well && !saved && exited.sent_signal == 0;
     if (failed) remember_failure(exited);
     const bool was_none = exited.pid == 0 && exited.sent_signal != 0;
-    const bool saved = well && generations_.is_warned();  // and waits to be started again
     if (saved) context_.job.rank_left(host);
     generations_.rank_ended(host, exited.place, {well, is_own_fault(exited), who, was_none},
                             Clock::now());
+    if (lives && !well && !saved) context_.job.rank_left(host);
     if (failed) {
-        context_.job.rank_left(host);
         if (generations_.phase() == Generations::Phase::pausing)
             log::warn("{}: ending all ranks{}", who,
                       generations_.may_fail() ? ", to start them again" : "");
@@ -187,7 +188,7 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
             context_.output.tell_restart(*std::exchange(restart_because_, std::nullopt));
     }
     obey();
-    return !well || saved;
+    return !well || saved || !lives;
 }
 
 void OwnAssigner::tick() {
@@ -218,6 +219,7 @@ void OwnAssigner::obey() {
     auto orders = generations_.take_orders();
     if (context_.job.ending()) return;
     for (const HostId host : orders.connect) context_.connect(host);
+    if (orders.pause || orders.sever) notice_ = {};  // nothing that was planned counts any more
     if (orders.pause) pause(*orders.pause);
     if (orders.sever)
         context_.hosts.send_to_all(encode(Sever{generations_.generation(), {}, true}));
@@ -350,10 +352,12 @@ void OwnAssigner::end(const Generations::End& end) {
         case Cause::rank_failed:
             log::warn("{} ranks in a row have failed, each soon after the start: giving up",
                       Generations::kFailuresInARow);
-            job.fails_always(*last_failure_);
-            break;
+            [[fallthrough]];
         case Cause::too_many_failures:
-            job.fails_always(*last_failure_);
+            if (last_failure_)
+                job.fails_always(*last_failure_);
+            else
+                job.cannot_go_on(end.why);
             break;
         case Cause::too_few:
             job.cannot_go_on(fmt::format("{} for {} (--elastic-timeout)", waiting_text(),

@@ -330,7 +330,7 @@ void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const
     constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
     const bool chosen = !options.hosts.empty() || !options.hostfile.empty() ||
                         !options.include.empty() || !options.exclude.empty() ||
-                        options.shape.devices_chosen;
+                        !discovery_of(options).empty() || options.shape.devices_chosen;
     if (!chosen || std::ranges::find(spec.contracts, "devices") == spec.contracts.end()) return;
     const auto is_it = [](const Options::Variable& variable) { return variable.first == kName; };
     if (std::ranges::any_of(plan.added, is_it)) return;
@@ -344,7 +344,8 @@ void add_to_pythonpath(JobSpec& spec) {
     constexpr std::string_view kName = "PYTHONPATH";
     const auto is_local = [](const JobHost& host) { return host.transport == Transport::local; };
     const auto is_asked = std::ranges::find(spec.env_added, kName, &Options::Variable::first);
-    if (std::ranges::all_of(spec.hosts, is_local) || is_asked != spec.env_added.end()) return;
+    const bool stays_local = std::ranges::all_of(spec.hosts, is_local) && !spec.discovers_hosts();
+    if (stays_local || is_asked != spec.env_added.end()) return;
     const auto add_to = [&spec, kName](std::vector<Options::Variable>& env) {
         const auto at = std::ranges::lower_bound(env, kName, {}, &Options::Variable::first);
         if (at == env.end() || at->first != kName)

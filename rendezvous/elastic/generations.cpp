@@ -141,8 +141,8 @@ void Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how, Dea
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
         abandon_prepared();
-    } else if (process.lives && how.well && warned_until_) {
-        // It has saved what it has, and is started again with all others.
+    } else if (process.lives && warned_until_) {
+        // It has saved what it has, if it could, and is started again with all others.
         if (!all_living([](const Process&) { return true; })) pause(kHostsChange, now);
         return;
     } else if (process.lives && how.well) {
@@ -235,7 +235,10 @@ void Generations::process_says(HostId id, SlotIndex place, DeskState state, Dead
             if (!process.lives || ends) return;
             // Without a notice one of its collectives has failed, and those of the others will.
             if (phase_ == Phase::running && !notified_) return lose("a collective failed", now);
-            if (phase_ == Phase::running) phase_ = Phase::collecting;
+            if (phase_ == Phase::running) {
+                phase_ = Phase::collecting;
+                desk_until_ = now + limits_.desk_timeout;
+            }
             return gather(now);
     }
 }
@@ -243,7 +246,8 @@ void Generations::process_says(HostId id, SlotIndex place, DeskState state, Dead
 /// Every process that lives is to ask for its place in the next world.
 void Generations::collect(Deadline now) {
     abandon_prepared();
-    if (phase_ == Phase::running) {
+    if (!severed_) {  // some may have left already, after a notice
+        severed_ = true;
         desk_until_ = now + limits_.desk_timeout;
         refill_until_ = now + limits_.refill_wait;
         orders_.sever = true;
@@ -277,9 +281,12 @@ void Generations::gather(Deadline now) {
 void Generations::tick_collecting(Deadline now) {
     if (desk_until_ && *desk_until_ <= now) {
         desk_until_.reset();
-        each_process([this](HostId host, SlotIndex place, const Process& process) {
-            if (process.lives && !process.waiting) orders_.kill.emplace_back(host, place);
+        each_process([this](HostId host, SlotIndex place, Process& process) {
+            if (!process.lives || process.waiting) return;
+            process = {.ending = true};
+            orders_.kill.emplace_back(host, place);
         });
+        gather(now);
     }
     if (refill_until_ && *refill_until_ <= now) {
         refill_until_.reset();
@@ -398,7 +405,7 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
 /// Nothing that was to follow the last world counts for the next one.
 void Generations::forget_plans() {
     target_.clear();
-    notified_ = false;
+    notified_ = severed_ = false;
     for (auto* const deadline : {&call_until_, &desk_until_, &refill_until_, &warned_until_,
                                  &replaced_until_, &prepared_until_})
         deadline->reset();

@@ -164,6 +164,8 @@ public:
     std::uint32_t slots_needed() const;  ///< for a world to begin
     /// Whether all ranks have been told that they will start again.
     bool is_warned() const { return warned_until_.has_value(); }
+    /// Whether a process with a rank is in this place.
+    bool has_rank(HostId host, SlotIndex place) const { return slot_at(host, place).process.lives; }
     /// Whether another rank may fail without ending the job.
     bool may_fail() const {
         return !limits_.rank_failures_max || rank_failures_ < *limits_.rank_failures_max;
@@ -280,6 +282,7 @@ private:
     std::uint32_t own_faults_ = 0;    ///< in a row
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     std::vector<Seat> target_;  ///< the next world: processes are prepared for it, or it is called
+    bool severed_ = false;      ///< a loss has ended the connections of this world
     bool notified_ = false;     ///< processes were told that hosts have changed
     std::uint64_t roll_ = 0;    ///< number of the last call
     std::vector<HostId> to_roll_;           ///< who has not answered it

@@ -116,7 +116,10 @@ void Generations::host_failed(HostId id, Deadline now) {
 void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
     Host& host = hosts_[id];
     if (phase_ == Phase::ended) return;
-    if (host.state == State::leaving) return host_left(id, now);
+    if (host.state == State::leaving) {
+        cool(host, now);  // what may be left there is ended before it is used again
+        return reconsider(now);
+    }
     if (host.state != State::ready) return;
     const bool had_ranks = !living(id).empty();
     const bool had_prepared =

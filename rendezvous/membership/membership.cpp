@@ -56,7 +56,7 @@ void Membership::enter(MemberId id, Member member, Deadline now,
     const std::string name = seat.member.name;
     if (!seats_.emplace(id, std::move(seat)).second) return;
     if (phase_ == Phase::gathering) return look(now);
-    if (phase_ != Phase::running || !can_grow()) return;
+    if (phase_ != Phase::running || failing_ || !can_grow()) return;
     // More members may enter within last_call: one new generation takes in all of them.
     if (!last_call_until_) last_call_until_ = now + options_.last_call;
 }
@@ -142,6 +142,7 @@ void Membership::rank_failed(MemberId id, std::uint64_t generation, const std::s
         return propose(cause, now);
     }
     if (options_.ranks_min == options_.ranks_max) return end(false, cause);
+    last_call_until_.reset();
     failing_ = Failing{cause, now + options_.return_limit + kNewsLimit};
 }
 

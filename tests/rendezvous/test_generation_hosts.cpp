@@ -122,6 +122,11 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
         pause_all(job, kStart + 9s, {h0, h1, h2});
         CHECK(hosts_of(job.take_orders()) == "0011");
     }
+    SECTION("and nobody is blamed who ends with another code then") {
+        for (const Seat& seat : job.world())
+            job.rank_ended(seat.host, seat.rank.place, {.own_fault = true}, kStart + 9s);
+        CHECK(job.take_orders().pause);
+    }
     SECTION("but a loss waits for nobody") {
         job.host_lost(h1, "crashed", kStart + 6s);
         CHECK(job.take_orders().pause);

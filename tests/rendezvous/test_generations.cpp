@@ -487,8 +487,9 @@ TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]"
     job.tick(kStart + 300s);
     const auto orders = job.take_orders();
     CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h1, p1}});
-    job.rank_ended(h1, p1, {.why = "killed"}, kStart + 300s);
-    CHECK(job.take_orders().roll);
+    REQUIRE(orders.roll);  // the others go on at once
+    for (const HostId host : {h0, h1}) job.host_rolled(host, *orders.roll, kStart + 300s);
+    CHECK(written(job.take_orders().begin) == "0.1 1.0 ");
 }
 
 TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "[elastic]") {

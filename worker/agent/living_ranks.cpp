@@ -83,7 +83,8 @@ Result<void> LivingRanks::on_rejoin(PeerId peer, const Rejoin& rejoin) {
     if (found == clients_.end() || !found->second.elastic)
         return fail(Errc::invalid_input, "only a client that says elastic can rejoin");
     Client& client = found->second;
-    if (client.ticket) return {};  // it has asked already
+    if (!parts_.desk.runs(client.place)) return {};  // bytes of a process that has ended
+    if (client.ticket) return {};                    // it has asked already
     const RankSlot* const rank = slot_of(client.place);
     if (rank != nullptr && rejoin.generation < world_.generation) {
         welcome(peer, *rank, world_);

@@ -22,7 +22,8 @@ Result<void> SharedPage::open() {
     if (memory == MAP_FAILED)
         return fail(Errc::internal, "memory to share with ranks: {}", std::strerror(errno));
     // Who maps it from now on can only read. A kernel that cannot do that is no reason to fail.
-    (void)::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+    (void)::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    (void)::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     page_ = new (memory) ChangePage;
     return {};
 }

@@ -30,9 +30,10 @@ struct Check {
     std::optional<int> status;
 };
 
+/// Reads as much as a pipe holds, so that others have their turn besides one that writes without end.
 /// \return whether there may be more later
 bool read_all(Check& check, asio::posix::stream_descriptor& from) {
-    for (;;) {
+    for (int pieces = 0; pieces < 64; ++pieces) {
         const ssize_t n = ::read(from.native_handle(), check.piece.data(), check.piece.size());
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return n < 0 && errno == EAGAIN;
@@ -40,6 +41,7 @@ bool read_all(Check& check, asio::posix::stream_descriptor& from) {
         check.tail.append(check.piece.data(), static_cast<std::size_t>(n));
         if (check.tail.size() > 2 * kTailBytes) check.tail.erase(0, check.tail.size() - kTailBytes);
     }
+    return true;
 }
 
 /// Reads on, so that the command never waits for us.

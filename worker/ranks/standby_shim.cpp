@@ -106,7 +106,10 @@ fd = os.environ.pop("DTRUN_STANDBY_FD", None)
 added = set_by_python()
 hide_from(__file__)
 if fd is not None:
-    wait_in(int(fd), added)
+    try:
+        wait_in(int(fd), added)
+    except BaseException:  # else Python would go on to the program, in a process that is no rank
+        os._exit(1)
 load_next()
 )py";
 

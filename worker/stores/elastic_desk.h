@@ -13,7 +13,7 @@ namespace dtrun::stores {
 
 /// Where processes that can live through several worlds of a job ask for their places: on one host, for as
 /// long as each of them lives. Pure: no sockets, no clock. It has several faces, which are what processes
-/// talk to: Horovod's store (HorovodDesk) and dtrun's own client (agent::ElasticClients).
+/// talk to: Horovod's store (HorovodDesk) and dtrun's own client (agent::LivingRanks).
 ///
 /// A process says once that it can get another place. When hosts have changed, or a collective has failed, it
 /// asks for its place in the next world; its answer is held until that world has begun, as it cannot be taken
