@@ -101,6 +101,15 @@ std::string backend_wish(std::string wish) {
     return wish.empty() ? "auto" : wish;
 }
 
+/// The order in which backends are tried, the same on all ranks: that of rank 0, as not every rank need have
+/// said that it can rejoin.
+std::vector<std::string> common_order(const Member& first, bool device) {
+    if (first.wish != "auto") return backend_order(device, false);
+    std::vector<std::string> order;
+    for (const auto& [name, availability] : first.backends) order.push_back(name);
+    return order;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
@@ -123,8 +132,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
     if (members->size() == 1 && options.backend == "auto" && !options.device) {
         plan.choice = {"none", "one rank needs none"};
     } else {
-        const bool lasting = dtrun_can_rejoin(shared->get()) != 0;
-        auto choice = choose_backend(*members, backend_order(options.device, lasting));
+        auto choice = choose_backend(*members, common_order(members->front(), options.device));
         if (!choice) return std::unexpected(choice.error());
         plan.choice = std::move(*choice);
     }
