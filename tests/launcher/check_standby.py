@@ -158,6 +158,36 @@ def write(folder, name, text):
     return path
 
 
+def check(jobs):
+    for job in jobs.values():
+        job.wait_ready()
+    # One that dies is replaced.
+    killed = min(jobs["script"].waiting())
+    os.kill(killed, 9)
+    while killed in jobs["script"].waiting():
+        time.sleep(0.05)
+    jobs["script"].wait_ready()
+    for job in jobs.values():
+        job.go_on()
+    for job in jobs.values():
+        job.finish()
+
+    added, gone = check_same(jobs["preloads"])
+    assert (added, gone) == ({"heavy"}, set()), (added, gone)
+    assert jobs["preloads"].output.count("heavy is read") == 2, jobs["preloads"].output
+    assert check_same(jobs["script"]) == (set(), set())
+    assert killed not in (jobs["script"].found(2, rank)["pid"] for rank in (0, 1))
+    pids = {jobs["one"].found(2, rank)["pid"] for rank in (0, 1)}
+    assert len(pids & jobs["one"].parked) == 1, jobs["one"].errors()
+    check_started_as_usual(jobs["isolated"], "with -I Python does not import")
+    check_started_as_usual(jobs["shell"], "sh is no Python program")
+    check_started_as_usual(jobs["missing"], "cannot import no_such_module: ModuleNotFoundError")
+    check_started_as_usual(jobs["ends"], "3 of them have ended before they were used; the last one ended with exit code 7")
+    for job in jobs.values():
+        for pid in job.parked:
+            assert not os.path.exists(f"/proc/{pid}"), job.errors()
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         program = write(folder, "program.py", PROGRAM)
@@ -180,33 +210,11 @@ def main():
             "missing": Job(folder, "missing", [PYTHON, program], ["--standby", "--preload", "no_such_module"]),
             "ends": Job(folder, "ends", [PYTHON, program], ["--standby", "--preload", "ends"], variables=path),
         }
-        for job in jobs.values():
-            job.wait_ready()
-        # One that dies is replaced.
-        killed = min(jobs["script"].waiting())
-        os.kill(killed, 9)
-        while killed in jobs["script"].waiting():
-            time.sleep(0.05)
-        jobs["script"].wait_ready()
-        for job in jobs.values():
-            job.go_on()
-        for job in jobs.values():
-            job.finish()
-
-        added, gone = check_same(jobs["preloads"])
-        assert (added, gone) == ({"heavy"}, set()), (added, gone)
-        assert jobs["preloads"].output.count("heavy is read") == 2, jobs["preloads"].output
-        assert check_same(jobs["script"]) == (set(), set())
-        assert killed not in (jobs["script"].found(2, rank)["pid"] for rank in (0, 1))
-        pids = {jobs["one"].found(2, rank)["pid"] for rank in (0, 1)}
-        assert len(pids & jobs["one"].parked) == 1, jobs["one"].errors()
-        check_started_as_usual(jobs["isolated"], "with -I Python does not import")
-        check_started_as_usual(jobs["shell"], "sh is no Python program")
-        check_started_as_usual(jobs["missing"], "cannot import no_such_module: ModuleNotFoundError")
-        check_started_as_usual(jobs["ends"], "3 of them have ended before they were used; the last one ended with exit code 7")
-        for job in jobs.values():
-            for pid in job.parked:
-                assert not os.path.exists(f"/proc/{pid}"), job.errors()
+        try:
+            check(jobs)
+        finally:
+            for job in jobs.values():
+                job.process.kill()  # whose agent then ends all the rest
 
 
 main()
