@@ -315,6 +315,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--standby",
           .metavar = "[=N]",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .help = "keep N processes of a Python program started on each host, which become ranks "
                   "when some are to start (default: none; --standby alone: one for each slot)"},
@@ -322,6 +323,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--preload",
           .metavar = "MODULES",
           .group = elastic,
+          .in = {Taker::fronts},
           .needs_agents = true,
           .help =
               "what these import beforehand, such as torch,numpy; repeatable (default: nothing)"},

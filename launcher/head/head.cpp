@@ -87,6 +87,8 @@ StartFailure failure_kind(HostProblem problem) {
             return StartFailure::directory_missing;
         case HostProblem::mpi:
             return StartFailure::mpi;
+        case HostProblem::unhealthy:
+            return StartFailure::agent;
         default:
             return StartFailure::other;
     }

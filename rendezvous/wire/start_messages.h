@@ -120,7 +120,8 @@ enum class HostProblem : std::uint8_t {
     not_executable,
     directory_missing,
     mpi,
-    other
+    other,
+    unhealthy  ///< --health-check has not ended well
 };
 
 struct Join {

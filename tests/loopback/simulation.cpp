@@ -118,6 +118,7 @@ private:
     asio::awaitable<void> run_agent(HostId host, agent::Agent& agent);
     void rank_starts(std::uint64_t generation, Rank rank, HostId host);
     asio::awaitable<Result<Connection>> connect(HostId host);
+    asio::awaitable<Result<void>> check_health(HostId host);
     void lose_power(HostId host);
     void list(HostId host);
     void note(std::string text);
@@ -320,6 +321,7 @@ agent::AgentParts World::agent_parts(HostId host) {
     parts.connect = [this, host](std::vector<std::string>, std::uint16_t, Credentials, Deadline) {
         return connect(host);
     };
+    parts.check_health = [this, host](const ranks::RankCommand&) { return check_health(host); };
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
         const auto script_of = [this, host](std::uint64_t generation, Rank rank) {
@@ -356,6 +358,17 @@ asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {
 void World::rank_starts(std::uint64_t generation, Rank rank, HostId host) {
     if (!started_[generation].emplace(rank, host).second)
         throw std::runtime_error(fmt::format("rank {} was started twice", rank));
+}
+
+asio::awaitable<Result<void>> World::check_health(HostId host) {
+    const auto found = script_.hosts.find(host);
+    const HostScript does = found == script_.hosts.end() ? HostScript{} : found->second;
+    Timer timer(io_, does.check_takes);
+    co_await timer.async_wait(use_tuple);
+    const auto since = Clock::now() - begun_;
+    if (does.unhealthy && since >= does.unhealthy->first && since < does.unhealthy->second)
+        co_return fail(Errc::internal, "--health-check: ended with exit code 1: no disk");
+    co_return Result<void>{};
 }
 
 asio::awaitable<Result<Connection>> World::connect(HostId host) {

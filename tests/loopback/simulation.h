@@ -36,6 +36,9 @@ struct HostScript {
     std::optional<milliseconds> gets_power{};    ///< it can be logged in to again
     std::optional<milliseconds> agent_killed{};  ///< its guard ends what it leaves
     std::optional<milliseconds> cut_off{};       ///< its connections break; it lives on
+    /// From when to when its health check fails, if the job has one.
+    std::optional<std::pair<milliseconds, milliseconds>> unhealthy{};
+    milliseconds check_takes{1};
     /// From when to when its network delivers nothing.
     std::optional<std::pair<milliseconds, milliseconds>> stalled{};
 };

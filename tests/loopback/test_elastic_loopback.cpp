@@ -69,6 +69,50 @@ TEST_CASE("a host that has its power again takes part again, as the last", "[loo
     });
 }
 
+TEST_CASE("a host that comes back unhealthy is left alone until it is healthy, and told once",
+          "[loopback]") {
+    Script script = elastic(4);
+    for (auto& [rank, does] : script.ranks) does.life = 300s;
+    const auto elastic_options = script.options;
+    script.options = [elastic_options](plan::Options& options) {
+        elastic_options(options);
+        options.health_check = "check";
+    };
+    script.hosts[HostId{0}].loses_power = 10s;
+    script.hosts[HostId{0}].gets_power = 12s;
+    script.hosts[HostId{0}].unhealthy = {11s, 60s};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 00112233", "2: 112233", "3: 11223300"});
+        const std::string complaint = "h0: --health-check: ended with exit code 1: no disk";
+        const std::size_t told = ending.shown.find(complaint);
+        REQUIRE(told != std::string::npos);
+        CHECK(ending.shown.find(complaint, told + 1) == std::string::npos);
+    });
+}
+
+TEST_CASE("a health check may take longer than a log-in, and ends a job of fixed size if it fails",
+          "[loopback]") {
+    Script script;
+    script.options = [](plan::Options& options) { options.health_check = "check"; };
+    script.hosts[HostId{1}].check_takes = 50s;
+    SECTION("all are healthy") {
+        in_many_orders(5, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.started == Worlds{"1: 0011"});
+        });
+    }
+    SECTION("one is not") {
+        script.hosts[HostId{1}].unhealthy = {0s, 1h};
+        in_many_orders(5, script, [](const Ending& ending) {
+            CHECK(ending.code == plan::kExitAgent);
+            CHECK(ending.started.empty());
+            CHECK_THAT(ending.shown,
+                       Contains("h1: --health-check: ended with exit code 1: no disk"));
+        });
+    }
+}
+
 TEST_CASE("a rank that was killed is started again with all others", "[loopback]") {
     Script script = elastic(4);
     script.attempts[{1, 3}] = {.life = 5s, .signal = SIGKILL};

@@ -224,7 +224,7 @@ asio::awaitable<void> Agent::check_health() {
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     const auto healthy = co_await parts_.check_health(std::move(command));
     if (healthy) co_return;
-    preflight_.problem = HostProblem::other;
+    preflight_.problem = HostProblem::unhealthy;
     preflight_.problem_text = healthy.error().message;
 }
 
