@@ -34,7 +34,8 @@ struct Ending {
 /// Starts `dtrun torchrun` on a host, with a secret that all hosts have unless `secret` is another one.
 Running start_node(Cluster& cluster, const std::string& host, Lines words,
                    const std::string& secret = "shared") {
-    const std::string file = cluster.scratch() / ("secret-" + secret);
+    // Each node has a file of its own: the other one may read its own while this is written.
+    const std::string file = cluster.scratch() / ("secret-" + secret + "-" + host);
     std::ofstream(file) << secret << "-0123456789abcdef0123456789abcdef\n";
     std::filesystem::permissions(file, std::filesystem::perms(0600));
     words.insert(words.begin(), {Cluster::program(), "torchrun"});
