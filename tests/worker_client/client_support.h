@@ -16,12 +16,26 @@ namespace dtrun::testing {
 class Variables {
 public:
     explicit Variables(const std::map<std::string, std::string>& values = {}) {
-        for (const char* name :
-             {"DTRUN_SOCKET", "DTRUN_RANK", "DTRUN_GENERATION", "DTRUN_SERVE", "DTRUN_JOB_NAME",
-              "DTRUN_SECRET_FILE", "DTRUN_SECRET_FD", "DTRUN_MIN_NP", "DTRUN_MAX_NP",
-              "DTRUN_SERVER_TIMEOUT", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK",
-              "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-              "LOCAL_WORLD_SIZE"})
+        for (const char* name : {"DTRUN_SOCKET",
+                                 "DTRUN_RANK",
+                                 "DTRUN_GENERATION",
+                                 "DTRUN_ELASTIC",
+                                 "DTRUN_SERVE",
+                                 "DTRUN_JOB_NAME",
+                                 "DTRUN_SECRET_FILE",
+                                 "DTRUN_SECRET_FD",
+                                 "DTRUN_MIN_NP",
+                                 "DTRUN_MAX_NP",
+                                 "DTRUN_SERVER_TIMEOUT",
+                                 "SLURM_STEP_ID",
+                                 "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE",
+                                 "PMI_RANK",
+                                 "PMI_SIZE",
+                                 "RANK",
+                                 "WORLD_SIZE",
+                                 "LOCAL_RANK",
+                                 "LOCAL_WORLD_SIZE"})
             replace(name, std::nullopt);
         for (const auto& [name, value] : values) replace(name, value);
     }
@@ -64,11 +78,12 @@ inline Worker rank_of_agent(const std::string& address, std::uint32_t rank) {
     return Worker();
 }
 
-/// The same, and it can rejoin.
+/// A rank of an elastic job, which can rejoin.
 inline Worker elastic_rank_of_agent(const std::string& address, std::uint32_t rank) {
     const Variables variables({{"DTRUN_SOCKET", address},
                                {"DTRUN_RANK", std::to_string(rank)},
-                               {"DTRUN_GENERATION", "1"}});
+                               {"DTRUN_GENERATION", "1"},
+                               {"DTRUN_ELASTIC", "1"}});
     return Worker(elastic);
 }
 

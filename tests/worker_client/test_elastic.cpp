@@ -2,6 +2,8 @@
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/fake_server.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -16,18 +18,41 @@ using namespace std::chrono_literals;
 TEST_CASE("only a rank that has said so, in a job that is elastic, can rejoin",
           "[client][elastic]") {
     const FakeServer fixed = FakeServer::agent(1);
-    Worker in_fixed = elastic_rank_of_agent(fixed.address(), 0);
-    CHECK_FALSE(in_fixed.can_rejoin());
-    CHECK_THROWS_WITH(in_fixed.rejoin(0ms), Catch::Contains("start it with --min-np"));
+    {
+        const Variables variables({{"DTRUN_SOCKET", fixed.address()}, {"DTRUN_RANK", "0"}});
+        Worker worker(elastic);
+        CHECK_FALSE(worker.can_rejoin());
+        CHECK_THROWS_WITH(worker.rejoin(0ms), Catch::Contains("start it with --min-np"));
+    }
 
     const FakeServer agent = FakeServer::elastic_agent(1);
-    Worker silent = rank_of_agent(agent.address(), 0);
-    CHECK_FALSE(silent.can_rejoin());
-    CHECK_THROWS_WITH(silent.rejoin(0ms), Catch::Contains("dtrun_options.elastic"));
+    {
+        const Variables variables({{"DTRUN_SOCKET", agent.address()},
+                                   {"DTRUN_RANK", "0"},
+                                   {"DTRUN_GENERATION", "1"},
+                                   {"DTRUN_ELASTIC", "1"}});
+        Worker silent;
+        CHECK_FALSE(silent.can_rejoin());
+        CHECK_THROWS_WITH(silent.rejoin(0ms), Catch::Contains("dtrun_options.elastic"));
+    }
     CHECK(agent.saw("hello 0"));
     Worker worker = elastic_rank_of_agent(agent.address(), 0);
     CHECK(worker.can_rejoin());
     CHECK(agent.saw("hello 0 elastic"));
+    if (!kCanFork) return;
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(worker.can_rejoin() ? 1 : 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+TEST_CASE("a rank that got no page of changes can rejoin all the same", "[client][elastic]") {
+    FakeServer agent = FakeServer::agent(1);
+    Worker worker = elastic_rank_of_agent(agent.address(), 0);
+    CHECK(worker.can_rejoin());
+    CHECK(code_of([&] { worker.rejoin(20ms); }) == DTRUN_TIMED_OUT);
+    CHECK(agent.saw("rejoin 1"));
 }
 
 TEST_CASE("a rank that rejoins has another place, and an empty store", "[client][elastic]") {

@@ -1,6 +1,7 @@
 #include "rendezvous/wire/change.h"
 #include "worker/client/c_worker.h"
 
+#include <unistd.h>
 #include <string>
 
 namespace dtrun::embedded {
@@ -44,7 +45,9 @@ int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms) {
 }
 
 int dtrun_can_rejoin(const dtrun_worker* worker) {
-    return worker != nullptr && client_as_it_is(worker).can_rejoin() ? 1 : 0;
+    if (worker == nullptr) return 0;
+    const Client& client = client_as_it_is(worker);
+    return client.can_rejoin() && client.pid() == ::getpid() ? 1 : 0;
 }
 
 int dtrun_change_pending(const dtrun_worker* worker, dtrun_change* change) {

@@ -24,7 +24,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
     : surroundings_(std::move(surroundings)),
       credentials_(std::move(credentials)),
       role_(role),
-      elastic_(elastic && surroundings_.launcher == Launcher::agent),
+      elastic_(elastic && surroundings_.elastic),
       pid_(::getpid()),
       client_id_(random_id()),
       member_id_(MemberId{random_id()}),
@@ -270,7 +270,7 @@ Outcome<void> Client::rejoin(const Patience& patience) {
                        "ranks of '{}' keep their place: only members of a daemon and ranks of an "
                        "elastic job of dtrun can rejoin",
                        launcher_name(launcher()));
-    if (!changes_.has_page())
+    if (!surroundings_.elastic)
         return failure(DTRUN_REFUSED, "this job has one world for ever: start it with --min-np");
     if (!elastic_)
         return failure(DTRUN_REFUSED,

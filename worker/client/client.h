@@ -97,9 +97,7 @@ public:
     Outcome<Event> next_event(const Patience& patience);
     Outcome<int> event_fd();
     Outcome<void> rejoin(const Patience& patience);
-    bool can_rejoin() const {
-        return is_member() || (elastic_ && role_ == Role::rank && changes_.has_page());
-    }
+    bool can_rejoin() const { return is_member() || (elastic_ && role_ == Role::rank); }
 
     /// What is coming; any thread may look, at any time.
     const ChangeView& changes() const { return changes_; }

@@ -291,7 +291,7 @@ DTRUN_API int dtrun_event_fd(dtrun_worker* worker, int* fd);
  * dtrun_options.elastic. */
 DTRUN_API int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms);
 
-/* 1 if dtrun_rejoin() is not refused here, else 0. */
+/* 1 if dtrun_rejoin() is not refused here, else 0, as in a forked child. */
 DTRUN_API int dtrun_can_rejoin(const dtrun_worker* worker);
 
 typedef enum dtrun_change_reason {
