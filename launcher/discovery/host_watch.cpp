@@ -27,11 +27,12 @@ std::vector<std::string> own_environment() {
 /// Tells of changes in the folder of a file, as it may be replaced by another one; -1 without such news.
 int watch_folder(const std::string& file) {
     if (file.empty()) return -1;
-    std::string folder = std::filesystem::path(file).parent_path().string();
-    if (folder.empty()) folder = ".";
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
     Fd events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     constexpr std::uint32_t kWhat = IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE;
-    if (!events || ::inotify_add_watch(events.get(), folder.c_str(), kWhat) < 0) return -1;
+    if (!events ||
+        ::inotify_add_watch(events.get(), folder.empty() ? "." : folder.c_str(), kWhat) < 0)
+        return -1;
     return events.release();
 }
 
@@ -56,7 +57,7 @@ void HostWatch::stop() noexcept {
     timer_.cancel();
     boost::system::error_code ignored;
     file_events_.close(ignored);
-    if (process_ == nullptr) return;
+    if (!process_) return;
     process_->end_session();
     process_->close();
 }
@@ -102,16 +103,19 @@ asio::awaitable<void> HostWatch::wait_for_file() {
     co_await timer_.async_wait(use_tuple);
 }
 
+/// There is never more than one process of ours, even if it cannot be ended.
 asio::awaitable<Result<HostList>> HostWatch::list() {
+    if (process_ && (co_await process_->ending(after(kEndLimit))).empty())
+        co_return fail(Errc::timed_out, "it has not ended, though it was killed");
+    process_.reset();
     auto started = transport::start_process(executor_, source_.command, own_environment(), SIGKILL);
     if (!started) co_return std::unexpected(started.error());
-    process_ = started->get();
+    process_ = std::move(*started);
     last_run_ = Clock::now();
     const auto text = co_await run_command(*process_);
     if (!text) process_->end_session();
     tell_errors(*process_);
-    co_await process_->ending(after(kEndLimit));
-    process_ = nullptr;
+    if (!(co_await process_->ending(after(kEndLimit))).empty()) process_.reset();
     if (!text) co_return std::unexpected(text.error());
     co_return source_.parse(*text);
 }

@@ -61,8 +61,9 @@ private:
     std::function<void(const HostChanges&)> apply_;
     Timer timer_;
     asio::posix::stream_descriptor
-        file_events_;                        ///< of the folder of the file; closed: there are none
-    transport::Process* process_ = nullptr;  ///< that runs now
+        file_events_;  ///< of the folder of the file; closed: there are none
+    std::unique_ptr<transport::Process>
+        process_;  ///< that runs now, or could not be ended, as on a file system that hangs
     Deadline last_run_{};
     std::string told_;  ///< what the command has last written to standard error
     bool stopped_ = false;

@@ -64,10 +64,12 @@ public:
             ended = ::waitpid(pid_, &status, WNOHANG);
         }
         child_ended_.clear(ignored);
-        if (ended <= 0) co_return std::string();
-        pid_ = -1;
-        if (WIFSIGNALED(status)) co_return fmt::format("signal {}", WTERMSIG(status));
-        co_return fmt::format("exit status {}", WEXITSTATUS(status));
+        if (ended > 0) {
+            pid_ = -1;
+            ending_ = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                          : fmt::format("exit status {}", WEXITSTATUS(status));
+        }
+        co_return ending_;
     }
 
     std::string take_error_lines() override {
@@ -113,6 +115,7 @@ private:
     pid_t pid_;
     asio::posix::stream_descriptor in_, out_, err_;
     asio::signal_set child_ended_;  ///< of any child of ours; empty while nobody waits
+    std::string ending_;            ///< empty: it has not ended, as far as we know
     std::string errors_;
     char error_buffer_[4096];
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -19,6 +19,8 @@ asio::awaitable<std::string> ending_of(std::string script, std::chrono::millisec
     if (!read || *read != 0) co_return std::string("it prints");
     const Deadline limit = after(patience);
     std::string ending = co_await (*process)->ending(limit);
+    if (co_await (*process)->ending(Clock::now()) != ending)
+        co_return std::string("it is forgotten");
     (*process)->signal(SIGKILL);
     co_return ending;
 }
