@@ -7,6 +7,7 @@ namespace dtrun::head {
 void AnswerWatch::pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now) {
     pausing_ = generation;
     by_ = now + grace + kLimit;
+    first_ = std::min(first_, by_);
 }
 
 void AnswerWatch::paused(HostId host, std::uint64_t generation) {
@@ -16,21 +17,35 @@ void AnswerWatch::paused(HostId host, std::uint64_t generation) {
 void AnswerWatch::stop(std::chrono::milliseconds grace, Deadline now) {
     pausing_ = 0;
     by_ = now + grace + kLimit;
+    first_ = std::min(first_, by_);
+}
+
+void AnswerWatch::release(HostId host, std::chrono::milliseconds grace, Deadline now) {
+    hosts_[host].released_by = now + grace + kLimit;
+    first_ = std::min(first_, hosts_[host].released_by);
+}
+
+Deadline AnswerWatch::deadline_of(const Host& host) const {
+    const bool answered = pausing_ != 0 && host.paused == pausing_;
+    return std::min(answered ? Deadline::max() : by_, host.released_by);
 }
 
 std::vector<HostId> AnswerWatch::late(Deadline now) const {
     std::vector<HostId> late;
-    if (!by_ || now < *by_) return late;
+    if (now < first_) return late;
     PerHost<Deadline> patience;
-    for (const Host& host : hosts_) patience.push_back(host.output.patience(*by_, kLimit));
+    for (const Host& host : hosts_) {
+        const Deadline deadline = deadline_of(host);
+        patience.push_back(
+            host.output.patience(deadline == Deadline::max() ? by_ : deadline, kLimit));
+    }
     // A relay is done only after the hosts behind it.
     for (const HostId host : hosts_.hosts())
         if (const auto relay = tree_.parent(host))
             patience[*relay] = std::max(patience[*relay], patience[host]);
-    for (const HostId host : hosts_.hosts()) {
-        const bool answered = pausing_ != 0 && hosts_[host].paused == pausing_;
-        if (!answered && now >= patience[host]) late.push_back(host);
-    }
+    for (const HostId host : hosts_.hosts())
+        if (deadline_of(hosts_[host]) != Deadline::max() && now >= patience[host])
+            late.push_back(host);
     return late;
 }
 

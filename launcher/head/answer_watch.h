@@ -28,6 +28,9 @@ public:
     /// All hosts were told to end. The caller itself knows which of them are done.
     void stop(std::chrono::milliseconds grace, Deadline now);
 
+    /// This host alone was told to end, as the job goes on without it.
+    void release(HostId host, std::chrono::milliseconds grace, Deadline now);
+
     /// Hosts that have not answered in time; hosts that are gone may be among them.
     std::vector<HostId> late(Deadline now) const;
 
@@ -38,11 +41,15 @@ private:
     struct Host {
         output::OutputBacklog output;
         std::uint64_t paused = 0;  ///< the generation for which its ranks have ended
+        Deadline released_by = Deadline::max();
     };
+    Deadline deadline_of(const Host& host) const;
+
     const Tree& tree_;
     PerHost<Host> hosts_;
-    std::uint64_t pausing_ = 0;  ///< the generation for which ranks are to end; 0: none
-    std::optional<Deadline> by_;
+    std::uint64_t pausing_ = 0;         ///< the generation for which ranks are to end; 0: none
+    Deadline by_ = Deadline::max();     ///< of all hosts
+    Deadline first_ = Deadline::max();  ///< nobody is late before
 };
 
 }  // namespace dtrun::head

@@ -238,6 +238,7 @@ void OwnAssigner::obey() {
 /// Its ranks end as at the end of the job; the host says when it is done.
 void OwnAssigner::release(HostId host) {
     log::info("{} is left", context_.hosts.name(host));
+    context_.answers.release(host, context_.spec.options.grace, Clock::now());
     context_.hosts.send(host, encode(Stop{SIGTERM, to_ms(context_.spec.options.grace), "", false}));
 }
 

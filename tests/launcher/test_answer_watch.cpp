@@ -41,6 +41,22 @@ TEST_CASE("a host whose ranks do not end for another generation is late, the oth
     CHECK(answers.late(kLate + seconds(200)) == Hosts{first, second, third});
 }
 
+TEST_CASE(
+    "a host that the job goes on without is late alone, and not any more once it has joined again",
+    "[end]") {
+    const Tree tree(3, 256);
+    AnswerWatch answers(tree, 3);
+    answers.release(second, kGrace, kStart);
+    CHECK(answers.late(kLate - seconds(1)).empty());
+    CHECK(answers.late(kLate) == Hosts{second});
+    answers.pause(2, kGrace, kLate);  // which the others answer
+    answers.paused(first, 2);
+    answers.paused(third, 2);
+    CHECK(answers.late(kLate) == Hosts{second});
+    answers.joined(second);
+    CHECK(answers.late(kLate + seconds(99)).empty());
+}
+
 TEST_CASE("a host is not late while its output waits for our reader, nor is its relay", "[end]") {
     const Tree tree(9, 1);  // with relays for the others
     const auto hosts = all_hosts(9);
