@@ -361,8 +361,11 @@ void OwnAssigner::end(const Generations::End& end) {
                 job.cannot_go_on(end.why);
             break;
         case Cause::too_few:
-            job.cannot_go_on(fmt::format("{} for {} (--elastic-timeout)", waiting_text(),
-                                         in_seconds(options.elastic->timeout)));
+            job.cannot_go_on(
+                fmt::format("too few slots were there for {}, now {} of the {} that it needs "
+                            "(--elastic-timeout)",
+                            in_seconds(options.elastic->timeout), generations_.slots_ready(),
+                            generations_.slots_needed()));
             break;
         case Cause::resets:
             job.cannot_go_on(end.why + " (--reset-limit)");

@@ -188,7 +188,7 @@ TEST_CASE("a script that fails at the start ends the job, and one that hangs is 
     const Finished waited = hangs.wait(milliseconds(30'000));
     INFO(waited.err);
     CHECK(waited.exit_code == 207);
-    CHECK_THAT(waited.err, Contains("0 of 1 slots are there"));
+    CHECK_THAT(waited.err, Contains("now 0 of the 1 that it needs"));
     CHECK(cluster.wait_all_gone());
     for (const Process& process : cluster.processes("head"))
         CHECK(process.cmdline.find("4711") == std::string::npos);

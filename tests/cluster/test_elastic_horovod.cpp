@@ -1,5 +1,6 @@
 // What Horovod's own test of elastic jobs (test/integration/elastic_common.py) expects of its launcher, with
 // the real library, on real hosts: also what it leaves out for torch, as its workers may abort there.
+#include "tests/cluster/support/horovod.h"
 #include "tests/cluster/support/ranks.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,6 @@ using Lines = std::vector<std::string>;
 namespace {
 
 constexpr int kHosts = 4;
-constexpr const char* kPython = DTRUN_FRAMEWORKS "/horovod/bin/python";
 
 /// What rank 0 said at the end of an epoch.
 struct Epoch {
@@ -65,14 +65,10 @@ Trained train(const Job& job) {
                      {"--host-discovery-script", discovery_script(cluster, log, job.hosts)});
     else
         words.insert(words.end(), {"-H", job.fixed_hosts});
-    words.insert(words.end(),
-                 {kPython, std::string(DTRUN_CLUSTER_DIR) + "/frameworks/horovod_schedule.py",
-                  "--logfile", log});
-    words.insert(words.end(), job.arguments.begin(), job.arguments.end());
-    RunOptions options;
-    options.env = {{"OMP_NUM_THREADS", "1"}, {"PYTHONDONTWRITEBYTECODE", "1"}};
-    options.timeout = milliseconds(120'000);
-    Trained trained{cluster.dtrun(std::move(words), options), {}};
+    Lines arguments{"--logfile", log};
+    arguments.insert(arguments.end(), job.arguments.begin(), job.arguments.end());
+    add_horovod(words, "horovod_schedule.py", arguments);
+    Trained trained{cluster.dtrun(std::move(words), horovod_options()), {}};
     for (const std::string& line : lines_of(file_text(log))) {
         std::istringstream fields(line);
         int number = 0, rank = 0;
@@ -163,6 +159,7 @@ TEST_CASE("Horovod's test: the job ends when fewer slots than it needs are left 
     const Trained trained = train(failing({"0"}, {"--min-np", "4", "--elastic-timeout", "1"}));
     INFO(trained.done.out << trained.done.err);
     CHECK(trained.done.exit_code == 207);
-    CHECK_THAT(trained.done.err, Contains("the job cannot go on: 2 of 4 slots are there"));
+    CHECK_THAT(trained.done.err,
+               Contains("the job cannot go on: too few slots were there for 1 s, now 2 of the 4"));
     CHECK(trained.epochs == std::vector<Epoch>{{0, 4, 1, "s1"}});
 }

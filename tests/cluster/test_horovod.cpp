@@ -1,5 +1,6 @@
 // Real Horovod on four hosts, with Gloo and with MPI: what its programs do with each other, and how it
 // ends when one rank goes wrong. The programs are in frameworks/.
+#include "tests/cluster/support/horovod.h"
 #include "tests/cluster/support/ranks.h"
 
 #include <fmt/format.h>
@@ -19,21 +20,14 @@ using Lines = std::vector<std::string>;
 namespace {
 
 constexpr int kHosts = 4;
-constexpr const char* kPython = DTRUN_FRAMEWORKS "/horovod/bin/python";
 const std::map<std::string, std::string> kWithMpi{{"HOROVOD_CONTROLLER", "mpi"},
                                                   {"HOROVOD_CPU_OPERATIONS", "mpi"}};
 
 Finished run_horovod(Cluster& cluster, Lines words, const std::string& program,
-                     Lines arguments = {}, std::map<std::string, std::string> environment = {}) {
-    words.push_back(kPython);
-    words.push_back(std::string(DTRUN_CLUSTER_DIR) + "/frameworks/" + program);
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    environment.emplace("OMP_NUM_THREADS", "1");
-    environment.emplace("PYTHONDONTWRITEBYTECODE", "1");
-    RunOptions options;
-    options.env = std::move(environment);
-    options.timeout = milliseconds(120'000);
-    return cluster.dtrun(std::move(words), options);
+                     const Lines& arguments = {},
+                     std::map<std::string, std::string> environment = {}) {
+    add_horovod(words, program, arguments);
+    return cluster.dtrun(std::move(words), horovod_options(std::move(environment)));
 }
 
 /// When a rank printed `word`, in seconds of the epoch; 0 if it did not.
@@ -238,13 +232,19 @@ TEST_CASE("processes under hvd.elastic.run live on when a rank is killed and ran
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string file = cluster.scratch() / "horovod-elastic-end";
     std::filesystem::remove(file);
-    RunOptions options;
-    options.env = {{"OMP_NUM_THREADS", "1"}, {"PYTHONDONTWRITEBYTECODE", "1"}};
-    Running job = cluster.start_dtrun(
-        {"-np", "4", "--min-np", "2", "--blacklist-cooldown-range", "2", "20", "--tag", "none",
-         "-H", "s1:1,s2:1,s3:1,s4:1", kPython,
-         std::string(DTRUN_CLUSTER_DIR) + "/frameworks/horovod_elastic.py", file},
-        options);
+    Lines words{"-np",
+                "4",
+                "--min-np",
+                "2",
+                "--tag",
+                "none",
+                "-H",
+                "s1:1,s2:1,s3:1,s4:1",
+                "--blacklist-cooldown-range",
+                "2",
+                "20"};
+    add_horovod(words, "horovod_elastic.py", {file});
+    Running job = cluster.start_dtrun(words, horovod_options());
     REQUIRE(wait_for_count(job, "world4 ", 4, milliseconds(60'000)));
     const std::string first = process_of(job.out_so_far(), 4, 0);
     const std::string last = process_of(job.out_so_far(), 4, 3);

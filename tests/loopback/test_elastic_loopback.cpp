@@ -167,7 +167,8 @@ TEST_CASE("below the minimum an elastic job waits for hosts, and ends if none co
             CHECK(ending.code == plan::kExitCannotGoOn);
             CHECK(ending.took < 65s);
             CHECK_THAT(ending.shown, Contains("waiting: 6 of 8 slots are there; h2 lost: ") &&
-                                         Contains("cannot go on: 6 of 8 slots are there for 45 s"));
+                                         Contains("too few slots were there for 45 s, now 6 of "
+                                                  "the 8 that it needs (--elastic-timeout)"));
         });
     }
     SECTION("or until Ctrl-C") {
