@@ -22,11 +22,10 @@ constexpr seconds kWarnTime{30};  // with --warn-signal alone
 
 /// "MIN MAX", or "MIN,MAX" behind a '='; whole seconds, as with horovodrun.
 Result<void> set_cooldown(RunDraft& draft, string_view value) {
-    const std::size_t middle = value.find_first_of(" ,");
+    const std::size_t middle = std::min(value.find_first_of(" ,"), value.size());
     const auto least = to_int(value.substr(0, middle), 1, kCooldownMax.count());
-    const auto most = middle == string_view::npos
-                          ? std::nullopt
-                          : to_int(value.substr(middle + 1), 1, kCooldownMax.count());
+    const auto most =
+        to_int(value.substr(std::min(middle + 1, value.size())), 1, kCooldownMax.count());
     if (!least || !most || *least > *most)
         return fail(Errc::invalid_input,
                     "'{}' is not two numbers of seconds from 1 to {}, the smaller one first", value,
@@ -50,16 +49,13 @@ Result<void> set_allowed(RunDraft& draft, string_view value) {
 }
 
 Result<void> set_refill(RunDraft& draft, string_view value) {
-    constexpr std::pair<string_view, Refill> kChoices[] = {{"auto", Refill::now},
-                                                           {"now", Refill::now},
-                                                           {"wait", Refill::wait},
-                                                           {"never", Refill::never}};
-    for (const auto& [name, choice] : kChoices) {
-        if (value != name) continue;
-        draft.elastic.refill = choice;
-        return {};
-    }
-    return fail(Errc::invalid_input, "'{}' is not one of auto, now, wait and never", value);
+    const auto choice = choose<Refill>(value, {{"auto", Refill::now},
+                                               {"now", Refill::now},
+                                               {"wait", Refill::wait},
+                                               {"never", Refill::never}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.elastic.refill = *choice;
+    return {};
 }
 
 /// "USR1", "SIGUSR1" or a number.

@@ -23,17 +23,6 @@ Result<void> set_tcp(RunDraft& draft, string_view) {
     return {};
 }
 
-/// A word of a list, "one of a, b and c" in the message.
-template <class T>
-Result<T> choose(string_view value, std::initializer_list<std::pair<string_view, T>> choices) {
-    std::vector<std::string> names;
-    for (const auto& [name, choice] : choices) {
-        if (value == name) return choice;
-        names.emplace_back(name);
-    }
-    return fail(Errc::invalid_input, "'{}' is not one of {}", value, join_names(names));
-}
-
 Result<void> set_map_by(RunDraft& draft, string_view value) {
     const auto choice = choose<MapBy>(value, {{"slot", MapBy::slot}, {"node", MapBy::node}});
     if (!choice) return std::unexpected(choice.error());
@@ -464,12 +453,18 @@ Rows<RunDraft> output_flags() {
 }
 
 Result<void> set_on_failure(RunDraft& draft, string_view value) {
-    for (const string_view known : {"end", "elastic", "continue"})
-        if (value == known) {
-            draft.on_rank_failure = value;
-            return {};
-        }
-    return fail(Errc::invalid_input, "'{}' is not one of end, elastic and continue", value);
+    const auto choice =
+        choose<string_view>(value, {{"end", value}, {"elastic", value}, {"continue", value}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.on_rank_failure = *choice;
+    return {};
+}
+
+Result<void> set_on_hang(RunDraft& draft, string_view value) {
+    const auto kills = choose<bool>(value, {{"report", false}, {"kill", true}});
+    if (!kills) return std::unexpected(kills.error());
+    draft.options.kill_hung = *kills;
+    return {};
 }
 
 Rows<RunDraft> ending_flags() {
@@ -504,6 +499,16 @@ Rows<RunDraft> ending_flags() {
           .help = "how long ranks may wait for others in the stores of their frameworks (default: "
                   "as long as the frameworks do)"},
          set_seconds<&plan::Options::init_timeout, 1>},
+        {{.names = "--on-hang",
+          .metavar = "report|kill",
+          .group = ending,
+          .in = {join, fronts},
+          .needs_agents = true,
+          .help =
+              "what becomes of a rank that is in a section of its program (dtrun_section()) for "
+              "longer than that may take: it is named, or killed, so that it counts as failed "
+              "(default: report)"},
+         set_on_hang},
         {{.names = "--keep-going",
           .group = ending,
           .in = {fronts},

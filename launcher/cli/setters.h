@@ -4,7 +4,11 @@
 #include "base/strings.h"
 #include "launcher/cli/flags.h"
 
+#include <initializer_list>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dtrun::cli {
 
@@ -20,6 +24,18 @@ auto& member_of(auto& draft) {
         return draft.elastic.*Member;
     else
         return draft.options.*Member;
+}
+
+/// A word of a list, "one of a, b and c" in the message.
+template <class T>
+Result<T> choose(std::string_view value,
+                 std::initializer_list<std::pair<std::string_view, T>> choices) {
+    std::vector<std::string> names;
+    for (const auto& [name, choice] : choices) {
+        if (value == name) return choice;
+        names.emplace_back(name);
+    }
+    return fail(Errc::invalid_input, "'{}' is not one of {}", value, join_names(names));
 }
 
 template <auto Member>

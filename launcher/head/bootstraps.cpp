@@ -93,6 +93,7 @@ Bootstrap Bootstraps::common() const {
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
     boot.health_check = options.health_check;
+    boot.kill_hung = options.kill_hung;
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
     if (options.elastic) {
         const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());

@@ -176,6 +176,7 @@ struct Options {
     /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
     std::chrono::milliseconds connect_timeout{10'000};
 
+    bool kill_hung = false;    ///< --on-hang kill: a rank whose section takes too long is killed
     std::string health_check;  ///< --health-check: run on each host before it joins; empty: none
 
     bool encrypt = false;  ///< --encrypt: every connection of dtrun's between hosts

@@ -59,6 +59,7 @@ struct Bootstrap {
     std::string health_check;      ///< a command for the shell, before the host joins; empty: none
     std::uint32_t standby = 0;     ///< processes that are kept ready to become ranks
     std::vector<std::string> preload;  ///< Python modules that these import
+    bool kill_hung = false;            ///< a rank whose section takes too long is killed
     bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
@@ -87,6 +88,7 @@ struct Bootstrap {
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
+        f("kill_hung", m.kill_hung);
     }
 };
 

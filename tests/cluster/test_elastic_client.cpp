@@ -1,5 +1,5 @@
 // A program of dtrun's own client (examples/elastic) on real hosts: it loses two of its processes and the host of its
-// rank 0, and no step.
+// rank 0, and no step. And one whose rank hangs.
 #include "tests/cluster/support/ranks.h"
 #include "tests/support/skip.h"
 
@@ -19,6 +19,27 @@ namespace {
 
 constexpr int kHosts = 4;
 constexpr int kSteps = 600;
+
+std::filesystem::path source() {
+    return std::filesystem::path(DTRUN_CLUSTER_DIR).parent_path().parent_path();
+}
+
+std::filesystem::path built() {
+    return std::filesystem::path(Cluster::program()).parent_path().parent_path();
+}
+
+/// A Python that finds the client and the collectives.
+void add_python(Lines& words, const Lines& arguments) {
+    const auto paths = {
+        fmt::format("PYTHONPATH={}", (source() / "worker/python").string()),
+        fmt::format("LIBDTRUN_PATH={}", (built() / "worker/client/libdtrun.so.0").string()),
+        fmt::format("LIBDTRUN_COLLECTIVES_PATH={}",
+                    (built() / "lib/libdtrun_collectives.so.0").string())};
+    words.insert(words.end(), {"env", "PYTHONDONTWRITEBYTECODE=1"});
+    words.insert(words.end(), paths);
+    words.emplace_back("/usr/bin/python3");
+    words.insert(words.end(), arguments.begin(), arguments.end());
+}
 
 /// What a rank says when it has its place in a world.
 struct RankLine {
@@ -67,36 +88,15 @@ void kill_rank(Cluster& cluster, const std::string& host) {
 TEST_CASE("a program of our own loses two ranks and rank 0's host, and does each step once",
           "[cluster][elastic]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const std::filesystem::path source =
-        std::filesystem::path(DTRUN_CLUSTER_DIR).parent_path().parent_path();
-    const std::filesystem::path built =
-        std::filesystem::path(Cluster::program()).parent_path().parent_path();
-    if (!std::filesystem::exists(built / "lib/dtrun/backends/libdtrun_backend_gloo.so")) {
+    if (!std::filesystem::exists(built() / "lib/dtrun/backends/libdtrun_backend_gloo.so")) {
         skip_case("no plug-in for gloo");
         return;
     }
-    Running job = cluster.start_dtrun(
-        {"--min-np",
-         "2",
-         "--blacklist-cooldown-range",
-         "100",
-         "200",
-         "--tag",
-         "none",
-         "-np",
-         "4",
-         "-H",
-         cluster.host_list(1, kHosts),
-         "env",
-         fmt::format("PYTHONPATH={}", (source / "worker/python").string()),
-         "PYTHONDONTWRITEBYTECODE=1",
-         fmt::format("LIBDTRUN_PATH={}", (built / "worker/client/libdtrun.so.0").string()),
-         fmt::format("LIBDTRUN_COLLECTIVES_PATH={}",
-                     (built / "lib/libdtrun_collectives.so.0").string()),
-         "/usr/bin/python3",
-         source / "examples/elastic/train.py",
-         std::to_string(kSteps),
-         "0.02"});
+    Lines words{"--min-np", "2", "--blacklist-cooldown-range", "100", "200", "--tag", "none", "-np",
+                "4",        "-H"};
+    words.push_back(cluster.host_list(1, kHosts));
+    add_python(words, {source() / "examples/elastic/train.py", std::to_string(kSteps), "0.02"});
+    Running job = cluster.start_dtrun(words);
     REQUIRE(wait_for_world(job, 0, 4) == 1);
 
     kill_rank(cluster, "s3");
@@ -128,5 +128,26 @@ TEST_CASE("a program of our own loses two ranks and rank 0's host, and does each
     }
     CHECK(on_s2.size() == 1);  // it has lived through all of it
     cluster.boot("s1");
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a rank that hangs in a section is named, and killed if that is asked for", "[cluster]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string program = R"(
+import time, dtrun
+with dtrun.Worker() as worker:
+    if worker.generation == 1 and worker.rank == 1:
+        with worker.section('reading', 0.2):
+            time.sleep(600)
+    worker.barrier('end')
+)";
+    Lines words{"--on-hang", "kill", "--max-restarts", "1", "-np", "2", "-H", "s1,s2"};
+    add_python(words, {"-c", program});
+    const Finished done = cluster.start_dtrun(words).wait(milliseconds(30'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.err, Contains("s2: rank 1 is in section \"reading\" for longer than its limit "
+                                  "of 0.2 s: it is killed (--on-hang)"));
+    CHECK_THAT(done.err, Contains("rank 1 on s2 failed: ending all ranks, to start them again"));
     CHECK(cluster.wait_all_gone());
 }

@@ -472,6 +472,8 @@ TEST_CASE("flags of elastic jobs are those of horovodrun, and dtrun's own", "[la
     CHECK(kept.elastic->standby == 0);
     CHECK(kept.elastic->preload == Strings{"torch", "a.b_2", "x"});
     CHECK(options_of("--health-check ok p").health_check == "ok");
+    CHECK_FALSE(options_of("--on-hang report p").kill_hung);
+    CHECK(options_of("--on-hang kill p").kill_hung);
 }
 
 TEST_CASE("flags of elastic jobs that contradict each other are named", "[launcher][cli]") {

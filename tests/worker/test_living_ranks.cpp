@@ -40,7 +40,7 @@ public:
                                    welcome.world_size = world.world_size;
                                    return welcome;
                                },
-                               [this](const std::string& text) { shown.push_back(text); }});
+                               [this](Rank, const std::string& why) { shown.push_back(why); }});
         REQUIRE(living_->open());
         name_ = connections_->open_for_ranks().value();
         tasks_ = std::make_unique<TaskGroup>(io.get_executor());
@@ -77,6 +77,14 @@ public:
         hello.elastic = elastic;
         ranks_.back()->send(encode(hello));
         return *ranks_.back();
+    }
+    /// A rank in generation 1 that has its place.
+    Link& only_rank(Rank rank, bool elastic) {
+        begin(1, {{rank, 0, 0, 1, 0, first_place}});
+        desk.started(first_place, 1, rank);
+        Link& link = hello(1, rank, elastic);
+        welcomed(link);
+        return link;
     }
     /// The next frame that comes over a link; type 0 if it ended.
     std::pair<FrameType, std::string> next(Link& link) {
@@ -140,10 +148,7 @@ TEST_CASE("a client that rejoins is welcomed when the next generation has begun,
           "[agent][elastic]") {
     asio::io_context io;
     LivingHost host(io);
-    host.begin(1, {{Rank{4}, 0, 0, 1, 0, first_place}});
-    host.desk.started(first_place, 1, Rank{4});
-    Link& rank = host.hello(1, Rank{4}, true);
-    host.welcomed(rank);
+    Link& rank = host.only_rank(Rank{4}, true);
     rank.send(encode(Rejoin{1}));
     rank.send(encode(Rejoin{1}));  // it may say so again, and has asked once
     host.settle();
@@ -163,10 +168,7 @@ TEST_CASE("a client whose generation is over already gets its present place at o
           "[agent][elastic]") {
     asio::io_context io;
     LivingHost host(io);
-    host.begin(1, {{Rank{4}, 0, 0, 1, 0, first_place}});
-    host.desk.started(first_place, 1, Rank{4});
-    Link& rank = host.hello(1, Rank{4}, true);
-    host.welcomed(rank);
+    Link& rank = host.only_rank(Rank{4}, true);
     host.begin(2, {{Rank{3}, 0, 0, 1, 0, first_place}});
     rank.send(encode(Rejoin{1}));
     CHECK(host.welcomed(rank).rank == Rank{3});
@@ -192,10 +194,7 @@ TEST_CASE("a change is told to ranks once, and who gets no place in it hears tha
           "[agent][elastic]") {
     asio::io_context io;
     LivingHost host(io);
-    host.begin(1, {{Rank{0}, 0, 0, 1, 0, first_place}});
-    host.desk.started(first_place, 1, Rank{0});
-    Link& rank = host.hello(1, Rank{0}, true);
-    host.welcomed(rank);
+    Link& rank = host.only_rank(Rank{0}, true);
     host.living().announce({1, 2, ChangeReason::joined, 0, 0}, 0, "hosts change");
     host.living().announce({1, 2, ChangeReason::joined, 0, 40}, 0, "hosts change");
     host.living().announce({1, 2, ChangeReason::lost, 0, 0}, 0, "a rank is lost");
@@ -216,10 +215,7 @@ TEST_CASE("a change is told to ranks once, and who gets no place in it hears tha
 TEST_CASE("only a client that has said so can rejoin", "[agent][elastic]") {
     asio::io_context io;
     LivingHost host(io);
-    host.begin(1, {{Rank{0}, 0, 0, 1, 0, first_place}});
-    host.desk.started(first_place, 1, Rank{0});
-    Link& rank = host.hello(1, Rank{0}, false);
-    host.welcomed(rank);
+    Link& rank = host.only_rank(Rank{0}, false);
     rank.send(encode(Rejoin{1}));
     CHECK(host.next(rank).first == FrameType{});
     CHECK(host.told.empty());
@@ -228,10 +224,7 @@ TEST_CASE("only a client that has said so can rejoin", "[agent][elastic]") {
 TEST_CASE("a rank that is in a section for too long is named", "[agent][sections]") {
     asio::io_context io;
     LivingHost host(io);
-    host.begin(1, {{Rank{3}, 0, 0, 1, 0, first_place}});
-    host.desk.started(first_place, 1, Rank{3});
-    Link& rank = host.hello(1, Rank{3}, false);
-    host.welcomed(rank);
+    Link& rank = host.only_rank(Rank{3}, false);
     rank.send(encode(Section{Section::Kind::begin, "short", 10}));
     rank.send(encode(Section{Section::Kind::begin, "long", 60'000}));
     host.settle();

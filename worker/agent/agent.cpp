@@ -179,7 +179,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .host_name = facts_.host_name,
         .describe = [this](const RankSlot& slot,
                            const Assign& world) { return describe_place(slot, world); },
-        .tell_user = [this](const std::string& text) { tell_user(text); },
+        .hangs = [this](Rank rank, const std::string& why) { rank_hangs(rank, why); },
     });
     if (is_elastic())
         if (auto opened = living_->open(); !opened) return opened;
@@ -355,6 +355,12 @@ void Agent::tell_end(const Exited& exited, std::string_view how) {
     link_->send(encode(exited));
     connections_->relay().fail_fences(
         fmt::format("rank {} on {} {}", exited.rank, bootstrap_.host_name, how));
+}
+
+void Agent::rank_hangs(Rank rank, const std::string& why) {
+    if (!bootstrap_.kill_hung) return tell_user(why);
+    tell_user(why + ": it is killed (--on-hang)");
+    runner_->kill(assign_.generation, rank);
 }
 
 /// Sends a frame, which the head shows at once; standard error is shown only with the host's end.

@@ -145,6 +145,7 @@ private:
     asio::awaitable<void> report_later(Exited exited);
     void report(const Exited& exited);
     void tell_end(const Exited& exited, std::string_view how);
+    void rank_hangs(Rank rank, const std::string& why);
     void tell_user(const std::string& text);
     asio::awaitable<void> end_aborted(std::uint64_t generation, Rank rank);
     void end_services(std::function<void()> gone);

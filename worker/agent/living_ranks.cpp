@@ -1,7 +1,5 @@
 #include "worker/agent/living_ranks.h"
 
-#include "base/log.h"
-
 #include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <algorithm>
@@ -111,7 +109,7 @@ void LivingRanks::begin(const Assign& world) {
     told_ = {.generation = world.generation, .next = world.generation};
     page_.write(told_);
     ring();
-    sections_.clear();
+    sections_.clear();  // who has come here has left what it did in the last world
 }
 
 void LivingRanks::announce(const Change& change, std::uint32_t grace_ms, const std::string& why) {
@@ -147,10 +145,10 @@ asio::awaitable<void> LivingRanks::watch_sections() {
 
 void LivingRanks::tell_overdue() {
     for (const Sections::Overdue& late : sections_.take_overdue(Clock::now())) {
-        parts_.tell_user(
-            fmt::format("rank {} is in section \"{}\" for longer than its limit of {:.3g} s",
-                        parts_.connections.rank_of(late.peer), late.name,
-                        std::chrono::duration<double>(late.limit).count()));
+        const Rank rank = parts_.connections.rank_of(late.peer);
+        parts_.hangs(
+            rank, fmt::format("rank {} is in section \"{}\" for longer than its limit of {:.3g} s",
+                              rank, late.name, std::chrono::duration<double>(late.limit).count()));
     }
 }
 

@@ -37,7 +37,7 @@ public:
         stores::ElasticDesk& desk;
         std::string host_name;
         std::function<Welcome(const RankSlot&, const Assign&)> describe;
-        std::function<void(const std::string&)> tell_user;
+        std::function<void(Rank, const std::string& why)> hangs;  ///< a section takes too long
     };
     explicit LivingRanks(Parts parts);
 
