@@ -18,26 +18,29 @@ namespace {
 /// Takes the place of a network: moves bytes between two sockets, each piece a little later.
 class Wire {
 public:
-    Wire(asio::any_io_executor executor, std::mt19937& random, Fd a, Fd b)
+    /// \param slow  how much later at least
+    Wire(asio::any_io_executor executor, std::mt19937& random, Fd host, Fd head, milliseconds slow)
         : random_(random),
-          a_(executor),
-          b_(executor),
+          slow_(slow),
+          host_(executor),
+          head_(executor),
           goes_on_(executor, Timer::time_point::max()),
           tasks_(executor) {
-        a_.assign(Unix(), a.release());
-        b_.assign(Unix(), b.release());
-        tasks_.spawn(move(a_, b_));
-        tasks_.spawn(move(b_, a_));
+        host_.assign(Unix(), host.release());
+        head_.assign(Unix(), head.release());
+        tasks_.spawn(move(host_, head_, Way::from_host));
+        tasks_.spawn(move(head_, host_, Way::to_host));
     }
 
-    void stall(bool stalled) {
-        stalled_ = stalled;
+    /// Delivers nothing that goes this way, or all again.
+    void stall(std::optional<Way> way) {
+        stalled_ = way;
         goes_on_.cancel();
     }
     void cut() {
         boost::system::error_code ignored;
-        a_.close(ignored);
-        b_.close(ignored);
+        host_.close(ignored);
+        head_.close(ignored);
     }
     asio::awaitable<void> join() {
         cut();
@@ -46,16 +49,18 @@ public:
     }
 
 private:
-    asio::awaitable<void> move(Unix::socket& from, Unix::socket& to) {
+    bool is_stalled(Way way) const { return stalled_ == Way::both || stalled_ == way; }
+
+    asio::awaitable<void> move(Unix::socket& from, Unix::socket& to, Way way) {
         std::array<char, 32 << 10> bytes;
         const auto buffer = asio::buffer(bytes);
         Timer delay(from.get_executor());
         for (;;) {
             const auto [error, n] = co_await from.async_read_some(buffer, use_tuple);
             if (error) break;
-            delay.expires_after(std::chrono::microseconds(random_() % 2'000));
+            delay.expires_after(slow_ + std::chrono::microseconds(random_() % 2'000));
             co_await delay.async_wait(use_tuple);
-            while (stalled_) co_await goes_on_.async_wait(use_tuple);
+            while (is_stalled(way)) co_await goes_on_.async_wait(use_tuple);
             const auto piece = asio::buffer(bytes, n);
             const auto [failed, written] = co_await asio::async_write(to, piece, use_tuple);
             if (failed) break;
@@ -65,10 +70,11 @@ private:
     }
 
     std::mt19937& random_;
-    Unix::socket a_;
-    Unix::socket b_;
+    milliseconds slow_;
+    Unix::socket host_;
+    Unix::socket head_;
     Timer goes_on_;
-    bool stalled_ = false;
+    std::optional<Way> stalled_;
     TaskGroup tasks_;
 };
 
@@ -91,8 +97,8 @@ struct HostHere {
     void cut() {
         if (!wires.empty()) wires.back()->cut();
     }
-    void stall(bool stalled) {
-        if (!wires.empty()) wires.back()->stall(stalled);
+    void stall(std::optional<Way> way) {
+        if (!wires.empty()) wires.back()->stall(way);
     }
 };
 
@@ -244,9 +250,10 @@ void World::plan_events() {
                 if (here_[which].channel != nullptr) here_[which].channel->close();
             });
         if (does.stalled) {
-            at(does.stalled->first, [this, which] { here_[which].stall(true); });
+            at(does.stalled->first,
+               [this, which, way = does.stalled_way] { here_[which].stall(way); });
             at(does.stalled->second, [this, which] {
-                if (!here_[which].gone) here_[which].stall(false);
+                if (!here_[which].gone) here_[which].stall(std::nullopt);
             });
         }
     }
@@ -263,7 +270,7 @@ void World::list(HostId host) {
 void World::lose_power(HostId host) {
     here_[host].gone = true;
     here_[host].vanish();
-    here_[host].stall(true);
+    here_[host].stall(Way::both);
 }
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
@@ -383,7 +390,8 @@ asio::awaitable<Result<Connection>> World::connect(HostId host) {
     Pair agents = socket_pair();
     Pair heads = socket_pair();
     here_[host].wires.push_back(std::make_unique<Wire>(
-        io_.get_executor(), random_, std::move(agents.second), std::move(heads.second)));
+        io_.get_executor(), random_, std::move(agents.second), std::move(heads.second),
+        script_.hosts.contains(host) ? script_.hosts.at(host).slow : milliseconds(0)));
     tcp::socket to_agent(io_);
     to_agent.assign(tcp::v4(), heads.first.release());
     head_->admit({std::move(to_agent), std::nullopt});

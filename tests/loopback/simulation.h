@@ -25,6 +25,9 @@ using std::chrono::milliseconds;
 /// What happens when the head logs in to a host.
 enum class Login { works, refused, hangs, says_nothing, dies_with_bootstrap, cannot_connect };
 
+/// Which packets of a host are meant.
+enum class Way { both, to_host, from_host };
+
 /// What a host of a simulation does. Times count from the start of the job.
 struct HostScript {
     Login login = Login::works;
@@ -39,8 +42,10 @@ struct HostScript {
     /// From when to when its health check fails, if the job has one.
     std::optional<std::pair<milliseconds, milliseconds>> unhealthy{};
     milliseconds check_takes{1};
-    /// From when to when its network delivers nothing.
+    /// From when to when its network delivers nothing, or nothing one way.
     std::optional<std::pair<milliseconds, milliseconds>> stalled{};
+    Way stalled_way = Way::both;
+    milliseconds slow{};  ///< what its network takes longer than others, each way
 };
 
 /// A job of a simulation, and everything that happens to it.

@@ -46,6 +46,7 @@ TEST_CASE("ranks of hosts that are left go on when one is lost, in their order",
     }
     SECTION("because its network delivers nothing") {
         script.hosts[HostId{1}].stalled = {10s, 1h};
+        script.hosts[HostId{1}].stalled_way = GENERATE(Way::both, Way::to_host, Way::from_host);
     }
     script.hosts[HostId{1}].login = Login::works;
     in_many_orders(10, script, [](const Ending& ending) {
@@ -206,9 +207,11 @@ TEST_CASE("an elastic job that cannot start anywhere says why at once", "[loopba
     });
 }
 
-TEST_CASE("a host that is silent for less than the timeout costs nothing", "[loopback]") {
+TEST_CASE("a host that is silent for less than the timeout, or far away, costs nothing",
+          "[loopback]") {
     Script script = elastic(4);
     script.hosts[HostId{2}].stalled = {10s, 12s};
+    script.hosts[HostId{3}].slow = 200ms;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == 0);
         CHECK(ending.started == Worlds{"1: 00112233"});
