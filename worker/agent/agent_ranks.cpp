@@ -3,7 +3,6 @@
 #include "worker/agent/agent.h"
 
 #include "base/interfaces.h"
-#include "base/log.h"
 #include "base/loop/net.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 namespace dtrun::agent {
@@ -30,26 +29,15 @@ const char* name_of(ChangeReason reason) {
 
 Result<void> ChangeFile::open(contracts::ContractFacts& facts) {
     if (prefix_.empty()) return {};
-    for (const char* const parent : ranks::kDirectoryParents) {
-        std::string made = fmt::format("{}/{}XXXXXX", parent, prefix_);
-        if (::mkdtemp(made.data()) == nullptr) continue;
-        directory_ = std::move(made);
-        ranks::left_behind().add(directory_);
-        facts.change_file = path();
-        return {};
-    }
-    return fail(Errc::internal, "no directory for DTRUN_CHANGE_FILE in /dev/shm or /tmp: {}",
-                std::strerror(errno));
+    auto made = ranks::make_directory(prefix_);
+    if (!made) return fail(made.error().code, "DTRUN_CHANGE_FILE: {}", made.error().message);
+    directory_ = std::move(*made);
+    facts.change_file = path();
+    return {};
 }
 
 ChangeFile::~ChangeFile() {
-    if (directory_.empty()) return;
-    std::error_code error;
-    std::filesystem::remove_all(directory_, error);
-    if (error)
-        log::warn("{}: {}", directory_, error.message());
-    else
-        ranks::left_behind().remove(directory_);
+    if (!directory_.empty()) ranks::remove_directory(directory_);
 }
 
 Result<void> ChangeFile::go_on(const Assign&) {

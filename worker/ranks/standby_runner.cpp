@@ -234,9 +234,9 @@ Result<void> StandbyRunner::try_start() {
     const std::string modules = message_of(options_.preload);
     if (send_first(ours.get(), modules, -1) != static_cast<ssize_t>(modules.size()))
         return fail(Errc::internal, "--preload: too many modules");
-    const auto waiting = std::make_shared<Waiting>(executor_, kind_of(like_));
+    const auto waiting = std::make_shared<Waiting>(executor_);
     RankCommand command = like_;
-    command.env = waiting_env(waiting->kind.env, *directory, theirs.get());
+    command.env = waiting_env(kind_of(like_).env, *directory, theirs.get());
     command.inherited = theirs.get();
     const auto pid_of_end = std::make_shared<pid_t>(0);
     auto started = supervisor_->start_helper(

@@ -57,9 +57,7 @@ private:
         bool operator==(const Kind&) const = default;
     };
     struct Waiting {
-        Waiting(asio::any_io_executor executor, Kind made_as)
-            : kind(std::move(made_as)), agent(std::move(executor)) {}
-        Kind kind;
+        explicit Waiting(asio::any_io_executor executor) : agent(std::move(executor)) {}
         RankProcess process;
         asio::posix::stream_descriptor agent;  ///< our end of its socket
         std::array<char, 1024> piece{};
