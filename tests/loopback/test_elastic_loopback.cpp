@@ -304,6 +304,7 @@ TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loo
                 case 3: {
                     const milliseconds from = draw(40'000);
                     does.stalled = {from, from + draw(10'000)};
+                    does.stalled_way = static_cast<Way>(random() % 3);
                     break;
                 }
                 default:

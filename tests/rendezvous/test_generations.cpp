@@ -159,6 +159,12 @@ TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]"
     const auto orders = job.take_orders();
     REQUIRE(orders.ended);
     CHECK(orders.ended->cause == Cause::resets);
+
+    few.resets_max = 0;
+    Generations never = begun(few, 3);
+    never.host_lost(h0, "crashed", kStart);
+    pause_all(never, kStart, {h1, h2});
+    CHECK(never.take_orders().ended->cause == Cause::resets);
 }
 
 TEST_CASE("nobody joins a world that is finishing, and a loss of finished ranks is none",
