@@ -164,9 +164,10 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
 
 class StoreRun {
 public:
+    /// \param job    the daemon's job; empty: our rank's own, or all
     /// \param input  what `set KEY -` sets
-    StoreRun(const StoreCommand& command, StoreClient& client, std::string input)
-        : command_(command), client_(client), input_(std::move(input)) {}
+    StoreRun(const StoreCommand& command, StoreClient& client, std::string job, std::string input)
+        : command_(command), client_(client), job_(std::move(job)), input_(std::move(input)) {}
 
     asio::awaitable<Result<int>> run() {
         switch (command_.verb) {
@@ -300,12 +301,17 @@ private:
         PackReader in(reply->results);
         in.array();
         const std::string text(in.str());
+        if (!job_.empty() && !has_job(text)) {
+            log::error("no job \"{}\"", escaped(job_));
+            co_return kExitNotThere;
+        }
         put(command_.json ? text + "\n" : status_table(text));
         co_return 0;
     }
 
     const StoreCommand& command_;
     StoreClient& client_;
+    std::string job_;
     std::string input_;
 };
 
@@ -317,6 +323,7 @@ asio::awaitable<Result<int>> run(const StoreCommand& command, plan::EnvironmentV
     const bool of_rank = command.verb != Verb::status && command.daemon.address.empty() &&
                          command.daemon.job.empty() && socket && !socket->empty();
     Result<std::unique_ptr<StoreClient>> client;
+    std::string job;
     if (of_rank) {
         client = co_await connect_to_agent(std::string(*socket));
     } else {
@@ -324,10 +331,11 @@ asio::awaitable<Result<int>> run(const StoreCommand& command, plan::EnvironmentV
         if (!target) co_return std::unexpected(target.error());
         if (target->job.empty() && command.verb != Verb::status)
             co_return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
+        job = target->job;
         client = co_await connect_to_daemon(*target);
     }
     if (!client) co_return std::unexpected(client.error());
-    StoreRun runner(command, **client, std::move(input));
+    StoreRun runner(command, **client, std::move(job), std::move(input));
     auto done = co_await runner.run();
     co_await (*client)->close();
     co_return done;
@@ -358,39 +366,52 @@ int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {
     return status;
 }
 
+/// 0 if the object has none of that name.
+std::int64_t number_of(const boost::json::value& object, std::string_view name) {
+    const boost::json::value* found = object.as_object().if_contains(name);
+    return found != nullptr ? found->to_number<std::int64_t>() : 0;
+}
+
 }  // namespace
+
+bool has_job(const std::string& text) {
+    const boost::json::value status = boost::json::parse(text);
+    for (const boost::json::value& job : status.at("jobs").as_array())
+        if (number_of(job, "ranks") != 0 || number_of(job, "keys") != 0 ||
+            job.at("phase").as_string() != "store")
+            return true;
+    return false;
+}
 
 std::string status_table(const std::string& text) {
     namespace json = boost::json;
     const json::value status = json::parse(text);
-    const auto number = [](const json::value& object, std::string_view name) {
-        const json::value* found = object.as_object().if_contains(name);
-        return found != nullptr ? found->to_number<std::int64_t>() : 0;
-    };
     std::string out =
         fmt::format("dtrun serve {}, pid {}, up {} s, {} connections\n",
-                    std::string_view(status.at("version").as_string()), number(status, "pid"),
-                    number(status, "uptime_s"), number(status, "connections"));
+                    std::string_view(status.at("version").as_string()), number_of(status, "pid"),
+                    number_of(status, "uptime_s"), number_of(status, "connections"));
     const json::array& jobs = status.at("jobs").as_array();
     if (jobs.empty()) return out + "no jobs\n";
     out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN", "RANKS",
                        "KEYS", "STEP");
     for (const json::value& job : jobs) {
-        const std::string ranks = fmt::format("{} ({}-{})", number(job, "ranks"),
-                                              number(job, "ranks_min"), number(job, "ranks_max"));
+        const std::string ranks =
+            fmt::format("{} ({}-{})", number_of(job, "ranks"), number_of(job, "ranks_min"),
+                        number_of(job, "ranks_max"));
         const bool steps = job.as_object().contains("slowest_step");
-        out += fmt::format(
-            "{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", escaped(job.at("name").as_string()),
-            std::string_view(job.at("phase").as_string()), number(job, "generation"), ranks,
-            number(job, "keys"),
-            steps ? fmt::format("{}-{}", number(job, "slowest_step"), number(job, "fastest_step"))
-                  : "-");
+        out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n",
+                           escaped(job.at("name").as_string()),
+                           std::string_view(job.at("phase").as_string()),
+                           number_of(job, "generation"), ranks, number_of(job, "keys"),
+                           steps ? fmt::format("{}-{}", number_of(job, "slowest_step"),
+                                               number_of(job, "fastest_step"))
+                                 : "-");
         const json::value* members = job.as_object().if_contains("members");
         if (members == nullptr) continue;
         for (const json::value& member : members->as_array())
             out += fmt::format("  {:<18} {:>3} slots {:>3} ranks{}\n",
-                               escaped(member.at("host").as_string()), number(member, "slots"),
-                               number(member, "ranks"),
+                               escaped(member.at("host").as_string()), number_of(member, "slots"),
+                               number_of(member, "ranks"),
                                member.at("connected").as_bool() ? "" : ", not connected");
     }
     return out;

@@ -37,6 +37,10 @@ int run_status(cli::Words words, plan::EnvironmentView environment);
 std::string store_help();
 std::string status_help();
 
+/// Whether the daemon's answer about one job has it. Who asks is one of the job's clients, so that there is
+/// always a store; a job is there once it has members or keys. \param text  JSON
+bool has_job(const std::string& text);
+
 /// What `dtrun status` shows of the daemon's answer. Names are members' own words, and shown so that no
 /// terminal obeys them. \param text  JSON
 std::string status_table(const std::string& text);

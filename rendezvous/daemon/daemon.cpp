@@ -97,9 +97,13 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
         [this, id, &peer](const FrameView& frame) { return on_frame(id, peer, frame); };
     const auto served = co_await peer.link.serve(handle, &peer);
     const Error& why = served.error();
-    log::info("connection from {}: {}", peer.remote, why.message);
-    if (why.code == Errc::invalid_input || why.code == Errc::denied)
-        co_await refuse(peer, why.message);
+    const bool is_wrong = why.code == Errc::invalid_input || why.code == Errc::denied;
+    // Who only asks for a value, or for the daemon's status, comes and goes all the time.
+    if (peer.entered || is_wrong)
+        log::info("connection from {}: {}", peer.remote, why.message);
+    else
+        log::debug("connection from {}: {}", peer.remote, why.message);
+    if (is_wrong) co_await refuse(peer, why.message);
     if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered && !stopping_)
         job->closed(id, Clock::now());
     peer.link.close();

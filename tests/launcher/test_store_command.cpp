@@ -19,4 +19,11 @@ TEST_CASE("names of jobs and members cannot give orders to the terminal of `dtru
           "  h1\\x0adtrun serve: forged   2 slots   2 ranks\n");
 }
 
+TEST_CASE("a job is there once it has members or keys", "[store_command]") {
+    CHECK_FALSE(has_job(R"({"jobs":[]})"));
+    CHECK_FALSE(has_job(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":0}]})"));
+    CHECK(has_job(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":1}]})"));
+    CHECK(has_job(R"({"jobs":[{"name":"j","phase":"waiting","ranks":0,"keys":0}]})"));
+}
+
 }  // namespace dtrun
