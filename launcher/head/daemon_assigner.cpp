@@ -144,6 +144,7 @@ Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
 }
 
 void DaemonAssigner::daemon_is_back() {
+    was_there_ = true;
     relay_.resend();
     if (failed_) tell_failed();
 }
@@ -161,7 +162,13 @@ Heartbeat DaemonAssigner::progress() {
 }
 
 void DaemonAssigner::daemon_lost(const Error& why) {
-    context_.job.ended_elsewhere(false, why.message);
+    const bool refused = why.code == Errc::denied;
+    const bool by_hand = context_.spec.options.join->by_hand;  // of which the user knows no daemon
+    if (was_there_)
+        context_.job.ended_elsewhere(false, why.message);
+    else
+        context_.job.no_daemon(
+            refused, why.message + (refused || by_hand ? "" : "; is `dtrun serve` running there?"));
     context_.decide();
 }
 

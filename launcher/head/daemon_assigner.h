@@ -48,6 +48,7 @@ private:
 
     JobContext context_;
     Relay relay_;
+    bool was_there_ = false;          ///< the daemon, at some time
     std::unique_ptr<Uplink> uplink_;  ///< once the agent is ready
     Member member_;                   ///< the host, as its agent has described it
     std::uint64_t generation_ = 0;    ///< that runs here

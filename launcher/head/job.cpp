@@ -56,6 +56,8 @@ int exit_code(const JobOutcome& outcome) {
             return plan::kExitTimeout;
         case JobOutcome::Cause::ended_elsewhere:
             return plan::kExitLost;
+        case JobOutcome::Cause::no_daemon:
+            return outcome.refused ? plan::kExitAuthentication : plan::kExitUnreachable;
         case JobOutcome::Cause::stuck:
             return plan::kExitStuck;
         case JobOutcome::Cause::cannot_go_on:
@@ -292,6 +294,15 @@ void Job::ended_elsewhere(bool finished, std::string why) {
     if (!finished && outcome_.cause == JobOutcome::Cause::success) {
         outcome_.ended_text = std::move(why);
         cause(JobOutcome::Cause::ended_elsewhere);
+    }
+    stop(SIGTERM, options_.grace);
+}
+
+void Job::no_daemon(bool refused, std::string why) {
+    if (outcome_.cause == JobOutcome::Cause::success) {
+        outcome_.refused = refused;
+        outcome_.ended_text = std::move(why);
+        cause(JobOutcome::Cause::no_daemon);
     }
     stop(SIGTERM, options_.grace);
 }

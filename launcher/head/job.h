@@ -41,6 +41,7 @@ struct JobOutcome {
         interrupted,   ///< by a signal to dtrun, see signal
         start_timeout,
         ended_elsewhere,  ///< the daemon has ended it, or is lost; see ended_text
+        no_daemon,        ///< no daemon let us in, see refused and ended_text
         stuck,            ///< ranks wait for one that does not come; see ended_text
         cannot_go_on,     ///< an elastic job: too few hosts are left; see ended_text
     };
@@ -50,6 +51,7 @@ struct JobOutcome {
     HostId lost_host{};
     std::string lost_text;
     std::string ended_text;
+    bool refused = false;  ///< by a daemon that was reached
     int signal = 0;
     /// A rank that ended by itself, with code 0.
     struct EndedWell {
@@ -112,8 +114,9 @@ public:
     void begin(PerHost<std::uint32_t> ranks);
     void pausing();  ///< exits of ranks until the next generation do not count
     void ended_elsewhere(bool finished, std::string why);
-    void cannot_go_on(std::string why);     ///< an elastic job
-    void cannot_start();                    ///< no host of an elastic job can be used
+    void no_daemon(bool refused, std::string why);  ///< it was never entered
+    void cannot_go_on(std::string why);             ///< an elastic job
+    void cannot_start();                            ///< no host of an elastic job can be used
     void fails_always(const Exited& rank);  ///< an elastic job whose program fails by itself
 
     // What to do.

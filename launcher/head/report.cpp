@@ -182,6 +182,8 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
         case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +
                    victims_text(outcome);
+        case JobOutcome::Cause::no_daemon:
+            return fmt::format("dtrun: cannot join: {}\n", outcome.ended_text);
         case JobOutcome::Cause::cannot_go_on:
             return fmt::format("dtrun: the job cannot go on: {}\n", outcome.ended_text) +
                    host_failures_text(outcome.host_failures, spec) + victims_text(outcome);

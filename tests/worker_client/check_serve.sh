@@ -5,7 +5,7 @@ set -eu
 dtrun=$1
 shift
 directory=$(mktemp -d)
-trap 'kill "$daemon" 2>/dev/null; wait; rm -rf "$directory"' EXIT
+trap 'kill "$daemon" 2>/dev/null || true; wait; rm -rf "$directory"' EXIT
 (umask 077; echo "a secret of this test, and no other" >"$directory/secret")
 "$dtrun" serve --listen 127.0.0.1:0 --secret-file "$directory/secret" >"$directory/log" 2>&1 &
 daemon=$!
@@ -41,3 +41,20 @@ done
 for member in $members; do wait "$member" || true; done
 check 3 'rank [0-2] of 3 \(torchrun\):( [^ /:]+[/:][0-9]+){3}$'
 check 3 'rank [0-2]: the result is 42$'
+
+# A job that nobody is in is not there, and nobody joins a daemon that has ended.
+fails() { # fails STATUS ARGUMENT...
+    wanted=$1
+    shift
+    status=0
+    "$dtrun" "$@" >"$directory/out.0" 2>&1 || status=$?
+    [ "$status" = "$wanted" ] && return
+    echo "$*: $status, not $wanted"
+    exit 1
+}
+fails 1 status --job nobody
+check 1 '^dtrun: no job "nobody"$'
+kill "$daemon"
+wait "$daemon" || true
+fails 201 join --job members true
+check 1 '^dtrun: cannot join: .*Connection refused.*; is `dtrun serve` running there\?$'
