@@ -45,7 +45,8 @@ Result<int> choose_world_size(const HostList& hosts, const PlacementRequest& req
                               long long slots) {
     if (slots == 0)
         return fail(Errc::invalid_input,
-                    "no slots on {} hosts; give at least one host slots=1 or more", hosts.size());
+                    "no slots on {} host{}; give at least one a slot, as in HOST:1", hosts.size(),
+                    hosts.size() == 1 ? "" : "s");
     const long long world_size = request.world_size.value_or(std::min(slots, kRanksMax + 1LL));
     if (world_size < 1)
         return fail(Errc::invalid_input, "{} ranks; -np must be at least 1", world_size);

@@ -120,6 +120,20 @@ bool is_option(string_view word) {
     return word.size() > 1 && word.starts_with('-');
 }
 
+Result<void> check_dash(string_view word) {
+    constexpr string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
+                                       "\u2014", "\u2015", "\u2212"};
+    for (const string_view dash : kDashes) {
+        if (!word.starts_with(dash)) continue;
+        const string_view name = word.substr(dash.size());
+        return fail(Errc::invalid_input,
+                    "'{}' begins with a dash that a web page or a word processor has made long: "
+                    "write -{} or --{}",
+                    word, name, name);
+    }
+    return {};
+}
+
 Flag::Value Flag::value() const {
     if (metavar.empty()) return Value::none;
     if (metavar.starts_with("[=")) return Value::optional;
@@ -163,6 +177,9 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         if (value->empty() && flag.value() == Flag::Value::required) continue;
         return FoundFlag{named->row, named->name, std::move(*value)};
     }
+    if (at_ < words_.size() && !ended_)
+        if (const auto plain = check_dash(words_[at_]); !plain)
+            return std::unexpected(plain.error());
     return std::nullopt;
 }
 

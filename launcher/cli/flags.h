@@ -225,6 +225,8 @@ Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
 
 /// Whether a word is an option; "-" and "" are none.
 bool is_option(std::string_view word);
+/// Errc: invalid_input (an option whose dash is none of the keyboard's)
+Result<void> check_dash(std::string_view word);
 
 /// Time in seconds, fractions allowed; rounded to a millisecond.
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text,

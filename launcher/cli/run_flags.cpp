@@ -159,8 +159,10 @@ Result<void> add_interfaces(RunDraft& draft, string_view value) {
 }
 
 Result<void> add_export(RunDraft& draft, string_view value) {
-    const auto settable = plan::check_settable(value.substr(0, value.find('=')));
-    if (!settable) return settable;
+    const string_view name = value.substr(0, value.find('='));
+    if (const auto settable = plan::check_settable(name); !settable) return settable;
+    if (!plan::is_variable_name(name))
+        return fail(Errc::invalid_input, "'{}' is not a variable's name", name);
     draft.options.export_vars.emplace_back(value);
     return {};
 }

@@ -121,9 +121,9 @@ TEST_CASE("place_ranks refuses sizes that cannot be", "[hostfiles][placement]") 
     CHECK(error_of(place("a:4", {.world_size = 0})) == "0 ranks; -np must be at least 1");
     CHECK(error_of(place("a:4", {.world_size = -3})) == "-3 ranks; -np must be at least 1");
     CHECK(error_of(place("a:0,b:0", {.world_size = 1, .oversubscribe = true})) ==
-          "no slots on 2 hosts; give at least one host slots=1 or more");
+          "no slots on 2 hosts; give at least one a slot, as in HOST:1");
     CHECK(error_of(place_ranks({}, {})) ==
-          "no slots on 0 hosts; give at least one host slots=1 or more");
+          "no slots on 0 hosts; give at least one a slot, as in HOST:1");
     CHECK(error_of(place("n[1-1000]:65536")) == "more than 16777216 ranks; lower -np or the slots");
     CHECK(error_of(place("a:1", {.world_size = kRanksMax + 1, .oversubscribe = true})) ==
           "more than 16777216 ranks; lower -np or the slots");

@@ -233,6 +233,7 @@ TEST_CASE("a wrong value names the flag and the range", "[launcher][cli]") {
         {"--ssh-command \"ssh 'x\" p", "--ssh-command: a quote in ssh 'x is never closed"},
         {"--ssh-command ' ' p", "--ssh-command: the command is blank"},
         {"-x =3 p", "-x: the variable has no name"},
+        {"-x 'A B=1' p", "-x: 'A B' is not a variable's name"},
         {"-x RANK=3 p", "-x: RANK is dtrun's own (each rank's place in the job) and cannot be set"},
         {"-x DTRUN_JOB p", "-x: DTRUN_JOB is dtrun's own (reserved for dtrun) and cannot be set"},
         {"LOCAL_RANK=0 p",
@@ -248,6 +249,12 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"--hostss a p", "unknown option --hostss; did you mean --hosts?"},
         {"--time_stamps p", "unknown option --time-stamps; did you mean --timestamps?"},
         {"--foo p", "unknown option --foo; see dtrun --help"},
+        {"-np 2 \u2013gloo p",
+         "'\u2013gloo' begins with a dash that a web page or a word processor has made long: write "
+         "-gloo or --gloo"},
+        {"\u2014np 2 p",
+         "'\u2014np' begins with a dash that a web page or a word processor has made long: write "
+         "-np or --np"},
         {"--foo=bar p", "unknown option --foo; see dtrun --help"},
         {"--=3 p", "unknown option --; see dtrun --help"},
         {"-z p", "unknown option -z; see dtrun --help"},
