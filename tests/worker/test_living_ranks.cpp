@@ -40,7 +40,10 @@ public:
                                    welcome.world_size = world.world_size;
                                    return welcome;
                                },
-                               [this](Rank, const std::string& why) { shown.push_back(why); }});
+                               [this](Rank rank, const std::string& why) {
+                                   hung.push_back(rank);
+                                   shown.push_back(why);
+                               }});
         REQUIRE(living_->open());
         name_ = connections_->open_for_ranks().value();
         tasks_ = std::make_unique<TaskGroup>(io.get_executor());
@@ -108,6 +111,7 @@ public:
     LivingRanks& living() { return *living_; }
 
     Told told;
+    std::vector<Rank> hung;
     std::vector<std::string> shown;
     stores::ElasticDesk desk{
         [this](const DeskNews& news) { told.emplace_back(news.place, news.state); }};
@@ -230,6 +234,24 @@ TEST_CASE("a rank that is in a section for too long is named", "[agent][sections
     host.settle();
     CHECK(host.shown == std::vector<std::string>{
                             "rank 3 is in section \"short\" for longer than its limit of 0.01 s"});
+    CHECK(host.hung == std::vector<Rank>{Rank{3}});
+}
+
+TEST_CASE("a rank that hangs is named, and may be killed, by the number that it has now",
+          "[agent][sections]") {
+    asio::io_context io;
+    LivingHost host(io);
+    // Its framework lives on in another generation, of which our client in it has heard nothing.
+    Link& rank = host.only_rank(Rank{4}, false);
+    host.begin(2, {{Rank{3}, 0, 0, 2, 0, first_place}, {Rank{4}, 1, 0, 2, 0, second_place}});
+    rank.send(encode(Section{Section::Kind::begin, "short", 10}));
+    host.settle();
+    CHECK(host.hung == std::vector<Rank>{Rank{3}});
+    // It has no place any more, and is being ended.
+    host.begin(3, {{Rank{4}, 0, 0, 1, 0, second_place}});
+    rank.send(encode(Section{Section::Kind::begin, "again", 10}));
+    host.settle();
+    CHECK(host.hung.size() == 1);
 }
 
 }  // namespace dtrun

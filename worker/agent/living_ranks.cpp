@@ -15,6 +15,13 @@ const RankSlot* LivingRanks::slot_of(SlotIndex place) const {
     return found == world_.ranks.end() ? nullptr : &*found;
 }
 
+std::optional<Rank> LivingRanks::rank_of(PeerId peer) const {
+    const auto client = clients_.find(peer);
+    if (client == clients_.end()) return parts_.connections.rank_of(peer);
+    const RankSlot* const rank = slot_of(client->second.place);
+    return rank != nullptr ? std::optional(rank->rank) : std::nullopt;
+}
+
 Result<std::optional<Welcome>> LivingRanks::hello(PeerId peer, SlotIndex place,
                                                   const Hello& hello) {
     Client client{.place = place, .elastic = hello.elastic, .ticket = {}};
@@ -145,10 +152,12 @@ asio::awaitable<void> LivingRanks::watch_sections() {
 
 void LivingRanks::tell_overdue() {
     for (const Sections::Overdue& late : sections_.take_overdue(Clock::now())) {
-        const Rank rank = parts_.connections.rank_of(late.peer);
+        const auto rank = rank_of(late.peer);
+        if (!rank) continue;  // it is being ended
         parts_.hangs(
-            rank, fmt::format("rank {} is in section \"{}\" for longer than its limit of {:.3g} s",
-                              rank, late.name, std::chrono::duration<double>(late.limit).count()));
+            *rank,
+            fmt::format("rank {} is in section \"{}\" for longer than its limit of {:.3g} s", *rank,
+                        late.name, std::chrono::duration<double>(late.limit).count()));
     }
 }
 

@@ -72,6 +72,9 @@ private:
     Result<void> on_rejoin(PeerId peer, const Rejoin& rejoin);
     void welcome(PeerId peer, const RankSlot& rank, const Assign& world);
     const RankSlot* slot_of(SlotIndex place) const;
+    /// Its rank in this generation, which a client that cannot rejoin has not been told; nothing if its process
+    /// has no place any more.
+    std::optional<Rank> rank_of(PeerId peer) const;
     void ring();
     asio::awaitable<void> watch_sections();
     void tell_overdue();
