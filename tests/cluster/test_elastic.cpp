@@ -3,10 +3,12 @@
 #include "tests/cluster/support/ranks.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -112,6 +114,39 @@ TEST_CASE("an elastic job outlives a killed rank and a crashed host, and takes t
     CHECK_THAT(done.err, Contains("was ended by signal 9 (SIGKILL)") &&
                              Contains("dtrun: host s1 lost: last heard ") &&
                              Contains("generation 3: 6 ranks on s2, s3 and s4"));
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a frozen host is lost, ends its old ranks when it goes on, and joins again as the last",
+          "[cluster][elastic]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string file = cluster.scratch() / "thawed-end";
+    std::filesystem::remove(file);
+    Running job = start_elastic(cluster, program_until(file));
+    REQUIRE(wait_for_count(job, "g1:", 8));
+    std::set<pid_t> old;
+    for (const Process& process : cluster.processes("s3"))
+        if (process.cmdline.find("until [ -e") != std::string::npos)
+            old.insert(process.pid_outside);
+    REQUIRE(old.size() >= 2);
+
+    cluster.freeze("s3");
+    REQUIRE(wait_for_count(job, "g2:", 6, milliseconds(25'000)));
+    cluster.thaw("s3");
+    CHECK(wait_until(
+        [&] {
+            return std::ranges::none_of(cluster.processes("s3"), [&](const Process& process) {
+                return old.contains(process.pid_outside);
+            });
+        },
+        milliseconds(5'000)));
+    REQUIRE(wait_for_count(job, "g3:", 8, milliseconds(40'000)));
+    CHECK_THAT(job.out_so_far(), Contains("g3:7/8@s3"));
+
+    std::ofstream(file) << "end";
+    const Finished done = job.wait(milliseconds(20'000));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
     CHECK(cluster.wait_all_gone());
 }
 
