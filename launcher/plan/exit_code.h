@@ -39,8 +39,8 @@ inline constexpr ExitCodeRow kExitCodes[] = {
      "command line, hostfile, --env-file or configuration; --mpi mpirun without an mpirun that "
      "dtrun knows"},
     {kExitUnreachable, "201", "unreachable",
-     "a host, or the daemon of dtrun join: unknown name, refused, no route, no answer within "
-     "--connect-timeout"},
+     "a host, the daemon of dtrun join, or the node that serves a job of torchrun: unknown name, "
+     "refused, no route, no answer within --connect-timeout"},
     {kExitAuthentication, "202", "authentication",
      "a host does not let us in: keys, unknown or changed host key; a daemon has another secret"},
     {kExitAgent, "203", "agent",

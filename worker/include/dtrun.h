@@ -342,7 +342,8 @@ DTRUN_API uint64_t dtrun_token(const dtrun_worker* worker);
 
 /* This rank begins a part of its program that is not to take longer than limit_ms. If it does, dtrun
  * says so on its standard error, with rank, host and section, and kills the rank if it was told
- * --on-hang kill. Sections may lie within each other, and any thread may end one. Neither call waits for an answer.
+ * --on-hang kill. Sections may lie within each other, and any thread may end one. Neither call waits
+ * for an answer.
  * name  1 to 256 bytes; a rank is at most in 64 sections
  * Errors: INVALID, FORKED, CLOSED. Without an agent nobody watches: DTRUN_OK. */
 DTRUN_API int dtrun_section(dtrun_worker* worker, dtrun_view name, int64_t limit_ms);
