@@ -160,7 +160,10 @@ void number_across(Placement& placement) {
 Result<Placement> place_ranks(const HostList& hosts, const PlacementRequest& request) {
     const auto world_size = choose_world_size(hosts, request, sum(hosts, slots_of));
     if (!world_size) return std::unexpected(world_size.error());
-    auto host_of = assign(capacities(hosts, *world_size), *world_size, request.map_by);
+    return place_on(hosts, assign(capacities(hosts, *world_size), *world_size, request.map_by));
+}
+
+Placement place_on(const HostList& hosts, std::vector<int> host_of) {
     Placement placement;
     placement.hosts = keep_used(hosts, host_of);
     placement.ranks.resize(host_of.size());

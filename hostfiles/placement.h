@@ -47,4 +47,8 @@ struct PlacementRequest {
 ///         "18 ranks but 16 slots (s1:4 + s2:4 + s3:4 + s4:4 = 16); lower -np, add hosts, or --oversubscribe"
 Result<Placement> place_ranks(const HostList& hosts, const PlacementRequest& request);
 
+/// Places ranks on hosts that were chosen for them; a host without ranks is left out.
+/// \param host_of  [rank] index into `hosts`
+Placement place_on(const HostList& hosts, std::vector<int> host_of);
+
 }  // namespace dtrun

@@ -40,11 +40,48 @@ std::string address_of(const Host& host) {
     return host.address.empty() ? host.name : host.address;
 }
 
-std::string command_text(const plan::JobSpec& spec) {
+std::string command_text(const std::vector<std::string>& argv) {
     std::string text;
-    for (const std::string& word : spec.options.program)
-        text += (text.empty() ? "" : " ") + shell_quote(word);
+    for (const std::string& word : argv) text += (text.empty() ? "" : " ") + shell_quote(word);
     return text;
+}
+
+/// "0-3" or "4".
+std::string ranks_text(int first, int count) {
+    return count == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, first + count - 1);
+}
+
+std::string programs_text(const plan::JobSpec& spec) {
+    if (spec.programs.empty()) return "command:    " + command_text(spec.options.program) + "\n";
+    std::string text;
+    int first = 0;
+    for (const plan::PlannedProgram& program : spec.programs) {
+        std::string variables;
+        for (const auto& [name, value] : program.env)
+            variables +=
+                fmt::format("{}={} ", name, shows_values(spec) ? shell_quote(value) : "...");
+        text += fmt::format("command:    {}{}   (rank{} {}{}{})\n", variables,
+                            command_text(program.argv), program.ranks == 1 ? "" : "s",
+                            ranks_text(first, program.ranks),
+                            program.directory.empty() ? "" : ", in ", program.directory);
+        first += program.ranks;
+    }
+    return text;
+}
+
+json::array programs_json(const plan::JobSpec& spec) {
+    json::array programs;
+    for (const plan::PlannedProgram& program : spec.programs) {
+        json::object environment;
+        for (const auto& [name, value] : program.env)
+            environment[name] = shows_values(spec) ? json::value(value) : json::value(nullptr);
+        programs.push_back(
+            {{"command", json::array(program.argv.begin(), program.argv.end())},
+             {"ranks", program.ranks},
+             {"directory", program.directory.empty() ? spec.directory : program.directory},
+             {"environment", std::move(environment)}});
+    }
+    return programs;
 }
 
 std::string mpirun_text(const mpirun::MpirunPlan& plan) {
@@ -95,7 +132,7 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     }
     text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
                         spec.sources.slots, spec.sources.world_size);
-    text += "command:    " + command_text(spec) + "\n";
+    text += programs_text(spec);
     const bool or_home = !spec.directory_required && !spec.options.mpirun;
     text += fmt::format("directory:  {}{}\n", spec.directory,
                         or_home ? " (home on hosts that lack it)" : "");
@@ -143,6 +180,7 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
                          {"user", host.user}});
     }
     plan["ranks"] = std::move(ranks);
+    if (!spec.programs.empty()) plan["programs"] = programs_json(spec);
     if (mpirun != nullptr) plan["mpirun"] = mpirun_json(*mpirun);
     return json::serialize(plan) + "\n";
 }

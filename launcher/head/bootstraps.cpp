@@ -35,6 +35,25 @@ std::uint32_t standby_of(const plan::ElasticOptions& asked, int slots) {
     return static_cast<std::uint32_t>(wanted > 0 ? wanted : slots);
 }
 
+std::vector<JobProgram> programs_of(const plan::JobSpec& spec) {
+    std::vector<JobProgram> programs;
+    for (const plan::PlannedProgram& planned : spec.programs)
+        programs.push_back({planned.argv,
+                            planned.env,
+                            planned.directory,
+                            static_cast<std::uint32_t>(planned.ranks),
+                            {}});
+    if (programs.empty()) return programs;
+    for (const RankPlace& place : spec.placement.ranks)
+        programs[spec.program_of(static_cast<plan::PlannedRank>(place.rank))].hosts.push_back(
+            plan::host_of(place));
+    for (JobProgram& program : programs) {
+        std::ranges::sort(program.hosts);
+        program.hosts.erase(std::ranges::unique(program.hosts).begin(), program.hosts.end());
+    }
+    return programs;
+}
+
 Bytes encode_and_wipe(Bootstrap boot) {
     Bytes frame = encode(boot);
     ::explicit_bzero(boot.secret.data(), boot.secret.size());
@@ -45,7 +64,11 @@ Bytes encode_and_wipe(Bootstrap boot) {
 
 Bootstraps::Bootstraps(const plan::JobSpec& spec, const JobKeys& keys, const Hosts& hosts,
                        ServerPlace server)
-    : spec_(spec), keys_(keys), hosts_(hosts), server_(std::move(server)) {}
+    : spec_(spec),
+      keys_(keys),
+      hosts_(hosts),
+      server_(std::move(server)),
+      programs_(programs_of(spec)) {}
 
 void Bootstraps::prefer(const std::string& address) {
     auto& addresses = server_.addresses;
@@ -65,6 +88,7 @@ Bootstrap Bootstraps::common() const {
     boot.connect_timeout_ms = to_ms(options.connect_timeout);
     boot.grace_ms = to_ms(options.grace);
     boot.argv = options.program;
+    boot.programs = programs_;
     boot.directory = spec_.directory;
     boot.directory_required = spec_.directory_required;
     boot.interfaces = options.network_interfaces;

@@ -48,6 +48,7 @@ private:
     const JobKeys& keys_;
     const Hosts& hosts_;
     ServerPlace server_;
+    std::vector<JobProgram> programs_;
 };
 
 }  // namespace dtrun::head

@@ -147,6 +147,7 @@ void Head::add_starter(std::unique_ptr<HostStarter> starter) {
 
 asio::awaitable<int> Head::run() {
     tasks_.spawn(watch_start_timeout());
+    tasks_.spawn(watch_time_limit());
     tasks_.spawn(pulse_.run([this] { beat(); }));
     if (log::enabled(log::Level::normal)) progress_.start();
     for (const auto& starter : starters_) starter->start(static_cast<StartEvents&>(*this));
@@ -275,6 +276,14 @@ asio::awaitable<void> Head::watch_start_timeout() {
     for (const HostId host : job_.connecting())
         job_.host_late({host, StartFailure::timed_out, hosts_[host].phase});
     job_.start_timed_out();
+    decide();
+}
+
+asio::awaitable<void> Head::watch_time_limit() {
+    if (!spec_.options.time_limit) co_return;
+    Timer timer(io_, *spec_.options.time_limit);
+    co_await timer.async_wait(use_tuple);
+    job_.time_is_up();
     decide();
 }
 

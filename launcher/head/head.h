@@ -110,6 +110,7 @@ private:
     bool is_over() const;
     void end_by(int signal);
     asio::awaitable<void> watch_start_timeout();
+    asio::awaitable<void> watch_time_limit();
     asio::awaitable<void> stop_ourselves();
     asio::awaitable<void> hurry_after(std::chrono::milliseconds span);
     int finish();

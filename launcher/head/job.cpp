@@ -53,6 +53,7 @@ int exit_code(const JobOutcome& outcome) {
         case JobOutcome::Cause::interrupted:
             return plan::kExitSignalBase + outcome.signal;
         case JobOutcome::Cause::start_timeout:
+        case JobOutcome::Cause::time_limit:
             return plan::kExitTimeout;
         case JobOutcome::Cause::ended_elsewhere:
             return plan::kExitLost;
@@ -283,6 +284,12 @@ void Job::start_timed_out() {
     sort_host_failures();
     cause(JobOutcome::Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
+}
+
+void Job::time_is_up() {
+    if (stopping_) return;
+    cause(JobOutcome::Cause::time_limit);
+    stop(SIGTERM, options_.grace);
 }
 
 void Job::pausing() {

@@ -40,6 +40,7 @@ struct JobOutcome {
         host_lost,     ///< see lost_host, lost_text
         interrupted,   ///< by a signal to dtrun, see signal
         start_timeout,
+        time_limit,       ///< it has taken too long
         ended_elsewhere,  ///< the daemon has ended it, or is lost; see ended_text
         no_daemon,        ///< no daemon let us in, see refused and ended_text
         stuck,            ///< ranks wait for one that does not come; see ended_text
@@ -110,6 +111,7 @@ public:
     void interrupt(int signal);      ///< Ctrl-C (twice: kill), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
+    void time_is_up();  ///< the job has taken as long as it may
     /// A generation begins: all of its ranks start. \param ranks  on each host
     void begin(PerHost<std::uint32_t> ranks);
     void pausing();  ///< exits of ranks until the next generation do not count

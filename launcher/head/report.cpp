@@ -78,7 +78,8 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
     const std::string host = host_of(first.rank, spec, numbers);
     if (first.pid == 0)
         return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
-                           spec.options.program.front(), first.error);
+                           place ? spec.argv_of(*place).front() : spec.options.program.front(),
+                           first.error);
     std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
                                         : fmt::format("exited with code {}", first.code);
     if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
@@ -189,6 +190,10 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
                    host_failures_text(outcome.host_failures, spec) + victims_text(outcome);
         case JobOutcome::Cause::interrupted:
             return fmt::format("dtrun: ended by {}\n", signal_text(outcome.signal)) +
+                   waiting_text(outcome) + victims_text(outcome);
+        case JobOutcome::Cause::time_limit:
+            return fmt::format("dtrun: the job has taken longer than {:.6g} s (--timeout)\n",
+                               std::chrono::duration<double>(*spec.options.time_limit).count()) +
                    waiting_text(outcome) + victims_text(outcome);
         case JobOutcome::Cause::start_timeout:
             return fmt::format(

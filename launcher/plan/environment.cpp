@@ -176,6 +176,16 @@ Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& 
     return EnvironmentPlan{to_list(local), to_list(remote), to_list(*asked)};
 }
 
+Result<std::vector<Options::Variable>> variables_of(const ProgramPart& part,
+                                                    EnvironmentView caller) {
+    VariableMap variables;
+    for (const std::string& text : part.export_vars)
+        if (const auto added = add_export(variables, caller, text); !added)
+            return std::unexpected(added.error());
+    for (const auto& [name, value] : part.assignments) variables.insert_or_assign(name, value);
+    return to_list(variables);
+}
+
 std::span<const VariableGroup> variable_groups() {
     return kGroups;
 }

@@ -29,6 +29,10 @@ struct EnvironmentPlan {
 ///         unset here), not_found or denied (a file)
 Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options);
 
+/// What one of several programs has besides: its -x, and K=V before it. Errc: as plan_environment()
+Result<std::vector<Options::Variable>> variables_of(const ProgramPart& part,
+                                                    EnvironmentView caller);
+
 /// How names are treated that are not simply forwarded to every host.
 enum class NameRule {
     host_bound,  ///< stays on this machine, unless given by -x, --env-file or K=V

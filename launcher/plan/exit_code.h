@@ -49,7 +49,9 @@ inline constexpr ExitCodeRow kExitCodes[] = {
     {kExitLost, "204", "lost",
      "a host or its agent was lost while the job ran; dtrun join: the job ended elsewhere, or its "
      "daemon is gone"},
-    {kExitTimeout, "205", "timeout", "not every rank was running within --start-timeout"},
+    {kExitTimeout, "205", "timeout",
+     "not every rank was running within --start-timeout, or the job has taken longer than "
+     "--timeout"},
     {kExitStuck, "206", "stuck",
      "ranks wait in MPI or in a store of their framework for one that will not come, or longer "
      "than --init-timeout; a rank cannot have MPI"},

@@ -1,6 +1,7 @@
 #include "launcher/plan/job_plan.h"
 
 #include "base/command_output.h"
+#include "base/fd.h"
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -8,8 +9,10 @@
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
+#include "hostfiles/rankfile.h"
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
+#include "launcher/plan/programs.h"
 #include "launcher/transport/ssh_channel.h"
 #include "rendezvous/wire/modes.h"
 
@@ -36,8 +39,8 @@ struct Offer {
 /// same.
 Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
     Offer offer;
-    auto hosts =
-        options.hosts.empty() ? read_hostfile(options.hostfile) : parse_hosts(options.hosts);
+    auto hosts = options.hosts.empty() ? read_hostfile(options.hostfile)
+                                       : parse_hosts(all_hosts_words(options));
     if (!hosts) return std::unexpected(hosts.error());
     offer.hosts = std::move(*hosts);
     offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
@@ -104,8 +107,12 @@ Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
         return this_machine(options);
     auto allocation = allocation_here(caller);
     if (!allocation) return std::unexpected(allocation.error());
-    if (!*allocation) return this_machine(options);
     Offer offer;
+    if (!*allocation && !options.rankfile.empty()) {  // which names the hosts
+        offer.sources.hosts = "--rankfile " + options.rankfile;
+        return offer;
+    }
+    if (!*allocation) return this_machine(options);
     offer.from_allocation = true;
     offer.hosts = (*allocation)->hosts;
     offer.sources = {(*allocation)->hosts_source, (*allocation)->slots_source, ""};
@@ -139,11 +146,35 @@ Result<Placement> place_shape(const Options& options, Offer& offer, HostList hos
         for (const std::string& note : shaped->notes) log::warn("{}", note);
     const HostShape& shape = options.shape;
     if (!shape.count_flag.empty()) offer.sources.world_size = shape.count_flag;
+    const int world_size = options.world_size.value_or(shaped->world_size);
+    if (world_size > shaped->world_size)
+        return fail(Errc::invalid_input,
+                    "{} ranks, but {} on {} host{} are {}; lower -np or add hosts", world_size,
+                    shape.count_flag, shaped->hosts.size(), shaped->hosts.size() == 1 ? "" : "s",
+                    shaped->world_size);
+    if (options.world_size) offer.sources.world_size += ", -np";
     // Each host's slots_max is its number of ranks, so placement fills each host exactly.
-    return place_ranks(shaped->hosts, {shaped->world_size, options.map_by, true});
+    return place_ranks(shaped->hosts, {world_size, options.map_by, true});
+}
+
+/// Where a file says of each rank where it runs.
+Result<Placement> place_by_file(const Options& options, Offer& offer) {
+    const auto text = read_file(options.rankfile);
+    if (!text) return fail(text.error(), "--rankfile");
+    const auto ranks = parse_rankfile(*text, options.rankfile);
+    if (!ranks) return std::unexpected(ranks.error());
+    const auto count = static_cast<int>(ranks->size());
+    if (options.world_size.value_or(count) != count)
+        return fail(Errc::invalid_input, "-np {}, but {} has {} ranks", *options.world_size,
+                    options.rankfile, count);
+    auto host_of = hosts_of_ranks(*ranks, offer.hosts);
+    if (!host_of) return fail(host_of.error(), "{}", options.rankfile);
+    offer.sources.slots = offer.sources.world_size = "--rankfile " + options.rankfile;
+    return place_on(offer.hosts, std::move(*host_of));
 }
 
 Result<Placement> place(const Options& options, Offer& offer, EnvironmentView caller) {
+    if (!options.rankfile.empty()) return place_by_file(options, offer);
     const bool shaped = options.shape.any();
     const bool named = !options.hosts.empty() || !options.hostfile.empty();
     const MachineFacts here = shaped ? machine_facts(caller) : MachineFacts{};
@@ -160,6 +191,7 @@ Result<Placement> place(const Options& options, Offer& offer, EnvironmentView ca
     }
     offer.sources.world_size = options.world_size ? "-np" : "every slot";
     if (hosts.empty()) return Placement{};  // they will come
+    if (has_own_hosts(options)) return place_programs(options);
     if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
     if (offer.from_allocation) {
         for (Host& host : hosts) {
@@ -301,6 +333,12 @@ void tell(const Options& options, const Placement& placement,
     if (!filter.empty() && std::ranges::none_of(placement.ranks, is_shown))
         log::warn("--local-ranks-filter: no rank has such a local rank, so none is shown");
     warn_of_loopback(placement, asked);
+    const auto is_quiet = [&options](const RankPlace& place) {
+        return options.quiet_ranks.contains(place.rank) ||
+               (!options.only_ranks.empty() && !options.only_ranks.contains(place.rank));
+    };
+    if (!placement.ranks.empty() && std::ranges::all_of(placement.ranks, is_quiet))
+        log::warn("--only-ranks and --quiet-ranks leave no rank whose output is shown");
     if (options.store_given.value_or(TorchStore::rank0) == TorchStore::rank0) return;
     for (const char* const name : {"MASTER_ADDR", "MASTER_PORT"}) {
         if (std::ranges::find(asked, name, &Options::Variable::first) == asked.end()) continue;
@@ -383,6 +421,15 @@ Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Hos
 }
 
 }  // namespace
+
+std::size_t JobSpec::program_of(PlannedRank rank) const {
+    std::size_t next = 0;  // the first rank of the program behind
+    for (std::size_t i = 0; i < programs.size(); ++i) {
+        next += static_cast<std::size_t>(programs[i].ranks);
+        if (std::to_underlying(rank) < next) return i;
+    }
+    return 0;
+}
 
 Result<HostId> list_host(JobSpec& spec, const Host& host) {
     const auto hosts = spec.hosts.hosts();
@@ -470,10 +517,10 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     }
     if (offer->from_allocation) spec.allocation = spec.scheduler;
     spec.directory_required = !options.wdir.empty();
-    const bool relative = spec.directory_required && !options.wdir.starts_with('/');
-    spec.directory = !spec.directory_required ? directory
-                     : relative               ? directory + "/" + options.wdir
-                                              : options.wdir;
+    spec.directory = spec.directory_required ? whole_directory(options.wdir, directory) : directory;
+    auto programs = plan_programs(options, caller, directory);
+    if (!programs) return std::unexpected(programs.error());
+    spec.programs = std::move(*programs);
     if (options.directory_in_pythonpath) add_to_pythonpath(spec);
     choose_store(options, spec);
     spec.options = std::move(options);

@@ -29,6 +29,14 @@ struct JobHost {
     Allocation::Node node;                                 ///< what a scheduler tells of it
 };
 
+/// One of several programs of a job. Its ranks are consecutive.
+struct PlannedProgram {
+    std::vector<std::string> argv;
+    std::vector<Options::Variable> env;  ///< of its ranks, besides their host's
+    std::string directory;               ///< empty: the job's
+    int ranks = 0;
+};
+
 /// The host that the plan has chosen for a rank.
 inline HostId host_of(const RankPlace& place) {
     return static_cast<HostId>(place.host);
@@ -60,12 +68,19 @@ struct JobSpec {
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
     /// What ranks get from the caller: on this machine, and elsewhere.
     std::vector<Options::Variable> environment_here, environment_there;
+    std::vector<PlannedProgram> programs{};  ///< if there are several, all
     std::vector<std::string>
         discovery{};  ///< command that lists the hosts, again and again; empty: none
 
     /// Whether hosts may come that are not known yet.
     bool discovers_hosts() const { return !discovery.empty(); }
 
+    /// The index of the rank's program; 0 where there is one.
+    std::size_t program_of(PlannedRank rank) const;
+    /// The rank's program and its arguments.
+    const std::vector<std::string>& argv_of(PlannedRank rank) const {
+        return programs.empty() ? options.program : programs[program_of(rank)].argv;
+    }
     /// The name of the rank's host.
     const std::string& host_of(PlannedRank rank) const {
         return hosts[plan::host_of(placement.ranks[std::to_underlying(rank)])].host.name;

@@ -124,13 +124,24 @@ struct JoinOptions {
     std::optional<int> node_rank{};  ///< --node-rank: the place among the nodes
 };
 
+/// One of several programs, as in `-np 2 a : -np 1 b`: what stands between two ':'.
+struct ProgramPart {
+    std::vector<std::string> argv;
+    std::optional<int> ranks{};              ///< its -np
+    std::string hosts{};                     ///< its own -H; empty: those of the job
+    std::string wdir{};                      ///< its own --wdir; empty: the job's
+    std::vector<std::string> export_vars{};  ///< its own -x
+    std::vector<std::pair<std::string, std::string>> assignments{};  ///< K=V before it
+};
+
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
 /// not against the hosts: the world size is not known yet. It has a member for each flag.
 struct Options {
     using Variable = std::pair<std::string, std::string>;  ///< name and value
 
     // What runs.
-    std::vector<std::string> program;   ///< argv, at least one word
+    std::vector<std::string> program;  ///< argv, at least one word
+    std::vector<ProgramPart> parts;  ///< if there are several programs, all; `program` is the first
     std::vector<Variable> assignments;  ///< K=V before the program, in order; checked names
     std::string wdir;                   ///< --wdir; empty: the caller's if it is there, else home
 
@@ -142,8 +153,10 @@ struct Options {
     std::string exclude;            ///< --exclude
     HostShape shape;                ///< --nnodes, --nproc-per-node and their like
     MapBy map_by = MapBy::slot;     ///< --map-by
+    std::string rankfile;           ///< --rankfile, a path; empty if not given
     bool oversubscribe = false;     ///< --oversubscribe
     PlanFormat plan = PlanFormat::none;  ///< --plan[=text|json]: print the map, start nothing
+    bool show_plan = false;              ///< --display-map: print the map, and start
 
     // What the ranks find in their environment; environment.h makes it from these.
     std::vector<std::string> export_vars;  ///< -x "VAR" or "VAR=v", in order; checked names
@@ -205,7 +218,9 @@ struct Options {
 
     // How it ends.
     std::chrono::milliseconds grace{
-        5'000};               ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
+        5'000};  ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
+    /// --timeout: from the start of dtrun until the job is ended. Unset: as long as it takes.
+    std::optional<std::chrono::milliseconds> time_limit;
     bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
     /// --on-rank-failure continue: the same for lost hosts, and whoever waits is left alone: the program
     /// recovers by itself. --min-np says how many ranks have to end well.

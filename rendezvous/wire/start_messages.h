@@ -19,6 +19,31 @@ namespace dtrun {
 /// Time for the command of --health-check to end.
 inline constexpr std::chrono::seconds kHealthCheckLimit{60};
 
+/// One of several programs of a job, on consecutive ranks.
+struct JobProgram {
+    std::vector<std::string> argv;
+    std::vector<std::pair<std::string, std::string>> env;  ///< overrides the job's
+    std::string directory;                                 ///< as with --wdir; empty: the job's
+    std::uint32_t ranks = 0;                               ///< that run it
+    std::vector<HostId> hosts;                             ///< where these are
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("argv", m.argv), f("env", m.env), f("directory", m.directory), f("ranks", m.ranks);
+        f("hosts", m.hosts);
+    }
+};
+
+/// Which of the programs a rank runs; 0 where the job has only one.
+inline std::size_t program_of(const std::vector<JobProgram>& programs, Rank rank) {
+    std::uint64_t next = 0;  // the first rank of the program behind
+    for (std::size_t i = 0; i < programs.size(); ++i) {
+        next += programs[i].ranks;
+        if (std::to_underlying(rank) < next) return i;
+    }
+    return 0;
+}
+
 /// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
 /// for each thing that an agent must know before it can connect.
 struct Bootstrap {
@@ -29,8 +54,9 @@ struct Bootstrap {
     std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
     std::uint32_t connect_timeout_ms = 10'000;
-    std::uint32_t grace_ms = 5'000;                        ///< from TERM to KILL
-    std::vector<std::string> argv;                         ///< the program and its arguments
+    std::uint32_t grace_ms = 5'000;    ///< from TERM to KILL
+    std::vector<std::string> argv;     ///< the program and its arguments
+    std::vector<JobProgram> programs;  ///< if there are several, all; `argv` is the first
     std::vector<std::pair<std::string, std::string>> env;  ///< overrides the host's environment
     std::string directory;                ///< working directory of the ranks; empty: home
     bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
@@ -88,7 +114,7 @@ struct Bootstrap {
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
-        f("kill_hung", m.kill_hung);
+        f("kill_hung", m.kill_hung), f("programs", m.programs);
     }
 };
 

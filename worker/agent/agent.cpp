@@ -229,9 +229,13 @@ asio::awaitable<void> Agent::check_health() {
 }
 
 asio::awaitable<void> Agent::prepare_services(Join& join) {
-    if (preflight_.problem == HostProblem::none && !preflight_.program.empty()) {
+    std::vector<std::string> programs{preflight_.program};
+    for (const ProgramHere& program : preflight_.programs) programs.push_back(program.path);
+    std::erase(programs, "");
+    for (const std::string& program : programs) {
+        if (preflight_.problem != HostProblem::none) break;
         for (const auto& service : services_) {
-            const auto prepared = co_await service->prepare(preflight_.program);
+            const auto prepared = co_await service->prepare(program);
             if (prepared) continue;
             preflight_.problem = HostProblem::mpi;
             preflight_.problem_text = prepared.error().message;

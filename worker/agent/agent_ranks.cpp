@@ -201,12 +201,21 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
     if (bootstrap_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
+    ProgramHere here{preflight_.program, preflight_.directory};
+    std::vector<std::string> argv = bootstrap_.argv;
+    if (!bootstrap_.programs.empty()) {
+        const std::size_t index = program_of(bootstrap_.programs, slot.rank);
+        here = preflight_.programs[index];
+        argv = bootstrap_.programs[index].argv;
+        for (const auto& [name, value] : bootstrap_.programs[index].env) env[name] = value;
+        env["PWD"] = here.directory;
+    }
+    if (bootstrap_.rank_macros) argv = ranks::replace_macros(std::move(argv), world, slot);
     ranks::RankCommand command{
-        .path = preflight_.program,
-        .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, world, slot)
-                                       : bootstrap_.argv,
+        .path = here.path,
+        .argv = std::move(argv),
         .env = {},
-        .directory = preflight_.directory,
+        .directory = here.directory,
         .wants_input = wants_input(slot.rank),
         .inherited = offer.mpi.pmi_fd,
         .own_session = offer.mpi.mpich,  // MPICH waits by spinning

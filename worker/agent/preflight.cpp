@@ -75,6 +75,32 @@ void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
                                      join_names(bootstrap.interfaces), join_names(names));
 }
 
+void set_problem(Preflight& found, const Error& why) {
+    found.problem =
+        why.code == Errc::denied ? HostProblem::not_executable : HostProblem::program_missing;
+    found.problem_text = why.message;
+}
+
+/// Finds one of several programs, if this host runs it.
+void find_one(const JobProgram& program, bool runs_here, Preflight& found) {
+    ProgramHere& here = found.programs.emplace_back();
+    here.directory = program.directory.empty() ? found.directory : program.directory;
+    if (!runs_here || found.problem != HostProblem::none) return;
+    if (const std::string wrong = directory_problem(here.directory); !wrong.empty()) {
+        found.problem = HostProblem::directory_missing;
+        found.problem_text = fmt::format("{}: {} (--wdir)", here.directory, wrong);
+        return;
+    }
+    const auto path =
+        std::ranges::find(program.env, "PATH", &std::pair<std::string, std::string>::first);
+    auto file = ranks::find_program(program.argv.front(), here.directory,
+                                    path != program.env.end() ? path->second : found.env["PATH"]);
+    if (file)
+        here.path = std::move(*file);
+    else
+        set_problem(found, file.error());
+}
+
 }  // namespace
 
 Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
@@ -92,15 +118,15 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
 
     choose_interface(bootstrap, found);
     if (found.problem != HostProblem::none) return found;
-    if (bootstrap.argv.empty()) return found;
+    for (const JobProgram& program : bootstrap.programs)
+        find_one(program, std::ranges::find(program.hosts, bootstrap.host) != program.hosts.end(),
+                 found);
+    if (bootstrap.argv.empty() || !bootstrap.programs.empty()) return found;
     auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
-    if (program) {
+    if (program)
         found.program = std::move(*program);
-        return found;
-    }
-    found.problem = program.error().code == Errc::denied ? HostProblem::not_executable
-                                                         : HostProblem::program_missing;
-    found.problem_text = program.error().message;
+    else
+        set_problem(found, program.error());
     return found;
 }
 

@@ -5,14 +5,22 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace dtrun::agent {
+
+/// One of several programs of a job, as it is on this host.
+struct ProgramHere {
+    std::string path;  ///< to execute; empty: no rank of this host runs it
+    std::string directory;
+};
 
 /// What was found out about this host before any rank is started.
 struct Preflight {
     contracts::Environment env;  ///< of every rank, less what differs between ranks
     std::string program;         ///< path to execute
     std::string directory;
+    std::vector<ProgramHere> programs;  ///< if there are several, all; then `program` is empty
     std::string interface;  ///< the first of the user's that this host has; empty: none given
     HostProblem problem = HostProblem::none;
     std::string problem_text;

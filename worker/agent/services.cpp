@@ -46,6 +46,8 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
     options.directory_prefix = ranks::directory_prefix(parts.facts.job);
     options.env = parts.user;
     options.load_limit = std::chrono::milliseconds(bootstrap.connect_timeout_ms) * 3 / 4;
+    for (const JobProgram& program : bootstrap.programs)
+        options.program_ranks.push_back(program.ranks);
     options.tell = parts.tell_head;
     options.aborted = parts.aborted;
     options.started = [&runner = parts.runner](pid_t pid) { runner.spare(pid); };

@@ -53,10 +53,10 @@ Result<void> MpiService::open(contracts::ContractFacts&) {
 }
 
 asio::awaitable<Result<void>> MpiService::prepare(const std::string& program) {
-    if (offered()) linked_ = linked_mpi(program);
+    if (offered() && linked_ == LinkedMpi::none) linked_ = linked_mpi(program);
     const bool wanted = options_.mode == MpiMode::pmix ||
                         (options_.mode == MpiMode::automatic && linked_ == LinkedMpi::open_mpi);
-    if (!wanted) co_return Result<void>{};
+    if (!wanted || std::exchange(prepared_, wanted)) co_return Result<void>{};
     if (auto made = make_directory(); !made) co_return made;
     auto prepared = co_await pmix_.prepare(directory_);
     co_return prepared;
@@ -87,6 +87,7 @@ Result<void> MpiService::begin(const Assign& assign) {
     world_.job = options_.job;
     world_.generation = assign.generation;
     world_.world_size = assign.world_size;
+    world_.program_ranks = options_.program_ranks;
     world_.node_names = assign.node_names;
     make_unique(world_.node_names);
     world_.rank_map = assign.rank_map;

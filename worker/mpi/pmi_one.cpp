@@ -69,7 +69,8 @@ void PmiOne::get_maxes(const PmiCommand&) {
 }
 
 void PmiOne::get_appnum(const PmiCommand&) {
-    client_.reply("appnum", {{"appnum", "0"}});
+    client_.reply("appnum",
+                  {{"appnum", fmt::format("{}", client_.host().world().appnum(client_.rank()))}});
 }
 
 void PmiOne::get_my_kvsname(const PmiCommand&) {

@@ -79,7 +79,7 @@ void PmiTwo::fullinit(const PmiCommand& command) {
                      {"pmi-subversion", "0"},
                      {"rank", fmt::format("{}", client_.rank())},
                      {"size", fmt::format("{}", client_.host().world().world_size)},
-                     {"appnum", "0"},
+                     {"appnum", fmt::format("{}", client_.host().world().appnum(client_.rank()))},
                      {"debugged", "FALSE"},
                      {"pmiverbose", "FALSE"},
                      {"rc", "0"}});

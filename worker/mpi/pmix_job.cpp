@@ -38,6 +38,24 @@ std::string proc_map(const std::vector<Ranks>& nodes) {
     return map;
 }
 
+/// One of the programs of the job, on ranks that follow each other.
+struct App {
+    std::uint32_t number = 0;
+    std::uint32_t first = 0;  ///< rank
+    std::uint32_t ranks = 0;
+};
+
+std::vector<App> apps_of(const PmixJob& job) {
+    if (job.program_ranks.empty()) return {{0, 0, u32_of(job.node_of_rank.size())}};
+    std::vector<App> apps;
+    std::uint32_t first = 0;
+    for (const std::uint32_t ranks : job.program_ranks) {
+        apps.push_back({u32_of(apps.size()), first, ranks});
+        first += ranks;
+    }
+    return apps;
+}
+
 /// The least that libpmix takes: there is one of these for every rank of the job.
 PmixInfos rank_infos(const PmixJob& job, std::uint32_t rank, std::uint16_t local_rank) {
     const std::uint32_t node = job.node_of_rank[rank];
@@ -46,6 +64,12 @@ PmixInfos rank_infos(const PmixJob& job, std::uint32_t rank, std::uint16_t local
     infos.u16("pmix.lrank", local_rank);
     infos.u16("pmix.nrank", local_rank);
     infos.text("pmix.hname", job.node_names[node]);
+    if (job.program_ranks.empty()) return infos;
+    for (const App& app : apps_of(job)) {
+        if (rank < app.first || rank - app.first >= app.ranks) continue;
+        infos.u32("pmix.appnum", app.number);
+        infos.rank("pmix.apprank", rank - app.first);
+    }
     return infos;
 }
 
@@ -60,11 +84,11 @@ PmixInfos node_infos(const PmixJob& job, std::uint32_t node, const Ranks& ranks)
     return infos;
 }
 
-PmixInfos app_infos(std::uint32_t ranks) {
+PmixInfos app_infos(const App& app) {
     PmixInfos infos;
-    infos.u32("pmix.appnum", 0);
-    infos.u32("pmix.app.size", ranks);
-    infos.rank("pmix.aldr", 0);
+    infos.u32("pmix.appnum", app.number);
+    infos.u32("pmix.app.size", app.ranks);
+    infos.rank("pmix.aldr", app.first);
     return infos;
 }
 
@@ -78,7 +102,8 @@ PmixInfos job_infos(const PmixJob& job, const std::vector<Ranks>& nodes,
     infos.u32("pmix.univ.size", size);
     infos.u32("pmix.job.size", size);
     infos.u32("pmix.max.size", size);
-    infos.u32("pmix.job.napps", 1);
+    const std::vector<App> apps = apps_of(job);
+    infos.u32("pmix.job.napps", u32_of(apps.size()));
     infos.u32("pmix.num.nodes", u32_of(nodes.size()));
     infos.u32("pmix.nodeid", job.node_rank);
     infos.u32("pmix.local.size", u32_of(local.size()));
@@ -96,7 +121,7 @@ PmixInfos job_infos(const PmixJob& job, const std::vector<Ranks>& nodes,
                         rank_infos(job, nodes[node][i], static_cast<std::uint16_t>(i)));
         infos.infos("pmix.node.arr", node_infos(job, node, nodes[node]));
     }
-    infos.infos("pmix.app.arr", app_infos(size));
+    for (const App& app : apps) infos.infos("pmix.app.arr", app_infos(app));
     return infos;
 }
 

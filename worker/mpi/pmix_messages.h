@@ -44,14 +44,15 @@ enum class PmixKind : std::uint8_t {
 /// The ranks that will connect, and all others.
 struct PmixJob {
     std::string nspace;
-    std::vector<std::string> node_names;      ///< by node_rank
-    std::vector<std::uint32_t> node_of_rank;  ///< by rank
-    std::uint32_t node_rank = 0;              ///< of this host
+    std::vector<std::string> node_names;       ///< by node_rank
+    std::vector<std::uint32_t> node_of_rank;   ///< by rank
+    std::uint32_t node_rank = 0;               ///< of this host
+    std::vector<std::uint32_t> program_ranks;  ///< MpiWorld's
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("nspace", m.nspace), f("node_names", m.node_names), f("node_of_rank", m.node_of_rank);
-        f("node_rank", m.node_rank);
+        f("node_rank", m.node_rank), f("program_ranks", m.program_ranks);
     }
     static constexpr PmixKind kKind = PmixKind::job;
 };

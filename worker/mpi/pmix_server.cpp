@@ -240,8 +240,8 @@ Result<void> PmixServer::take(const PmixFrame& frame) {
 
 void PmixServer::send_job() {
     const MpiWorld& world = requests_->world();
-    process_->send(pmix_encode(
-        PmixJob{environment_.nspace, world.node_names, world.node_of_rank, world.node_rank}));
+    process_->send(pmix_encode(PmixJob{environment_.nspace, world.node_names, world.node_of_rank,
+                                       world.node_rank, world.program_ranks}));
 }
 
 void PmixServer::set_state(State state) {
