@@ -1,6 +1,8 @@
+#include "base/suggest.h"
 #include "lab/plan/flags.h"
 #include "lab/run/command.h"
 #include "launcher/cli/command.h"
+#include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/hosts_command.h"
@@ -9,13 +11,19 @@
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
 #include "launcher/fronts/deepspeed.h"
+#include "launcher/fronts/mpirun.h"
 #include "launcher/fronts/torchrun.h"
+#include "launcher/plan/exit_code.h"
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -32,6 +40,7 @@ int job(cli::Words words, plan::EnvironmentView environment) {
 std::string run_help();
 std::string man_page();
 int help(cli::Words words, plan::EnvironmentView environment);
+int version(cli::Words words, plan::EnvironmentView environment);
 
 /// Every command of dtrun; the first is what it does without the name of one. A row is all that a
 /// command needs to be called, listed and explained.
@@ -69,15 +78,36 @@ constexpr cli::Command kCommands[] = {
      .summary = "what deepspeed would run, with its flags",
      .run = job<fronts::parse_deepspeed, fronts::deepspeed_help>,
      .help = fronts::deepspeed_help},
+    {.name = "mpirun",
+     .summary = "what mpirun or mpiexec would run, with its flags",
+     .run = job<fronts::parse_mpirun, fronts::mpirun_help>,
+     .help = fronts::mpirun_help},
     {.name = "contracts",
      .summary = "sets of variables by which programs know their place",
      .run = commands::run_contracts,
      .help = commands::contracts_help},
     {.name = "help", .summary = "", .run = help, .help = run_help},
+    {.name = "version", .summary = "", .run = version, .help = cli::version_text},
+    {.name = "all",
+     .summary = "every option of dtrun run",
+     .run = nullptr,
+     .help = cli::all_flags_help},
+    {.name = "horovod",
+     .summary = "Horovod's settings, as flags",
+     .run = nullptr,
+     .help = cli::horovod_help},
+    {.name = "words",
+     .summary = "words of mpirun, srun and others, and what they are here",
+     .run = nullptr,
+     .help = cli::words_help},
     {.name = "environment",
      .summary = "what ranks find in their environment",
      .run = nullptr,
      .help = plan::environment_help},
+    {.name = "exit-codes",
+     .summary = "what dtrun's exit code says",
+     .run = nullptr,
+     .help = cli::exit_codes_help},
     {.name = "man", .summary = "", .run = nullptr, .help = man_page},
 };
 
@@ -89,7 +119,12 @@ std::string man_page() {
     return cli::man_page(kCommands);
 }
 
+int version(cli::Words, plan::EnvironmentView) {
+    return cli::print(cli::version_text());
+}
+
 int help(cli::Words words, plan::EnvironmentView) {
+    if (!words.empty() && cli::is_option(words.front())) words = {};  // such as dtrun help --help
     const auto text = cli::help_on(kCommands, words);
     return text ? cli::print(*text) : cli::complain(text.error());
 }
@@ -107,8 +142,25 @@ void open_standard_streams() {
 std::vector<std::string> words_of(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
     const std::string name = std::filesystem::path(argv[0]).filename().string();
-    if (name == "torchrun" || name == "deepspeed") words.insert(words.begin(), name);
+    constexpr std::pair<std::string_view, std::string_view> kLinks[] = {
+        {"torchrun", "torchrun"},     {"deepspeed", "deepspeed"}, {"mpirun", "mpirun"},
+        {"mpiexec", "mpirun"},        {"orterun", "mpirun"},      {"mpiexec.hydra", "mpirun"},
+        {"mpirun.openmpi", "mpirun"}, {"horovodrun", "run"}};
+    const auto link =
+        std::ranges::find(kLinks, name, &std::pair<std::string_view, std::string_view>::first);
+    if (link != std::end(kLinks)) words.insert(words.begin(), std::string(link->second));
     return words;
+}
+
+/// "stauts" for status: a program that is not there, though a command is named nearly so.
+std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentView environment) {
+    if (words.empty() || cli::is_option(words[0])) return std::nullopt;
+    if (words[0].find_first_of("/=") != std::string::npos) return std::nullopt;
+    std::vector<std::string> names;
+    for (const cli::Command& command : kCommands) names.emplace_back(command.name);
+    const std::string hint = did_you_mean(words[0], names);
+    if (hint.empty() || cli::is_on_path(words[0], environment)) return std::nullopt;
+    return fmt::format("{}: neither a command of dtrun nor a program on PATH{}", words[0], hint);
 }
 
 }  // namespace
@@ -123,5 +175,9 @@ int main(int argc, char** argv) {
     const cli::Words words(typed);
     if (const cli::Command* const command = cli::find_command(kCommands, words))
         return command->run(words.subspan(1), environment);
+    if (const auto misspelt = misspelt_command(words, environment)) {
+        cli::complain({Errc::not_found, *misspelt});
+        return plan::kExitProgramMissing;
+    }
     return kCommands[0].run(words, environment);
 }

@@ -293,7 +293,7 @@ cli::Row<BenchDraft> handed_on(cli::Row<cli::RunDraft> row) {
 /// Whether runs must not get a flag as it was given: bench itself tells them the list of hosts,
 /// which is read once, and how much to show.
 bool is_of_bench_alone(string_view name) {
-    return name == "--hostfile" || name == "--quiet" || name == "--help";
+    return name == "--hostfile" || name == "--quiet" || name == "--help" || name == "--version";
 }
 
 cli::Rows<BenchDraft> launch_flags() {

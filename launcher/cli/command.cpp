@@ -12,6 +12,9 @@
 #include <cstdio>
 
 namespace dtrun::cli {
+
+extern const char* const kCommit;  // of a file that CMake makes; empty: the sources have none
+
 namespace {
 
 using std::string_view;
@@ -100,6 +103,12 @@ std::string man_page(Commands commands) {
     return page;
 }
 
+std::string version_text() {
+    std::vector<std::string_view> build{kCommit, DTRUN_BUILD_TYPE, DTRUN_PROCESSOR};
+    std::erase(build, "");
+    return fmt::format("dtrun {} ({})\n", DTRUN_VERSION, fmt::join(build, ", "));
+}
+
 int complain(const Error& error) {
     log::error("{}", error.message);
     return plan::kExitUsage;
@@ -112,7 +121,7 @@ int print(const std::string& text) {
 }
 
 std::string text_of(Ask asked, std::string (*help)()) {
-    if (asked == Ask::version) return DTRUN_VERSION "\n";
+    if (asked == Ask::version) return version_text();
     return asked == Ask::check_build ? std::string(kCheckBuild) : help();
 }
 

@@ -36,6 +36,9 @@ Result<std::string> help_on(Commands commands, Words words);
 /// Everything that `dtrun help` knows as a manual page, in roff: `dtrun help man`.
 std::string man_page(Commands commands);
 
+/// "dtrun 0.1.0 (1a2b3c4, Release, x86_64)", and a line's end.
+std::string version_text();
+
 /// Shows an error. \return kExitUsage
 int complain(const Error& error);
 

@@ -26,6 +26,8 @@ struct NameOfFlag {
     string_view name;
 };
 
+constexpr int kDigitsMax = 999'999'999;  // what is taken for a number and not for a name
+
 /// Spells the name of a flag with '-' for '_': launchers differ in this.
 std::string with_dashes(string_view name) {
     std::string text(name);
@@ -36,7 +38,9 @@ std::string with_dashes(string_view name) {
 std::vector<NameOfFlag> all_names(std::span<const Flag> flags) {
     std::vector<NameOfFlag> names;
     for (std::size_t row = 0; row < flags.size(); ++row)
-        for (const string_view name : split(flags[row].names, ' ')) names.push_back({row, name});
+        for (const string_view list : {flags[row].names, flags[row].also})
+            for (const string_view name : split(list, ' '))
+                if (!name.empty()) names.push_back({row, name});
     return names;
 }
 
@@ -114,6 +118,22 @@ std::optional<NameOfFlag> find_short(std::span<const Flag> flags, string_view na
     return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
 }
 
+/// "-np4": a name behind one dash with the number that it takes.
+std::optional<NameOfFlag> find_with_number(std::span<const Flag> flags, string_view word) {
+    const std::size_t digits = word.find_first_of("0123456789");
+    if (digits == string_view::npos || digits < 3 || word.starts_with("--")) return std::nullopt;
+    const auto named = flag_named(flags, word.substr(0, digits));
+    if (!named || flags[named->row].value() != Flag::Value::required) return std::nullopt;
+    return to_int(word.substr(digits), 0, kDigitsMax) ? named : std::nullopt;
+}
+
+/// Whether a word is one that the optional value "[=text|json]" or "[=N]" could be.
+bool could_be_value(string_view metavar, string_view word) {
+    const auto choices = split(metavar.substr(2, metavar.size() - 3), '|');
+    if (std::ranges::find(choices, word) != choices.end()) return true;
+    return std::ranges::find(choices, "N") != choices.end() && to_int(word, 0, kDigitsMax);
+}
+
 }  // namespace
 
 bool is_option(string_view word) {
@@ -152,6 +172,8 @@ Result<OptionReader::Named> OptionReader::find(string_view word) const {
     }
     if (const auto found = find_short(flags_, typed))
         return Named{found->row, found->name, attached};
+    if (const auto found = find_with_number(flags_, word))
+        return Named{found->row, found->name, word.substr(word.find_first_of("0123456789"))};
     // "-Ha:1"
     const auto letter = flag_named(flags_, word.substr(0, 2));
     if (word.size() == 2 || !letter || flags_[letter->row].value() == Flag::Value::none)
@@ -170,7 +192,9 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         if (!named) return std::unexpected(named.error());
         const Flag& flag = flags_[named->row];
         if (!flag.refused.empty())
-            return fail(Errc::invalid_input, "{} is refused: {}", named->name, flag.refused);
+            return fail(Errc::invalid_input, "{} is {}: {}", named->name,
+                        flag.group == FlagGroup::foreign ? "no flag of dtrun" : "refused",
+                        flag.refused);
         auto value = whole_value_of(*named);
         if (!value) return std::unexpected(value.error());
         // An empty value, as of a script's unset variable, counts as not given.
@@ -222,6 +246,10 @@ Result<string_view> OptionReader::value_of(const Named& named) {
         return *named.attached;
     }
     if (kind == Flag::Value::choice) return chosen_word(named);
+    if (kind == Flag::Value::optional && at_ < words_.size() &&
+        could_be_value(flag.metavar, words_[at_]))
+        return fail(Errc::invalid_input, "{}: write {}={} (or -- before a program of that name)",
+                    named.name, named.name, words_[at_]);
     if (kind != Flag::Value::required) return string_view{};
     if (at_ == words_.size())
         return fail(Errc::invalid_input, "{} needs a value: {} {}", named.name, named.name,

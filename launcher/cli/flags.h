@@ -35,7 +35,8 @@ enum class FlagGroup {
     elastic,
     other,
     training,
-    horovod
+    horovod,
+    foreign  ///< a word of another launcher; not in --help
 };
 
 /// Commands that take flags of `dtrun run`.
@@ -66,7 +67,8 @@ struct Flag {
     /// it never takes the program for its value.
     enum class Value { none, required, optional, choice };
 
-    std::string_view names;  ///< between blanks, with their dashes; '_' and '-' are the same
+    std::string_view names;   ///< between blanks, with their dashes; '_' and '-' are the same
+    std::string_view also{};  ///< more names, which other launchers have for it; not in --help
     /// The value's name: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice,
     /// "A B" if it is two words.
     std::string_view metavar{};
@@ -74,6 +76,8 @@ struct Flag {
     Takers in{};                ///< other commands that take this flag of `dtrun run`
     bool needs_agents = false;  ///< only dtrun's own agents can do it, so --mpi mpirun refuses it
     bool is_arguments = false;  ///< a value with blanks may begin with a dash
+    bool of_program = false;    ///< may stand behind a ':', for one of several programs
+    bool common = false;        ///< what a newcomer needs: in --help
     /// The `names` that may be abbreviated, since another launcher parses them by Python's
     /// argparse. In the groups `native` and `horovod` all names may be.
     std::string_view argparse{};
@@ -132,15 +136,18 @@ public:
     std::span<const Flag> flags() const { return flags_; }
     const Setter<D>& setter(std::size_t row) const { return setters_[row]; }
 
-    /// The flags that `taker` takes, none of which may be abbreviated there.
-    Rows<D> taken_by(Taker taker) const {
+    Rows<D> rows() const {
         Rows<D> rows;
-        for (std::size_t i = 0; i < flags_.size(); ++i) {
-            if (!flags_[i].in.has(taker)) continue;
-            rows.push_back({flags_[i], setters_[i]});
-            rows.back().flag.argparse = {};
-        }
+        for (std::size_t i = 0; i < flags_.size(); ++i) rows.push_back({flags_[i], setters_[i]});
         return rows;
+    }
+
+    /// The flags that `taker` takes, by their own names, none of which may be abbreviated there.
+    Rows<D> taken_by(Taker taker) const {
+        Rows<D> taken = rows();
+        std::erase_if(taken, [taker](const Row<D>& row) { return !row.flag.in.has(taker); });
+        for (Row<D>& row : taken) row.flag.argparse = row.flag.also = {};
+        return taken;
     }
 
 private:

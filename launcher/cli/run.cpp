@@ -159,10 +159,108 @@ Result<void> check_mpirun(const RunDraft& draft) {
     return {};
 }
 
-/// As in `a : -np 1 b`, by which mpirun starts another program on the next ranks.
-bool is_next_program(const std::string& word, const std::string& next) {
+/// Where the next program begins: at the ':' before it; words.size() if there is none.
+std::size_t end_of_program(Words words, NextProgram next) {
     constexpr string_view kRanks[] = {"-np", "--np", "-n", "-c"};
-    return word == ":" && std::ranges::find(kRanks, next) != std::end(kRanks);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (words[i] != ":") continue;
+        const bool has_ranks =
+            i + 1 < words.size() &&
+            std::ranges::any_of(kRanks, [&](string_view name) { return words[i + 1] == name; });
+        if (next == NextProgram::always || has_ranks) return i;
+    }
+    return words.size();
+}
+
+/// The program behind a ':', with its own options.
+Result<plan::ProgramPart> read_part(Words words, const RunDialect& dialect) {
+    RunDraft draft;
+    const auto rest = read_options(dialect.flags, words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    for (const GivenFlag& given : draft.given)
+        if (!dialect.flags.flags()[given.row].of_program)
+            return fail(
+                Errc::invalid_input,
+                "{} stands behind a ':', where only -np, -H, -x and --wdir may stand; it is of "
+                "the whole job, so write it before the first program",
+                given.name);
+    if (const auto done = read_program(draft, *rest, dialect.usage); !done)
+        return std::unexpected(done.error());
+    plan::Options& options = draft.options;
+    return plan::ProgramPart{std::move(options.program),     options.world_size,
+                             std::move(options.hosts),       std::move(options.wdir),
+                             std::move(options.export_vars), std::move(options.assignments)};
+}
+
+/// Fails for what a job of several programs cannot have.
+Result<void> check_parts(const RunDraft& draft) {
+    const plan::Options& options = draft.options;
+    const auto& parts = options.parts;
+    for (const plan::ProgramPart& part : parts)
+        if (!part.ranks)
+            return fail(Errc::invalid_input,
+                        "{}: of several programs each needs its number of ranks: -np N before it",
+                        part.argv.front());
+    const auto has_hosts = [](const plan::ProgramPart& part) { return !part.hosts.empty(); };
+    if (std::any_of(parts.begin() + 1, parts.end(), has_hosts) &&
+        (!std::ranges::all_of(parts, has_hosts) || !options.hostfile.empty()))
+        return fail(
+            Errc::invalid_input,
+            "-H behind a ':': give -H to every program, or one -H or --hostfile for all before "
+            "the first");
+    const bool filtered = !options.include.empty() || !options.exclude.empty() ||
+                          options.shape.any() || !options.rankfile.empty();
+    if (has_hosts(parts.back()) && filtered)
+        return fail(Errc::invalid_input,
+                    "each program has hosts of its own here, to which --include, --exclude, -N and "
+                    "--rankfile cannot apply; leave them out");
+    if (draft.elastic.ranks_min || !draft.elastic.discovery_script.empty())
+        return fail(
+            Errc::invalid_input,
+            "--min-np: an elastic job has one program; start a script that chooses by $RANK");
+    if (!options.mpirun) return {};
+    return fail(Errc::invalid_input,
+                "--mpi mpirun: dtrun starts several programs by itself; leave it out");
+}
+
+/// Reads the program, or several that stand behind each other: `a : -np 1 b`.
+Result<void> read_programs(RunDraft& draft, const Rest& rest, const RunDialect& dialect) {
+    const std::size_t end = end_of_program(rest.words, dialect.next_program);
+    if (const auto done = read_program(draft, {rest.words.first(end), rest.ended}, dialect.usage);
+        !done)
+        return done;
+    if (end == rest.words.size()) return {};
+    plan::Options& options = draft.options;
+    options.parts.push_back({.argv = options.program,
+                             .ranks = options.world_size,
+                             .hosts = options.hosts,
+                             .assignments = std::exchange(options.assignments, {})});
+    for (Words left = rest.words.subspan(end); !left.empty();) {
+        left = left.subspan(1);  // the ':'
+        const std::size_t length = end_of_program(left, dialect.next_program);
+        auto part = read_part(left.first(length), dialect);
+        if (!part) return std::unexpected(part.error());
+        options.parts.push_back(std::move(*part));
+        left = left.subspan(length);
+    }
+    if (const auto done = check_parts(draft); !done) return done;
+    long long ranks = 0;
+    for (const plan::ProgramPart& part : options.parts) ranks += *part.ranks;
+    if (ranks > kRanksMax)
+        return fail(Errc::invalid_input, "{} ranks; a job has 1 to {}", ranks, kRanksMax);
+    options.world_size = static_cast<int>(ranks);
+    return {};
+}
+
+/// A shell's line in quotes, which would be looked for as one program.
+Result<void> check_shell_line(const plan::Options& options) {
+    const std::string& word = options.program.front();
+    const bool is_line = options.program.size() == 1 &&
+                         word.find_first_of(" ;|&<>") != std::string::npos &&
+                         word.find('/') == std::string::npos;
+    if (!is_line || ::access(word.c_str(), F_OK) == 0) return {};
+    return fail(Errc::invalid_input, "{} is a line for a shell, not a program: write sh -c {}",
+                shell_quote(word), shell_quote(word));
 }
 
 }  // namespace
@@ -210,34 +308,36 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
     return command;
 }
 
-std::string python_command(plan::EnvironmentView environment) {
+bool is_on_path(string_view name, plan::EnvironmentView environment) {
     const string_view path = plan::find_variable(environment, "PATH").value_or("");
-    for (const char* const name : {"python3", "python"})
-        for (const string_view folder : split(path, ':'))
-            if (!folder.empty() && ::access((std::string(folder) + "/" + name).c_str(), X_OK) == 0)
-                return name;
-    return "python3";
+    return std::ranges::any_of(split(path, ':'), [name](string_view folder) {
+        return !folder.empty() && ::access(fmt::format("{}/{}", folder, name).c_str(), X_OK) == 0;
+    });
 }
 
-Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment) {
+std::string python_command(plan::EnvironmentView environment) {
+    return is_on_path("python3", environment) || !is_on_path("python", environment) ? "python3"
+                                                                                    : "python";
+}
+
+Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
+                                 const RunDialect& dialect) {
     RunDraft draft;
-    const auto rest = read_options(run_flags(), words, draft);
+    const auto rest = read_options(dialect.flags, words, draft);
     if (!rest) return std::unexpected(rest.error());
     if (draft.asked != Ask::nothing) return RunCommand{.asked = draft.asked};
-    if (const auto done = read_program(draft, *rest, usage_line()); !done)
+    if (const auto done = read_programs(draft, *rest, dialect); !done)
+        return std::unexpected(done.error());
+    if (const auto done = check_shell_line(draft.options); !done)
         return std::unexpected(done.error());
     if (const auto done = check_mpirun(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_elastic(draft, environment); !done)
         return std::unexpected(done.error());
-    auto command = finish_run(std::move(draft), environment);
-    if (!command || command->options.mpirun) return command;
-    const std::vector<std::string>& program = command->options.program;
-    if (std::ranges::adjacent_find(program, is_next_program) != program.end())
-        command->warnings.push_back(
-            fmt::format("':' and what follows it are arguments of {}: dtrun starts one program on "
-                        "all ranks; for several, start a script that chooses by $RANK",
-                        program.front()));
-    return command;
+    return finish_run(std::move(draft), environment);
+}
+
+Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment) {
+    return parse_dialect(words, environment, {run_flags(), NextProgram::with_ranks, usage_line()});
 }
 
 }  // namespace dtrun::cli

@@ -41,6 +41,19 @@ struct RunCommand {
 /// The flags of `dtrun run`. Other commands take some of them.
 const FlagTable<RunDraft>& run_flags();
 
+/// Where a ':' among the words separates two programs.
+enum class NextProgram {
+    with_ranks,  ///< before -np and its like: anything else is an argument of the program before
+    always,
+};
+
+/// A command line by which `dtrun run` may be written.
+struct RunDialect {
+    const FlagTable<RunDraft>& flags;  ///< begins with the rows of run_flags()
+    NextProgram next_program;
+    std::string_view usage;
+};
+
 /// Reads what follows `dtrun` or `dtrun run`, and the --config-file. Options end at the first word
 /// that is none, or at `--`. Lists that are given twice add up. A flag always wins over
 /// --config-file.
@@ -48,9 +61,18 @@ const FlagTable<RunDraft>& run_flags();
 /// \return invalid_input for what the user should have written otherwise (exit code: usage), or
 ///         not_found, denied (--config-file)
 Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment);
+/// The same in another dialect.
+Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
+                                 const RunDialect& dialect);
 
-/// `dtrun --help`.
+/// `dtrun --help`: what a newcomer needs.
 std::string run_help(Commands commands);
+/// `dtrun help all`: every flag of `dtrun run` but Horovod's settings.
+std::string all_flags_help();
+/// `dtrun help horovod`.
+std::string horovod_help();
+/// `dtrun help exit-codes`.
+std::string exit_codes_help();
 std::string_view usage_line();
 /// The titles of its sections, in order.
 std::span<const HelpSection> run_sections();
@@ -67,6 +89,8 @@ Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView env
 /// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then
 /// serves.
 void set_master(plan::Options& options, const std::string& address, std::optional<int> port);
+/// Whether PATH has such a program that may be executed.
+bool is_on_path(std::string_view name, plan::EnvironmentView environment);
 /// "python3", or "python" where PATH has only that.
 std::string python_command(plan::EnvironmentView environment);
 

@@ -3,6 +3,7 @@
 #include "base/strings.h"
 #include "contracts/table.h"
 #include "launcher/cli/elastic_rows.h"
+#include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/horovod_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
@@ -20,6 +21,16 @@ using std::string_view;
 
 Result<void> set_tcp(RunDraft& draft, string_view) {
     draft.tcp = true;
+    return {};
+}
+
+Result<void> set_ranks_per_host(RunDraft& draft, string_view value) {
+    const auto number = whole_number(value, 1, kSlotsMax);
+    if (!number) return std::unexpected(number.error());
+    plan::HostShape& shape = draft.options.shape;
+    shape.count = plan::HostShape::Count::number;
+    shape.number = *number;
+    shape.count_flag = fmt::format("-N {}", *number);
     return {};
 }
 
@@ -178,25 +189,33 @@ using enum Taker;
 Rows<RunDraft> host_flags() {
     return {
         {{.names = "-np -n --np --num-proc",
+          .also = "--ntasks",
           .metavar = "N",
           .group = hosts,
           .in = {join},
+          .of_program = true,
+          .common = true,
           .argparse = "--num-proc",
-          .help = "number of ranks (default: what the batch system says, else every slot of the "
-                  "hosts; 1 without hosts)"},
+          .help = "number of ranks (default: what the batch system says, else every slot; 1 "
+                  "without hosts)"},
          set_number<&plan::Options::world_size, 1, kRanksMax>},
         {{.names = "-H --hosts",
+          .also = "--host -host",
           .metavar = "HOSTS",
           .group = hosts,
           .in = {torchrun, bench},
+          .of_program = true,
+          .common = true,
           .argparse = "--hosts",
           .help = "hosts and slots: s1:4,s2:4; also s1 (1 slot), user@s1:4, [::1]:4, n[01-16]:8 "
                   "(default: the batch system's, else this machine)"},
          set_text<&plan::Options::hosts>},
         {{.names = "--hostfile -hostfile",
+          .also = "--machinefile -machinefile -machine-file -f --default-hostfile",
           .metavar = "FILE",
           .group = hosts,
           .in = {torchrun, bench},
+          .common = true,
           .argparse = "--hostfile -hostfile",
           .excludes = "-H",
           .help = "file with a host in each line, as `s1 slots=4`, `s1:4` or `s1`, or YAML; - is "
@@ -206,7 +225,8 @@ Rows<RunDraft> host_flags() {
           .metavar = "FILTER",
           .group = hosts,
           .in = {torchrun, bench},
-          .help = "use only these hosts and slots: s1@s2:0,2 (default: all)"},
+          .help =
+              "use only these hosts and slots, with '@' between hosts: s1@s2:0,2 (default: all)"},
          set_text<&plan::Options::include>},
         {{.names = "--exclude",
           .metavar = "FILTER",
@@ -215,6 +235,21 @@ Rows<RunDraft> host_flags() {
           .excludes = "--include",
           .help = "use all but these (default: none left out)"},
          set_text<&plan::Options::exclude>},
+        {{.names = "-N --ranks-per-host",
+          .also =
+              "-ppn --ppn -perhost -npernode --npernode --ntasks-per-node --tasks-per-node -grr",
+          .metavar = "N",
+          .group = hosts,
+          .common = true,
+          .help = "so many ranks on each host, instead of one for each slot"},
+         set_ranks_per_host},
+        {{.names = "--rankfile",
+          .also = "-rankfile -rf",
+          .metavar = "FILE",
+          .group = hosts,
+          .excludes = "-N --map-by --include --exclude",
+          .help = "file that says where each rank runs, in lines `rank 0=s1` (default: by slots)"},
+         set_text<&plan::Options::rankfile>},
         {{.names = "--map-by",
           .metavar = "slot|node",
           .group = hosts,
@@ -222,14 +257,17 @@ Rows<RunDraft> host_flags() {
           .help = "fill a host before the next, or one rank on each in turn (default: slot)"},
          set_map_by},
         {{.names = "--oversubscribe",
+          .also = "-oversubscribe --overcommit -O",
           .group = hosts,
           .in = {fronts, bench},
           .help = "allow more ranks than slots (default: an error)"},
          set_true<&plan::Options::oversubscribe>},
         {{.names = "--plan",
+          .also = "--do-not-launch --test-only --dry-run",
           .metavar = "[=text|json]",
           .group = hosts,
           .in = {fronts},
+          .common = true,
           .help = "print which rank goes where with what, values of variables only with --verbose, "
                   "and start nothing (default: start; --plan alone: text)"},
          set_plan},
@@ -239,10 +277,13 @@ Rows<RunDraft> host_flags() {
 Rows<RunDraft> environment_flags() {
     return {
         {{.names = "-x",
+          .also = "--env",
           .metavar = "VAR[=VALUE]",
           .group = environment,
           .in = {join, fronts, bench},
-          .help = "set a variable for every rank, by default to its value here; repeatable"},
+          .of_program = true,
+          .common = true,
+          .help = "set a variable for every rank; without =VALUE, with its value here; repeatable"},
          add_export},
         {{.names = "--env-file",
           .metavar = "FILE",
@@ -281,7 +322,7 @@ Rows<RunDraft> environment_flags() {
           .argparse = "--mpi",
           .help = "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, "
                   "MVAPICH), auto: as each rank asks; none; or mpirun: the site's own starts them. "
-                  "Alone as of horovodrun: auto, and MPI is Horovod's controller (default: auto)"},
+                  "Without a word, as of horovodrun: auto, and Horovod uses MPI (default: auto)"},
          set_mpi},
         {{.names = "--mpi-args",
           .metavar = "ARGS",
@@ -296,13 +337,15 @@ Rows<RunDraft> environment_flags() {
           .group = environment,
           .is_arguments = true,
           .argparse = "--binding-args",
-          .help = "for it, of binding and mapping (default: with Open MPI --bind-to none --map-by "
-                  "slot)"},
+          .help = "binding and mapping options for the site's mpirun (default: with Open MPI "
+                  "--bind-to none --map-by slot)"},
          add_words<&plan::Options::binding_args>},
         {{.names = "--wdir -wdir",
+          .also = "--wd -wd -dir --chdir -D --cwd",
           .metavar = "DIR",
           .group = environment,
           .in = {join, fronts, bench},
+          .of_program = true,
           .help = "working directory on every host (default: the current one if the host has it, "
                   "else your home)"},
          set_text<&plan::Options::wdir>},
@@ -322,6 +365,7 @@ Rows<RunDraft> reaching_flags() {
           .metavar = "PORT",
           .group = reaching,
           .in = {torchrun, bench},
+          .common = true,
           .argparse = "--ssh-port",
           .help = "port, 1 to 65535 (default: ~/.ssh/config, else 22)"},
          set_number<&plan::Options::ssh_port, 1, kPortMax>},
@@ -329,11 +373,13 @@ Rows<RunDraft> reaching_flags() {
           .metavar = "FILE",
           .group = reaching,
           .in = {torchrun, bench},
+          .common = true,
           .argparse = "--ssh-identity-file",
           .help = "private key; one under a passphrase only through ssh-agent (default: ssh-agent, "
                   "~/.ssh/config, your usual keys)"},
          set_text<&plan::Options::ssh_identity_file>},
         {{.names = "--ssh-command",
+          .also = "-bootstrap-exec -launcher-exec",
           .metavar = "COMMAND",
           .group = reaching,
           .in = {fronts, bench},
@@ -342,10 +388,12 @@ Rows<RunDraft> reaching_flags() {
         {{.names = "--accept-new-host-keys",
           .group = reaching,
           .in = {fronts, bench},
+          .common = true,
           .help = "trust hosts that known_hosts lacks, and add them; never a changed or revoked "
                   "key (default: an error)"},
          set_true<&plan::Options::accept_new_host_keys>},
         {{.names = "--network-interfaces --network-interface",
+          .also = "-iface",
           .metavar = "NAMES",
           .group = reaching,
           .in = {fronts, bench},
@@ -402,10 +450,12 @@ Rows<RunDraft> output_flags() {
           .metavar = "FORM",
           .group = output,
           .in = {join, fronts},
+          .common = true,
           .help = "before each line: none, rank, host, rank-host or horovod, which is [3]<stdout>: "
                   "(default: horovod; none with one rank)"},
          set_tag},
         {{.names = "--timestamps --prefix-output-with-timestamp -prefix-timestamp",
+          .also = "--timestamp-output -timestamp-output",
           .group = output,
           .in = {join, fronts},
           .argparse = "--prefix-output-with-timestamp -prefix-timestamp",
@@ -415,6 +465,7 @@ Rows<RunDraft> output_flags() {
           .metavar = "DIR",
           .group = output,
           .needs_agents = true,
+          .common = true,
           .argparse = "--output-filename",
           .help = "also write DIR/rank.N/stdout and stderr (default: no files)"},
          set_text<&plan::Options::output_dir>},
@@ -423,6 +474,7 @@ Rows<RunDraft> output_flags() {
           .group = output,
           .in = {fronts},
           .needs_agents = true,
+          .common = true,
           .help = "show only these, such as 0,3-5 (default: all)"},
          add_ranks<&plan::Options::only_ranks>},
         {{.names = "--quiet-ranks",
@@ -430,9 +482,10 @@ Rows<RunDraft> output_flags() {
           .group = output,
           .in = {fronts},
           .needs_agents = true,
-          .help = "do not show these (default: none)"},
+          .help = "print only errors of dtrun itself, and the report of a failure"},
          add_ranks<&plan::Options::quiet_ranks>},
         {{.names = "--stdin",
+          .also = "-stdin",
           .metavar = "none|all|RANK",
           .group = output,
           .in = {join, fronts},
@@ -446,10 +499,14 @@ Rows<RunDraft> output_flags() {
         {{.names = "--verbose",
           .group = output,
           .in = {join, fronts, bench},
+          .common = true,
           .argparse = "--verbose",
-          .help = "what dtrun does"},
+          .help = "tell each step: hosts joining, ranks starting and ending"},
          set_to<&plan::Options::verbosity, log::Level::verbose>},
-        {{.names = "--debug", .group = output, .in = {join, fronts, bench}, .help = "every event"},
+        {{.names = "--debug",
+          .group = output,
+          .in = {join, fronts, bench},
+          .help = "and every event of the protocol, with times"},
          set_to<&plan::Options::verbosity, log::Level::debug>},
     };
 }
@@ -471,6 +528,15 @@ Result<void> set_on_hang(RunDraft& draft, string_view value) {
 
 Rows<RunDraft> ending_flags() {
     return {
+        {{.names = "--timeout",
+          .also = "-timeout",
+          .metavar = "SECONDS",
+          .group = ending,
+          .in = {fronts},
+          .needs_agents = true,
+          .common = true,
+          .help = "end the job when it has taken so long (default: no limit)"},
+         set_seconds<&plan::Options::time_limit, 1>},
         {{.names = "--grace",
           .metavar = "SECONDS",
           .group = ending,
@@ -491,7 +557,8 @@ Rows<RunDraft> ending_flags() {
           .group = ending,
           .in = {join, deepspeed},
           .needs_agents = true,
-          .help = "when a rank fails, end all and start them again, so often (default: 0)"},
+          .common = true,
+          .help = "when a rank fails, end all and start them again, up to N times (default: 0)"},
          set_number<&plan::Options::max_restarts, 0, kRestartsMax>},
         {{.names = "--init-timeout",
           .metavar = "SECONDS",
@@ -512,6 +579,7 @@ Rows<RunDraft> ending_flags() {
               "(default: report)"},
          set_on_hang},
         {{.names = "--keep-going",
+          .also = "--enable-recovery -enable-recovery -disable-auto-cleanup --continuous",
           .group = ending,
           .in = {fronts},
           .needs_agents = true,
@@ -535,12 +603,15 @@ Rows<RunDraft> other_flags() {
         {{.names = "--help -h",
           .group = other,
           .in = {join, fronts, bench},
+          .common = true,
           .argparse = "--help",
           .help = "this text"},
          ask<Ask::help>},
         {{.names = "--version -v",
+          .also = "-V",
           .group = other,
-          .in = {fronts},
+          .in = {join, fronts, bench},
+          .common = true,
           .argparse = "--version",
           .help = "the version"},
          ask<Ask::version>},
@@ -578,9 +649,9 @@ Rows<RunDraft> horovod_flags() {
 
 const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
-        "dtrun",
-        {host_flags(), environment_flags(), reaching_flags(), output_flags(), ending_flags(),
-         elastic_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
+        "dtrun", {host_flags(), environment_flags(), reaching_flags(), output_flags(),
+                  ending_flags(), elastic_flags(), other_flags(), horovod_flags(),
+                  horovod_refused_flags(), foreign_flags()});
     return table;
 }
 

@@ -31,25 +31,23 @@ Examples:
   dtrun -H s1:4,s2:4 OMP_NUM_THREADS=8 python train.py --epochs 3
       what follows the program belongs to the program
 
-Options stand before the program, with their whole names; those of horovodrun
-may be shortened as it allows. A value follows as the next word or after '='.
+Options stand before the program; a value follows as the next word or after '='.
+Words of mpirun, srun and horovodrun are known, too: `dtrun help words`.
 
 Other commands, each with a --help of its own:
 )";
 
 constexpr std::string_view kExit = R"(
-Exit code: 0 if every rank exits 0; else that of the first rank that failed; or
+Exit code: 0 if every rank exits 0, else that of the first rank that failed; 130
+after Ctrl-C; 200 and more are dtrun's own: `dtrun help exit-codes`.
+)";
+
+constexpr std::string_view kExitIntroduction =
+    R"(0 if every rank exits 0; else the exit code of the first rank that failed; or
 dtrun's own:
 )";
 
 constexpr std::size_t kExitMiddle = 24;  // where their meanings begin
-
-std::string exit_codes() {
-    std::string text(kExit);
-    for (const plan::ExitCodeRow& row : plan::kExitCodes)
-        text += two_columns(fmt::format("{} {}", row.written, row.name), row.when, kExitMiddle);
-    return text;
-}
 
 }  // namespace
 
@@ -62,8 +60,6 @@ std::span<const HelpSection> run_sections() {
         {FlagGroup::ending, "The end of the job"},
         {FlagGroup::elastic, "Elastic jobs"},
         {FlagGroup::other, "About dtrun"},
-        {FlagGroup::horovod,
-         "Horovod's settings (default: Horovod's own, or your HOROVOD_* variables)"},
     };
     return kSections;
 }
@@ -73,10 +69,32 @@ std::string_view usage_line() {
 }
 
 std::string run_help(Commands commands) {
+    std::vector<Flag> common(run_flags().flags().begin(), run_flags().flags().end());
+    std::erase_if(common, [](const Flag& flag) { return !flag.common; });
+    std::string options = "\nThe commonest options (`dtrun help all` has every one):\n";
+    for (const HelpSection& section : run_sections()) options += flag_rows(common, section.group);
+    return fmt::format("{}\n{}{}{}{}", usage_line(), kIntroduction, command_rows(commands), options,
+                       kExit);
+}
+
+std::string all_flags_help() {
+    return fmt::format("{}\n{}", usage_line(), sections(run_flags().flags(), run_sections()));
+}
+
+std::string horovod_help() {
     const std::span<const Flag> flags = run_flags().flags();
-    return fmt::format("{}\n{}{}{}\nRefused flags of horovodrun:\n{}{}", usage_line(),
-                       kIntroduction, command_rows(commands), sections(flags, run_sections()),
-                       refusals(flags), exit_codes());
+    std::vector<Flag> own(flags.begin(), flags.end());
+    std::erase_if(own, [](const Flag& flag) { return flag.group != FlagGroup::horovod; });
+    return "Horovod's settings, which all flags of horovodrun stand for here (default:\nHorovod's "
+           "own, or your HOROVOD_* variables):\n" +
+           flag_rows(own, FlagGroup::horovod) + "\nRefused flags of horovodrun:\n" + refusals(own);
+}
+
+std::string exit_codes_help() {
+    std::string text(kExitIntroduction);
+    for (const plan::ExitCodeRow& row : plan::kExitCodes)
+        text += two_columns(fmt::format("{} {}", row.written, row.name), row.when, kExitMiddle);
+    return text;
 }
 
 }  // namespace dtrun::cli

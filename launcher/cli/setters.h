@@ -91,11 +91,13 @@ Result<void> ask(Draft& draft, std::string_view) {
 inline constexpr int kPortMax = 65'535;
 inline constexpr int kRestartsMax = 1'000;
 
-/// --help, for commands that take no flags of `dtrun run`.
+/// --help and --version, for commands that take no flags of `dtrun run`.
 template <class D>
-Rows<D> help_row() {
+Rows<D> about_rows() {
     return {
-        {{.names = "--help -h", .group = FlagGroup::other, .help = "this text"}, ask<Ask::help>}};
+        {{.names = "--help -h", .group = FlagGroup::other, .help = "this text"}, ask<Ask::help>},
+        {{.names = "--version", .group = FlagGroup::other, .help = "the version"},
+         ask<Ask::version>}};
 }
 
 }  // namespace dtrun::cli

@@ -150,7 +150,8 @@ cli::Rows<HostsDraft> reach_flags() {
 
 const cli::FlagTable<HostsDraft>& hosts_flags() {
     static const cli::FlagTable<HostsDraft> table(
-        "dtrun hosts", {source_flags(), print_flags(), reach_flags(), cli::help_row<HostsDraft>()});
+        "dtrun hosts",
+        {source_flags(), print_flags(), reach_flags(), cli::about_rows<HostsDraft>()});
     return table;
 }
 

@@ -39,13 +39,12 @@ cli::Rows<JoinDraft> size_rows() {
         {{.names = "--min-np",
           .metavar = "N",
           .group = daemon,
-          .help = "the job begins with so many ranks, and goes on with so many after a loss "
-                  "(default: -np of its first member)"},
+          .help = "fewest ranks the job may run with (default: -np of its first member)"},
          cli::set_number<&plan::JoinOptions::ranks_min, 1, kRanksMax>},
         {{.names = "--max-np",
           .metavar = "N",
           .group = daemon,
-          .help = "more are spares (default: --min-np: a static job)"},
+          .help = "most ranks; further ones wait as spares (default: --min-np: a static job)"},
          cli::set_number<&plan::JoinOptions::ranks_max, 1, kRanksMax>},
         {{.names = "--last-call",
           .metavar = "SECONDS",
@@ -60,11 +59,20 @@ cli::Rows<JoinDraft> size_rows() {
     };
 }
 
-/// Those of `dtrun run`; -np is one of the numbers of ranks here.
+/// Those of `dtrun run`, in the words of a command that is about this machine alone; -np is one of the
+/// numbers of ranks here.
 cli::Rows<JoinDraft> run_rows() {
+    constexpr std::pair<std::string_view, std::string_view> kHelps[] = {
+        {"-np", "ranks of this machine (default: 1)"},
+        {"--connect-timeout", "to reach the daemon; fractions allowed (default: 10)"},
+        {"--wdir", "working directory (default: the current one)"},
+    };
     auto rows = cli::rows_for<JoinDraft>(cli::run_flags().taken_by(cli::Taker::join));
-    for (cli::Row<JoinDraft>& row : rows)
+    for (cli::Row<JoinDraft>& row : rows) {
         if (row.flag.group == hosts || row.flag.group == elastic) row.flag.group = daemon;
+        for (const auto& [name, help] : kHelps)
+            if (row.flag.first_name() == name) row.flag.help = help;
+    }
     return rows;
 }
 

@@ -64,6 +64,8 @@ int run_options(plan::Options options, plan::EnvironmentView environment) {
         log::error("{}", mpirun::run_mpirun(*spec, mpirun->command).message);
         return plan::kExitInternal;
     }
+    if (plan == plan::PlanFormat::none && spec->options.show_plan)
+        std::fputs(plan_text(*spec, nullptr).c_str(), stderr);
     if (plan == plan::PlanFormat::none) return run_by_agents(*spec);
     return print_plan(*spec, mpirun ? &*mpirun : nullptr);
 }

@@ -73,7 +73,7 @@ cli::Rows<ServeDraft> verbosity_rows() {
 const cli::FlagTable<ServeDraft>& serve_flags() {
     static const cli::FlagTable<ServeDraft> table(
         "dtrun serve",
-        {own_rows(), secret_rows<ServeDraft>(), verbosity_rows(), cli::help_row<ServeDraft>()});
+        {own_rows(), secret_rows<ServeDraft>(), verbosity_rows(), cli::about_rows<ServeDraft>()});
     return table;
 }
 

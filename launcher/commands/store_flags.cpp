@@ -80,14 +80,14 @@ cli::Rows<StoreDraft> json_row() {
 const cli::FlagTable<StoreDraft>& store_flags() {
     static const cli::FlagTable<StoreDraft> table(
         "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(),
-                        secret_rows<StoreDraft>(), cli::help_row<StoreDraft>()});
+                        secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
     return table;
 }
 
 const cli::FlagTable<StoreDraft>& status_flags() {
     static const cli::FlagTable<StoreDraft> table(
         "dtrun status", {job_row<StoreDraft>(), json_row(), secret_rows<StoreDraft>(),
-                         cli::help_row<StoreDraft>()});
+                         cli::about_rows<StoreDraft>()});
     return table;
 }
 

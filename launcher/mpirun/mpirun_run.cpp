@@ -31,11 +31,19 @@ bool is_program(const std::string& path) {
            ::access(path.c_str(), X_OK) == 0;
 }
 
+/// A link named mpirun may lead to dtrun, which would call itself for ever.
+bool is_ourselves(const std::string& path) {
+    struct stat there {
+    }, here{};
+    return ::stat(path.c_str(), &there) == 0 && ::stat("/proc/self/exe", &here) == 0 &&
+           there.st_dev == here.st_dev && there.st_ino == here.st_ino;
+}
+
 std::string find_in_path(plan::EnvironmentView caller, std::string_view name) {
     const std::string_view path = plan::find_variable(caller, "PATH").value_or("/usr/bin:/bin");
     for (const std::string_view folder : split(path, ':')) {
         std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
-        if (is_program(file)) return file;
+        if (is_program(file) && !is_ourselves(file)) return file;
     }
     return "";
 }
@@ -70,9 +78,10 @@ Result<MpirunProgram> find_mpirun(plan::EnvironmentView caller) {
         "or leave --mpi mpirun out: dtrun starts MPI programs without one";
     const std::string named(plan::find_variable(caller, "DTRUN_MPIRUN").value_or(""));
     const bool is_path = named.find('/') != std::string::npos;
-    if (is_path && !is_program(named))
+    if (is_path && (!is_program(named) || is_ourselves(named)))
         return fail(Errc::not_found,
-                    "--mpi mpirun: DTRUN_MPIRUN={}: no file that can be executed; name another, {}",
+                    "--mpi mpirun: DTRUN_MPIRUN={}: no file that can be executed, or dtrun itself; "
+                    "name another, {}",
                     named, kInstead);
     std::string path = is_path ? named : "";
     if (path.empty() && !named.empty()) path = find_in_path(caller, named);

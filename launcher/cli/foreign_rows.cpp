@@ -1,0 +1,358 @@
+#include "launcher/cli/foreign_rows.h"
+
+#include "base/strings.h"
+#include "base/text_layout.h"
+#include "launcher/cli/setters.h"
+#include "launcher/output/line_prefix.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dtrun::cli {
+
+namespace {
+
+using std::string_view;
+using enum FlagGroup;
+
+constexpr std::size_t kWordsColumn = 34;  // where explanations begin in `dtrun help words`
+
+constexpr string_view kTorchrun =
+    "a flag of torchrun: write dtrun torchrun ..., or -H and -np (dtrun is run once, not on every "
+    "node)";
+constexpr string_view kDeepspeed = "a flag of deepspeed: write dtrun deepspeed ..., or -H and -np";
+constexpr string_view kAccelerate =
+    "a flag of accelerate: dtrun is run once for all machines; write -H s1:4,s2:4 python train.py";
+constexpr string_view kBatch = "for the batch system: give it to sbatch, salloc or qsub";
+constexpr string_view kGpus =
+    "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only one "
+    "it sees with --contract devices";
+constexpr string_view kFiles = "write --output-dir DIR: a file for each rank's stdout and stderr";
+constexpr string_view kDaemons =
+    "for daemons of mpirun, which dtrun does not need; leave it out, or use --mpi mpirun";
+constexpr string_view kDebugger =
+    "begin the program with the debugger, or attach one to a rank: --verbose shows hosts and "
+    "process ids";
+constexpr string_view kManyPrograms =
+    "write the programs behind each other: dtrun -np 2 ./a : -np 1 ./b";
+constexpr string_view kMcaFiles = "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
+
+Result<void> add_variable(RunDraft& draft, string_view name, string_view value) {
+    if (const auto settable = plan::check_settable(name); !settable) return settable;
+    if (!plan::is_variable_name(name))
+        return fail(Errc::invalid_input, "'{}' is not a variable's name", name);
+    draft.options.export_vars.push_back(fmt::format("{}={}", name, value));
+    return {};
+}
+
+/// "NAME VALUE", or NAME=VALUE behind a '='.
+std::pair<string_view, string_view> name_and_value(string_view words) {
+    const std::size_t end = words.find_first_of(" =");
+    if (end == string_view::npos) return {words, {}};
+    return {words.substr(0, end), words.substr(end + 1)};
+}
+
+Result<void> add_named(RunDraft& draft, string_view words) {
+    const auto [name, value] = name_and_value(words);
+    return add_variable(draft, name, value);
+}
+
+/// A setting of Open MPI: ranks read it from their environment, but daemons of mpirun are not there.
+Result<void> add_mca(RunDraft& draft, string_view words) {
+    constexpr string_view kOfDaemons[] = {"plm_", "orte_", "prte_", "oob_", "ras_", "rmaps_",
+                                          "odls_", "ess_", "iof_", "grpcomm_", "routed_"};
+    const auto [name, value] = name_and_value(words);
+    if (std::ranges::any_of(kOfDaemons, [&](string_view of) { return name.starts_with(of); }))
+        draft.options.notes.push_back(
+            fmt::format("--mca {}: is for daemons of mpirun, and has no effect", name));
+    return add_variable(draft, fmt::format("OMPI_MCA_{}", name), value);
+}
+
+/// "A,B": variables with their values here.
+Result<void> add_list(RunDraft& draft, string_view names) {
+    for (const string_view name : split(names, ',')) {
+        const string_view trimmed = trim(name);
+        if (const auto settable = plan::check_settable(trimmed); !settable) return settable;
+        draft.options.export_vars.emplace_back(trimmed);
+    }
+    return {};
+}
+
+/// srun's --export=ALL, NONE, NIL or a list of names, some with values; names without ALL are the
+/// only ones.
+Result<void> set_export(RunDraft& draft, string_view value) {
+    bool all = false;
+    for (const string_view item : split(value, ',')) {
+        const string_view word = trim(item);
+        if (word == "ALL") all = true;
+        if (word == "ALL" || word == "NONE" || word == "NIL") continue;
+        const auto [name, text] = name_and_value(word);
+        if (const auto settable = plan::check_settable(name); !settable) return settable;
+        draft.options.export_vars.emplace_back(word);
+    }
+    draft.options.no_env = !all;
+    return {};
+}
+
+Result<void> set_launcher(RunDraft& draft, string_view value) {
+    const auto choice = choose<plan::TransportChoice>(value,
+                                                      {{"ssh", plan::TransportChoice::ssh},
+                                                       {"slurm", plan::TransportChoice::slurm},
+                                                       {"srun", plan::TransportChoice::slurm},
+                                                       {"fork", plan::TransportChoice::local}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.transport = *choice;
+    return {};
+}
+
+Result<void> set_distribution(RunDraft& draft, string_view value) {
+    const string_view across = value.substr(0, value.find_first_of(":,"));
+    const auto choice = choose<MapBy>(
+        across, {{"block", MapBy::slot}, {"cyclic", MapBy::node}, {"*", MapBy::slot}});
+    if (!choice) return std::unexpected(choice.error());
+    draft.options.map_by = *choice;
+    return {};
+}
+
+/// Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
+std::optional<long long> slurm_seconds(string_view text) {
+    const std::size_t dash = text.find('-');
+    const auto days =
+        dash == string_view::npos ? std::optional(0LL) : to_int(text.substr(0, dash), 0, 365);
+    std::vector<long long> numbers;
+    for (const string_view part : split(dash == string_view::npos ? text : text.substr(dash + 1), ':')) {
+        const auto number = to_int(part, 0, 1'000'000);
+        if (!number || numbers.size() == 3) return std::nullopt;
+        numbers.push_back(*number);
+    }
+    if (!days) return std::nullopt;
+    // Without days the first of one or two numbers are minutes, with days hours.
+    if (dash == string_view::npos && numbers.size() < 3) numbers.insert(numbers.begin(), 0);
+    numbers.resize(3);
+    return ((*days * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2];
+}
+
+Result<void> set_slurm_time(RunDraft& draft, string_view value) {
+    const auto seconds = slurm_seconds(value);
+    const auto limit = std::chrono::duration_cast<std::chrono::seconds>(kTimeoutMax).count();
+    if (!seconds || *seconds < 1 || *seconds > limit)
+        return fail(Errc::invalid_input,
+                    "'{}' is not a time of at most {} hours such as 30 (minutes), 1:30:00 or 0-12; "
+                    "--timeout takes seconds",
+                    value, limit / 3600);
+    draft.options.time_limit = std::chrono::seconds(*seconds);
+    return {};
+}
+
+Rows<RunDraft> words_of_places() {
+    return {
+        {{.names = "--display-map -display-map --display-allocation -display-allocation "
+                   "--display-devel-map -print-rank-map",
+          .group = foreign,
+          .help = "shows the plan, and starts; --plan only shows it"},
+         set_true<&plan::Options::show_plan>},
+        {{.names = "--bynode -bynode -rr", .group = foreign, .help = "--map-by node"},
+         set_to<&plan::Options::map_by, MapBy::node>},
+        {{.names = "--byslot -byslot", .group = foreign, .help = "--map-by slot, the default"},
+         set_to<&plan::Options::map_by, MapBy::slot>},
+        {{.names = "--distribution",
+          .metavar = "block|cyclic",
+          .group = foreign,
+          .help = "--map-by slot or node; how ranks lie inside a host is not said by it"},
+         set_distribution},
+        {{.names = "--nooversubscribe -nooversubscribe --use-hwthread-cpus --hetero-nodes --overlap",
+          .group = foreign,
+          .help = "accepted: it is so already"},
+         nothing},
+        {{.names = "--nodes",
+          .group = foreign,
+          .refused = "srun's number of hosts: hosts are those of -H or of the allocation; leave some "
+                     "out with --include or --exclude, and say with -N how many ranks each has"}},
+        {{.names = "-w --nodelist --nodefile -F",
+          .group = foreign,
+          .refused = "write -H n[01-04]:8, --hostfile FILE, or in an allocation --include n01@n02"}},
+        {{.names = "--nolocal -nolocal",
+          .group = foreign,
+          .refused = "this machine runs ranks only if it is one of the hosts; leave it out of -H, or "
+                     "--exclude it"}},
+        {{.names = "--ntasks-per-socket --ntasks-per-core -npersocket --npersocket",
+          .group = foreign,
+          .refused = "write -N for the ranks of a host, and --map-by socket or core"}},
+        {{.names = "-c",
+          .group = foreign,
+          .refused = "mpirun's number of ranks, and srun's number of processors for each: write -np N "
+                     "or --cpus-per-rank N"}},
+        {{.names = "--multi-prog --configfile -configfile --app -app",
+          .group = foreign,
+          .refused = kManyPrograms}},
+    };
+}
+
+Rows<RunDraft> words_of_variables() {
+    return {
+        {{.names = "--mca -mca --gmca -gmca --omca",
+          .metavar = "NAME VALUE",
+          .group = foreign,
+          .help = "a setting of Open MPI, as -x OMPI_MCA_NAME=VALUE"},
+         add_mca},
+        {{.names = "-genv -env",
+          .metavar = "NAME VALUE",
+          .group = foreign,
+          .of_program = true,
+          .help = "-x NAME=VALUE"},
+         add_named},
+        {{.names = "-genvlist -envlist",
+          .metavar = "NAMES",
+          .group = foreign,
+          .of_program = true,
+          .help = "-x for each of these, with its value here"},
+         add_list},
+        {{.names = "-genvall -envall",
+          .group = foreign,
+          .of_program = true,
+          .help = "accepted: your environment is forwarded"},
+         nothing},
+        {{.names = "-genvnone -envnone", .group = foreign, .help = "--no-env"},
+         set_true<&plan::Options::no_env>},
+        {{.names = "--export",
+          .metavar = "ALL|NONE|NAMES",
+          .group = foreign,
+          .help = "srun's: ALL is the default, NONE --no-env, NAME=VALUE -x"},
+         set_export},
+        {{.names = "--tune -tune --am -am --prtemca --pmixmca", .group = foreign, .refused = kMcaFiles}},
+        {{.names = "--path -path",
+          .group = foreign,
+          .refused = "write the program with its path, or -x PATH=DIR:..."}},
+        {{.names = "--show-env --print-env",
+          .group = foreign,
+          .refused = "dtrun contracts lists what ranks get; --plan --verbose shows what you have set"}},
+    };
+}
+
+Rows<RunDraft> words_of_launching() {
+    return {
+        {{.names = "--allow-run-as-root -allow-run-as-root",
+          .group = foreign,
+          .help = "accepted: root may use dtrun"},
+         nothing},
+        {{.names = "-bootstrap -launcher",
+          .metavar = "ssh|slurm|fork",
+          .group = foreign,
+          .help = "--transport ssh, slurm or local"},
+         set_launcher},
+        {{.names = "--prefix -prefix",
+          .group = foreign,
+          .refused = "not needed: hosts need neither dtrun nor an MPI launcher; leave it out"}},
+        {{.names = "--launch-agent --dvm --hnp --personality -rmk --ompi-server --server-wait-time",
+          .group = foreign,
+          .refused = kDaemons}},
+        {{.names = "-A --account -J --job-name --partition --qos -C --constraint --mem --reservation "
+                   "--jobid --exclusive --immediate",
+          .group = foreign,
+          .refused = kBatch}},
+        {{.names = "--gpus -g --gpus-per-node --gpus-per-task --gpus-per-host --gres --tres-per-task",
+          .group = foreign,
+          .refused = kGpus}},
+        {{.names = "--nnodes --nproc-per-node --standalone --node-rank --rdzv-backend --rdzv-endpoint "
+                   "--rdzv-id --rdzv-conf --master-addr --redirects --tee --module -m",
+          .group = foreign,
+          .refused = kTorchrun}},
+        {{.names = "--num-gpus --num-nodes --launcher --master-port --deepspeed-config",
+          .group = foreign,
+          .refused = kDeepspeed}},
+        {{.names = "--num-processes --num-machines --machine-rank --main-process-ip "
+                   "--main-process-port --multi-gpu",
+          .group = foreign,
+          .refused = kAccelerate}},
+    };
+}
+
+Rows<RunDraft> words_of_output() {
+    return {
+        {{.names = "--tag-output -tag-output", .group = foreign, .help = "--tag horovod"},
+         set_to<&plan::Options::tag, output::Tag::horovod>},
+        {{.names = "-l --label -prepend-rank --label-io", .group = foreign, .help = "--tag rank"},
+         set_to<&plan::Options::tag, output::Tag::rank>},
+        {{.names = "-u --unbuffered -print-all-exitcodes",
+          .group = foreign,
+          .help = "accepted: lines are shown as soon as they are whole"},
+         nothing},
+        {{.names = "--prepend-pattern -prepend-pattern",
+          .group = foreign,
+          .refused = "write --tag rank, host or rank-host, and --timestamps"}},
+        {{.names = "-o --output -e --error --outfile-pattern -outfile-pattern --errfile-pattern "
+                   "-errfile-pattern --log-file --log-dir",
+          .group = foreign,
+          .refused = kFiles}},
+        {{.names = "--input", .group = foreign, .refused = "write < FILE, and --stdin none, all or RANK"}},
+        {{.names = "--merge-stderr-to-stdout -merge-stderr-to-stdout",
+          .group = foreign,
+          .refused = "write sh -c 'exec PROGRAM 2>&1'"}},
+        {{.names = "--xterm -xterm --debugger --tv -tv --gdb -gdb --stop-on-exec -stop-on-exec",
+          .group = foreign,
+          .refused = kDebugger}},
+        {{.names = "--get-stack-traces --report-state-on-timeout",
+          .group = foreign,
+          .refused = "Ctrl-\\ (SIGQUIT) and --init-timeout tell who waits for whom"}},
+    };
+}
+
+Rows<RunDraft> words_of_ending() {
+    return {
+        {{.names = "--time -t",
+          .metavar = "TIME",
+          .group = foreign,
+          .help = "srun's form of --timeout: minutes, H:M:S or D-H"},
+         set_slurm_time},
+        {{.names = "--kill-on-bad-exit -K",
+          .metavar = "[=0|1]",
+          .group = foreign,
+          .help = "0: --keep-going; else accepted: it is so already"},
+         [](RunDraft& draft, string_view value) -> Result<void> {
+             draft.options.keep_going = value == "0";
+             return {};
+         }},
+        {{.names = "--no-kill -k",
+          .group = foreign,
+          .refused = "write --min-np N (the job goes on without the host), or --keep-going"}},
+        {{.names = "--retries", .group = foreign, .refused = "write --max-restarts N"}},
+        {{.names = "--wait -W",
+          .group = foreign,
+          .refused = "a rank that ends well does not end the others; --grace is the time between "
+                     "SIGTERM and SIGKILL"}},
+    };
+}
+
+std::string comma_separated(string_view names) {
+    return fmt::format("{}", fmt::join(split(names, ' '), ", "));
+}
+
+}  // namespace
+
+Rows<RunDraft> foreign_flags() {
+    Rows<RunDraft> flags;
+    for (const auto part : {words_of_places, words_of_variables, words_of_launching,
+                            words_of_output, words_of_ending})
+        std::ranges::move(part(), std::back_inserter(flags));
+    return flags;
+}
+
+std::string words_help() {
+    std::string text = "Words of other launchers that dtrun knows, and what they are here.\n";
+    text += "\nOther names of dtrun's own flags:\n";
+    const std::span<const Flag> flags = run_flags().flags();
+    for (const Flag& flag : flags)
+        if (!flag.also.empty())
+            text += two_columns(comma_separated(flag.also), flag.first_name(), kWordsColumn);
+    text += "\nThey do what dtrun has for it:\n";
+    for (const Flag& flag : flags)
+        if (flag.group == foreign && !flag.help.empty())
+            text += two_columns(comma_separated(flag.names), flag.help, kWordsColumn);
+    text += "\nNot flags of dtrun:\n";
+    for (const Flag& flag : flags)
+        if (flag.group == foreign && !flag.refused.empty())
+            text += two_columns(comma_separated(flag.names), flag.refused, kWordsColumn);
+    return text;
+}
+
+}  // namespace dtrun::cli

@@ -1,0 +1,87 @@
+#include "launcher/fronts/mpirun.h"
+
+#include "base/log.h"
+#include "launcher/cli/setters.h"
+
+#include <fmt/format.h>
+#include <string_view>
+
+namespace dtrun::fronts {
+namespace {
+
+using std::string_view;
+
+constexpr string_view kMpirunUsage =
+    "usage: dtrun mpirun [options] program [args...] [: [options] program [args...]]...";
+
+constexpr string_view kMpirunIntroduction = R"(
+Takes the words of mpirun and mpiexec (Open MPI, MPICH, Intel MPI) and starts the
+ranks itself: no MPI launcher is needed on any host. A link named mpirun or
+mpiexec that leads to dtrun does the same. (The site's own mpirun is another
+matter: dtrun --mpi mpirun.)
+
+Examples:
+  dtrun mpirun -n 8 --host s1:4,s2:4 ./prog
+      4 ranks on each of 2 hosts
+  dtrun mpirun -ppn 2 -hosts s1,s2,s3 -genv I_MPI_DEBUG 5 ./prog
+      2 ranks on each of 3 hosts, with a variable
+  dtrun mpirun -np 1 ./master : -np 7 ./worker
+      two programs, one world of 8 ranks
+  dtrun mpirun --mca btl tcp,self --tag-output -np 4 ./prog
+      settings of Open MPI, and the rank before each line
+
+Words that mean something else than to `dtrun run`:
+)";
+
+constexpr string_view kMpirunEnd = R"(
+All others are those of `dtrun run`: `dtrun help all` has its options and
+`dtrun help words` those of mpirun. A ':' always begins the next program.
+)";
+
+/// Takes away names that mean something else to mpirun.
+void drop_names(cli::Flag& flag) {
+    if (flag.first_name() == "-c") flag.names = "-c-of-srun";
+    if (flag.first_name() == "--version") flag.names = "--version";
+    if (flag.first_name() == "--quiet") flag.names = "--quiet";
+}
+
+cli::Rows<cli::RunDraft> own_words() {
+    using enum cli::FlagGroup;
+    return {
+        {{.names = "-c",
+          .metavar = "N",
+          .group = native,
+          .of_program = true,
+          .help = "number of ranks, as -np"},
+         cli::set_number<&plan::Options::world_size, 1, kRanksMax>},
+        {{.names = "-v", .group = native, .help = "--verbose (the version is -V)"},
+         cli::set_to<&plan::Options::verbosity, log::Level::verbose>},
+        {{.names = "-q", .group = native, .help = "--quiet"},
+         cli::set_to<&plan::Options::verbosity, log::Level::quiet>},
+        {{.names = "-d", .group = native, .help = "--debug"},
+         cli::set_to<&plan::Options::verbosity, log::Level::debug>},
+    };
+}
+
+}  // namespace
+
+const cli::FlagTable<cli::RunDraft>& mpirun_flags() {
+    static const cli::FlagTable<cli::RunDraft> table = [] {
+        cli::Rows<cli::RunDraft> rows = cli::run_flags().rows();
+        for (cli::Row<cli::RunDraft>& row : rows) drop_names(row.flag);
+        return cli::FlagTable<cli::RunDraft>("dtrun mpirun", {rows, own_words()});
+    }();
+    return table;
+}
+
+Result<cli::RunCommand> parse_mpirun(cli::Words words, plan::EnvironmentView environment) {
+    return cli::parse_dialect(words, environment,
+                          {mpirun_flags(), cli::NextProgram::always, kMpirunUsage});
+}
+
+std::string mpirun_help() {
+    return fmt::format("{}\n{}{}{}", kMpirunUsage, kMpirunIntroduction,
+                       cli::flag_rows(mpirun_flags().flags(), cli::FlagGroup::native), kMpirunEnd);
+}
+
+}  // namespace dtrun::fronts
