@@ -69,13 +69,14 @@ Result<std::vector<RankLine>> parse_rankfile(std::string_view text, std::string_
         line = trim(line.substr(0, line.find('#')));
         if (line.empty()) continue;
         if (!line.starts_with("rank") || line.size() < 5 || (line[4] != ' ' && line[4] != '\t'))
-            return fail(Errc::invalid_input, "{}:{}: '{}' does not begin with rank; {}", name, number,
-                        line, kForm);
+            return fail(Errc::invalid_input, "{}:{}: '{}' does not begin with rank; {}", name,
+                        number, line, kForm);
         auto parsed = parse_line(trim(line.substr(4)));
         if (!parsed) return fail(parsed.error(), "{}:{}", name, number);
         const int rank = parsed->first;
         if (!lines.insert(std::move(*parsed)).second)
-            return fail(Errc::invalid_input, "{}:{}: rank {} stands there twice", name, number, rank);
+            return fail(Errc::invalid_input, "{}:{}: rank {} stands there twice", name, number,
+                        rank);
     }
     if (lines.empty()) return fail(Errc::invalid_input, "{}: has no ranks; {}", name, kForm);
     std::vector<RankLine> ranks;

@@ -158,7 +158,9 @@ std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentV
     if (words[0].find_first_of("/=") != std::string::npos) return std::nullopt;
     std::vector<std::string> names;
     for (const cli::Command& command : kCommands) names.emplace_back(command.name);
-    const std::string hint = did_you_mean(words[0], names);
+    std::string hint = did_you_mean(words[0], names);
+    if (const std::size_t at = hint.rfind(' '); at != std::string::npos)
+        hint.insert(at + 1, "dtrun ");
     if (hint.empty() || cli::is_on_path(words[0], environment)) return std::nullopt;
     return fmt::format("{}: neither a command of dtrun nor a program on PATH{}", words[0], hint);
 }

@@ -74,15 +74,17 @@ std::vector<NameOfFlag> flags_abbreviated(std::span<const Flag> flags, string_vi
 
 std::unexpected<Error> unknown(std::span<const Flag> flags, string_view name, string_view command) {
     const std::vector<NameOfFlag> names = all_names(flags);
-    std::vector<string_view> begun;  // what an abbreviation could have meant
+    std::vector<NameOfFlag> begun;  // what an abbreviation could have meant, by its first name
     std::vector<std::string> spelled;
     for (const NameOfFlag& candidate : names) {
         spelled.push_back(with_dashes(candidate.name));
-        if (name.size() > 3 && spelled.back().starts_with(name)) begun.push_back(candidate.name);
+        const bool is_known = !begun.empty() && begun.back().row == candidate.row;
+        if (name.size() > 3 && spelled.back().starts_with(name) && !is_known)
+            begun.push_back(candidate);
     }
     if (begun.size() == 1)
         return fail(Errc::invalid_input, "unknown option {}; did you mean {}?", name,
-                    begun.front());
+                    begun.front().name);
     std::string hint = did_you_mean(name, spelled);
     for (const NameOfFlag& candidate : names)
         if (hint.ends_with(" " + with_dashes(candidate.name) + "?"))
@@ -222,13 +224,15 @@ Result<string_view> OptionReader::chosen_word(const Named& named) {
     return string_view{};
 }
 
-/// A value of two words is returned with a blank between them, or as it is written behind a '='.
+/// A value of two words is returned with a blank between them, or as it is written if a '=' is before or
+/// in it: -genv NAME VALUE or NAME=VALUE.
 Result<std::string> OptionReader::whole_value_of(const Named& named) {
     const auto first = value_of(named);
     if (!first) return std::unexpected(first.error());
     std::string value(*first);
     const string_view metavar = flags_[named.row].metavar;
-    if (named.attached || metavar.find(' ') == string_view::npos) return value;
+    const bool is_whole = metavar.find(' ') == string_view::npos || value.find('=') != value.npos;
+    if (named.attached || is_whole) return value;
     const auto second = value_of(named);
     if (!second) return std::unexpected(second.error());
     return value.append(" ").append(*second);

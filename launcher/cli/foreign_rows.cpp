@@ -25,7 +25,8 @@ constexpr string_view kAccelerate =
     "a flag of accelerate: dtrun is run once for all machines; write -H s1:4,s2:4 python train.py";
 constexpr string_view kBatch = "for the batch system: give it to sbatch, salloc or qsub";
 constexpr string_view kGpus =
-    "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only one "
+    "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only "
+    "one "
     "it sees with --contract devices";
 constexpr string_view kFiles = "write --output-dir DIR: a file for each rank's stdout and stderr";
 constexpr string_view kDaemons =
@@ -35,7 +36,8 @@ constexpr string_view kDebugger =
     "process ids";
 constexpr string_view kManyPrograms =
     "write the programs behind each other: dtrun -np 2 ./a : -np 1 ./b";
-constexpr string_view kMcaFiles = "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
+constexpr string_view kMcaFiles =
+    "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
 
 Result<void> add_variable(RunDraft& draft, string_view name, string_view value) {
     if (const auto settable = plan::check_settable(name); !settable) return settable;
@@ -57,10 +59,17 @@ Result<void> add_named(RunDraft& draft, string_view words) {
     return add_variable(draft, name, value);
 }
 
+Result<void> add_assignment(RunDraft& draft, string_view words) {
+    const auto [name, value] = name_and_value(words);
+    if (const auto settable = plan::check_settable(name); !settable) return settable;
+    draft.options.assignments.emplace_back(name, value);
+    return {};
+}
+
 /// A setting of Open MPI: ranks read it from their environment, but daemons of mpirun are not there.
 Result<void> add_mca(RunDraft& draft, string_view words) {
-    constexpr string_view kOfDaemons[] = {"plm_", "orte_", "prte_", "oob_", "ras_", "rmaps_",
-                                          "odls_", "ess_", "iof_", "grpcomm_", "routed_"};
+    constexpr string_view kOfDaemons[] = {"plm_",  "orte_", "prte_", "oob_",     "ras_",   "rmaps_",
+                                          "odls_", "ess_",  "iof_",  "grpcomm_", "routed_"};
     const auto [name, value] = name_and_value(words);
     if (std::ranges::any_of(kOfDaemons, [&](string_view of) { return name.starts_with(of); }))
         draft.options.notes.push_back(
@@ -95,11 +104,11 @@ Result<void> set_export(RunDraft& draft, string_view value) {
 }
 
 Result<void> set_launcher(RunDraft& draft, string_view value) {
-    const auto choice = choose<plan::TransportChoice>(value,
-                                                      {{"ssh", plan::TransportChoice::ssh},
-                                                       {"slurm", plan::TransportChoice::slurm},
-                                                       {"srun", plan::TransportChoice::slurm},
-                                                       {"fork", plan::TransportChoice::local}});
+    const auto choice =
+        choose<plan::TransportChoice>(value, {{"ssh", plan::TransportChoice::ssh},
+                                              {"slurm", plan::TransportChoice::slurm},
+                                              {"srun", plan::TransportChoice::slurm},
+                                              {"fork", plan::TransportChoice::local}});
     if (!choice) return std::unexpected(choice.error());
     draft.options.transport = *choice;
     return {};
@@ -120,7 +129,8 @@ std::optional<long long> slurm_seconds(string_view text) {
     const auto days =
         dash == string_view::npos ? std::optional(0LL) : to_int(text.substr(0, dash), 0, 365);
     std::vector<long long> numbers;
-    for (const string_view part : split(dash == string_view::npos ? text : text.substr(dash + 1), ':')) {
+    for (const string_view part :
+         split(dash == string_view::npos ? text : text.substr(dash + 1), ':')) {
         const auto number = to_int(part, 0, 1'000'000);
         if (!number || numbers.size() == 3) return std::nullopt;
         numbers.push_back(*number);
@@ -160,28 +170,33 @@ Rows<RunDraft> words_of_places() {
           .group = foreign,
           .help = "--map-by slot or node; how ranks lie inside a host is not said by it"},
          set_distribution},
-        {{.names = "--nooversubscribe -nooversubscribe --use-hwthread-cpus --hetero-nodes --overlap",
+        {{.names =
+              "--nooversubscribe -nooversubscribe --use-hwthread-cpus --hetero-nodes --overlap",
           .group = foreign,
           .help = "accepted: it is so already"},
          nothing},
         {{.names = "--nodes",
           .group = foreign,
-          .refused = "srun's number of hosts: hosts are those of -H or of the allocation; leave some "
-                     "out with --include or --exclude, and say with -N how many ranks each has"}},
+          .refused =
+              "srun's number of hosts: hosts are those of -H or of the allocation; leave some "
+              "out with --include or --exclude, and say with -N how many ranks each has"}},
         {{.names = "-w --nodelist --nodefile -F",
           .group = foreign,
-          .refused = "write -H n[01-04]:8, --hostfile FILE, or in an allocation --include n01@n02"}},
+          .refused =
+              "write -H n[01-04]:8, --hostfile FILE, or in an allocation --include n01@n02"}},
         {{.names = "--nolocal -nolocal",
           .group = foreign,
-          .refused = "this machine runs ranks only if it is one of the hosts; leave it out of -H, or "
-                     "--exclude it"}},
+          .refused =
+              "this machine runs ranks only if it is one of the hosts; leave it out of -H, or "
+              "--exclude it"}},
         {{.names = "--ntasks-per-socket --ntasks-per-core -npersocket --npersocket",
           .group = foreign,
           .refused = "write -N for the ranks of a host, and --map-by socket or core"}},
         {{.names = "-c",
           .group = foreign,
-          .refused = "mpirun's number of ranks, and srun's number of processors for each: write -np N "
-                     "or --cpus-per-rank N"}},
+          .refused =
+              "mpirun's number of ranks, and srun's number of processors for each: write -np N "
+              "or --cpus-per-rank N"}},
         {{.names = "--multi-prog --configfile -configfile --app -app",
           .group = foreign,
           .refused = kManyPrograms}},
@@ -195,11 +210,13 @@ Rows<RunDraft> words_of_variables() {
           .group = foreign,
           .help = "a setting of Open MPI, as -x OMPI_MCA_NAME=VALUE"},
          add_mca},
-        {{.names = "-genv -env",
+        {{.names = "-env",
           .metavar = "NAME VALUE",
           .group = foreign,
           .of_program = true,
-          .help = "-x NAME=VALUE"},
+          .help = "NAME=VALUE before the program: for that program alone"},
+         add_assignment},
+        {{.names = "-genv", .metavar = "NAME VALUE", .group = foreign, .help = "-x NAME=VALUE"},
          add_named},
         {{.names = "-genvlist -envlist",
           .metavar = "NAMES",
@@ -219,13 +236,16 @@ Rows<RunDraft> words_of_variables() {
           .group = foreign,
           .help = "srun's: ALL is the default, NONE --no-env, NAME=VALUE -x"},
          set_export},
-        {{.names = "--tune -tune --am -am --prtemca --pmixmca", .group = foreign, .refused = kMcaFiles}},
+        {{.names = "--tune -tune --am -am --prtemca --pmixmca",
+          .group = foreign,
+          .refused = kMcaFiles}},
         {{.names = "--path -path",
           .group = foreign,
           .refused = "write the program with its path, or -x PATH=DIR:..."}},
         {{.names = "--show-env --print-env",
           .group = foreign,
-          .refused = "dtrun contracts lists what ranks get; --plan --verbose shows what you have set"}},
+          .refused =
+              "dtrun contracts lists what ranks get; --plan --verbose shows what you have set"}},
     };
 }
 
@@ -246,15 +266,18 @@ Rows<RunDraft> words_of_launching() {
         {{.names = "--launch-agent --dvm --hnp --personality -rmk --ompi-server --server-wait-time",
           .group = foreign,
           .refused = kDaemons}},
-        {{.names = "-A --account -J --job-name --partition --qos -C --constraint --mem --reservation "
-                   "--jobid --exclusive --immediate",
+        {{.names =
+              "-A --account -J --job-name --partition --qos -C --constraint --mem --reservation "
+              "--jobid --exclusive --immediate",
           .group = foreign,
           .refused = kBatch}},
-        {{.names = "--gpus -g --gpus-per-node --gpus-per-task --gpus-per-host --gres --tres-per-task",
+        {{.names =
+              "--gpus -g --gpus-per-node --gpus-per-task --gpus-per-host --gres --tres-per-task",
           .group = foreign,
           .refused = kGpus}},
-        {{.names = "--nnodes --nproc-per-node --standalone --node-rank --rdzv-backend --rdzv-endpoint "
-                   "--rdzv-id --rdzv-conf --master-addr --redirects --tee --module -m",
+        {{.names =
+              "--nnodes --nproc-per-node --standalone --node-rank --rdzv-backend --rdzv-endpoint "
+              "--rdzv-id --rdzv-conf --master-addr --redirects --tee --module -m",
           .group = foreign,
           .refused = kTorchrun}},
         {{.names = "--num-gpus --num-nodes --launcher --master-port --deepspeed-config",
@@ -280,11 +303,13 @@ Rows<RunDraft> words_of_output() {
         {{.names = "--prepend-pattern -prepend-pattern",
           .group = foreign,
           .refused = "write --tag rank, host or rank-host, and --timestamps"}},
-        {{.names = "-o --output -e --error --outfile-pattern -outfile-pattern --errfile-pattern "
+        {{.names = "-o -e --error --outfile-pattern -outfile-pattern --errfile-pattern "
                    "-errfile-pattern --log-file --log-dir",
           .group = foreign,
           .refused = kFiles}},
-        {{.names = "--input", .group = foreign, .refused = "write < FILE, and --stdin none, all or RANK"}},
+        {{.names = "--input",
+          .group = foreign,
+          .refused = "write < FILE, and --stdin none, all or RANK"}},
         {{.names = "--merge-stderr-to-stdout -merge-stderr-to-stdout",
           .group = foreign,
           .refused = "write sh -c 'exec PROGRAM 2>&1'"}},

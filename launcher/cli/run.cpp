@@ -161,13 +161,14 @@ Result<void> check_mpirun(const RunDraft& draft) {
 
 /// Where the next program begins: at the ':' before it; words.size() if there is none.
 std::size_t end_of_program(Words words, NextProgram next) {
-    constexpr string_view kRanks[] = {"-np", "--np", "-n", "-c"};
+    constexpr string_view kOfProgram[] = {"-np", "--np",    "-n",     "-c",
+                                          "-H",  "--hosts", "--host", "-host"};
     for (std::size_t i = 0; i < words.size(); ++i) {
         if (words[i] != ":") continue;
-        const bool has_ranks =
+        const bool has_options =
             i + 1 < words.size() &&
-            std::ranges::any_of(kRanks, [&](string_view name) { return words[i + 1] == name; });
-        if (next == NextProgram::always || has_ranks) return i;
+            std::ranges::any_of(kOfProgram, [&](string_view name) { return words[i + 1] == name; });
+        if (next == NextProgram::always || has_options) return i;
     }
     return words.size();
 }
@@ -337,7 +338,8 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
 }
 
 Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment) {
-    return parse_dialect(words, environment, {run_flags(), NextProgram::with_ranks, usage_line()});
+    return parse_dialect(words, environment,
+                         {run_flags(), NextProgram::with_options, usage_line()});
 }
 
 }  // namespace dtrun::cli

@@ -43,7 +43,7 @@ const FlagTable<RunDraft>& run_flags();
 
 /// Where a ':' among the words separates two programs.
 enum class NextProgram {
-    with_ranks,  ///< before -np and its like: anything else is an argument of the program before
+    with_options,  ///< before -np or -H: anything else is an argument of the program before
     always,
 };
 

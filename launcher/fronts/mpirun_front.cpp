@@ -12,11 +12,11 @@ namespace {
 using std::string_view;
 
 constexpr string_view kMpirunUsage =
-    "usage: dtrun mpirun [options] program [args...] [: [options] program [args...]]...";
+    "usage: dtrun mpirun [options] program [args...] [: [options] program...]...";
 
 constexpr string_view kMpirunIntroduction = R"(
-Takes the words of mpirun and mpiexec (Open MPI, MPICH, Intel MPI) and starts the
-ranks itself: no MPI launcher is needed on any host. A link named mpirun or
+Takes the words of mpirun and mpiexec (Open MPI, MPICH, Intel MPI) and starts
+the ranks itself: no MPI launcher is needed on any host. A link named mpirun or
 mpiexec that leads to dtrun does the same. (The site's own mpirun is another
 matter: dtrun --mpi mpirun.)
 
@@ -76,7 +76,7 @@ const cli::FlagTable<cli::RunDraft>& mpirun_flags() {
 
 Result<cli::RunCommand> parse_mpirun(cli::Words words, plan::EnvironmentView environment) {
     return cli::parse_dialect(words, environment,
-                          {mpirun_flags(), cli::NextProgram::always, kMpirunUsage});
+                              {mpirun_flags(), cli::NextProgram::always, kMpirunUsage});
 }
 
 std::string mpirun_help() {

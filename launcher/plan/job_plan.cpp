@@ -145,6 +145,14 @@ Result<Placement> place_shape(const Options& options, Offer& offer, HostList hos
     if (allocation == nullptr || !allocation->is_bystander)
         for (const std::string& note : shaped->notes) log::warn("{}", note);
     const HostShape& shape = options.shape;
+    const bool like_srun = allocation != nullptr && allocation->scheduler == Scheduler::slurm &&
+                           shape.count_flag.starts_with("-N ") && shape.number > 1 &&
+                           std::cmp_equal(shape.number, allocation->hosts.size());
+    if (like_srun && !allocation->is_bystander)
+        log::warn(
+            "{}: so many ranks on each host, as of mpirun; the number of hosts, as of srun, is "
+            "the allocation's",
+            shape.count_flag);
     if (!shape.count_flag.empty()) offer.sources.world_size = shape.count_flag;
     const int world_size = options.world_size.value_or(shaped->world_size);
     if (world_size > shaped->world_size)

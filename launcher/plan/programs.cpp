@@ -23,7 +23,8 @@ Result<Placement> place_programs(const Options& options) {
     for (const ProgramPart& part : options.parts) {
         const auto hosts = parse_hosts(part.hosts);
         if (!hosts) return std::unexpected(hosts.error());
-        const auto placed = place_ranks(*hosts, {part.ranks, options.map_by, options.oversubscribe});
+        const auto placed =
+            place_ranks(*hosts, {part.ranks, options.map_by, options.oversubscribe});
         if (!placed) return fail(placed.error(), "{}", part.argv.front());
         std::vector<int> index;  // of the program's hosts, among all
         for (const Host& host : placed->hosts) {

@@ -284,6 +284,34 @@ TEST_CASE("names are published for the job, and new ranks are refused", "[cluste
     }
 }
 
+TEST_CASE("several programs are one world, in which each knows its number", "[cluster][mpi]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const std::string mpi : {"openmpi", "mpich"}) {
+        if (!has(mpi)) continue;
+        CAPTURE(mpi);
+        LeavesNothing nothing(cluster);
+        const std::string programs = program(mpi, "programs");
+        const std::string s1 = mpi == "openmpi" ? "s2" : "s1";  // MPICH of Debian needs one host
+        const Finished done =
+            cluster.dtrun({"mpirun", "-H", "s1", "-n", "1", programs, "first", ":", "-H", s1 + ":2",
+                           "-n", "2", "-env", "ROLE", "worker", programs, "second"},
+                          options());
+        INFO(done.out << done.err);
+        CHECK(done.exit_code == 0);
+        CHECK(count_of(done.out, "rank 0 of 3, program 0, first as nothing\n") == 1);
+        CHECK(count_of(done.out, "rank 1 of 3, program 1, second as worker\n") == 1);
+        CHECK(count_of(done.out, "rank 2 of 3, program 1, second as worker\n") == 1);
+        nothing.check();
+    }
+    // A program is looked for only where it runs.
+    const Finished missing = cluster.dtrun(
+        {"-np", "1", "-H", "s1", "true", ":", "-np", "1", "-H", "s2", "/no/such/program"},
+        options());
+    INFO(missing.err);
+    CHECK(missing.exit_code == 127);
+    CHECK_THAT(missing.err, Contains("s2: /no/such/program") && !Contains("s1: "));
+}
+
 TEST_CASE("a rank of Open MPI may run one MPI program after the other", "[cluster][mpi]") {
     Cluster& cluster = Cluster::shared(kHosts);
     if (!has("openmpi")) return;

@@ -7,8 +7,8 @@ import sys
 import tempfile
 
 DTRUN = sys.argv[1]
-COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "torchrun", "deepspeed", "contracts", "help"]
-TOPICS = ["environment", "man"]
+COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "torchrun", "deepspeed", "mpirun", "contracts", "help", "version"]
+TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "man"]
 
 
 def dtrun(*words, name=DTRUN):
@@ -35,25 +35,40 @@ def main():
     for command in COMMANDS:
         text = printed("help", command)
         assert all(len(line) <= 80 for line in text.splitlines()), command
-        if command != "help":
+        if command not in ("help", "version"):
             assert printed(command, "--help") == text, command
-        if command not in ("run", "help"):
+        if command not in ("run", "help", "version"):
             assert f"\n  dtrun {command} " in help_text, command
             assert f".SH DTRUN {command.upper()}\n" in manual, command
-    assert "\n  dtrun help environment " in help_text
+    for topic in TOPICS[:-1]:
+        assert f"\n  dtrun help {topic} " in help_text, topic
     assert printed("help", "environment").startswith("What a rank finds in its environment")
-    assert re.match(r"\d+\.\d+\.\d+\n$", printed("--version"))
+    version = printed("--version")
+    assert re.match(r"dtrun \d+\.\d+\.\d+ \(.*, \w+\)\n$", version), version
+    for command in COMMANDS[:-2]:
+        assert printed(command, "--version") == version, command
+    assert printed("version") == version == printed("-V")
+    assert printed("help", "--help") == help_text
+    assert len(help_text.splitlines()) <= 100, len(help_text.splitlines())
     assert printed("--check-build").startswith("dtrun v")
 
     # A topic is no command, and a word that is none is a program.
     for word in ("environment", "no-such-program"):
         assert dtrun("--transport", "local", word).returncode == 127, word
+    misspelt = dtrun("stauts")
+    assert misspelt.returncode == 127 and misspelt.stderr.endswith("; did you mean dtrun status?\n"), misspelt
     # Called by the name of another launcher, dtrun is that launcher.
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("torchrun", "deepspeed"):
+        links = {"torchrun": "torchrun", "deepspeed": "deepspeed", "mpirun": "mpirun", "mpiexec": "mpirun",
+                 "horovodrun": "run"}
+        for name, command in links.items():
             link = os.path.join(folder, name)
             os.symlink(os.path.abspath(DTRUN), link)
-            assert printed("--help", name=link) == printed("help", name)
+            assert printed("--help", name=link) == printed("help", command)
+        # --mpi mpirun is not the link that leads back to dtrun.
+        environment = {**os.environ, "PATH": folder}
+        alone = subprocess.run([DTRUN, "--mpi", "mpirun", "true"], capture_output=True, text=True, env=environment)
+        assert alone.returncode == 200 and "PATH has neither mpirun nor mpiexec" in alone.stderr, alone
     # Where standard output takes nothing, that is not hidden.
     with open("/dev/full", "w", encoding="utf-8") as full:
         assert subprocess.run([DTRUN, "--help"], stdout=full, check=False).returncode == 210

@@ -8,6 +8,7 @@
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
 #include "launcher/fronts/deepspeed.h"
+#include "launcher/fronts/mpirun.h"
 #include "launcher/fronts/torchrun.h"
 
 #include <stdexcept>
@@ -31,6 +32,7 @@ inline Result<RunCommand> parse_typed(std::string_view typed, const Environment&
     if (name == "run") return parse_run(words.subspan(1), caller);
     if (name == "join") return commands::parse_join(words.subspan(1), caller);
     if (name == "torchrun") return fronts::parse_torchrun(words.subspan(1), caller);
+    if (name == "mpirun") return fronts::parse_mpirun(words.subspan(1), caller);
     if (name == "deepspeed") return fronts::parse_deepspeed(words.subspan(1), caller);
     return parse_run(words, caller);
 }

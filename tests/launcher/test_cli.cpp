@@ -1,4 +1,5 @@
 #include "base/fd.h"
+#include "launcher/cli/foreign_rows.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/wire/modes.h"
@@ -15,6 +16,7 @@ using namespace dtrun::cli;
 using namespace dtrun::output;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 using Strings = std::vector<std::string>;
 
 TEST_CASE("the command line ends at the first word that is no option", "[launcher][cli]") {
@@ -41,18 +43,29 @@ TEST_CASE("the command line ends at the first word that is no option", "[launche
     CHECK(options_of(typed).program == program);
 }
 
-TEST_CASE("what mpirun would take for another program is warned of", "[launcher][cli]") {
-    const auto warnings = [](const std::string& typed) {
-        const auto command = parse_typed(typed);
-        REQUIRE(command.has_value());
-        return command->warnings;
-    };
-    CHECK(warnings("-np 1 ./a 5 : -np 1 ./b") ==
-          Strings{"':' and what follows it are arguments of ./a: dtrun starts one program on all "
-                  "ranks; for several, start a script that chooses by $RANK"});
-    CHECK(options_of("-np 1 ./a : -n 1 ./b").program == Strings{"./a", ":", "-n", "1", "./b"});
-    for (const char* typed : {"./a :", "./a : -x", "./a -np : 2", "./a -np 1"})
-        CHECK(warnings(typed).empty());
+TEST_CASE("a ':' with -np behind it begins the next program", "[launcher][cli]") {
+    const Options options =
+        options_of("-x A=1 -np 1 C=0 ./a 5 : -np 2 -x B=2 --wdir /w C=3 ./b -np 7 : -n 3 ./c");
+    REQUIRE(options.parts.size() == 3);
+    CHECK(options.world_size == 6);
+    CHECK(options.program == Strings{"./a", "5"});
+    CHECK(options.export_vars == Strings{"A=1"});
+    CHECK(options.parts[0].argv == Strings{"./a", "5"});
+    CHECK(options.parts[0].ranks == 1);
+    CHECK(show(options.parts[0].assignments) == "C=0");
+    CHECK(options.parts[1].argv == Strings{"./b", "-np", "7"});
+    CHECK(options.parts[1].ranks == 2);
+    CHECK(options.parts[1].wdir == "/w");
+    CHECK(options.parts[1].export_vars == Strings{"B=2"});
+    CHECK(show(options.parts[1].assignments) == "C=3");
+    CHECK(options.parts[2].argv == Strings{"./c"});
+    // Any other ':' is an argument; to mpirun it is none.
+    for (const char* typed : {"./a :", "./a : -x", "./a -np : 2", "./a -np 1", "awk -F : x"})
+        CHECK(options_of(typed).parts.empty());
+    CHECK(options_of("mpirun -host g -n 1 ./a : -host h -n 1 ./b").parts.size() == 2);
+    CHECK(error_of("mpirun -n 1 ./a :") ==
+          "no program to run; usage: dtrun mpirun [options] program [args...] [: [options] "
+          "program...]... (dtrun --help tells more)");
 }
 
 TEST_CASE("VAR=VALUE words before the program are kept in order", "[launcher][cli]") {
@@ -137,8 +150,8 @@ TEST_CASE("switches have every spelling", "[launcher][cli]") {
         {"--timestamps", &Options::timestamps},
         {"--prefix-output-with-timestamp", &Options::timestamps},
         {"-prefix-timestamp", &Options::timestamps},
-        {"-prefix", &Options::timestamps},
-        {"--prefix", &Options::timestamps},
+        {"-prefix-t", &Options::timestamps},
+        {"--prefix-o", &Options::timestamps},
         {"--keep-going", &Options::keep_going},
     }));
     CAPTURE(typed);
@@ -173,7 +186,7 @@ TEST_CASE("--tag, --stdin, --plan and verbosity take their words", "[launcher][c
     CHECK(options_of("--plan p").plan == PlanFormat::text);
     CHECK(options_of("--plan=text p").plan == PlanFormat::text);
     CHECK(options_of("--plan=json p").plan == PlanFormat::json);
-    CHECK(options_of("--plan json").program == Strings{"json"});
+    CHECK(options_of("--plan -- json").program == Strings{"json"});
     CHECK(options_of("--quiet p").verbosity == log::Level::quiet);
     CHECK(options_of("--verbose p").verbosity == log::Level::verbose);
     CHECK(options_of("--verb p").verbosity == log::Level::verbose);
@@ -260,10 +273,19 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"-z p", "unknown option -z; see dtrun --help"},
         {"-5 p", "unknown option -5; see dtrun --help"},
         {"-vv p", "unknown option -vv; did you mean -v?"},
-        {"--host a p",
-         "--host is short for --hosts, --hostfile and --host-discovery-script; write more of it"},
-        {"--time x p",
-         "--time is short for --timeline-filename and --timeline-mark-cycles; write more of it"},
+        {"--log-file f p",
+         "--log-file is no flag of dtrun: write --output-dir DIR: a file for each rank's stdout "
+         "and "
+         "stderr"},
+        {"--timelin x p",
+         "--timelin is short for --timeline-filename and --timeline-mark-cycles; write more of it"},
+        {"--plan json p", "--plan: write --plan=json (or -- before a program of that name)"},
+        {"--min-np 1 --standby 4 p",
+         "--standby: write --standby=4 (or -- before a program of that name)"},
+        {"-np2x p", "-n: 'p2x' is not a whole number from 1 to 16777216"},
+        {"'echo hi; hostname'",
+         "'echo hi; hostname' is a line for a shell, not a program: write sh -c 'echo hi; "
+         "hostname'"},
         {"-np", "-np needs a value: -np N"},
         {"--hosts", "--hosts needs a value: --hosts HOSTS"},
         {"-H --verbose p", "-H needs a value: -H HOSTS (with '=' if it begins with a dash)"},
@@ -331,15 +353,15 @@ TEST_CASE("only names of horovodrun's own flags may be abbreviated", "[launcher]
         {"--accept", "unknown option --accept; did you mean --accept-new-host-keys?"},
         {"--inc=a", "unknown option --inc; did you mean --include?"},
         {"--timest", "unknown option --timest; did you mean --timestamps?"},
-        {"-time", "unknown option -time; see dtrun --help"},
+        {"-time",
+         "--time: 'prog' is not a time of at most 24 hours such as 30 (minutes), 1:30:00 or 0-12; "
+         "--timeout takes seconds"},
         {"join --job j --verb", "unknown option --verb; did you mean --verbose?"},
         {"serve --deb", "unknown option --deb; did you mean --debug?"},
         {"deepspeed --encr", "unknown option --encr; did you mean --encrypt?"},
     }));
     CAPTURE(typed);
     CHECK(error_of(typed + " prog") == message);
-    // --output-dir is dtrun's.
-    CHECK(options_of("--output d prog").output_dir == "d");
     CHECK(options_of("--verb prog").verbosity == log::Level::verbose);
 }
 
@@ -350,7 +372,9 @@ TEST_CASE("what a row names are flags of its own table, and no name is there twi
         std::vector<std::string_view> first;
         for (const Flag& flag : flags) {
             first.push_back(flag.first_name());
-            for (const std::string_view name : split(flag.names, ' ')) names.push_back(name);
+            for (const std::string_view list : {flag.names, flag.also})
+                for (const std::string_view name : split(list, ' '))
+                    if (!name.empty()) names.push_back(name);
         }
         std::ranges::sort(names);
         const auto twice = std::ranges::adjacent_find(names);
@@ -536,7 +560,7 @@ TEST_CASE("--help, --version and --check-build win from where they stand", "[lau
 }
 
 TEST_CASE("what is asked for is a text of whole lines", "[launcher][cli]") {
-    CHECK(text_of(Ask::version, join_help) == DTRUN_VERSION "\n");
+    CHECK_THAT(text_of(Ask::version, join_help), StartsWith("dtrun " DTRUN_VERSION " ("));
     CHECK_THAT(text_of(Ask::check_build, join_help),
                Catch::StartsWith("dtrun v" DTRUN_VERSION ":\n") && Catch::EndsWith("\n"));
     CHECK(text_of(Ask::help, join_help) == join_help());
@@ -545,8 +569,9 @@ TEST_CASE("what is asked for is a text of whole lines", "[launcher][cli]") {
 TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][cli]") {
     const std::string help = run_help({});
     for (const std::string& text :
-         {help, join_help(), serve_help(), store_help(), status_help(), environment_help(),
-          text_of(Ask::check_build, join_help), contracts_help(),
+         {help, all_flags_help(), horovod_help(), words_help(), exit_codes_help(),
+          fronts::mpirun_help(), join_help(), serve_help(), store_help(), status_help(),
+          environment_help(), text_of(Ask::check_build, join_help), contracts_help(),
           parse_contracts(std::vector<std::string>{"all"}).value()}) {
         for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);
@@ -555,9 +580,12 @@ TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][
         }
     }
     CHECK(help.find("Examples:") < help.find("-np, -n, --np, --num-proc N"));
-    CHECK_THAT(help, Contains("--grace SECONDS") && Contains("(default: 5)"));
-    CHECK_THAT(help, Contains("--tag FORM") && Contains("--no-hierarchical-allreduce"));
-    CHECK_THAT(help, Contains("Refused flags of horovodrun:\n"));
+    CHECK_THAT(help, Contains("--tag FORM") && !Contains("--grace"));
+    CHECK_THAT(all_flags_help(), Contains("--grace SECONDS") && Contains("(default: 5)"));
+    CHECK_THAT(all_flags_help(), !Contains("--mca") && !Contains("--autotune"));
+    CHECK_THAT(horovod_help(), Contains("--no-hierarchical-allreduce"));
+    CHECK_THAT(horovod_help(), Contains("Refused flags of horovodrun:\n"));
+    CHECK_THAT(words_help(), Contains("--host, -host") && Contains("--mca, -mca"));
 }
 
 TEST_CASE("a row is all that a command needs to be found, listed and explained",
