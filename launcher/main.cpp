@@ -1,3 +1,4 @@
+#include "base/ending_signals.h"
 #include "lab/plan/flags.h"
 #include "lab/run/command.h"
 #include "launcher/cli/command.h"
@@ -116,6 +117,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 int main(int argc, char** argv) {
     open_standard_streams();
     ::signal(SIGPIPE, SIG_IGN);
+    exit_at_ending_signals();
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});

@@ -16,9 +16,9 @@ def heed_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(*words):
+def start(*words, stdin=subprocess.DEVNULL):
     name, value = MARK.split("=")
-    return subprocess.Popen([DTRUN, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    return subprocess.Popen([DTRUN, *words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env={**os.environ, name: value}, preexec_fn=heed_signals)
 
 
@@ -27,6 +27,13 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.002)
+
+
+def catches(pid, number):
+    """Whether a process has a handler for a signal (proc(5), SigCgt)."""
+    with open(f"/proc/{pid}/status") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt"))
+    return int(caught, 16) >> (number - 1) & 1
 
 
 def marked(word):
@@ -42,6 +49,17 @@ def marked(word):
     return found
 
 
+def check_early_signal():
+    """Before there is a job: a hostfile that does not come."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        dtrun = start("--hostfile", "-", "true", stdin=subprocess.PIPE)
+        wait_until(lambda: catches(dtrun.pid, number))
+        dtrun.send_signal(number)
+        dtrun.wait(LIMIT_S)
+        assert dtrun.returncode == 128 + number, dtrun.returncode
+        assert dtrun.stderr.read() == f"dtrun: ended by signal {number:d} ({number.name})\n"
+
+
 def check_wrapper(script, *, ends, code, interrupt=False):
     """`script` stands for a program that leads to a host, and never does."""
     dtrun = start("--ssh-command", f"sh -c '{script}'", "-H", "n01,n02", "--connect-timeout", "1", "true")
@@ -54,6 +72,7 @@ def check_wrapper(script, *, ends, code, interrupt=False):
 
 
 def main():
+    check_early_signal()
     check_wrapper("exec sleep 771", ends="771", code=201)
     check_wrapper("exec sleep 772", ends="772", code=130, interrupt=True)
     check_wrapper("trap \"\" TERM; sleep 773; :", ends="773", code=130, interrupt=True)
