@@ -7,6 +7,7 @@
 #include "base/loop/net.h"
 #include "base/milliseconds.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "base/utf8.h"
 
 #include <sys/socket.h>
@@ -122,6 +123,16 @@ TEST_CASE("packets to an address of this machine come from it", "[net]") {
     CHECK(is_numeric_address("fe80::1"));
     CHECK_FALSE(is_numeric_address("fe80::1%lo"));
     CHECK_FALSE(is_numeric_address("host"));
+}
+
+TEST_CASE("messages are folded between words, and what they quote is not", "[base]") {
+    CHECK(fold_messages("dtrun: short\n", 12) == "dtrun: short\n");
+    CHECK(fold_messages("dtrun: no longer short\n  s1: gone too\n", 12) ==
+          "dtrun: no\n  longer\n  short\n  s1: gone\n    too\n");
+    CHECK(fold_messages("a-word-that-is-too-long ö ö ö ö\n", 7) ==
+          "a-word-that-is-too-long\n  ö ö ö\n  ö\n");
+    CHECK(fold_messages("  | raise ValueError(x)\n", 9) == "  | raise ValueError(x)\n");
+    CHECK(fold_messages("", 9).empty());
 }
 
 TEST_CASE("spans in messages are clamped, not wrapped", "[clock]") {
