@@ -2,11 +2,16 @@
 
 #include "base/strings.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
 
 namespace dtrun {
+
+std::string plural(unsigned long long count, std::string_view one) {
+    return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
 
 std::size_t terminal_columns(int fd) {
     winsize size{};

@@ -8,6 +8,9 @@ namespace dtrun {
 
 inline constexpr std::size_t kHelpColumns = 80;
 
+/// "1 host", "2 hosts".
+std::string plural(unsigned long long count, std::string_view one);
+
 /// How wide a terminal is; 0: it is none, or does not tell.
 std::size_t terminal_columns(int fd);
 

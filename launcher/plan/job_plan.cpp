@@ -4,6 +4,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "contracts/table.h"
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
@@ -271,7 +272,8 @@ Result<void> check_elastic(const Options& options, const Placement& placement) {
     const int slots = placement.world_size();
     const auto check = [slots](const char* flag, int ranks) -> Result<void> {
         if (ranks <= slots) return {};
-        return fail(Errc::invalid_input, "{} {}: the hosts have only {} slots", flag, ranks, slots);
+        return fail(Errc::invalid_input, "{} {}: the hosts have only {}", flag, ranks,
+                    plural(static_cast<unsigned>(slots), "slot"));
     };
     if (auto done = check("--min-np", options.elastic->ranks_min.value_or(1)); !done) return done;
     return check("-np", options.world_size.value_or(1));

@@ -51,6 +51,8 @@ TEST_CASE("lists of names are cut with a count of the rest", "[strings]") {
     CHECK(join_names({"a", "b"}) == "a and b");
     CHECK(join_names({"a", "b", "c"}) == "a, b and c");
     CHECK(join_names({"a", "b", "c", "d"}, 3) == "a, b and 2 more");
+    CHECK(plural(1, "host") == "1 host");
+    CHECK(plural(0, "host") == "0 hosts");
 }
 
 TEST_CASE("HMAC-SHA256 agrees with RFC 4231", "[crypto]") {
