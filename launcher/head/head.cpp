@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
 #include "rendezvous/wire/exchange_messages.h"
@@ -207,9 +209,15 @@ void Head::start_over() {
 
 void Head::all_started() {
     start_over();
-    for (const auto& [directory, hosts] : std::exchange(elsewhere_, {}))
-        log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
-                  directory);
+    for (const auto& [directory, hosts] : std::exchange(elsewhere_, {})) {
+        if (spec_.directory.empty())
+            log::warn(
+                "the directory in which dtrun was started has been removed: ranks on {} run in {}",
+                name_hosts(hosts), directory);
+        else
+            log::warn("{}: {} is not there, ranks run in {}", name_hosts(hosts), spec_.directory,
+                      directory);
+    }
 }
 
 void Head::host_phase(HostId host, const char* phase) {
@@ -429,8 +437,8 @@ void Head::watch_waits() {
 
 void Head::agent_severed(HostId host, const SeveredNews& news) {
     if (news.connections > 0)
-        log::info("{}: {} connections of ranks to a lost host were ended", hosts_.name(host),
-                  news.connections);
+        log::info("{}: ended {} of ranks to a lost host", hosts_.name(host),
+                  plural(news.connections, "connection"));
     if (news.problem.empty() || std::exchange(warned_of_severing_, true)) return;
     log::warn(
         "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "

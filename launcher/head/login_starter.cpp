@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 
 #include <string.h>
 #include <algorithm>
@@ -132,7 +133,7 @@ asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host, Deadline dea
 asio::awaitable<void> LoginStarter::wait_for_relay(HostId host) {
     const auto parent = parts_.hosts.tree().parent(host);
     if (!parent) co_return;
-    events_->host_phase(host, "its relay");
+    events_->host_phase(host, "waiting for a host that leads to it");
     while (events_->is_starting() && parts_.hosts[*parent].relay_port == 0 &&
            !events_->has_failed(*parent))
         co_await relay_ready_.async_wait(use_tuple);
@@ -218,7 +219,7 @@ asio::awaitable<void> LoginStarter::sweep_hosts() {
     if (sweepers_ > 0) co_return;
     if (!not_swept_.empty())
         log::warn("{}: too many hosts are lost to look for processes there",
-                  join_names(std::exchange(not_swept_, {})));
+                  name_hosts(std::exchange(not_swept_, {})));
     events_->starter_idle();
 }
 

@@ -1,6 +1,8 @@
 #include "launcher/head/report.h"
 
 #include "base/strings.h"
+#include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -8,6 +10,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace dtrun::head {
 namespace {
@@ -24,10 +27,6 @@ std::string duration_text(std::int64_t ns) {
 std::string signal_text(int signal) {
     const char* name = ::sigabbrev_np(signal);
     return fmt::format("signal {} (SIG{})", signal, name != nullptr ? name : "?");
-}
-
-std::string plural(std::uint64_t count, std::string_view one) {
-    return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
 /// A program's text without control characters, which could imitate other parts of the report.
@@ -154,8 +153,12 @@ std::string host_failures_text(const std::vector<HostFailure>& failures,
         group->second.push_back(spec.hosts[failure.host].host.name);
     }
     std::string text;
-    for (const auto& [what, hosts] : groups)
-        text += fmt::format("  {}: {}\n", join_names(hosts), what);
+    for (const auto& [what, hosts] : groups) {
+        const auto lines = split(what, '\n');
+        text += fmt::format("  {}: {}\n", name_hosts(hosts), lines.front());
+        for (const std::string_view line : std::span(lines).subspan(1))
+            text += fmt::format("    {}\n", line);
+    }
     return text;
 }
 

@@ -41,7 +41,7 @@ check collectives worker/include 'base/*'
 check launcher contracts hostfiles rendezvous base lab
 check launcher/transport hostfiles rendezvous base
 check launcher/plan launcher/transport contracts hostfiles rendezvous base
-check launcher/output launcher/plan rendezvous base
+check launcher/output launcher/plan hostfiles rendezvous base
 check launcher/mpirun launcher/plan launcher/output base
 check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
 check launcher/head launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
