@@ -30,8 +30,7 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
                                           const std::string& command, std::chrono::seconds limit) {
     std::vector<std::string> argv =
         ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
-    const std::string_view program = argv.front();
-    const bool is_ssh = program == "ssh" || program.ends_with("/ssh");
+    const bool is_ssh = transport::is_openssh(ssh);
     const std::string address = host.address.empty() ? host.name : host.address;
     if (is_ssh) {
         argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",

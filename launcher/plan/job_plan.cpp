@@ -211,6 +211,24 @@ Result<void> check_key(const std::string& file) {
     return fail(Errc::invalid_input, "ssh key {}: {}", file, strerror(errno));
 }
 
+/// A program that is not ssh is told only where to, and what to run there: whatever else is asked for, it
+/// would not obey.
+Result<void> check_ssh_command(const Host& host, const transport::SshOptions& ssh) {
+    if (transport::is_openssh(ssh)) return {};
+    const int port = host.port != 0 ? host.port : ssh.port;
+    const std::string& key = host.identity_file.empty() ? ssh.identity_file : host.identity_file;
+    std::string unheard;
+    if (port != 0) unheard = fmt::format("port {} (-p)", port);
+    if (!key.empty()) unheard = fmt::format("key {} (-i)", key);
+    if (ssh.accept_new_host_keys) unheard = "--accept-new-host-keys";
+    if (unheard.empty()) return {};
+    return fail(
+        Errc::invalid_input,
+        "--ssh-command: only ssh itself can be told of {}, which {} is to have; write it into "
+        "the command, in the way of {}",
+        unheard, host.name, ssh.command.front());
+}
+
 Result<void> check_ranks(const Options& options, int world_size) {
     if (!discovery_of(options).empty()) return {};  // more ranks may come
     const auto check = [world_size](const char* flag, int rank) -> Result<void> {
@@ -378,6 +396,9 @@ Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Hos
     const auto transport = choose_transport(host, spec.ssh, options, node.has_value(), in_slurm);
     if (!transport) return std::unexpected(transport.error());
     target.transport = *transport;
+    if (target.transport == Transport::ssh_command && !options.mpirun)
+        if (auto done = check_ssh_command(host, spec.ssh); !done)
+            return std::unexpected(done.error());
     if (node) target.node = spec.scheduler->nodes[*node];
     target.env =
         target.transport == Transport::local ? spec.environment_here : spec.environment_there;

@@ -114,6 +114,29 @@ TEST_CASE("the plan tells the values of variables only with --verbose", "[plan]"
     CHECK(plan_json(*verbose).find(R"({"HF_TOKEN":"sesame"})") != std::string::npos);
 }
 
+TEST_CASE("what only ssh understands is refused with another --ssh-command", "[plan]") {
+    const auto error_of = [](const std::string& command, const std::string& hosts, auto change) {
+        Options options;
+        options.hosts = hosts;
+        options.program = {"x"};
+        options.ssh_command = command;
+        change(options);
+        const auto spec = make_job_spec(std::move(options), {}, "/");
+        return spec ? std::string() : spec.error().message;
+    };
+    const auto port = [](Options& options) { options.ssh_port = 2222; };
+    const auto key = [](Options& options) { options.ssh_identity_file = "/dev/null"; };
+    const auto new_keys = [](Options& options) { options.accept_new_host_keys = true; };
+    CHECK(error_of("./kube.sh -n x", "pod-1", port) ==
+          "--ssh-command: only ssh itself can be told of port 2222 (-p), which pod-1 is to have; "
+          "write it into the command, in the way of ./kube.sh");
+    CHECK_THAT(error_of("sshpass -e ssh", "pod-1", key), Catch::Contains("key /dev/null (-i)"));
+    CHECK_THAT(error_of("kube.sh", "pod-1", new_keys), Catch::Contains("--accept-new-host-keys"));
+    CHECK(error_of("/usr/bin/ssh -v", "pod-1", port) == "");
+    CHECK(error_of("kube.sh", "localhost", port) == "");
+    CHECK(error_of("kube.sh", "root@pod-1", [](Options&) {}) == "");
+}
+
 TEST_CASE("ranks that flags name must exist", "[plan]") {
     Options options;
     options.program = {"x"};
