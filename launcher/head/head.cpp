@@ -74,6 +74,8 @@ StartFailure failure_kind(Errc code) {
             return StartFailure::timed_out;
         case Errc::denied:
             return StartFailure::denied;
+        case Errc::invalid_input:
+            return StartFailure::usage;
         default:
             return StartFailure::agent;
     }
@@ -91,8 +93,8 @@ StartFailure failure_kind(HostProblem problem) {
             return StartFailure::mpi;
         case HostProblem::unhealthy:
             return StartFailure::agent;
-        default:
-            return StartFailure::other;
+        default:  // it has none of the network interfaces
+            return StartFailure::usage;
     }
 }
 
