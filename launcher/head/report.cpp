@@ -142,14 +142,35 @@ std::string well_text(const JobOutcome& outcome) {
                        outcome.well >= outcome.well_needed ? "succeeded" : "failed");
 }
 
+/// Where a program was looked for stands behind the first line, and is for those who ask for more.
+std::string told(const HostFailure& failure, const plan::JobSpec& spec) {
+    const bool in_short = failure.kind == StartFailure::program_missing &&
+                          spec.options.verbosity < log::Level::verbose;
+    return in_short ? failure.text.substr(0, failure.text.find('\n')) : failure.text;
+}
+
+std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& spec) {
+    const plan::JobHost& first = spec.hosts.front();
+    if (spec.hosts.size() == 1 && first.transport == plan::Transport::local) {
+        const std::string text = told(outcome.host_failures.front(), spec);
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        return fmt::format("dtrun: {} (on {}){}\n", text.substr(0, end), first.host.name,
+                           text.substr(end));
+    }
+    return fmt::format("dtrun: cannot start: {} of {} failed\n", outcome.host_failures.size(),
+                       plural(spec.hosts.size(), "host")) +
+           host_failures_text(outcome.host_failures, spec);
+}
+
 }  // namespace
 
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
     for (const HostFailure& failure : failures) {
-        auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
-        if (group == groups.end()) group = groups.insert(groups.end(), {failure.text, {}});
+        const std::string what = told(failure, spec);
+        auto group = std::ranges::find(groups, what, [](const auto& g) { return g.first; });
+        if (group == groups.end()) group = groups.insert(groups.end(), {what, {}});
         group->second.push_back(spec.hosts[failure.host].host.name);
     }
     std::string text;
@@ -168,9 +189,7 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
         case JobOutcome::Cause::success:
             return {};
         case JobOutcome::Cause::cannot_start:
-            return fmt::format("dtrun: cannot start: {} of {} failed\n",
-                               outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
-                   host_failures_text(outcome.host_failures, spec);
+            return cannot_start_text(outcome, spec);
         case JobOutcome::Cause::rank_failed:
             return rank_failure(outcome, spec, numbers, tail) + waiting_text(outcome) +
                    ended_well_text(outcome, spec, numbers) + victims_text(outcome) +
