@@ -65,6 +65,14 @@ std::vector<HostId> input_readers(const plan::JobSpec& spec) {
     return readers;
 }
 
+std::string ending_text(const Exited& exited) {
+    if (exited.signal == 0 && exited.code == 0) return "ended well";
+    if (exited.signal == 0) return fmt::format("exited with {}", exited.code);
+    const char* const name = ::sigabbrev_np(exited.signal);
+    return name != nullptr ? fmt::format("ended by SIG{}", name)
+                           : fmt::format("ended by signal {}", exited.signal);
+}
+
 StartFailure failure_kind(Errc code) {
     switch (code) {
         case Errc::not_found:
@@ -363,7 +371,7 @@ void Head::agent_started(HostId host, const Started& started) {
 
 void Head::agent_exited(HostId host, const Exited& exited) {
     if (!assigner_->is_news(exited) || !hosts_.planned_on(host, exited.place)) return;
-    log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
+    log::info("rank {} {}", exited.rank, ending_text(exited));
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
@@ -495,8 +503,8 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
     agent_lost(*agent.host(), why.message + describe_pause(pulse_.pause()));
     for (const HostId host : hosts_.hosts())
         if (is_behind(agent, host))
-            agent_lost(
-                host, fmt::format("{}, which relayed for it, is lost", hosts_.name(*agent.host())));
+            agent_lost(host, fmt::format("{}, through which it was reached, is lost",
+                                         hosts_.name(*agent.host())));
 }
 
 void Head::lost(HostId host, const std::string& why) {
