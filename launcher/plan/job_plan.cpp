@@ -494,6 +494,11 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     if (offer->from_allocation) spec.allocation = spec.scheduler;
     spec.directory_required = !options.wdir.empty();
     const bool relative = spec.directory_required && !options.wdir.starts_with('/');
+    if (relative && directory.empty())
+        return fail(Errc::invalid_input,
+                    "--wdir: {} is relative, and the directory in which dtrun was started has been "
+                    "removed",
+                    options.wdir);
     spec.directory = !spec.directory_required ? directory
                      : relative               ? directory + "/" + options.wdir
                                               : options.wdir;
