@@ -353,7 +353,12 @@ void Head::beat() {
     watch_waits();
     watch_answers();
     for (const auto& [session, silence] : sessions_.beat(pulse_))
-        give_up(*session, describe_silence(silence));
+        if (!is_here(*session)) give_up(*session, describe_silence(silence));
+}
+
+/// An agent of this machine that is silent is starved, or stopped by somebody; its end cuts its connection.
+bool Head::is_here(const AgentSession& session) const {
+    return session.host() && spec_.hosts[*session.host()].transport == plan::Transport::local;
 }
 
 void Head::give_up(AgentSession& session, const std::string& why) {
