@@ -129,12 +129,18 @@ Result<HostList> filter_offer(const Options& options, const Offer& offer) {
     return kept;
 }
 
+/// Whether hosts may have more ranks than slots: the user says so, or has said so to Slurm.
+bool may_oversubscribe(const Options& options, const Offer& offer) {
+    return options.oversubscribe || (offer.from_allocation && offer.allocation->is_overcommitted);
+}
+
 /// Hosts and their ranks by --nnodes, --nproc-per-node and their like.
 Result<Placement> place_shape(const Options& options, Offer& offer, HostList hosts, bool named,
                               const MachineFacts& here) {
     const Allocation* const allocation = offer.from_allocation ? &*offer.allocation : nullptr;
-    auto shaped = shape_hosts(options.shape,
-                              {std::move(hosts), allocation, named, options.oversubscribe}, here);
+    const bool oversubscribe = may_oversubscribe(options, offer);
+    auto shaped =
+        shape_hosts(options.shape, {std::move(hosts), allocation, named, oversubscribe}, here);
     if (!shaped) return std::unexpected(shaped.error());
     if (allocation == nullptr || !allocation->is_bystander)
         for (const std::string& note : shaped->notes) log::warn("{}", note);
@@ -164,8 +170,9 @@ Result<Placement> place(const Options& options, Offer& offer, EnvironmentView ca
     if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
     if (offer.from_allocation) {
         for (Host& host : hosts) {
-            if (options.oversubscribe) host.slots_max.reset();
-            if (!options.oversubscribe && !host.slots_max) host.slots_max = host.slots;
+            const bool oversubscribe = may_oversubscribe(options, offer);
+            if (oversubscribe) host.slots_max.reset();
+            if (!oversubscribe && !host.slots_max) host.slots_max = host.slots;
         }
         request.oversubscribe = true;
         if (!options.world_size && !filtered) {

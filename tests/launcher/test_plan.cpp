@@ -114,6 +114,21 @@ TEST_CASE("the plan tells the values of variables only with --verbose", "[plan]"
     CHECK(plan_json(*verbose).find(R"({"HF_TOKEN":"sesame"})") != std::string::npos);
 }
 
+TEST_CASE("Slurm's --overcommit lets hosts have more ranks than processors", "[plan][slurm]") {
+    std::vector<std::string> caller{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]",
+                                    "SLURM_JOB_CPUS_PER_NODE=4(x2)"};
+    Options options;
+    options.program = {"x"};
+    options.world_size = 16;
+    CHECK_THAT(make_job_spec(options, caller, "/").error().message,
+               Catch::StartsWith("16 ranks but max_slots allow 8"));
+    caller.emplace_back("SLURM_OVERCOMMIT=1");
+    const auto spec = make_job_spec(options, caller, "/");
+    REQUIRE(spec.has_value());
+    CHECK(spec->hosts[HostId{0}].ranks.size() == 8);
+    CHECK(spec->hosts[HostId{1}].ranks.size() == 8);
+}
+
 TEST_CASE("what only ssh understands is refused with another --ssh-command", "[plan]") {
     const auto error_of = [](const std::string& command, const std::string& hosts, auto change) {
         Options options;
