@@ -33,7 +33,9 @@ TEST_CASE("the plan shows every rank, the command and the directory", "[plan]") 
           "slots:      -H\n"
           "ranks:      every slot\n"
           "command:    python 'a b.py'\n"
-          "directory:  /work (home on hosts that lack it)\n");
+          "directory:  /work (home on hosts that lack it)\n"
+          "variables:  those of dtrun, torch, horovod, deepspeed, accelerate, lightning and mpi "
+          "(dtrun help environment)\n");
 }
 
 TEST_CASE("with --encrypt torch's ranks do not speak over the network", "[plan]") {
@@ -90,8 +92,10 @@ TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
     const auto spec = spec_of("gpu-1:1,gpu-2:1");
     REQUIRE(spec.has_value());
     const std::string json = plan_json(*spec);
-    CHECK(
-        json.starts_with(R"({"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
+    CHECK(json.starts_with(
+        R"({"schema":1,"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
+    CHECK_THAT(json, Catch::Contains(R"("contracts":["dtrun","torch",)"));
+    CHECK_THAT(json, !Catch::Contains(R"("port")"));
     CHECK(
         json.find(R"({"rank":1,"host":"gpu-2","slot":0,"local_rank":0,"cross_rank":1,)"
                   R"("world_size":2,"local_size":1,"cross_size":2,"address":"gpu-2","user":""})") !=
