@@ -6,6 +6,10 @@
 
 namespace dtrun {
 
+/// From now on a signal that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT, unless ignored) ends
+/// it with exit code 128+n and a line that says so, as dtrun ends once there is more to end.
+void exit_at_ending_signals();
+
 /// While alive, blocks the signals that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT,
 /// unless ignored), so that its children can be ended before it. Pending signals are delivered when
 /// this object is destroyed.

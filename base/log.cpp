@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/text_layout.h"
+
 #include <poll.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
@@ -81,6 +83,8 @@ protected:
         const std::string_view text(line.data(), line.size());
         if (sink_function_ != nullptr)
             sink_function_(context_, text);
+        else if (const std::size_t columns = terminal_columns(STDERR_FILENO); columns > 0)
+            standard_error_.write(fold_messages(text, columns));
         else
             standard_error_.write(text);
     }

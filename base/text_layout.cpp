@@ -2,7 +2,21 @@
 
 #include "base/strings.h"
 
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <algorithm>
+
 namespace dtrun {
+
+std::string plural(unsigned long long count, std::string_view one) {
+    return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+std::size_t terminal_columns(int fd) {
+    winsize size{};
+    return ::isatty(fd) == 1 && ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 std::string wrap(std::string_view text, std::size_t indent, std::size_t columns) {
     std::string lines;
@@ -17,6 +31,47 @@ std::string wrap(std::string_view text, std::size_t indent, std::size_t columns)
         used += blanks + word.size();
     }
     return lines + '\n';
+}
+
+namespace {
+
+/// How many characters of UTF-8; most are one column wide.
+std::size_t columns_of(std::string_view text) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::string fold_message(std::string_view line, std::size_t columns) {
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    std::string folded(line.substr(0, indent));
+    std::size_t used = indent;
+    bool is_first = true;  // of its line
+    for (const std::string_view word : split(line.substr(indent), ' ')) {
+        if (!is_first && used + 1 + columns_of(word) > columns) {
+            folded.append(1, '\n').append(indent + 2, ' ');
+            used = indent + 2;
+        } else if (!is_first) {
+            folded += ' ';
+            ++used;
+        }
+        folded += word;
+        used += columns_of(word);
+        is_first = false;
+    }
+    return folded;
+}
+
+}  // namespace
+
+std::string fold_messages(std::string_view whole_lines, std::size_t columns) {
+    std::string text;
+    while (!whole_lines.empty()) {
+        const std::string_view line = whole_lines.substr(0, whole_lines.find('\n'));
+        whole_lines.remove_prefix(std::min(line.size() + 1, whole_lines.size()));
+        const bool fits = columns_of(line) <= columns || line.starts_with("  | ");
+        text.append(fits ? std::string(line) : fold_message(line, columns)).append(1, '\n');
+    }
+    return text;
 }
 
 std::string two_columns(std::string_view left, std::string_view right, std::size_t middle,

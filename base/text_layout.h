@@ -8,9 +8,19 @@ namespace dtrun {
 
 inline constexpr std::size_t kHelpColumns = 80;
 
+/// "1 host", "2 hosts".
+std::string plural(unsigned long long count, std::string_view one);
+
+/// How wide a terminal is; 0: it is none, or does not tell.
+std::size_t terminal_columns(int fd);
+
 /// The words of `text` in lines of at most `columns` (a longer word stands alone), each after
 /// `indent` blanks and before '\n'.
 std::string wrap(std::string_view text, std::size_t indent, std::size_t columns = kHelpColumns);
+
+/// Messages in whole lines: one that is wider than `columns` is broken between words, and goes on two columns
+/// deeper than it begins. What is quoted ("  | …") stays as it is.
+std::string fold_messages(std::string_view whole_lines, std::size_t columns);
 
 /// `left` after two blanks, and `right` in lines that begin after `middle` blanks: beside `left` if
 /// two blanks stay free between them, else below it.

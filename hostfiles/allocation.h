@@ -33,6 +33,8 @@ struct Allocation {
     std::vector<Node> nodes;  ///< [hosts.size()]
     int world_size = 0;       ///< ranks that its own launcher would start, 1..kRanksMax
     int cpus_per_rank = 0;    ///< 0: not said
+    /// Slurm's --overcommit (-O): a host may have more ranks than fit.
+    bool is_overcommitted = false;
     /// Whether the scheduler's parallel step has started several processes and this is not the
     /// first of them, which alone launches the ranks.
     bool is_bystander = false;

@@ -183,7 +183,7 @@ Result<HostList> filter_hosts(const HostList& hosts, std::string_view include,
         if (host.slots > 0) left.push_back(std::move(host));
     }
     if (left.empty())
-        return fail_at(place, "no slot is left on any of the {} hosts; {}", hosts.size(),
+        return fail_at(place, "no slot is left on any host; {}",
                        include.empty() ? "exclude fewer" : "include hosts that have slots");
     return left;
 }

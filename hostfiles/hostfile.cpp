@@ -202,7 +202,7 @@ Result<std::string> read_standard_input() {
 Result<HostList> read_hostfile(const std::string& path) {
     const bool is_stdin = path == "-";
     const auto text = is_stdin ? read_standard_input() : read_file(path, kFileBytesMax);
-    if (!text) return std::unexpected(text.error());
+    if (!text) return fail(text.error(), "--hostfile");
     return parse_hostfile(*text, is_stdin ? "stdin" : path);
 }
 

@@ -14,7 +14,7 @@ namespace dtrun {
 ///   host                            one slot; repeated names add up, as from `srun hostname`
 ///   user@host ..., [::1]:4, n[01-16] slots=8
 ///   # comment, and blank lines
-/// and YAML (recognised by content, see yaml_hostfile.h).
+/// and YAML, or JSON with the same keys, as `dtrun hosts` writes it (recognised by content, see yaml_hostfile.h).
 /// A host that is repeated gets the sum of its slots.
 /// \param name  what messages call the file
 /// \return the hosts in file order, at least one, or invalid_input "<name>:<line>:<column>: ..."

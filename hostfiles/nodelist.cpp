@@ -1,5 +1,6 @@
 #include "hostfiles/nodelist.h"
 
+#include "base/strings.h"
 #include "hostfiles/name_pattern.h"
 
 #include <fmt/format.h>
@@ -118,6 +119,12 @@ std::string compress_nodelist(std::span<const std::string> names) {
     }
     if (!names.empty()) bracket.write(list);
     return list;
+}
+
+std::string name_hosts(const std::vector<std::string>& names) {
+    constexpr std::size_t kFew = 4;
+    if (names.size() <= kFew) return join_names(names);
+    return fmt::format("{} ({})", compress_nodelist(names), names.size());
 }
 
 }  // namespace dtrun

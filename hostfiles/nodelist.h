@@ -29,4 +29,7 @@ Result<std::vector<std::string>> expand_nodelist(std::string_view text,
 /// \return "" for no names
 std::string compress_nodelist(std::span<const std::string> names);
 
+/// All of `names` for a person to read: "s1, s2 and s3", or of many "n[01-20],m[1-3] (23)".
+std::string name_hosts(const std::vector<std::string>& names);
+
 }  // namespace dtrun

@@ -489,6 +489,8 @@ FoundAllocation find_slurm(const AllocationInput& input) {
     if (!allocation) return std::unexpected(allocation.error());
     if (step->parallel && *groups > 1) find_components(input, *groups, *allocation);
     allocation->is_bystander = step->bystander;
+    const auto overcommit = find_setting(input, {"SLURM_OVERCOMMIT"});
+    allocation->is_overcommitted = overcommit && overcommit->text != "0";
     return std::move(*allocation);
 }
 

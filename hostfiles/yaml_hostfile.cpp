@@ -386,6 +386,7 @@ bool looks_like_yaml(std::string_view text) {
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(line.size() + 1, text.size()));
         if (trim(line).empty() || trim(line).starts_with('#')) continue;
+        if (line.starts_with('{')) return true;
         for (const std::string_view start : {"---", "hosts:", "defaults:"}) {
             if (line.starts_with(start) &&
                 (line.size() == start.size() || is_blank(line[start.size()])))

@@ -18,8 +18,8 @@ namespace dtrun {
 /// \return invalid_input "<name>:<line>:<column>: ..." on any mistake
 Result<HostList> parse_yaml_hostfile(std::string_view text, std::string_view name);
 
-/// Whether `text` is meant as YAML: its first line with content starts a document (`---`) or is a
-/// `hosts:` or `defaults:` key.
+/// Whether `text` is meant as YAML: its first line with content starts a document (`---`), is a
+/// `hosts:` or `defaults:` key, or is JSON ('{'), which YAML includes.
 bool looks_like_yaml(std::string_view text);
 
 }  // namespace dtrun

@@ -1,3 +1,4 @@
+#include "base/ending_signals.h"
 #include "base/suggest.h"
 #include "lab/plan/flags.h"
 #include "lab/run/command.h"
@@ -170,6 +171,7 @@ std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentV
 int main(int argc, char** argv) {
     open_standard_streams();
     ::signal(SIGPIPE, SIG_IGN);
+    exit_at_ending_signals();
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});

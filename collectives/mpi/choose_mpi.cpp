@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <algorithm>
 #include <cstdlib>
 
 namespace dtrun::collectives {
@@ -97,6 +98,14 @@ Result<MpiChoice> choose_mpi(const MpiSurroundings& surroundings) {
     for (const MpiLibrary library : kLibraries)
         if (surroundings.usable(library))
             return chosen(library, "nothing asks for another (DTRUN_MPI_LIBRARY does)");
+    const bool is_built = std::ranges::any_of(kLibraries, [&](MpiLibrary library) {
+        return fs::exists(fs::path(surroundings.folder) / file_of(library));
+    });
+    if (!is_built)
+        return fail(Errc::not_found,
+                    "this dtrun was built without MPI: {} has neither {} nor {}; install "
+                    "libopenmpi-dev or libmpich-dev, and build it again",
+                    surroundings.folder, file_of(MpiLibrary::openmpi), file_of(MpiLibrary::mpich));
     return fail(Errc::not_found, "no {} or {} in {} that can be loaded",
                 file_of(MpiLibrary::openmpi), file_of(MpiLibrary::mpich), surroundings.folder);
 }

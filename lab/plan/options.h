@@ -43,6 +43,7 @@ struct BenchCommand {
     std::string json;
     std::string markdown;
     std::string html;
+    std::string title;     ///< --title: of the page and of the Markdown
     bool explain = false;  ///< which transport each communicator has, and why
 
     bool compare = false;            ///< compares two reports and runs nothing

@@ -21,14 +21,14 @@ void add_name(Names& names, const std::string& name) {
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
-/// Gives each backend, and each compression, one colour in all figures.
+/// Gives each backend one colour in all figures, and each compression one that no backend has, as long as there
+/// are enough. What is not compressed has the colour of its backend.
 class Styles {
 public:
     explicit Styles(const LabReport& report) {
-        compressions_ = {"none"};
         for (const RowRecord& row : report.rows) {
             add_name(backends_, row.backend);
-            add_name(compressions_, row.compression);
+            if (!is_in_full(row.compression)) add_name(compressions_, row.compression);
         }
         for (const TrainRecord& run : report.train) {
             if (run.algorithm == "serial") continue;
@@ -38,8 +38,6 @@ public:
     }
 
     Chart::Series backend(const std::string& name) const {
-        constexpr auto kKnown = static_cast<int>(collectives::kBackendCount);
-        static_assert(kKnown < Chart::kColors);  // the rest is for others
         const collectives::BackendRow* const row = collectives::find_backend(name);
         const auto other = std::ranges::find(backends_, name) - backends_.begin();
         Chart::Series series;
@@ -49,16 +47,22 @@ public:
                            : static_cast<int>(kKnown + other % (Chart::kColors - kKnown));
         return series;
     }
-    Chart::Series compression(const std::string& name) const {
-        const bool in_full = name == "none" || name == "parallel";
-        const auto place = std::ranges::find(compressions_, in_full ? "none" : name);
-        Chart::Series series;
-        series.label = in_full ? "in full" : name;
-        series.color = static_cast<int>(place - compressions_.begin()) % Chart::kColors;
+    Chart::Series compression(const std::string& name, const std::string& backend_name) const {
+        Chart::Series series = backend(backend_name);
+        series.label = is_in_full(name) ? "in full" : name;
+        const auto place = std::ranges::find(compressions_, name) - compressions_.begin();
+        if (!is_in_full(name)) series.color = static_cast<int>((kKnown + place) % Chart::kColors);
         return series;
     }
 
 private:
+    static constexpr int kKnown = static_cast<int>(collectives::kBackendCount);
+    static_assert(kKnown < Chart::kColors);  // the rest is for others
+
+    static bool is_in_full(string_view name) {
+        return name.empty() || name == "none" || name == "parallel";
+    }
+
     Names backends_;
     Names compressions_;
 };
@@ -155,7 +159,8 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
         Figure figure = scaling_frame(report, backend + ": speed-up with compressed gradients",
                                       Scaled::speedup);
         for (const std::string& algorithm : algorithms[backend])
-            figure.chart.series.push_back(scaling_series(report, styles.compression(algorithm),
+            figure.chart.series.push_back(scaling_series(report,
+                                                         styles.compression(algorithm, backend),
                                                          backend, algorithm, Scaled::speedup));
         add_if_lines(scaling.figures, std::move(figure));
     }
@@ -170,10 +175,6 @@ std::string tip_of(const RowRecord& row) {
 }
 
 enum class Measure { bandwidth, time };
-
-Chart::Series series_of(const Styles& styles, bool by_backend, const std::string& name) {
-    return by_backend ? styles.backend(name) : styles.compression(name);
-}
 
 const std::string& key_of(const RowRecord& row, bool by_backend) {
     return by_backend ? row.backend : row.compression;
@@ -195,7 +196,8 @@ Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Me
     Names keys;
     for (const RowRecord* const row : rows) add_name(keys, key_of(*row, by_backend));
     for (const std::string& key : keys) {
-        Chart::Series series = series_of(styles, by_backend, key);
+        Chart::Series series =
+            by_backend ? styles.backend(key) : styles.compression(key, rows.front()->backend);
         for (const RowRecord* const row : rows)
             if (key_of(*row, by_backend) == key)
                 series.points.push_back({static_cast<double>(row->bytes),

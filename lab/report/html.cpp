@@ -164,9 +164,10 @@ std::string cards(const LabReport& report) {
             if (widest == nullptr || row.busbw_GBps > widest->busbw_GBps) widest = &row;
         }
         if (widest == nullptr || widest->busbw_GBps <= 0) continue;
-        text += card(bandwidth_text(widest->busbw_GBps) + " GB/s",
-                     fmt::format("most bus bandwidth of {}: {}, {}", backend, shape_text(*widest),
-                                 short_bytes(static_cast<double>(widest->bytes))));
+        text +=
+            card(bandwidth_text(widest->busbw_GBps) + " GB/s",
+                 fmt::format("most bus bandwidth of {}: {}, {}, {}", backend, widest->op,
+                             shape_text(*widest), short_bytes(static_cast<double>(widest->bytes))));
     }
     ScalingPoint best;
     for (const ScalingPoint& point : scaling_of(report, "parallel"))
@@ -217,10 +218,11 @@ std::string names_of(const LabReport& report) {
 }  // namespace
 
 std::string write_html(const LabReport& report) {
-    std::string body =
-        fmt::format("<h1>Collectives{}</h1>\n<p class=\"soft\">dtrun bench {}, {}, {}</p>\n",
-                    html_text(names_of(report)), html_text(report.dtrun), html_text(report.started),
-                    short_time(report.seconds));
+    const std::string heading =
+        report.title.empty() ? "Collectives" + names_of(report) : report.title;
+    std::string body = fmt::format("<h1>{}</h1>\n<p class=\"soft\">dtrun bench {}, {}, {}</p>\n",
+                                   html_text(heading), html_text(report.dtrun),
+                                   html_text(report.started), short_time(report.seconds));
     body += chips(report);
     body += fmt::format("<code class=\"command\">{}</code>\n", html_text(report.command));
     body += cards(report);
@@ -252,7 +254,7 @@ std::string write_html(const LabReport& report) {
     body += table_section(transport_table(report));
     body += table_section(explain_table(report));
     body += table_section(skipped_table(report));
-    return page("dtrun bench" + names_of(report), body);
+    return page(report.title.empty() ? "dtrun bench" + names_of(report) : report.title, body);
 }
 
 std::string write_html(const Comparison& comparison, const LabReport& before,

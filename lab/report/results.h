@@ -30,6 +30,7 @@ struct LabReport {
     std::string dtrun;    ///< its version
     std::string started;  ///< "2025-01-31 13:45:00 UTC"
     std::string command;  ///< what was typed
+    std::string title;    ///< --title; empty: none
     double seconds = 0;   ///< that it took
     bool interrupted = false;
     std::vector<HostRecord> hosts;
@@ -48,6 +49,7 @@ struct LabReport {
         visit("dtrun", it.dtrun);
         visit("started", it.started);
         visit("command", it.command);
+        visit("title", it.title);
         visit("seconds", it.seconds);
         visit("interrupted", it.interrupted);
         visit("host_facts", it.hosts);

@@ -72,6 +72,11 @@ std::string nics_text(const HostRecord& host) {
     return counted(texts);
 }
 
+/// Libraries of CUDA say nothing where there is no GPU that they could use.
+std::string cuda_text(const HostRecord& host) {
+    return host.gpus.empty() ? "" : host.cuda;
+}
+
 std::string gpus_text(const HostRecord& host) {
     Cells texts;
     for (const GpuRecord& gpu : host.gpus)
@@ -90,7 +95,7 @@ std::vector<Property> properties() {
         {"Links of GPUs", plain<&HostRecord::gpu_links>},
         {"System", system_text},
         {"GPU driver", plain<&HostRecord::driver>},
-        {"CUDA", plain<&HostRecord::cuda>},
+        {"CUDA", cuda_text},
     };
     for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
         all.push_back({collectives::kBackends[i].title,
@@ -196,7 +201,7 @@ Table environment_table(const LabReport& report) {
     const std::vector<Kind> kinds = kinds_of(report, all);
     if (kinds.empty()) return table;
     table.columns = {{"", false}};
-    Cells counts{"Servers"};
+    Cells counts{"Hosts"};
     for (const Kind& kind : kinds) {
         table.columns.push_back({join_names(kind.names), false});
         counts.push_back(std::to_string(kind.names.size()));
@@ -219,15 +224,14 @@ Table scaling_table(const LabReport& report) {
     Table table;
     table.title = "Scaling";
     table.note = training_note(report);
-    table.columns = {
-        {"back end", false},
-        {"servers", true},
-        {has_gpus(report) ? "processes (GPUs) per server" : "processes per server", true},
-        {"mean time per step", true},
-        {"mean throughput", true},
-        {"speed-up", true},
-        {"efficiency", true},
-        {"communication", true}};
+    table.columns = {{"backend", false},
+                     {"hosts", true},
+                     {has_gpus(report) ? "ranks (GPUs) per host" : "ranks per host", true},
+                     {"mean time per step", true},
+                     {"mean throughput", true},
+                     {"speed-up", true},
+                     {"efficiency", true},
+                     {"communication", true}};
     std::vector<ScalingPoint> points = scaling_of(report, "parallel");
     std::vector<std::string> backends;  // in the order in which they were run
     for (const ScalingPoint& point : points)
@@ -255,7 +259,7 @@ Table compression_table(const LabReport& report) {
     table.title = "Compression";
     table.note = training_note(report);
     table.columns = {{"algorithm", false}, {"devices", true}, {"training time", true},
-                     {"accuracy", true},   {"loss", true},    {"back end", false}};
+                     {"accuracy", true},   {"loss", true},    {"backend", false}};
     std::vector<const TrainRecord*> runs;
     for (const TrainRecord& run : report.train) runs.push_back(&run);
     std::ranges::stable_sort(runs, {}, [](const TrainRecord* run) {
@@ -281,7 +285,7 @@ std::vector<Table> sweep_tables(const LabReport& report) {
             table = tables.insert(tables.end(), Table{});
             table->title = title;
             table->note = "Times in microseconds, of the slowest rank; bandwidths in GB/s (1e9).";
-            table->columns = {{"back end", false},    {"servers", true},    {"per server", true},
+            table->columns = {{"backend", false},     {"hosts", true},      {"per host", true},
                               {"compression", false}, {"size", true},       {"mean", true},
                               {"p50", true},          {"p99", true},        {"algbw", true},
                               {"busbw", true},        {"rel. error", true}, {"wrong", true}};
@@ -304,8 +308,8 @@ Table transport_table(const LabReport& report) {
     const bool has_reasons = std::ranges::any_of(report.comms, [](const CommRecord& comm) {
         return !comm.why.empty() && comm.why != "asked for";
     });
-    table.columns = {{"back end", false}, {"servers", true},     {"per server", true},
-                     {"library", false},  {"data go by", false}, {"made in", true}};
+    table.columns = {{"backend", false}, {"hosts", true},       {"per host", true},
+                     {"library", false}, {"data go by", false}, {"made in", true}};
     if (has_reasons) table.columns.push_back({"chosen because", false});
     if (std::ranges::any_of(report.comms, &CommRecord::oversubscribed))
         table.note = "* more ranks than CPUs (with GPUs: than GPUs) on a host.";
@@ -326,7 +330,7 @@ Table transport_table(const LabReport& report) {
 Table explain_table(const LabReport& report) {
     Table table;
     table.title = "What was used, and why not";
-    table.columns = {{"back end", false}, {"what", false}, {"used", false}, {"in", false}};
+    table.columns = {{"backend", false}, {"what", false}, {"used", false}, {"in", false}};
     std::map<std::tuple<std::string, std::string, std::string>, Cells> shapes;
     std::vector<std::tuple<std::string, std::string, std::string>> order;
     for (const CommRecord& comm : report.comms)
@@ -346,8 +350,8 @@ Table explain_table(const LabReport& report) {
 Table failure_table(const LabReport& report) {
     Table table;
     table.title = "Failed";
-    table.columns = {{"what", false},      {"back end", false}, {"servers", true},
-                     {"per server", true}, {"exit code", true}, {"error", false}};
+    table.columns = {{"what", false},    {"backend", false},  {"hosts", true},
+                     {"per host", true}, {"exit code", true}, {"error", false}};
     for (const FailureRecord& failure : report.failures)
         table.rows.push_back({failure.what, failure.backend, std::to_string(failure.hosts),
                               std::to_string(failure.slots_per_host),

@@ -36,7 +36,7 @@ std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view a
 
 /// The hosts' properties, with one column for each kind of host; cells may have several lines.
 Table environment_table(const LabReport& report);
-/// Back end | servers | processes per server | time | throughput | speed-up, as the lab has it.
+/// Backend | hosts | ranks per host | time | throughput | speed-up, as the lab has it.
 Table scaling_table(const LabReport& report);
 /// Algorithm | devices | training time | accuracy, as the lab has it.
 Table compression_table(const LabReport& report);

@@ -202,10 +202,9 @@ std::string markdown_table(const Table& table) {
 
 /// Shortens the names of columns, which leaves room for cells.
 Table with_short_names(Table table) {
-    static const std::map<std::string, std::string> kShort{{"servers", "hosts"},
-                                                           {"per server", "each"},
-                                                           {"processes per server", "each"},
-                                                           {"processes (GPUs) per server", "each"},
+    static const std::map<std::string, std::string> kShort{{"per host", "each"},
+                                                           {"ranks per host", "each"},
+                                                           {"ranks (GPUs) per host", "each"},
                                                            {"mean time per step", "step"},
                                                            {"mean throughput", "throughput"},
                                                            {"efficiency", "eff."},
@@ -230,6 +229,13 @@ std::string failures_text(const LabReport& report) {
 }
 
 }  // namespace
+
+std::string time_left(std::size_t done, std::size_t total, double spent) {
+    if (done == 0) return "";
+    const double left = spent / static_cast<double>(done) * static_cast<double>(total - done);
+    return left < 90 ? fmt::format(", about {:.0f} s left", left)
+                     : fmt::format(", about {:.0f} min left", left / 60);
+}
 
 std::string failure_title(const FailureRecord& failure) {
     if (failure.what == "facts")
@@ -327,7 +333,8 @@ std::string write_csv(const LabReport& report) {
 }
 
 std::string write_markdown(const LabReport& report) {
-    std::string text = "# dtrun bench\n\n";
+    std::string text =
+        fmt::format("# {}\n\n", report.title.empty() ? "dtrun bench" : markdown_text(report.title));
     text += fmt::format("{}, dtrun {}, {}.{}\n\n    {}\n\n", report.started, report.dtrun,
                         short_time(report.seconds), report.interrupted ? " Interrupted." : "",
                         report.command);

@@ -21,6 +21,9 @@ private:
     std::string what_;  ///< subject of the last heading
 };
 
+/// ", about 40 s left", once there are runs to judge by. \param spent  seconds, for `done` of `total` runs
+std::string time_left(std::size_t done, std::size_t total, double spent);
+
 /// "sweep, mpi, 2 hosts x 4 ranks"
 std::string failure_title(const FailureRecord& failure);
 

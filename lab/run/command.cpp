@@ -3,9 +3,11 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/suggest.h"
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
+#include "lab/names.h"
 #include "lab/plan/flags.h"
 #include "lab/plan/plan.h"
 #include "lab/report/compare.h"
@@ -132,6 +134,18 @@ Result<std::string> find_rank_program(const BenchCommand& command) {
                 kRankProgram, beside.string(), installed.string());
 }
 
+/// A name that is none of ours is of a plug-in that lies where DTRUN_BACKEND_DIR says, or is a mistake.
+Result<void> check_backends(const BenchCommand& command, plan::EnvironmentView environment) {
+    if (!command.rank_program.empty() || plan::find_variable(environment, "DTRUN_BACKEND_DIR"))
+        return {};
+    const std::vector<std::string>& known = backend_names();
+    for (const std::string& name : command.backends)
+        if (std::ranges::find(known, name) == known.end())
+            return fail(Errc::invalid_input, "--backends: '{}' is not one of {}{}", name,
+                        join_names(known), did_you_mean(name, known));
+    return {};
+}
+
 Result<LabReport> read_report(const std::string& path) {
     const auto text = read_file(path);
     if (!text) return std::unexpected(text.error());
@@ -179,6 +193,8 @@ int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
     log::init("dtrun", options.verbosity);
     if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
+    if (const auto done = check_backends(command, environment); !done)
+        return complain_of(done.error());
     const auto source = find_places(options, environment);
     if (!source) return complain_of(source.error());
     if (source->is_bystander) {

@@ -77,6 +77,7 @@ public:
         report_.dtrun = DTRUN_VERSION;
         report_.started = now_text();
         report_.command = job_.typed;
+        report_.title = command_.title;
         // Whether hosts and slots are enough does not depend on the backends that there are.
         const bool over = options_.oversubscribe;
         const auto possible = plan_runs(command_, job_.places, {"any"}, over);
@@ -107,6 +108,7 @@ private:
 
     void measure(const std::vector<LabRun>& runs) {
         total_ = runs.size();
+        measured_since_ = Clock::now();
         std::size_t too_many_hosts = 0;
         std::size_t trainings = 0;
         for (const LabRun& each : runs) {
@@ -147,7 +149,10 @@ private:
                 : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
                               run.algorithm.empty() ? "" : "training " + run.algorithm + ", ",
                               run.backend, run.hosts, run.slots);
-        static_cast<void>(write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} ...", what)));
+        const std::chrono::duration<double> spent = Clock::now() - measured_since_;
+        const std::string left =
+            run.kind == LabRun::Kind::facts ? "" : time_left(number_ - 1, total_, spent.count());
+        static_cast<void>(write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} ...{}", what, left)));
         has_progress_ = true;
     }
     void clear_progress() {
@@ -281,6 +286,7 @@ private:
     int screen_ = STDOUT_FILENO;
     std::size_t number_ = 0;
     std::size_t total_ = 0;
+    Deadline measured_since_{};                        ///< the first of `total_` runs
     int hosts_end_ = std::numeric_limits<int>::max();  ///< runs on this many hosts or more fail
     bool training_fails_ = false;
     bool has_progress_ = false;

@@ -136,6 +136,9 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     const bool or_home = !spec.directory_required && !spec.options.mpirun;
     text += fmt::format("directory:  {}{}\n", spec.directory,
                         or_home ? " (home on hosts that lack it)" : "");
+    if (!spec.contracts.empty())
+        text += fmt::format("variables:  those of {} (dtrun help environment)\n",
+                            join_names(spec.contracts, spec.contracts.size()));
     for (const auto& [name, value] : spec.env_added)
         text += fmt::format("env added:  {}={}\n", name,
                             shows_values(spec) ? shell_quote(value) : "...");
@@ -145,25 +148,26 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
 
 std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
     json::object plan;
+    plan["schema"] = 1;
     plan["world_size"] = spec.placement.world_size();
     plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
     plan["directory"] = spec.directory;
     plan["sources"] = {{"hosts", spec.sources.hosts},
                        {"slots", spec.sources.slots},
                        {"world_size", spec.sources.world_size}};
+    plan["contracts"] = json::array(spec.contracts.begin(), spec.contracts.end());
     json::object environment;
     for (const auto& [name, value] : spec.env_added)
         environment[name] = shows_values(spec) ? json::value(value) : json::value(nullptr);
     plan["environment"] = std::move(environment);
     json::array hosts;
-    for (const plan::JobHost& host : spec.hosts)
-        hosts.push_back({{"host", host.host.name},
-                         {"slots", host.host.slots},
-                         {"ranks", host.ranks.size()},
-                         {"address", address_of(host.host)},
-                         {"user", host.host.user},
-                         {"port", host.host.port},
-                         {"transport", way_to(spec, host)}});
+    for (const plan::JobHost& host : spec.hosts) {
+        json::object row{{"host", host.host.name},     {"slots", host.host.slots},
+                         {"ranks", host.ranks.size()}, {"address", address_of(host.host)},
+                         {"user", host.host.user},     {"transport", way_to(spec, host)}};
+        if (host.host.port != 0) row["port"] = host.host.port;
+        hosts.push_back(std::move(row));
+    }
     plan["hosts"] = std::move(hosts);
     json::array ranks;
     for (const RankPlace& place : spec.placement.ranks) {

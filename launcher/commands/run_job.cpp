@@ -1,6 +1,5 @@
 #include "launcher/commands/run_job.h"
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "launcher/commands/print_plan.h"
 #include "launcher/head/run_job.h"
@@ -8,11 +7,8 @@
 #include "launcher/plan/exit_code.h"
 #include "launcher/plan/job_plan.h"
 
-#include <fcntl.h>
 #include <unistd.h>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -20,20 +16,8 @@
 namespace dtrun::commands {
 namespace {
 
-/// --save_pid: a file with our process id, which must be new: /tmp is everybody's.
-Result<void> write_pid_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0) return fail(Errc::denied, "--save_pid: {}: {}", path, std::strerror(errno));
-    const Fd file(fd);
-    return write_all(file.get(), std::to_string(::getpid()));
-}
-
 int run_by_agents(plan::JobSpec& spec) {
-    const std::string& pid_file = spec.options.pid_file;
-    if (!pid_file.empty())
-        if (const auto done = write_pid_file(pid_file); !done) return cli::complain(done.error());
     const int status = head::run_job(spec);
-    if (!pid_file.empty()) ::unlink(pid_file.c_str());
     // Name look-ups and handlers that are still under way have nothing left to say.
     std::fflush(nullptr);
     ::_exit(status);

@@ -36,6 +36,18 @@ Examples:
 SIGTERM and Ctrl-C end it in order: without --state its jobs end too.
 )";
 
+Result<void> set_listen(ServeDraft& draft, std::string_view value) {
+    const auto address = plan::parse_address(value, plan::kDaemonPort);
+    if (!address) return std::unexpected(address.error());
+    boost::system::error_code error;
+    asio::ip::make_address(address->first, error);
+    if (error)
+        return fail(Errc::invalid_input, "'{}' is not a numeric address such as 10.0.0.1 or [::1]",
+                    address->first);
+    draft.own.listen = value;
+    return {};
+}
+
 cli::Rows<ServeDraft> own_rows() {
     using enum cli::FlagGroup;
     return {
@@ -43,7 +55,7 @@ cli::Rows<ServeDraft> own_rows() {
           .metavar = "ADDRESS[:PORT]",
           .group = daemon,
           .help = "numeric; port 0: any free one (default: every interface, port 29400)"},
-         cli::set_text<&ServeOptions::listen>},
+         set_listen},
         {{.names = "--state",
           .metavar = "DIR",
           .group = daemon,
@@ -119,8 +131,9 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
         return port;
     }
     const auto address = plan::parse_address(options.listen, plan::kDaemonPort);
-    if (!address) return fail(address.error(), "--listen");
-    return daemon.listen({address->first}, address->second);
+    auto port = daemon.listen({address->first}, address->second);
+    if (!port) return fail(port.error(), "--listen");
+    return port;
 }
 
 asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,

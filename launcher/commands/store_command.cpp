@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "hostfiles/scan.h"
 #include "launcher/cli/command.h"
 #include "launcher/plan/daemon_target.h"
@@ -386,10 +387,10 @@ bool has_job(const std::string& text) {
 std::string status_table(const std::string& text) {
     namespace json = boost::json;
     const json::value status = json::parse(text);
-    std::string out =
-        fmt::format("dtrun serve {}, pid {}, up {} s, {} connections\n",
-                    std::string_view(status.at("version").as_string()), number_of(status, "pid"),
-                    number_of(status, "uptime_s"), number_of(status, "connections"));
+    std::string out = fmt::format("dtrun serve {}, pid {}, up {} s, {}\n",
+                                  std::string_view(status.at("version").as_string()),
+                                  number_of(status, "pid"), number_of(status, "uptime_s"),
+                                  plural(number_of(status, "connections"), "connection"));
     const json::array& jobs = status.at("jobs").as_array();
     if (jobs.empty()) return out + "no jobs\n";
     out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN", "RANKS",

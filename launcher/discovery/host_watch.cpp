@@ -58,8 +58,7 @@ void HostWatch::stop() noexcept {
     boost::system::error_code ignored;
     file_events_.close(ignored);
     if (!process_) return;
-    process_->end_session();
-    process_->close();
+    process_->kill();
 }
 
 asio::awaitable<void> HostWatch::join() {
@@ -113,7 +112,7 @@ asio::awaitable<Result<HostList>> HostWatch::list() {
     process_ = std::move(*started);
     last_run_ = Clock::now();
     const auto text = co_await run_command(*process_);
-    if (!text) process_->end_session();
+    if (!text) process_->kill();
     tell_errors(*process_);
     if (!(co_await process_->ending(after(kEndLimit))).empty()) process_.reset();
     if (!text) co_return std::unexpected(text.error());

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <csignal>
 
 namespace dtrun::head {
 namespace {
@@ -29,8 +30,7 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
                                           const std::string& command, std::chrono::seconds limit) {
     std::vector<std::string> argv =
         ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
-    const std::string_view program = argv.front();
-    const bool is_ssh = program == "ssh" || program.ends_with("/ssh");
+    const bool is_ssh = transport::is_openssh(ssh);
     const std::string address = host.address.empty() ? host.name : host.address;
     if (is_ssh) {
         argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
@@ -57,7 +57,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
     HostId host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
     const plan::JobHost& target = spec_.hosts[host];
     if (target.transport == plan::Transport::local) {
-        auto here = start_here(local_command(task), login_environment());
+        auto here = start_here(local_command(task), login_environment(), 0);
         co_return here;
     }
     const std::string command = remote_command(task);
@@ -66,7 +66,9 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         const auto limit =
             std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
         const auto argv = ssh_command_line(spec_.ssh, target.host, command, limit);
-        auto here = start_here(argv, own_environment());
+        auto here = start_here(argv, own_environment(), SIGTERM);
+        if (!here && here.error().code != Errc::internal)
+            co_return fail(Errc::invalid_input, "--ssh-command: {}", here.error().message);
         co_return here;
     }
     if (!pool_)
@@ -92,8 +94,8 @@ std::string PlannedChannels::remote_command(AgentTask task) const {
 }
 
 Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(
-    const std::vector<std::string>& argv, const std::vector<std::string>& env) {
-    auto started = transport::start_process(executor_, argv, env);
+    const std::vector<std::string>& argv, const std::vector<std::string>& env, int death_signal) {
+    auto started = transport::start_process(executor_, argv, env, death_signal);
     if (!started) return std::unexpected(started.error());
     return std::unique_ptr<transport::Channel>(std::move(*started));
 }

@@ -32,7 +32,8 @@ private:
     std::vector<std::string> local_command(AgentTask task) const;
     std::string remote_command(AgentTask task) const;
     Result<std::unique_ptr<transport::Channel>> start_here(const std::vector<std::string>& argv,
-                                                           const std::vector<std::string>& env);
+                                                           const std::vector<std::string>& env,
+                                                           int death_signal);
 
     asio::any_io_executor executor_;
     const plan::JobSpec& spec_;

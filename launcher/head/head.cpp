@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
 #include "rendezvous/wire/exchange_messages.h"
@@ -63,6 +65,14 @@ std::vector<HostId> input_readers(const plan::JobSpec& spec) {
     return readers;
 }
 
+std::string ending_text(const Exited& exited) {
+    if (exited.signal == 0 && exited.code == 0) return "ended well";
+    if (exited.signal == 0) return fmt::format("exited with {}", exited.code);
+    const char* const name = ::sigabbrev_np(exited.signal);
+    return name != nullptr ? fmt::format("ended by SIG{}", name)
+                           : fmt::format("ended by signal {}", exited.signal);
+}
+
 StartFailure failure_kind(Errc code) {
     switch (code) {
         case Errc::not_found:
@@ -72,6 +82,8 @@ StartFailure failure_kind(Errc code) {
             return StartFailure::timed_out;
         case Errc::denied:
             return StartFailure::denied;
+        case Errc::invalid_input:
+            return StartFailure::usage;
         default:
             return StartFailure::agent;
     }
@@ -89,8 +101,8 @@ StartFailure failure_kind(HostProblem problem) {
             return StartFailure::mpi;
         case HostProblem::unhealthy:
             return StartFailure::agent;
-        default:
-            return StartFailure::other;
+        default:  // it has none of the network interfaces
+            return StartFailure::usage;
     }
 }
 
@@ -208,9 +220,15 @@ void Head::start_over() {
 
 void Head::all_started() {
     start_over();
-    for (const auto& [directory, hosts] : std::exchange(elsewhere_, {}))
-        log::warn("{}: {} is not there, ranks run in {}", join_names(hosts), spec_.directory,
-                  directory);
+    for (const auto& [directory, hosts] : std::exchange(elsewhere_, {})) {
+        if (spec_.directory.empty())
+            log::warn(
+                "the directory in which dtrun was started has been removed: ranks on {} run in {}",
+                name_hosts(hosts), directory);
+        else
+            log::warn("{}: {} is not there, ranks run in {}", name_hosts(hosts), spec_.directory,
+                      directory);
+    }
 }
 
 void Head::host_phase(HostId host, const char* phase) {
@@ -344,7 +362,12 @@ void Head::beat() {
     watch_waits();
     watch_answers();
     for (const auto& [session, silence] : sessions_.beat(pulse_))
-        give_up(*session, describe_silence(silence));
+        if (!is_here(*session)) give_up(*session, describe_silence(silence));
+}
+
+/// An agent of this machine that is silent is starved, or stopped by somebody; its end cuts its connection.
+bool Head::is_here(const AgentSession& session) const {
+    return session.host() && spec_.hosts[*session.host()].transport == plan::Transport::local;
 }
 
 void Head::give_up(AgentSession& session, const std::string& why) {
@@ -362,7 +385,7 @@ void Head::agent_started(HostId host, const Started& started) {
 
 void Head::agent_exited(HostId host, const Exited& exited) {
     if (!assigner_->is_news(exited) || !hosts_.planned_on(host, exited.place)) return;
-    log::info("rank {} ended: code {} signal {}", exited.rank, exited.code, exited.signal);
+    log::info("rank {} {}", exited.rank, ending_text(exited));
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
@@ -438,8 +461,8 @@ void Head::watch_waits() {
 
 void Head::agent_severed(HostId host, const SeveredNews& news) {
     if (news.connections > 0)
-        log::info("{}: {} connections of ranks to a lost host were ended", hosts_.name(host),
-                  news.connections);
+        log::info("{}: ended {} of ranks to a lost host", hosts_.name(host),
+                  plural(news.connections, "connection"));
     if (news.problem.empty() || std::exchange(warned_of_severing_, true)) return;
     log::warn(
         "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "
@@ -494,8 +517,8 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
     agent_lost(*agent.host(), why.message + describe_pause(pulse_.pause()));
     for (const HostId host : hosts_.hosts())
         if (is_behind(agent, host))
-            agent_lost(
-                host, fmt::format("{}, which relayed for it, is lost", hosts_.name(*agent.host())));
+            agent_lost(host, fmt::format("{}, through which it was reached, is lost",
+                                         hosts_.name(*agent.host())));
 }
 
 void Head::lost(HostId host, const std::string& why) {

@@ -105,6 +105,7 @@ private:
     void connect(HostId host);
     void lost(HostId host, const std::string& why);
     void give_up(AgentSession& session, const std::string& why);
+    bool is_here(const AgentSession& session) const;
     void watch_waits();
     void watch_answers();
     bool is_over() const;

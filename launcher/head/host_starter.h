@@ -30,8 +30,8 @@ public:
 
 /// What a host does that has its bootstrap and has not joined.
 inline const char* joining_phase(const plan::Options& options) {
-    return options.health_check.empty() ? "the agent to connect back"
-                                        : "the agent to connect back, after its --health-check";
+    return options.health_check.empty() ? "waiting for its answer"
+                                        : "waiting for its answer, after its --health-check";
 }
 /// And how long it may take for that, once its agent runs: an agent also reports why it cannot connect.
 inline std::chrono::milliseconds joining_limit(const plan::Options& options) {

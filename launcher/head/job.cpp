@@ -27,8 +27,8 @@ int failure_code(StartFailure kind) {
             return plan::kExitNotExecutable;
         case StartFailure::mpi:
             return plan::kExitStuck;
-        case StartFailure::other:
-            return plan::kExitInternal;
+        case StartFailure::usage:
+            return plan::kExitUsage;
     }
     return plan::kExitInternal;
 }

@@ -21,13 +21,13 @@ enum class StartFailure : std::uint8_t {
     program_missing,
     not_executable,
     directory_missing,
-    mpi,  ///< the program's MPI cannot be served there
-    other,
+    mpi,    ///< the program's MPI cannot be served there
+    usage,  ///< a word of the command line is wrong there
 };
 
 struct HostFailure {
     HostId host{};
-    StartFailure kind = StartFailure::other;
+    StartFailure kind = StartFailure::agent;
     std::string text;  ///< without the host's name
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 
 #include <string.h>
 #include <algorithm>
@@ -12,6 +13,9 @@ namespace {
 constexpr std::chrono::seconds kBootstrapWriteLimit{2};  // of a bootstrap
 constexpr std::chrono::seconds kSweepLimit{4};    // the user does not wait for a host that is down
 constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
+constexpr std::chrono::seconds kCleanUpLimit{3};  // for a lost agent to end its ranks and itself
+constexpr std::chrono::seconds kDoneLimit{1};     // for one that has no ranks any more
+constexpr std::chrono::seconds kAtOnce{0};        // for one that has had none
 
 }  // namespace
 
@@ -21,10 +25,16 @@ LoginStarter::LoginStarter(Parts parts)
       lifelines_(spec_.hosts.size()),
       login_slot_(parts_.executor, Timer::time_point::max()),
       relay_ready_(parts_.executor, Timer::time_point::max()),
+      all_ended_(parts_.executor, Timer::time_point::max()),
       tasks_(parts_.executor) {}
 
 bool LoginStarter::is_ours(HostId host) const {
     return spec_.hosts[host].transport != plan::Transport::slurm;
+}
+
+/// Whether a program that the user has chosen leads to the host. It may not end when it should.
+bool LoginStarter::is_carried(HostId host) const {
+    return spec_.hosts[host].transport == plan::Transport::ssh_command;
 }
 
 void LoginStarter::start(StartEvents& events) {
@@ -83,7 +93,7 @@ asio::awaitable<void> LoginStarter::run_host(HostId host) {
         if (error.code == Errc::timed_out)
             error.message += fmt::format(" within {:.3g} s (--connect-timeout)",
                                          std::chrono::duration<double>(limit).count());
-        co_return events_->host_failed(host, error);
+        co_return host_failed(host, error);
     }
     co_await hold_lifeline(host, after(joining_limit(spec_.options)));
 }
@@ -92,10 +102,13 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host, Deadline deadlin
     const std::function<void(const char*)> phase = [this, host](const char* what) {
         events_->host_phase(host, what);
     };
+    if (!events_->is_starting()) co_return fail(Errc::cancelled, "the job ends");
     auto opened = co_await parts_.channels.open(host, AgentTask::run, deadline, phase);
     if (!opened) co_return std::unexpected(opened.error());
     lifelines_[host] = std::move(*opened);
-    transport::Channel& channel = *lifelines_[host];
+    const auto held = lifelines_[host];
+    if (is_carried(host)) carriers_[host] = held;
+    transport::Channel& channel = *held;
     transport::LineReader lines(channel);
     const auto patience = spec_.options.connect_timeout;
     const auto greeted =
@@ -120,7 +133,7 @@ asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host, Deadline dea
 asio::awaitable<void> LoginStarter::wait_for_relay(HostId host) {
     const auto parent = parts_.hosts.tree().parent(host);
     if (!parent) co_return;
-    events_->host_phase(host, "its relay");
+    events_->host_phase(host, "waiting for a host that leads to it");
     while (events_->is_starting() && parts_.hosts[*parent].relay_port == 0 &&
            !events_->has_failed(*parent))
         co_await relay_ready_.async_wait(use_tuple);
@@ -140,7 +153,7 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_dea
         if (!said.empty()) log::warn("{}", said);
         if (line && line->starts_with(transport::kAgentFailed)) {
             const std::string why = line->substr(transport::kAgentFailed.size());
-            co_return events_->host_failed(
+            co_return host_failed(
                 host, Error{Errc::closed, "the agent cannot reach this machine: " + why});
         }
         if (line) continue;
@@ -153,7 +166,7 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_dea
             if (state.session != nullptr || state.done) co_return;  // by now
             what = "the agent ended: " + ending;
         }
-        co_return events_->host_failed(host, Error{Errc::closed, what});
+        co_return host_failed(host, Error{Errc::closed, what});
     }
 }
 
@@ -162,14 +175,35 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_dea
 void LoginStarter::host_lost(HostId host) {
     if (!is_ours(host)) return;
     if (lifelines_[host]) lifelines_[host]->close();  // what is left of the agent ends, too
+    end_carrier(host, kCleanUpLimit);
     to_sweep_.emplace_back(host, after(kSweepsLimit));
     if (sweepers_ == kLoginsMax) return;
     ++sweepers_;
     tasks_.spawn(sweep_hosts());
 }
 
+void LoginStarter::host_failed(HostId host, const Error& why) {
+    end_carrier(host, kAtOnce);
+    events_->host_failed(host, why);
+}
+
 void LoginStarter::host_left(HostId host) {
     if (lifelines_.has(host) && lifelines_[host]) lifelines_[host]->close();
+    end_carrier(host, kDoneLimit);
+}
+
+void LoginStarter::end_carrier(HostId host, std::chrono::milliseconds patience) {
+    auto carrier = carriers_.extract(host);
+    if (carrier.empty()) return;
+    ending_.push_back(carrier.mapped());
+    tasks_.spawn(wait_for_end(std::move(carrier.mapped()), patience));
+}
+
+asio::awaitable<void> LoginStarter::wait_for_end(std::shared_ptr<transport::Channel> carrier,
+                                                 std::chrono::milliseconds patience) {
+    co_await carrier->end(patience);
+    std::erase(ending_, carrier);
+    if (ending_.empty()) all_ended_.cancel();
 }
 
 asio::awaitable<void> LoginStarter::sweep_hosts() {
@@ -185,22 +219,34 @@ asio::awaitable<void> LoginStarter::sweep_hosts() {
     if (sweepers_ > 0) co_return;
     if (!not_swept_.empty())
         log::warn("{}: too many hosts are lost to look for processes there",
-                  join_names(std::exchange(not_swept_, {})));
+                  name_hosts(std::exchange(not_swept_, {})));
     events_->starter_idle();
 }
 
 asio::awaitable<void> LoginStarter::sweep(HostId host) {
     const Deadline deadline = after(kSweepLimit);
     const std::function<void(const char*)> phase = [](const char*) {};
-    const auto channel = co_await parts_.channels.open(host, AgentTask::sweep, deadline, phase);
-    if (!channel) co_return;
-    transport::LineReader lines(**channel);
+    auto opened = co_await parts_.channels.open(host, AgentTask::sweep, deadline, phase);
+    if (!opened) co_return;
+    const std::shared_ptr<transport::Channel> channel = std::move(*opened);
+    if (is_carried(host)) ending_.push_back(channel);
+    transport::LineReader lines(*channel);
     const auto line = co_await lines.next(deadline);
-    if (line) log::info("{}: {} processes left behind were ended", parts_.hosts.name(host), *line);
+    if (line) log::info("{}: processes left behind, and ended: {}", parts_.hosts.name(host), *line);
+    if (!is_carried(host)) co_return;
+    const std::chrono::milliseconds patience = line ? kDoneLimit : kAtOnce;
+    co_await wait_for_end(channel, patience);
 }
 
-asio::awaitable<void> LoginStarter::end(bool) {
-    co_return;  // agents end by themselves
+/// Agents end by themselves, and so does an ssh whose agent has ended.
+asio::awaitable<void> LoginStarter::end(bool hurry) {
+    while (!carriers_.empty()) {
+        const HostId host = carriers_.begin()->first;
+        end_carrier(host, parts_.hosts[host].joined ? kDoneLimit : kAtOnce);
+    }
+    if (hurry)
+        for (const auto& carrier : ending_) carrier->kill();
+    while (!ending_.empty()) co_await all_ended_.async_wait(use_tuple);
 }
 
 asio::awaitable<void> LoginStarter::join() {

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,6 +65,7 @@ public:
 
 private:
     bool is_ours(HostId host) const;
+    bool is_carried(HostId host) const;
     asio::awaitable<void> start_hosts();
     asio::awaitable<void> start_more_hosts();
     asio::awaitable<void> run_host(HostId host);
@@ -70,6 +73,10 @@ private:
     asio::awaitable<Result<void>> tell_agent(HostId host, Deadline deadline);
     asio::awaitable<void> wait_for_relay(HostId host);
     asio::awaitable<void> hold_lifeline(HostId host, Deadline join_deadline);
+    void host_failed(HostId host, const Error& why);
+    void end_carrier(HostId host, std::chrono::milliseconds patience);
+    asio::awaitable<void> wait_for_end(std::shared_ptr<transport::Channel> carrier,
+                                       std::chrono::milliseconds patience);
     asio::awaitable<void> sweep_hosts();
     asio::awaitable<void> sweep(HostId host);
 
@@ -77,11 +84,15 @@ private:
     const plan::JobSpec& spec_;
     StartEvents* events_ = nullptr;
     PerHost<std::shared_ptr<transport::Channel>> lifelines_;  ///< by host
-    std::deque<HostId> to_connect_;                           ///< hosts that have come later
+    /// Those of lifelines_ that a program of this machine carries, as ssh, and that are not ending.
+    std::map<HostId, std::shared_ptr<transport::Channel>> carriers_;
+    std::list<std::shared_ptr<transport::Channel>> ending_;  ///< others that a program carries
+    std::deque<HostId> to_connect_;                          ///< hosts that have come later
     transport::AgentCopies copies_;
     unsigned logins_ = 0;
     Timer login_slot_;   ///< cancelled when a login has ended
     Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
+    Timer all_ended_;    ///< cancelled when ending_ has become empty
     std::deque<std::pair<HostId, Deadline>> to_sweep_;  ///< hosts, and until when to begin
     std::vector<std::string> not_swept_;                ///< hosts for which it was too late
     unsigned sweepers_ = 0;

@@ -1,7 +1,7 @@
 #include "launcher/head/meeting.h"
 
 #include "base/log.h"
-#include "base/strings.h"
+#include "hostfiles/nodelist.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/start_messages.h"
 
@@ -57,7 +57,7 @@ void Meeting::warn(const std::vector<std::string>& addresses) const {
         if (why.empty()) why = answer.why;
     }
     if (!cut_off.empty())
-        log::warn("{} {} not reach {}, where rank 0 is: {}", join_names(cut_off),
+        log::warn("{} {} not reach {}, where rank 0 is: {}", name_hosts(cut_off),
                   cut_off.size() == 1 ? "does" : "do", hosts_.name_of_host(Rank{0}), why);
     log::warn("no address of {} is reached by every host: ranks may not find each other",
               hosts_.name_of_host(Rank{0}));

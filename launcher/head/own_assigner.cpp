@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "base/milliseconds.h"
-#include "base/strings.h"
 #include "contracts/table.h"
+#include "hostfiles/nodelist.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -564,7 +564,7 @@ void OwnAssigner::tell_world(const World& world) const {
     }
     const std::string text =
         fmt::format("generation {}: {} rank{} on {}", world.generation, world.seats.size(),
-                    world.seats.size() == 1 ? "" : "s", join_names(names));
+                    world.seats.size() == 1 ? "" : "s", name_hosts(names));
     const int asked = context_.spec.options.world_size.value_or(0);
     if (world.generation > 1 || std::cmp_not_equal(asked, world.seats.size()))
         log::warn("{}", text);

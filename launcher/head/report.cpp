@@ -1,6 +1,8 @@
 #include "launcher/head/report.h"
 
 #include "base/strings.h"
+#include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -8,6 +10,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace dtrun::head {
 namespace {
@@ -24,10 +27,6 @@ std::string duration_text(std::int64_t ns) {
 std::string signal_text(int signal) {
     const char* name = ::sigabbrev_np(signal);
     return fmt::format("signal {} (SIG{})", signal, name != nullptr ? name : "?");
-}
-
-std::string plural(std::uint64_t count, std::string_view one) {
-    return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
 /// A program's text without control characters, which could imitate other parts of the report.
@@ -144,19 +143,44 @@ std::string well_text(const JobOutcome& outcome) {
                        outcome.well >= outcome.well_needed ? "succeeded" : "failed");
 }
 
+/// Where a program was looked for stands behind the first line, and is for those who ask for more.
+std::string told(const HostFailure& failure, const plan::JobSpec& spec) {
+    const bool in_short = failure.kind == StartFailure::program_missing &&
+                          spec.options.verbosity < log::Level::verbose;
+    return in_short ? failure.text.substr(0, failure.text.find('\n')) : failure.text;
+}
+
+std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& spec) {
+    const plan::JobHost& first = spec.hosts.front();
+    if (spec.hosts.size() == 1 && first.transport == plan::Transport::local) {
+        const std::string text = told(outcome.host_failures.front(), spec);
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        return fmt::format("dtrun: {} (on {}){}\n", text.substr(0, end), first.host.name,
+                           text.substr(end));
+    }
+    return fmt::format("dtrun: cannot start: {} of {} failed\n", outcome.host_failures.size(),
+                       plural(spec.hosts.size(), "host")) +
+           host_failures_text(outcome.host_failures, spec);
+}
+
 }  // namespace
 
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
     for (const HostFailure& failure : failures) {
-        auto group = std::ranges::find(groups, failure.text, [](const auto& g) { return g.first; });
-        if (group == groups.end()) group = groups.insert(groups.end(), {failure.text, {}});
+        const std::string what = told(failure, spec);
+        auto group = std::ranges::find(groups, what, [](const auto& g) { return g.first; });
+        if (group == groups.end()) group = groups.insert(groups.end(), {what, {}});
         group->second.push_back(spec.hosts[failure.host].host.name);
     }
     std::string text;
-    for (const auto& [what, hosts] : groups)
-        text += fmt::format("  {}: {}\n", join_names(hosts), what);
+    for (const auto& [what, hosts] : groups) {
+        const auto lines = split(what, '\n');
+        text += fmt::format("  {}: {}\n", name_hosts(hosts), lines.front());
+        for (const std::string_view line : std::span(lines).subspan(1))
+            text += fmt::format("    {}\n", line);
+    }
     return text;
 }
 
@@ -166,9 +190,7 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
         case JobOutcome::Cause::success:
             return {};
         case JobOutcome::Cause::cannot_start:
-            return fmt::format("dtrun: cannot start: {} of {} failed\n",
-                               outcome.host_failures.size(), plural(spec.hosts.size(), "host")) +
-                   host_failures_text(outcome.host_failures, spec);
+            return cannot_start_text(outcome, spec);
         case JobOutcome::Cause::rank_failed:
             return rank_failure(outcome, spec, numbers, tail) + waiting_text(outcome) +
                    ended_well_text(outcome, spec, numbers) + victims_text(outcome) +

@@ -17,8 +17,12 @@
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/links/server.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +38,31 @@ bool is_ignored(int signal) {
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+/// --save_pid: a file with our process id while this lives.
+class PidFile {
+public:
+    PidFile() = default;
+    ~PidFile() {
+        if (!path_.empty()) ::unlink(path_.c_str());
+    }
+    PidFile(const PidFile&) = delete;
+    PidFile& operator=(const PidFile&) = delete;
+
+    /// It must be new: /tmp is everybody's. \param path  empty: none
+    Result<void> write(const std::string& path) {
+        if (path.empty()) return {};
+        constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+        const Fd file(::open(path.c_str(), kFlags, 0644));
+        if (!file)
+            return fail(Errc::invalid_input, "--save_pid: {}: {}", path, std::strerror(errno));
+        path_ = path;
+        return write_all(file.get(), std::to_string(::getpid()));
+    }
+
+private:
+    std::string path_;
+};
+
 bool is_local(const plan::JobHost& host) {
     return host.transport == plan::Transport::local;
 }
@@ -41,8 +70,7 @@ bool is_local(const plan::JobHost& host) {
 /// The head of a real job, and what connects it to the world.
 class RealHead {
 public:
-    RealHead(asio::io_context& io, plan::JobSpec& spec)
-        : io_(io), spec_(spec), hosts_(spec), signals_(io) {}
+    RealHead(asio::io_context& io, plan::JobSpec& spec);
 
     /// Errc: invalid_input (the user can mend it), else internal
     Result<void> open();
@@ -72,6 +100,13 @@ private:
     asio::signal_set signals_;
     TaskGroup tasks_{io_.get_executor()};
 };
+
+/// Signals are kept from here on, so that one that comes early ends the job as any other does.
+RealHead::RealHead(asio::io_context& io, plan::JobSpec& spec)
+    : io_(io), spec_(spec), hosts_(spec), signals_(io) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+        if (!is_ignored(signal)) signals_.add(signal);
+}
 
 Result<void> RealHead::open() {
     raise_descriptor_limit(kDescriptors + hosts_.count() * kDescriptorsOfHost);
@@ -217,8 +252,6 @@ asio::awaitable<int> RealHead::serve_others(int status) {
 }
 
 asio::awaitable<void> RealHead::watch_signals() {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
-        if (!is_ignored(signal)) signals_.add(signal);
     for (;;) {
         const auto [error, signal] = co_await signals_.async_wait(use_tuple);
         if (error) co_return;
@@ -236,7 +269,10 @@ int run_job(plan::JobSpec& spec) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec);
-    if (const auto opened = head.open(); !opened) {
+    PidFile pid_file;
+    auto opened = pid_file.write(spec.options.pid_file);
+    if (opened) opened = head.open();
+    if (!opened) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", opened.error().message);
         return opened.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;

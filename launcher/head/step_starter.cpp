@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/start_messages.h"
@@ -260,7 +261,7 @@ void StepStarter::nodes_late(Step& step) {
     fail_nodes(step, behind,
                fmt::format("{} within {:.3g} s (--connect-timeout){}{}", what, limit,
                            said.empty() ? "" : ": ", said));
-    fail_nodes(step, NodeState::failed, "waited for " + join_names(names));
+    fail_nodes(step, NodeState::failed, "waited for " + name_hosts(names));
 }
 
 /// Fails nodes that have not joined and are not beyond this state.

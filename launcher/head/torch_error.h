@@ -25,7 +25,7 @@ std::optional<TorchError> parse_torch_error(std::string_view json);
 std::optional<std::string> torch_error_for_caller(const Exited& first);
 
 /// Writes torch_error_for_caller() to `file`, which the caller's TORCHELASTIC_ERROR_FILE names.
-/// Errc: denied, not_found, internal; the message names the file
+/// Errc: invalid_input, internal; the message names the file
 Result<void> leave_torch_error(const std::string& file, const Exited& first);
 
 }  // namespace dtrun::head

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -187,9 +186,7 @@ void FdWriter::draw_status() {
         const std::lock_guard lock(mutex_);
         wanted = status_;
     }
-    winsize size{};
-    if (::ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        wanted = cut_to_width(wanted, size.ws_col);
+    if (const std::size_t width = columns(); width > 0) wanted = cut_to_width(wanted, width);
     if (wanted == drawn_) return;
     put(kEraseLine);
     put(wanted);

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/text_layout.h"
 #include "launcher/output/buffer_queue.h"
 
 #include <functional>
@@ -39,6 +40,7 @@ public:
     /// happens.
     void set_status(std::string_view text);
     bool is_terminal() const { return terminal_; }
+    std::size_t columns() const { return terminal_columns(inherited_); }
 
     /// The error that ended the output, once. Errc: closed (EPIPE), timed_out (stop()), internal
     std::optional<Error> take_failure();

@@ -12,7 +12,7 @@ namespace dtrun::output {
 /// this run, under a new name, and its parents; without --log-dir its parent is new, too, and a
 /// warning names that. Removes what restarts of an earlier job have left in --output-dir.
 /// \param job_id  what torchrun's folder is called after without a --rdzv-id
-/// Errc: denied, not_found, internal (a folder; the message names it and the flag)
+/// Errc: invalid_input, internal (a folder; the message names it and the flag)
 Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view job_id);
 
 /// The same for ranks that have been added to the job.

@@ -1,5 +1,6 @@
 #include "launcher/output/output_mux.h"
 
+#include "base/text_layout.h"
 #include "launcher/output/fd_writer.h"
 #include "launcher/output/line_tail.h"
 #include "launcher/output/rank_files.h"
@@ -286,8 +287,10 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 }
 
 void OutputMux::message(std::string_view whole_lines) {
-    BufferQueue::Filler out(impl_->console_of[1]->writer.queue());
-    out.write(whole_lines);
+    FdWriter& writer = impl_->console_of[1]->writer;
+    const std::size_t columns = writer.columns();
+    BufferQueue::Filler out(writer.queue());
+    out.write(columns > 0 ? fold_messages(whole_lines, columns) : whole_lines);
 }
 
 void OutputMux::set_status(std::string_view text) {

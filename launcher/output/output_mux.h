@@ -51,7 +51,7 @@ public:
     /// \param hosts  name of the host of each rank; its size is the world size
     /// \param wake   called on any thread, at most once between two collect(): has collect() called
     ///               soon, e.g. by asio::post. Not called any more once stop() has returned.
-    /// Errc: denied, not_found, invalid_input, internal (per-rank files; the message names the
+    /// Errc: invalid_input, internal (per-rank files; the message names the
     /// path)
     static Result<std::unique_ptr<OutputMux>> create(OutputOptions options,
                                                      std::vector<std::string> hosts,

@@ -1,5 +1,7 @@
 #include "launcher/output/progress.h"
 
+#include "hostfiles/nodelist.h"
+
 #include <fmt/format.h>
 #include <map>
 
@@ -8,7 +10,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kTerminalInterval{100};
 constexpr std::chrono::seconds kPlainInterval{2};
-constexpr std::size_t kNamesMax = 4;  // of hosts that wait for the same thing
 
 }  // namespace
 
@@ -61,23 +62,17 @@ void Progress::tick() {
 }
 
 std::string Progress::line() const {
-    std::map<std::string, std::pair<std::string, std::size_t>> waiting;  // phase -> names, count
+    std::map<std::string, std::vector<std::string>> waiting;  // phase -> names
     for (const HostId host : names_.hosts()) {
-        if (phases_[host] == nullptr) continue;
-        auto& [names, count] = waiting[phases_[host]];
-        if (++count <= kNamesMax) names += (names.empty() ? "" : ", ") + names_[host];
+        if (phases_[host] != nullptr) waiting[phases_[host]].push_back(names_[host]);
     }
     const auto seconds = std::chrono::duration<double>(Clock::now() - started_).count();
     std::string text =
         fmt::format("dtrun: {}/{} hosts ready after {:.1f} s", ready_, names_.size(), seconds);
     if (failed_ > 0) text += fmt::format(", {} failed", failed_);
-    const char* separator = "; waiting for ";
-    for (const auto& [phase, entry] : waiting) {
-        const auto& [names, count] = entry;
-        text += std::exchange(separator, "; ") + names;
-        if (count > kNamesMax) text += fmt::format(" and {} more", count - kNamesMax);
-        text += fmt::format(" ({})", phase);
-    }
+    // What they do comes first: a terminal may have no room for all names.
+    for (const auto& [phase, names] : waiting)
+        text += fmt::format("; {}: {}", phase, name_hosts(names));
     return text;
 }
 

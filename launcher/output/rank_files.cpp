@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/uio.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -58,9 +59,9 @@ std::vector<fs::path> files_of_attempt(const fs::path& folder) {
 }  // namespace
 
 Errc code_of_file_error(int error) {
-    if (error == ENOENT || error == ENOTDIR) return Errc::not_found;
-    if (error == EACCES || error == EPERM || error == EROFS) return Errc::denied;
-    return Errc::internal;
+    constexpr std::array kOfMachine{ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM};
+    const bool of_machine = std::ranges::find(kOfMachine, error) != kOfMachine.end();
+    return of_machine ? Errc::internal : Errc::invalid_input;
 }
 
 Result<void> make_directory(const std::string& path) {

@@ -27,13 +27,14 @@ RankFileName plain_file_names(int world_size);
 
 /// Removes the folders attempt_N in `directory` that hold nothing but files of that form: those of
 /// a job before, which would look like restarts of the next one.
-/// Errc: not_found, denied, internal; names the path
+/// Errc: invalid_input, internal; names the path
 Result<void> remove_attempts(const std::string& directory);
 
-/// Makes a directory and those above it. Errc: not_found, denied, internal; names the path
+/// Makes a directory and those above it. Errc: invalid_input, internal; names the path
 Result<void> make_directory(const std::string& path);
 
-/// Translates the errno of a failure to make a file or directory: not_found, denied or internal.
+/// Translates the errno of a failure to make a file or directory: invalid_input where another name would
+/// do, internal where the machine has no room.
 Errc code_of_file_error(int error);
 
 /// The ranks' bytes as they came, in a file for each stream, written on a thread of their own so
@@ -45,7 +46,7 @@ Errc code_of_file_error(int error);
 /// Thread: one, except take_failures().
 class RankFiles {
 public:
-    /// Makes all directories and empty files. Errc: not_found, denied, internal; names the path
+    /// Makes all directories and empty files. Errc: invalid_input, internal; names the path
     static Result<std::unique_ptr<RankFiles>> create(std::string directory, RankFileName name,
                                                      int world_size, std::size_t open_max,
                                                      BufferQueue::Options options,

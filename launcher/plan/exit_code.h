@@ -36,8 +36,9 @@ inline constexpr ExitCodeRow kExitCodes[] = {
     {kExitSignalBase, "128+n", "signal n",
      "signal n ended the first rank that failed, or dtrun itself (130: Ctrl-C)"},
     {kExitUsage, "200", "usage",
-     "command line, hostfile, --env-file or configuration; --mpi mpirun without an mpirun that "
-     "dtrun knows"},
+     "what was written cannot be meant: command line, hostfile, --env-file, configuration, a file "
+     "that cannot be made there, a network interface that a host lacks, an --ssh-command or mpirun "
+     "that is not there"},
     {kExitUnreachable, "201", "unreachable",
      "a host, the daemon of dtrun join, or the node that serves a job of torchrun: unknown name, "
      "refused, no route, no answer within --connect-timeout"},
@@ -59,7 +60,7 @@ inline constexpr ExitCodeRow kExitCodes[] = {
      "an elastic job has had fewer ranks than --min-np for --elastic-timeout, or has changed more "
      "often than --reset-limit or failed more often than --failure-limit allows"},
     {kExitInternal, "210", "internal",
-     "dtrun itself failed: out of descriptors, --output-dir cannot be written"},
+     "dtrun itself failed: out of descriptors, no room for the files of --output-dir"},
 };
 
 }  // namespace dtrun::plan

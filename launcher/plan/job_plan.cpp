@@ -5,6 +5,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "contracts/table.h"
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
@@ -135,12 +136,18 @@ Result<HostList> filter_offer(const Options& options, const Offer& offer) {
     return kept;
 }
 
+/// Whether hosts may have more ranks than slots: the user says so, or has said so to Slurm.
+bool may_oversubscribe(const Options& options, const Offer& offer) {
+    return options.oversubscribe || (offer.from_allocation && offer.allocation->is_overcommitted);
+}
+
 /// Hosts and their ranks by --nnodes, --nproc-per-node and their like.
 Result<Placement> place_shape(const Options& options, Offer& offer, HostList hosts, bool named,
                               const MachineFacts& here) {
     const Allocation* const allocation = offer.from_allocation ? &*offer.allocation : nullptr;
-    auto shaped = shape_hosts(options.shape,
-                              {std::move(hosts), allocation, named, options.oversubscribe}, here);
+    const bool oversubscribe = may_oversubscribe(options, offer);
+    auto shaped =
+        shape_hosts(options.shape, {std::move(hosts), allocation, named, oversubscribe}, here);
     if (!shaped) return std::unexpected(shaped.error());
     if (allocation == nullptr || !allocation->is_bystander)
         for (const std::string& note : shaped->notes) log::warn("{}", note);
@@ -203,8 +210,9 @@ Result<Placement> place(const Options& options, Offer& offer, EnvironmentView ca
     if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
     if (offer.from_allocation) {
         for (Host& host : hosts) {
-            if (options.oversubscribe) host.slots_max.reset();
-            if (!options.oversubscribe && !host.slots_max) host.slots_max = host.slots;
+            const bool oversubscribe = may_oversubscribe(options, offer);
+            if (oversubscribe) host.slots_max.reset();
+            if (!oversubscribe && !host.slots_max) host.slots_max = host.slots;
         }
         request.oversubscribe = true;
         if (!options.world_size && !filtered) {
@@ -248,6 +256,24 @@ Result<Transport> choose_transport(const Host& host, const transport::SshOptions
 Result<void> check_key(const std::string& file) {
     if (file.empty() || ::access(file.c_str(), R_OK) == 0) return {};
     return fail(Errc::invalid_input, "ssh key {}: {}", file, strerror(errno));
+}
+
+/// A program that is not ssh is told only where to, and what to run there: whatever else is asked for, it
+/// would not obey.
+Result<void> check_ssh_command(const Host& host, const transport::SshOptions& ssh) {
+    if (transport::is_openssh(ssh)) return {};
+    const int port = host.port != 0 ? host.port : ssh.port;
+    const std::string& key = host.identity_file.empty() ? ssh.identity_file : host.identity_file;
+    std::string unheard;
+    if (port != 0) unheard = fmt::format("port {} (-p)", port);
+    if (!key.empty()) unheard = fmt::format("key {} (-i)", key);
+    if (ssh.accept_new_host_keys) unheard = "--accept-new-host-keys";
+    if (unheard.empty()) return {};
+    return fail(
+        Errc::invalid_input,
+        "--ssh-command: only ssh itself can be told of {}, which {} is to have; write it into "
+        "the command, in the way of {}",
+        unheard, host.name, ssh.command.front());
 }
 
 Result<void> check_ranks(const Options& options, int world_size) {
@@ -311,7 +337,8 @@ Result<void> check_elastic(const Options& options, const Placement& placement) {
     const int slots = placement.world_size();
     const auto check = [slots](const char* flag, int ranks) -> Result<void> {
         if (ranks <= slots) return {};
-        return fail(Errc::invalid_input, "{} {}: the hosts have only {} slots", flag, ranks, slots);
+        return fail(Errc::invalid_input, "{} {}: the hosts have only {}", flag, ranks,
+                    plural(static_cast<unsigned>(slots), "slot"));
     };
     if (auto done = check("--min-np", options.elastic->ranks_min.value_or(1)); !done) return done;
     return check("-np", options.world_size.value_or(1));
@@ -422,6 +449,9 @@ Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Hos
     const auto transport = choose_transport(host, spec.ssh, options, node.has_value(), in_slurm);
     if (!transport) return std::unexpected(transport.error());
     target.transport = *transport;
+    if (target.transport == Transport::ssh_command && !options.mpirun)
+        if (auto done = check_ssh_command(host, spec.ssh); !done)
+            return std::unexpected(done.error());
     if (node) target.node = spec.scheduler->nodes[*node];
     target.env =
         target.transport == Transport::local ? spec.environment_here : spec.environment_there;
@@ -525,7 +555,12 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     }
     if (offer->from_allocation) spec.allocation = spec.scheduler;
     spec.directory_required = !options.wdir.empty();
-    spec.directory = spec.directory_required ? whole_directory(options.wdir, directory) : directory;
+    spec.directory = directory;
+    if (spec.directory_required) {
+        auto named = whole_directory(options.wdir, directory);
+        if (!named) return std::unexpected(named.error());
+        spec.directory = std::move(*named);
+    }
     auto programs = plan_programs(options, caller, directory);
     if (!programs) return std::unexpected(programs.error());
     spec.programs = std::move(*programs);

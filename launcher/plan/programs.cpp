@@ -51,13 +51,21 @@ Result<std::vector<PlannedProgram>> plan_programs(const Options& options, Enviro
         program.argv = part.argv;
         program.env = std::move(*env);
         program.ranks = part.ranks.value_or(0);
-        if (!part.wdir.empty()) program.directory = whole_directory(part.wdir, directory);
+        if (part.wdir.empty()) continue;
+        auto named = whole_directory(part.wdir, directory);
+        if (!named) return std::unexpected(named.error());
+        program.directory = std::move(*named);
     }
     return programs;
 }
 
-std::string whole_directory(const std::string& wdir, const std::string& from) {
-    return wdir.starts_with('/') ? wdir : from + "/" + wdir;
+Result<std::string> whole_directory(const std::string& wdir, const std::string& from) {
+    if (wdir.starts_with('/')) return wdir;
+    if (!from.empty()) return from + "/" + wdir;
+    return fail(Errc::invalid_input,
+                "--wdir: {} is relative, and the directory in which dtrun was started has been "
+                "removed",
+                wdir);
 }
 
 }  // namespace dtrun::plan

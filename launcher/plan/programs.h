@@ -26,7 +26,8 @@ Result<Placement> place_programs(const Options& options);
 Result<std::vector<PlannedProgram>> plan_programs(const Options& options, EnvironmentView caller,
                                                   const std::string& directory);
 
-/// A directory that the user has named. \param from  where a relative one begins
-std::string whole_directory(const std::string& wdir, const std::string& from);
+/// A directory that --wdir names. Errc: invalid_input (it is relative, and `from` has been removed)
+/// \param from  where a relative one begins; empty: it has been removed
+Result<std::string> whole_directory(const std::string& wdir, const std::string& from);
 
 }  // namespace dtrun::plan

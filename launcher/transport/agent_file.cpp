@@ -33,7 +33,9 @@ Result<AgentFile> find_agent(const std::string& machine) {
     }
     if (foreign)
         return fail(Errc::not_found,
-                    "its CPU is {} and there is no agent for that: build one and put it at {}",
+                    "its CPU is {} and there is no agent for that: run ./dev build on such a "
+                    "machine, with the same sources, and copy its build/release/bin/dtrun-agent to "
+                    "{} here",
                     machine, beside);
     return fail(Errc::not_found, "no agent at {} or {}", beside, installed);
 }

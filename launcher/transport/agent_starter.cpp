@@ -8,6 +8,7 @@
 #include "rendezvous/wire/message.h"
 
 #include <array>
+#include <optional>
 
 namespace dtrun::transport {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::size_t kAgentBytesMax = 1u << 30;
 
 constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
+constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
 // Runs on the host. It first looks for the agent of this build; else it says what machine this is, is
 // told which agent to expect (build id, size, SHA-256), and stores it. Nothing else is sent before the
@@ -26,6 +28,43 @@ constexpr std::string_view kStart =
     "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
     "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h || exit 1; "
     "has \"$id\" && exec \"$a\"; put echo dtrun-agent-send; exec \"$a\"";
+
+/// What ssh says when it has not got as far as running a command: it then exits with 255.
+std::optional<Error> failure_of_ssh(std::string_view ending) {
+    constexpr std::string_view kOwnStatus = "exit status 255: ";
+    if (!ending.starts_with(kOwnStatus)) return {};
+    const std::string_view said = ending.substr(kOwnStatus.size());
+    const auto says = [said](std::string_view words) {
+        return said.find(words) != std::string_view::npos;
+    };
+    if (says(": Permission denied (") || says("Host key verification failed."))
+        return Error{Errc::denied, std::string(said)};
+    if (said.starts_with("ssh: ") || says("\nssh: "))
+        return Error{Errc::unreachable, std::string(said)};
+    return {};
+}
+
+std::string cut(std::string_view line) {
+    if (line.size() <= kSaidBytesMax) return std::string(line);
+    const auto inside = [line](std::size_t at) { return (line[at] & 0xc0) == 0x80; };  // of UTF-8
+    std::size_t end = kSaidBytesMax;
+    while (end > 0 && inside(end)) --end;
+    return std::string(line.substr(0, end)) + "…";
+}
+
+/// The first line and the last two: what went wrong stands at one of these ends.
+std::string in_short(std::string_view said) {
+    constexpr std::size_t kLast = 2;
+    const auto lines = split(said, '\n');
+    std::string text;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        const bool shown = i == 0 || i + kLast >= lines.size();
+        if (!shown && i > 1) continue;
+        if (i > 0) text += '\n';
+        text += shown ? cut(trim(lines[i])) : "…";
+    }
+    return text;
+}
 
 }  // namespace
 
@@ -74,7 +113,7 @@ asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
             co_return line;
         }
         if (buffer_.size() > kBytesMax)
-            co_return fail(Errc::invalid_input, "the host prints without end");
+            co_return fail(Errc::internal, "the host prints without end");
         std::array<char, 4096> bytes;
         const auto n = co_await channel_.read(bytes, deadline);
         if (!n) co_return std::unexpected(n.error());
@@ -101,6 +140,7 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         const auto line = co_await lines.next(deadline);
         if (!line && line.error().code == Errc::closed) {
             const std::string ending = co_await describe_ending(channel);
+            if (const auto of_ssh = failure_of_ssh(ending)) co_return std::unexpected(*of_ssh);
             co_return fail(Errc::closed, "the agent did not start: {}{}{}", ending,
                            last_said.empty() ? "" : ": ", last_said);
         }
@@ -133,7 +173,7 @@ asio::awaitable<std::string> describe_ending(Channel& channel) {
     const Deadline limit = after(kEndingLimit);
     const std::string ending = co_await channel.ending(limit);
     const std::string errors = channel.take_errors();
-    const std::string said(trim(errors));
+    const std::string said = in_short(trim(errors));
     if (said.empty() && ending.empty()) co_return std::string("it said nothing");
     co_return fmt::format("{}{}{}", ending, ending.empty() || said.empty() ? "" : ": ", said);
 }

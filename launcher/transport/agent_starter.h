@@ -33,7 +33,7 @@ public:
     explicit LineReader(Channel& channel) : channel_(channel) {}
 
     /// The next line without its end. Errc: closed (end of output), timed_out, cancelled,
-    /// invalid_input (kBytesMax without a line)
+    /// internal (kBytesMax without a line)
     asio::awaitable<Result<std::string>> next(Deadline deadline);
 
     static constexpr std::size_t kBytesMax = 64u << 10;

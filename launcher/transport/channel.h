@@ -12,6 +12,7 @@ namespace dtrun::transport {
 
 /// The standard streams of a command that was started on a host. Kept open as the lifeline: the
 /// command sees its standard input end when the channel, or this process, is gone.
+/// What this machine runs for it, as an ssh, is to be ended by end() or kill().
 ///
 /// Thread: the io_context's; one operation at a time.
 class Channel {
@@ -28,6 +29,13 @@ public:
     /// known by the deadline, as of one that has closed its output and lives on.
     virtual asio::awaitable<std::string> ending(Deadline deadline) = 0;
     virtual void close() noexcept = 0;  ///< idempotent; a pending operation ends
+    /// Closes it, and returns once nothing of it runs on this machine: a program that carries it has
+    /// `patience` to end by itself, then gets SIGTERM, and SIGKILL soon after.
+    virtual asio::awaitable<void> end([[maybe_unused]] std::chrono::milliseconds patience) {
+        close();
+        co_return;
+    }
+    virtual void kill() noexcept { close(); }  ///< as end(), at once and by force
 
     static constexpr std::size_t kErrorBytesMax = 16u << 10;
 };

@@ -9,6 +9,12 @@
 
 namespace dtrun::transport {
 
+bool is_openssh(const SshOptions& options) {
+    if (options.command.empty()) return true;
+    const std::string& program = options.command.front();
+    return program == "ssh" || program.ends_with("/ssh");
+}
+
 bool is_this_machine(const Host& host) {
     if (!host.user.empty() || host.port != 0 || !host.address.empty()) return false;
     if (host.name == "localhost" || host.name == host_name()) return true;

@@ -17,6 +17,9 @@ struct SshOptions {
     std::vector<std::string> command;  ///< --ssh-command, split into words; empty: libssh
 };
 
+/// Whether the command is OpenSSH's, whose flags are known. Empty is.
+bool is_openssh(const SshOptions& options);
+
 /// Whether ranks of `host` run on this machine without ssh: it is "localhost", this machine's name
 /// or an address of one of its interfaces, and nothing says how to log in.
 bool is_this_machine(const Host& host);

@@ -12,6 +12,16 @@
 namespace dtrun::transport {
 namespace {
 
+constexpr std::chrono::milliseconds kTermLimit{500};  // from SIGTERM to SIGKILL
+constexpr std::chrono::seconds kKillLimit{1};         // for the kernel to end it
+
+/// What became of a child, which stays a zombie: nobody else gets the number of its process group.
+siginfo_t state_of(pid_t pid) {
+    siginfo_t state{};
+    ::waitid(P_PID, static_cast<id_t>(pid), &state, WEXITED | WNOHANG | WNOWAIT);
+    return state;
+}
+
 class ProcessChannel final : public Process {
 public:
     ProcessChannel(asio::any_io_executor executor, pid_t pid, Fd in, Fd out, Fd err)
@@ -26,7 +36,7 @@ public:
     ~ProcessChannel() override {
         close();
         // An agent ends by itself when its input does; nobody waits for it here.
-        if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);
+        ::waitpid(pid_, nullptr, WNOHANG);
         *alive_ = false;
     }
 
@@ -53,23 +63,29 @@ public:
     std::string take_errors() override { return std::exchange(errors_, {}); }
 
     asio::awaitable<std::string> ending(Deadline deadline) override {
-        boost::system::error_code ignored;
-        child_ended_.add(SIGCHLD, ignored);  // before the first look, so that none is missed
-        DeadlineGuard guard(child_ended_, deadline);
-        int status = 0;
-        pid_t ended = pid_ > 0 ? ::waitpid(pid_, &status, WNOHANG) : -1;
-        while (ended == 0) {
-            const auto [error, signal] = co_await child_ended_.async_wait(use_tuple);
-            if (error) break;
-            ended = ::waitpid(pid_, &status, WNOHANG);
+        co_await wait_for_end(child_ended_, deadline);
+        const siginfo_t state = state_of(pid_);
+        if (state.si_pid == 0) co_return std::string();
+        co_return fmt::format("{} {}", state.si_code == CLD_EXITED ? "exit status" : "signal",
+                              state.si_status);
+    }
+
+    asio::awaitable<void> end(std::chrono::milliseconds patience) override {
+        close();
+        asio::signal_set child_ended(out_.get_executor());
+        co_await wait_for_end(child_ended, after(patience));
+        if (state_of(pid_).si_pid == 0) {
+            ::kill(-pid_, SIGTERM);
+            co_await wait_for_end(child_ended, after(kTermLimit));
         }
-        child_ended_.clear(ignored);
-        if (ended > 0) {
-            pid_ = -1;
-            ending_ = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
-                                          : fmt::format("exit status {}", WEXITSTATUS(status));
-        }
-        co_return ending_;
+        kill();
+        co_await wait_for_end(child_ended, after(kKillLimit));
+    }
+
+    /// Also what a program has left in its session that has ended.
+    void kill() noexcept override {
+        close();
+        ::kill(-pid_, SIGKILL);
     }
 
     std::string take_error_lines() override {
@@ -84,13 +100,7 @@ public:
         in_.close(ignored);
     }
 
-    void signal(int signal) override {
-        if (pid_ > 0) ::kill(pid_, signal);
-    }
-
-    void end_session() override {
-        if (pid_ > 0) ::kill(-pid_, SIGKILL);
-    }
+    void signal(int signal) override { ::kill(pid_, signal); }
 
     void close() noexcept override {
         boost::system::error_code ignored;
@@ -112,10 +122,21 @@ private:
         err_.async_read_some(asio::buffer(error_buffer_), done);
     }
 
-    pid_t pid_;
+    /// Returns at the deadline, too, and if `child_ended` is cancelled.
+    asio::awaitable<void> wait_for_end(asio::signal_set& child_ended, Deadline deadline) {
+        boost::system::error_code ignored;
+        child_ended.add(SIGCHLD, ignored);  // before the first look, so that none is missed
+        DeadlineGuard guard(child_ended, deadline);
+        while (state_of(pid_).si_pid == 0) {
+            const auto [error, signal] = co_await child_ended.async_wait(use_tuple);
+            if (error) break;
+        }
+        child_ended.clear(ignored);
+    }
+
+    const pid_t pid_;  ///< ours until it is destroyed, also when the program has ended
     asio::posix::stream_descriptor in_, out_, err_;
     asio::signal_set child_ended_;  ///< of any child of ours; empty while nobody waits
-    std::string ending_;            ///< empty: it has not ended, as far as we know
     std::string errors_;
     char error_buffer_[4096];
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

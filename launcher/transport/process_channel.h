@@ -13,8 +13,6 @@ class Process : public Channel {
 public:
     virtual void close_input() = 0;  ///< the program reads end of file; idempotent
     virtual void signal(int signal) = 0;
-    virtual void
-    end_session() = 0;  ///< SIGKILL to it and to what it has started, unless it has ended
     /// take_errors(), but what is not yet a whole line stays.
     virtual std::string take_error_lines() = 0;
 };

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/member_messages.h"
@@ -60,8 +61,8 @@ Result<void> Daemon::restore() {
             jobs_.erase(record.id);
             continue;
         }
-        log::info("job {}: goes on in generation {} with {} members", escaped(record.name),
-                  record.membership.generation, record.membership.seats.size());
+        log::info("job {}: goes on in generation {} with {}", escaped(record.name),
+                  record.membership.generation, plural(record.membership.seats.size(), "member"));
     }
     flush();
     arm_timer();

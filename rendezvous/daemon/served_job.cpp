@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 
@@ -141,8 +142,8 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
         membership_->come_back(enter.member, enter.generation, enter.paused, now);
         return {};
     }
-    log::info("job {}: {} enters with {} slots", escaped(options_.name), escaped(enter.name),
-              enter.slots);
+    log::info("job {}: {} enters with {}", escaped(options_.name), escaped(enter.name),
+              plural(enter.slots, "slot"));
     Member member{enter.name,       enter.slots,     std::move(remote),
                   std::move(local), enter.free_port, enter.addresses};
     std::optional<std::uint32_t> node_rank;
@@ -221,8 +222,8 @@ void ServedJob::carry_out() {
     const Membership::Orders orders = membership_->take_orders();
     if (orders.fences_failed) hub_.fail_fences(*orders.fences_failed);
     if (orders.begun) {
-        log::info("job {}: generation {} begins with {} ranks", escaped(options_.name),
-                  membership_->generation(), *orders.begun);
+        log::info("job {}: generation {} begins with {}", escaped(options_.name),
+                  membership_->generation(), plural(*orders.begun, "rank"));
         hub_.begin(membership_->generation(), *orders.begun);
     }
     for (const auto& [member, assign] : orders.assignments) send(member, encode(assign));

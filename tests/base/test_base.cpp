@@ -7,6 +7,7 @@
 #include "base/loop/net.h"
 #include "base/milliseconds.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "base/utf8.h"
 
 #include <sys/socket.h>
@@ -50,6 +51,8 @@ TEST_CASE("lists of names are cut with a count of the rest", "[strings]") {
     CHECK(join_names({"a", "b"}) == "a and b");
     CHECK(join_names({"a", "b", "c"}) == "a, b and c");
     CHECK(join_names({"a", "b", "c", "d"}, 3) == "a, b and 2 more");
+    CHECK(plural(1, "host") == "1 host");
+    CHECK(plural(0, "host") == "0 hosts");
 }
 
 TEST_CASE("HMAC-SHA256 agrees with RFC 4231", "[crypto]") {
@@ -122,6 +125,16 @@ TEST_CASE("packets to an address of this machine come from it", "[net]") {
     CHECK(is_numeric_address("fe80::1"));
     CHECK_FALSE(is_numeric_address("fe80::1%lo"));
     CHECK_FALSE(is_numeric_address("host"));
+}
+
+TEST_CASE("messages are folded between words, and what they quote is not", "[base]") {
+    CHECK(fold_messages("dtrun: short\n", 12) == "dtrun: short\n");
+    CHECK(fold_messages("dtrun: no longer short\n  s1: gone too\n", 12) ==
+          "dtrun: no\n  longer\n  short\n  s1: gone\n    too\n");
+    CHECK(fold_messages("a-word-that-is-too-long ö ö ö ö\n", 7) ==
+          "a-word-that-is-too-long\n  ö ö ö\n  ö\n");
+    CHECK(fold_messages("  | raise ValueError(x)\n", 9) == "  | raise ValueError(x)\n");
+    CHECK(fold_messages("", 9).empty());
 }
 
 TEST_CASE("spans in messages are clamped, not wrapped", "[clock]") {

@@ -107,7 +107,7 @@ TEST_CASE("a sweep over hosts is right everywhere, and every report has it", "[c
     std::set<std::string> hosts;
     for (const HostRecord& host : report.hosts) hosts.insert(host.name);
     CHECK(hosts == std::set<std::string>{"s1", "s2", "s3", "s4"});
-    CHECK_THAT(done.out, Contains("  s1, s2, s3 and s4\n    Servers         4\n"));
+    CHECK_THAT(done.out, Contains("  s1, s2, s3 and s4\n    Hosts           4\n"));
     CHECK_THAT(done.out, Contains("GPUDirect"));
     CHECK_THAT(file_text(folder / "r.md"), Contains("|  | s1, s2, s3 and s4 |\n"));
     CHECK(count_of(file_text(folder / "r.csv"), "\nrow,") == expected.size());

@@ -218,11 +218,10 @@ TEST_CASE("a program that is missing on some hosts is told", "[cluster][errors]"
           "  s2 and s3: /tmp/prog: no such file\n");
     const Finished all = failing_program(cluster, {"-H", "s1,s2", "no-such-program"});
     CHECK(all.exit_code == 127);
-    CHECK_THAT(all.err,
-               Contains("  s1 and s2: no-such-program: not found on PATH (/usr/local/sbin"));
+    CHECK_THAT(all.err, Contains("  s1 and s2: no-such-program: not found on PATH\n"));
     const Finished here = failing_program(cluster, {"-np", "2", "no-such-program"});
     CHECK(here.exit_code == 127);
-    CHECK_THAT(here.err, Contains("no-such-program: not found on PATH"));
+    CHECK(here.err == "dtrun: no-such-program: not found on PATH (on localhost)\n");
 }
 
 TEST_CASE("a program whose interpreter is missing is told", "[cluster][errors]") {
@@ -230,7 +229,10 @@ TEST_CASE("a program whose interpreter is missing is told", "[cluster][errors]")
     const std::string program = write_program(cluster, "interpreted", "#!/no/such/interpreter\n");
     const Finished done = failing_program(cluster, {"-H", "s1:2,s2:2", program});
     CHECK(done.exit_code == 127);
-    CHECK_THAT(done.err, Contains("rank ") && Contains("interpreter") && Contains(program));
+    CHECK(done.err ==
+          fmt::format("dtrun: cannot start: 2 of 2 hosts failed\n"
+                      "  s1 and s2: {}: its interpreter /no/such/interpreter is not there\n",
+                      program));
 }
 
 TEST_CASE("a working directory that is missing on a host is told", "[cluster][errors]") {

@@ -382,7 +382,7 @@ TEST_CASE("on a terminal one live line of at most its width tells which hosts ar
     INFO(done.out);
     CHECK(done.exit_code == 201);
     CHECK_THAT(done.out, Contains("dtrun: 2/5 hosts ready") && Contains("1 failed") &&
-                             Contains("waiting for s2, s3 (connecting)"));
+                             Contains("connecting: s2 and s3"));
     // Before the report, everything is drawn over one line, which is erased at the end.
     const std::size_t report = done.out.find("dtrun: cannot start: 3 of 5 hosts failed\r\n");
     REQUIRE(report != std::string::npos);
@@ -421,7 +421,7 @@ TEST_CASE("without a terminal the news of slow hosts are plain lines, and few",
     const Lines lines = lines_of(done.err);
     REQUIRE(lines.size() == 3);
     CHECK_THAT(lines[0], Catch::Matches("dtrun: 1/2 hosts ready after 2[.][0-9] s; "
-                                        "waiting for s2 \\(connecting\\)"));
+                                        "connecting: s2"));
     CHECK(lines[1] == "dtrun: cannot start: 1 of 2 hosts failed");
     CHECK(done.out.empty());
     const Finished quiet =

@@ -426,7 +426,7 @@ TEST_CASE("--output-dir has each rank's bytes in rank.N, zero padded, one rank i
     CHECK(file_text(directory / "rank.0" / "stdout") == "out 0");
 
     const Finished denied = run_shell(cluster, {"-H", "s1", "--output-dir", "/proc/x"}, "true");
-    CHECK(denied.exit_code == 210);
+    CHECK(denied.exit_code == 200);
     CHECK_THAT(denied.err, Contains("/proc/x"));
 }
 

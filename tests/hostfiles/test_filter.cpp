@@ -93,9 +93,9 @@ TEST_CASE("filter_hosts refuses two filters, and to leave nothing", "[hostfiles]
     CHECK(error_of(filter_hosts(pool(), "w0", "w1")) ==
           "--include:1:1: --include and --exclude are both given; give one of them");
     CHECK(error_of(filter_hosts(pool(), "", "w0@w1")) ==
-          "--exclude:1:1: no slot is left on any of the 2 hosts; exclude fewer");
+          "--exclude:1:1: no slot is left on any host; exclude fewer");
     CHECK(error_of(filter_hosts(pool("a:0,b:1"), "a", "")) ==
-          "--include:1:1: no slot is left on any of the 2 hosts; include hosts that have slots");
+          "--include:1:1: no slot is left on any host; include hosts that have slots");
 }
 
 TEST_CASE("filter_hosts bounds what a short filter can cost", "[hostfiles][filter]") {

@@ -100,7 +100,7 @@ TEST_CASE("read_hostfile names the path that is missing", "[hostfiles]") {
     const auto hosts = read_hostfile("/no/such/hostfile");
     REQUIRE_FALSE(hosts.has_value());
     CHECK(hosts.error().code == Errc::not_found);
-    CHECK(hosts.error().message == "/no/such/hostfile: No such file or directory");
+    CHECK(hosts.error().message == "--hostfile: /no/such/hostfile: No such file or directory");
 }
 
 TEST_CASE("read_hostfile names the file in messages", "[hostfiles]") {

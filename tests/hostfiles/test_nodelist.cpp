@@ -116,6 +116,11 @@ TEST_CASE("compress_nodelist writes neighbours as ranges, in order", "[hostfiles
     CHECK(compress_nodelist({}) == "");
 }
 
+TEST_CASE("name_hosts names every host, few by their names and many as a list", "[hostfiles]") {
+    CHECK(name_hosts({"s1", "s2", "s3"}) == "s1, s2 and s3");
+    CHECK(name_hosts({"s1", "s2", "s3", "s4", "login"}) == "s[1-4],login (5)");
+}
+
 TEST_CASE("compress_nodelist writes no range that is too large for scontrol",
           "[hostfiles][slurm]") {
     const auto names = expand_nodelist("n[1-70000]").value();

@@ -1,3 +1,5 @@
+#include "hostfiles/hostfile.h"
+#include "hostfiles/write_hosts.h"
 #include "hostfiles/yaml_hostfile.h"
 #include "tests/hostfiles/parsed.h"
 
@@ -137,9 +139,25 @@ TEST_CASE("parse_yaml_hostfile names the place of a wrong value", "[hostfiles][y
     CHECK(error_of(parse_yaml_hostfile(input, "y")) == "y:" + message);
 }
 
+TEST_CASE("parse_yaml_hostfile reads what write_hosts writes as JSON", "[hostfiles][yaml]") {
+    Host host;
+    host.name = "s1";
+    host.slots = 2;
+    host.slots_max = 4;
+    host.user = "al";
+    host.port = 2222;
+    host.identity_file = "/keys/a \"b\"";
+    host.address = "10.0.0.2";
+    Host other;
+    other.name = "s2";
+    const HostList hosts{host, other};
+    CHECK(parse_hostfile(*write_hosts(hosts, HostFormat::json), "hosts.json").value() == hosts);
+}
+
 TEST_CASE("looks_like_yaml wants a document mark or a key at the start", "[hostfiles][yaml]") {
-    for (const char* text : {"---", "---\n", "\n# c\n--- # x\n", "hosts:", "hosts: [a]",
-                             "hosts:\r\n", "defaults:\n  slots: 4", "#\n\nhosts:\n"})
+    for (const char* text :
+         {"---", "---\n", "\n# c\n--- # x\n", "hosts:", "hosts: [a]", "hosts:\r\n",
+          "defaults:\n  slots: 4", "#\n\nhosts:\n", "{\"hosts\":[]}"})
         CHECK(looks_like_yaml(text));
     for (const char* text : {"", "# hosts:\n", "s1\nhosts:", "hosts:4", "hosts slots=4", "----",
                              "- s1", "hosts", " hosts: x", "defaults:2"})

@@ -1,6 +1,8 @@
+#include "collectives/backend_table.h"
 #include "lab/report/chart.h"
 #include "lab/report/figures.h"
 #include "lab/report/html.h"
+#include "lab/report/text.h"
 #include "tests/lab/lab_support.h"
 
 #include <catch2/catch.hpp>
@@ -129,6 +131,11 @@ TEST_CASE("figures compare backends, shapes and compressions", "[lab]") {
     REQUIRE(compressed.series.size() == 2);
     CHECK(compressed.series[0].label == "in full");
     CHECK(compressed.series[1].label == "int8");
+    // A colour stands for one thing in all figures.
+    const auto of_backend =
+        static_cast<int>(collectives::find_backend("gloo") - collectives::kBackends);
+    CHECK(compressed.series[0].color == of_backend);
+    CHECK(compressed.series[1].color >= static_cast<int>(collectives::kBackendCount));
     CHECK(report_figures(LabReport{}).empty());
 }
 
@@ -145,6 +152,11 @@ TEST_CASE("the page stands alone and holds everything", "[lab]") {
     CHECK_THAT(page, Contains("<td class=\"number\">2.50</td>"));
     CHECK_THAT(page, Contains("backend nccl: no GPU"));
     CHECK(count(page, "<svg") == 9);
+    CHECK_THAT(page, Contains("most bus bandwidth of gloo: allreduce, "));
+    report.title = "Two & two";
+    CHECK_THAT(write_html(report),
+               Contains("<h1>Two &amp; two</h1>") && Contains("<title>Two &amp; two</title>"));
+    CHECK_THAT(write_markdown(report), Catch::StartsWith("# Two &amp; two\n\n"));
 }
 
 TEST_CASE("the page says what went wrong, and escapes it", "[lab]") {

@@ -89,6 +89,7 @@ TEST_CASE("foreign text cannot order a terminal about", "[lab]") {
 TEST_CASE("a report that is written as JSON is read back", "[lab]") {
     LabReport report = lab_report();
     report.interrupted = true;
+    report.title = "a \"title\"";
     report.skipped = {"backend \"nccl\": no GPU"};
     FailureRecord& failure = report.failures.emplace_back();
     failure.what = "sweep";
@@ -128,6 +129,9 @@ TEST_CASE("numbers are short, and what is not known is a dash", "[lab]") {
     CHECK(short_time(73.84) == "1m13.8s");
     CHECK(short_time(59.96) == "1m00.0s");
     CHECK(short_time(142.3) == "2m22.3s");
+    CHECK(time_left(0, 8, 0) == "");
+    CHECK(time_left(3, 8, 30) == ", about 50 s left");
+    CHECK(time_left(1, 8, 60) == ", about 7 min left");
     CHECK(percent(0.0958) == "9.58 %");
     CHECK(percent(kUnknown) == "-");
     CHECK(bandwidth_text(0.0123) == "0.012");
@@ -153,9 +157,8 @@ TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
     const std::string text = write_markdown(lab_report());
     CHECK_THAT(
         text,
-        Contains("|  | s1 and s2 |\n|---|---|\n| Servers | 2 |\n| Processors | EPYC, 2 CPUs |"));
-    CHECK_THAT(text,
-               Contains("| back end | servers | processes per server | mean time per step |"));
+        Contains("|  | s1 and s2 |\n|---|---|\n| Hosts | 2 |\n| Processors | EPYC, 2 CPUs |"));
+    CHECK_THAT(text, Contains("| backend | hosts | ranks per host | mean time per step |"));
     CHECK_THAT(text,
                Contains("| serial | 1 | 1 | 10.00 ms | 25600 samples/s | 1.00 | 100 % | 20 % |"));
     CHECK_THAT(text, Contains("| mpi | 2 | 2 | 4.000 ms | 64000 samples/s | 2.50 | 62 % | 20 % |"));
@@ -180,12 +183,15 @@ TEST_CASE("hosts that differ are told apart", "[lab]") {
     LabReport report = lab_report();
     report.hosts[1].libraries[0] = "MPICH 4.0";
     report.hosts[1].gpus = {{"T4", 15.0 * (1 << 30)}, {"T4", 15.0 * (1 << 30)}};
+    for (HostRecord& host : report.hosts) host.cuda = "13.0";  // of a library, on s1 as well
     const Table table = environment_table(report);
     REQUIRE(table.columns.size() == 3);
+    CHECK(std::ranges::find(table.rows, std::vector<std::string>{"CUDA", "-", "13.0"}) !=
+          table.rows.end());
     CHECK(table.columns[2].name == "s2");
-    CHECK(table.rows[0] == std::vector<std::string>{"Servers", "1", "1"});
+    CHECK(table.rows[0] == std::vector<std::string>{"Hosts", "1", "1"});
     CHECK(table.rows[2] == std::vector<std::string>{"GPUs", "none", "2 x T4, 15 GiB"});
-    CHECK_THAT(plain_text(table), Contains("  s2\n    Servers         1\n"));
+    CHECK_THAT(plain_text(table), Contains("  s2\n    Hosts           1\n"));
     CHECK(environment_table(LabReport{}).empty());
 }
 
@@ -225,7 +231,7 @@ TEST_CASE("the terminal's lines fit 80 columns", "[lab]") {
     text += terminal_summary(report, true);
     CHECK_THAT(text, Contains("Scaling\n"));
     CHECK_THAT(text, Contains("Not measured\n  - backend nccl: no GPU\n"));
-    CHECK_THAT(text, Contains("  back end  hosts  each  library "));
+    CHECK_THAT(text, Contains("  backend  hosts  each  library "));
     CHECK_THAT(text, Contains("GPUDirect P2P"));
     CHECK_THAT(terminal_summary(report, false), !Contains("GPUDirect P2P"));
     for (const std::string_view line : split(text, '\n')) {

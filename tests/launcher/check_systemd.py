@@ -1,4 +1,5 @@
-"""check_systemd.py DTRUN: the daemon as systemd starts it, with a socket of its own and readiness told."""
+"""check_systemd.py DTRUN BUILD: the daemon as systemd starts it, with a socket of its own and readiness told, and its
+unit as BUILD installs it."""
 import os
 import signal
 import socket
@@ -6,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-DTRUN = sys.argv[1]
+DTRUN, BUILD = sys.argv[1:]
 SECRET = "0123456789abcdef0123456789abcdef\n"
 
 
@@ -50,6 +51,17 @@ def run(directory, abstract):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def check_unit(directory):
+    """The unit starts the dtrun of the prefix into which it was installed."""
+    for name in ("opt", "usr"):
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", f"{directory}/{name}", "--component", "systemd"],
+                       check=True, stdout=subprocess.DEVNULL, timeout=20)
+        with open(f"{directory}/{name}/lib/systemd/system/dtrun-serve.service") as file:
+            unit = file.read()
+        assert f"\nExecStart={directory}/{name}/bin/dtrun serve " in unit, unit
+        assert "@" not in unit.replace("@system-service", ""), unit
+
+
 def write(path, mode):
     with open(path, "w") as file:
         file.write(SECRET)
@@ -85,3 +97,4 @@ with tempfile.TemporaryDirectory() as place:
     run(place, abstract=True)
     os.chmod(f"{place}/credentials/secret", 0o600)
     check_modes(place)
+    check_unit(place)

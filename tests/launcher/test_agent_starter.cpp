@@ -44,6 +44,7 @@ asio::awaitable<Result<void>> greet(asio::io_context& io, std::string script,
 
 struct Greeted {
     std::string error;  ///< empty: the agent is ready
+    Errc code{};        ///< of the error
     std::string phases;
 };
 
@@ -53,6 +54,7 @@ Greeted greet(std::string script, std::chrono::milliseconds patience = std::chro
     Greeted found;
     const auto greeted = run_to_end(io, greet(io, std::move(script), patience, found.phases));
     if (!greeted) found.error = greeted.error().message;
+    if (!greeted) found.code = greeted.error().code;
     return found;
 }
 
@@ -86,6 +88,27 @@ TEST_CASE("it is told what a host was doing that did not answer", "[agent]") {
                Catch::StartsWith("copying the agent"));
     CHECK(greet(kWantedLine + "echo dtrun-agent-failed no room").error == "no room");
     CHECK_THAT(greet("echo Welcome; exit 3").error, Catch::EndsWith("exit status 3: Welcome"));
+}
+
+TEST_CASE("what ssh itself says is told apart from what it runs", "[agent]") {
+    const auto fails = [](const std::string& said, int status) {
+        return greet(fmt::format("echo '{}' >&2; exit {}", said, status));
+    };
+    const Greeted denied = fails("root@s1: Permission denied (publickey).", 255);
+    CHECK(denied.code == Errc::denied);
+    CHECK(denied.error == "root@s1: Permission denied (publickey).");
+    CHECK(fails("No ED25519 host key is known\nHost key verification failed.", 255).code ==
+          Errc::denied);
+    const std::string refused = "ssh: connect to host s1 port 22: Connection refused";
+    CHECK(fails(refused, 255).code == Errc::unreachable);
+    CHECK(fails("A banner\n" + refused, 255).code == Errc::unreachable);
+    CHECK(fails("sh: 1: agent: Permission denied", 126).code == Errc::closed);
+}
+
+TEST_CASE("of what a program says that fails only the ends are shown", "[agent]") {
+    const Greeted found = greet("seq 1 9 >&2; printf '%0400dx' 7 >&2; exit 3");
+    CHECK(found.error ==
+          "the agent did not start: exit status 3: 1\n…\n9\n" + std::string(200, '0') + "…");
 }
 
 TEST_CASE("an agent that many hosts lack is read once", "[agent]") {

@@ -309,6 +309,8 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"join h --max-np 2 p", "--max-np needs --min-np"},
         {"join h --min-np 0 p", "--min-np: '0' is not a whole number from 1 to 16777216"},
         {"serve now", "'now': dtrun serve takes options only"},
+        {"serve --listen foo:1",
+         "--listen: 'foo' is not a numeric address such as 10.0.0.1 or [::1]"},
         {"serve --heartbeat-timeout 0.5",
          "--heartbeat-timeout: '0.5' is not a number of seconds from 1 to 86400"},
         {"store", "dtrun store what? get, set, add, wait, watch, ls or rm"},

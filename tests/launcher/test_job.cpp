@@ -375,7 +375,7 @@ TEST_CASE("each way to fail before the start has its exit code", "[job]") {
                                                           {StartFailure::program_missing, 127},
                                                           {StartFailure::not_executable, 126},
                                                           {StartFailure::directory_missing, 126},
-                                                          {StartFailure::other, 210}};
+                                                          {StartFailure::usage, 200}};
     for (const auto& [kind, code] : table) {
         JobOutcome outcome;
         outcome.cause = Cause::cannot_start;

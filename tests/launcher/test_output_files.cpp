@@ -98,7 +98,7 @@ TEST_CASE("A directory that cannot be made is an error that names it", "[output]
     REQUIRE(fs::copy_file("/proc/self/status", directory / "D/rank.0"));
     const auto made = OutputMux::create(with_directory(directory / "D", console), {"s1"}, [] {});
     REQUIRE_FALSE(made.has_value());
-    CHECK(made.error().code == Errc::not_found);
+    CHECK(made.error().code == Errc::invalid_input);
     CHECK(made.error().message == directory / "D/rank.0: Not a directory");
 }
 

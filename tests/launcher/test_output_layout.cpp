@@ -128,7 +128,7 @@ TEST_CASE("A folder that cannot be made is an error that names it", "[output][to
     const auto options = output_options(spec, "job");
     REQUIRE_FALSE(options.has_value());
     CHECK(options.error().message == "--log-dir: /dev/null/logs: Not a directory");
-    CHECK(options.error().code == Errc::not_found);
+    CHECK(options.error().code == Errc::invalid_input);
 }
 
 TEST_CASE("Without --log-dir torchrun's files are in a new folder that nobody else can read",

@@ -33,7 +33,9 @@ TEST_CASE("the plan shows every rank, the command and the directory", "[plan]") 
           "slots:      -H\n"
           "ranks:      every slot\n"
           "command:    python 'a b.py'\n"
-          "directory:  /work (home on hosts that lack it)\n");
+          "directory:  /work (home on hosts that lack it)\n"
+          "variables:  those of dtrun, torch, horovod, deepspeed, accelerate, lightning and mpi "
+          "(dtrun help environment)\n");
 }
 
 TEST_CASE("with --encrypt torch's ranks do not speak over the network", "[plan]") {
@@ -90,8 +92,10 @@ TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
     const auto spec = spec_of("gpu-1:1,gpu-2:1");
     REQUIRE(spec.has_value());
     const std::string json = plan_json(*spec);
-    CHECK(
-        json.starts_with(R"({"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
+    CHECK(json.starts_with(
+        R"({"schema":1,"world_size":2,"command":["python","a b.py"],"directory":"/work",)"));
+    CHECK_THAT(json, Catch::Contains(R"("contracts":["dtrun","torch",)"));
+    CHECK_THAT(json, !Catch::Contains(R"("port")"));
     CHECK(
         json.find(R"({"rank":1,"host":"gpu-2","slot":0,"local_rank":0,"cross_rank":1,)"
                   R"("world_size":2,"local_size":1,"cross_size":2,"address":"gpu-2","user":""})") !=
@@ -112,6 +116,44 @@ TEST_CASE("the plan tells the values of variables only with --verbose", "[plan]"
     REQUIRE(verbose.has_value());
     CHECK(plan_text(*verbose).ends_with("env added:  HF_TOKEN=sesame\n"));
     CHECK(plan_json(*verbose).find(R"({"HF_TOKEN":"sesame"})") != std::string::npos);
+}
+
+TEST_CASE("Slurm's --overcommit lets hosts have more ranks than processors", "[plan][slurm]") {
+    std::vector<std::string> caller{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]",
+                                    "SLURM_JOB_CPUS_PER_NODE=4(x2)"};
+    Options options;
+    options.program = {"x"};
+    options.world_size = 16;
+    CHECK_THAT(make_job_spec(options, caller, "/").error().message,
+               Catch::StartsWith("16 ranks but max_slots allow 8"));
+    caller.emplace_back("SLURM_OVERCOMMIT=1");
+    const auto spec = make_job_spec(options, caller, "/");
+    REQUIRE(spec.has_value());
+    CHECK(spec->hosts[HostId{0}].ranks.size() == 8);
+    CHECK(spec->hosts[HostId{1}].ranks.size() == 8);
+}
+
+TEST_CASE("what only ssh understands is refused with another --ssh-command", "[plan]") {
+    const auto error_of = [](const std::string& command, const std::string& hosts, auto change) {
+        Options options;
+        options.hosts = hosts;
+        options.program = {"x"};
+        options.ssh_command = command;
+        change(options);
+        const auto spec = make_job_spec(std::move(options), {}, "/");
+        return spec ? std::string() : spec.error().message;
+    };
+    const auto port = [](Options& options) { options.ssh_port = 2222; };
+    const auto key = [](Options& options) { options.ssh_identity_file = "/dev/null"; };
+    const auto new_keys = [](Options& options) { options.accept_new_host_keys = true; };
+    CHECK(error_of("./kube.sh -n x", "pod-1", port) ==
+          "--ssh-command: only ssh itself can be told of port 2222 (-p), which pod-1 is to have; "
+          "write it into the command, in the way of ./kube.sh");
+    CHECK_THAT(error_of("sshpass -e ssh", "pod-1", key), Catch::Contains("key /dev/null (-i)"));
+    CHECK_THAT(error_of("kube.sh", "pod-1", new_keys), Catch::Contains("--accept-new-host-keys"));
+    CHECK(error_of("/usr/bin/ssh -v", "pod-1", port) == "");
+    CHECK(error_of("kube.sh", "localhost", port) == "");
+    CHECK(error_of("kube.sh", "root@pod-1", [](Options&) {}) == "");
 }
 
 TEST_CASE("ranks that flags name must exist", "[plan]") {

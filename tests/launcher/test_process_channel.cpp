@@ -1,7 +1,14 @@
 #include "launcher/transport/process_channel.h"
 
+#include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
+
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
 
 namespace dtrun {
 
@@ -37,6 +44,32 @@ std::string run(const std::string& script, std::chrono::milliseconds patience) {
     return result;
 }
 
+/// Starts what prints its process id, and ends its channel; \return the id.
+asio::awaitable<pid_t> end_of(std::string script, std::chrono::milliseconds patience) {
+    const auto executor = co_await asio::this_coro::executor;
+    const std::vector<std::string> argv{"/bin/sh", "-c", script};
+    const auto process = start_process(executor, argv, {"PATH=/usr/bin:/bin"});
+    char bytes[64]{};
+    const auto read = co_await (*process)->read(bytes, Deadline::max());
+    REQUIRE(read.has_value());
+    co_await (*process)->end(patience);
+    co_return static_cast<pid_t>(std::atoi(bytes));
+}
+
+/// Whether a process runs a moment from now: the kernel ends it after kill() has returned. One that has ended
+/// may still wait for whoever inherits it.
+bool runs(pid_t pid) {
+    for (int i = 0; i < 2'000; ++i) {
+        std::ifstream file(fmt::format("/proc/{}/stat", pid));
+        std::string stat;
+        std::getline(file, stat);
+        const std::size_t state = stat.rfind(") ");
+        if (state == std::string::npos || stat[state + 2] == 'Z') return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
 }  // namespace
 
 TEST_CASE("the end of a program is told once it has come, and the loop goes on meanwhile",
@@ -49,6 +82,27 @@ TEST_CASE("the end of a program is told once it has come, and the loop goes on m
 
 TEST_CASE("a program that closes its output and lives on is not waited for", "[process_channel]") {
     CHECK(run("exec >&- 2>&-; exec sleep 600", std::chrono::milliseconds(20)) == "");
+}
+
+TEST_CASE("a program that reads no end of its input is gone with its channel",
+          "[process_channel]") {
+    const std::chrono::milliseconds at_once{0};
+    asio::io_context io(1);
+    CHECK_FALSE(runs(run_to_end(io, end_of("echo $$; exec sleep 600", at_once))));
+    // It may be slow to understand, and have children of its own.
+    const std::string deaf = "trap '' TERM; sleep 600 & echo $!; wait";
+    CHECK_FALSE(runs(run_to_end(io, end_of(deaf, at_once))));
+    CHECK_FALSE(runs(run_to_end(io, end_of("sleep 600 & echo $!", std::chrono::seconds(60)))));
+}
+
+TEST_CASE("a program that ends with its input is given the time that it needs",
+          "[process_channel]") {
+    const TempDir place;
+    const std::string done = place.path() + "/done";
+    const std::string script = "echo $$; cat >&2; sleep 0.1; echo > " + done;
+    asio::io_context io(1);
+    CHECK_FALSE(runs(run_to_end(io, end_of(script, std::chrono::seconds(60)))));
+    CHECK(std::filesystem::exists(done));
 }
 
 }  // namespace dtrun

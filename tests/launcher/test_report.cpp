@@ -1,3 +1,4 @@
+#include "hostfiles/nodelist.h"
 #include "launcher/head/report.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
@@ -189,6 +190,25 @@ TEST_CASE("hosts that failed alike share a line", "[report]") {
           "dtrun: cannot start: 3 of 3 hosts failed\n"
           "  s1 and s3: no key\n"
           "  s2: refused\n");
+    outcome.host_failures = {{HostId{1}, StartFailure::agent, "exit status 1: oh\nno"}};
+    CHECK_THAT(report_of(outcome, no_tail), Catch::EndsWith("\n  s2: exit status 1: oh\n    no\n"));
+}
+
+TEST_CASE("every host that failed is named, many as a node list", "[report]") {
+    JobSpec spec;
+    JobOutcome outcome;
+    outcome.cause = JobOutcome::Cause::cannot_start;
+    const std::vector<std::string> names = expand_nodelist("n[01-20],m[1-3],login").value();
+    for (const std::string& name : names) {
+        const HostId host{static_cast<std::uint32_t>(spec.hosts.size())};
+        spec.hosts.emplace_back().host.name = name;
+        outcome.host_failures.push_back(
+            {host, StartFailure::unreachable, name == "login" ? "no such name" : "refused"});
+    }
+    CHECK(failure_report(outcome, spec, RankNumbers(std::size_t{0}), no_tail) ==
+          "dtrun: cannot start: 24 of 24 hosts failed\n"
+          "  n[01-20],m[1-3] (23): refused\n"
+          "  login: no such name\n");
 }
 
 TEST_CASE("a lost host, an interruption and success have their own words, or none", "[report]") {

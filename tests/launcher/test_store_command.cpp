@@ -13,7 +13,7 @@ TEST_CASE("names of jobs and members cannot give orders to the terminal of `dtru
         R"("running","generation":1,"ranks":2,"ranks_min":1,"ranks_max":2,"keys":0,"members":[)"
         R"({"host":"h1\ndtrun serve: forged","slots":2,"ranks":2,"connected":true}]}]})");
     CHECK(shown ==
-          "dtrun serve 1, pid 7, up 3 s, 1 connections\n"
+          "dtrun serve 1, pid 7, up 3 s, 1 connection\n"
           "JOB                  PHASE        GEN         RANKS     KEYS       STEP\n"
           "j\\x1b[2J             running        1       2 (1-2)        0          -\n"
           "  h1\\x0adtrun serve: forged   2 slots   2 ranks\n");

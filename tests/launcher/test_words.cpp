@@ -36,9 +36,9 @@ std::string outcome_of(const std::string& typed, const std::string& directory) {
     if (!spec->env_added.empty()) text += " | " + show(spec->env_added);
     if (spec->programs.empty()) return text + " | " + words_of(spec->options.program);
     for (const plan::PlannedProgram& program : spec->programs)
-        text += fmt::format(" | {}*{}{}", program.ranks,
-                            program.env.empty() ? "" : show(program.env) + " ",
-                            words_of(program.argv));
+        text +=
+            fmt::format(" | {}*{}{}", program.ranks,
+                        program.env.empty() ? "" : show(program.env) + " ", words_of(program.argv));
     return text;
 }
 

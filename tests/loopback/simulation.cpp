@@ -168,6 +168,8 @@ plan::JobSpec make_spec(const Script& script) {
     script.options(options);
     auto spec = plan::make_job_spec(std::move(options), {}, "/");
     if (!spec) throw std::runtime_error(spec.error().message);
+    for (const auto& [which, does] : script.hosts)
+        if (does.is_here) spec->hosts[which].transport = plan::Transport::local;
     return std::move(*spec);
 }
 

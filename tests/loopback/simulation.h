@@ -31,6 +31,7 @@ enum class Way { both, to_host, from_host };
 /// What a host of a simulation does. Times count from the start of the job.
 struct HostScript {
     Login login = Login::works;
+    bool is_here = false;  ///< it is the machine of the head
     milliseconds login_takes{3};
     std::optional<milliseconds> listed{};        ///< the job does not have it before that
     std::optional<milliseconds> delisted{};      ///< the job may not use it any more

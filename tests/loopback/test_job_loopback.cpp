@@ -280,6 +280,18 @@ TEST_CASE("a network that delivers nothing for two seconds is no lost host, for 
     in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
 }
 
+TEST_CASE("an agent on dtrun's own machine is never lost for being silent", "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 60s;
+    script.hosts[HostId{1}].is_here = true;
+    script.hosts[HostId{1}].stalled = {1s, 31s};
+    script.hosts[HostId{1}].stalled_way = Way::from_host;
+    in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+    script.hosts[HostId{1}].stalled.reset();
+    script.hosts[HostId{1}].agent_killed = 2s;
+    in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
+}
+
 TEST_CASE("--max-restarts starts all ranks again, and the last failure ends the job",
           "[loopback]") {
     Script script;

@@ -144,7 +144,16 @@ TEST_CASE("programs are found as execvp finds them, with advice when they are no
     CHECK(find_program(tool, "/", "").value() == tool);
 
     CHECK(find_program("nosuch", "/", "/bin").error().message ==
-          "nosuch: not found on PATH (/bin)");
+          "nosuch: not found on PATH\nPATH=/bin");
+    dir.write("python3", "#!/bin/sh\n", 0755);
+    CHECK(find_program("python", "/", dir.path()).error().message ==
+          "python: not found on PATH, but python3 is there");
+    const std::string orphan = dir.write("orphan", "#! /no/such/shell -x\n", 0755);
+    for (const auto& found :
+         {find_program(orphan, "/", ""), find_program("orphan", "/", dir.path())}) {
+        CHECK(found.error().code == Errc::not_found);
+        CHECK(found.error().message == orphan + ": its interpreter /no/such/shell is not there");
+    }
     CHECK(find_program("tool", dir.path(), "/bin").error().message.ends_with("write ./tool"));
     const auto script = find_program("train.py", dir.path(), "/bin");
     CHECK(script.error().message.ends_with("write its interpreter first, e.g. python train.py"));

@@ -448,7 +448,7 @@ Result<void> Agent::handle(const FrameView& frame) {
         }
         case FrameType::refuse: {
             const auto refuse = decode<Refuse>(frame.payload);
-            return fail(Errc::denied, "the head refused this host: {}",
+            return fail(Errc::denied, "dtrun there refuses this host: {}",
                         refuse ? refuse->reason : "malformed reason");
         }
         default:

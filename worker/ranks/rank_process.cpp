@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -15,6 +16,18 @@ namespace {
 
 /// Room for bursts, so that a rank that prints seldom waits for us, and not more than caches hold.
 constexpr int kPipeBytes = 256 << 10;
+
+/// The path behind "#!" in a script's first line; empty: it has none.
+std::string interpreter_of(const std::string& file) {
+    char begin[256];  // as much as Linux looks at
+    const Fd script(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const ssize_t n = script ? ::read(script.get(), begin, sizeof begin) : 0;
+    std::string_view line(begin, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    line = line.substr(0, line.find('\n'));
+    if (!line.starts_with("#!")) return {};
+    line = trim(line.substr(2));
+    return std::string(line.substr(0, line.find_first_of(" \t")));
+}
 
 Result<void> check_executable(const std::string& file, const std::string& shown) {
     struct stat info {};
@@ -26,6 +39,9 @@ Result<void> check_executable(const std::string& file, const std::string& shown)
     if (::access(file.c_str(), X_OK) != 0)
         return fail(Errc::denied, "{}: not executable (chmod +x, or run it with its interpreter)",
                     shown);
+    const std::string interpreter = interpreter_of(file);
+    if (!interpreter.empty() && ::access(interpreter.c_str(), F_OK) != 0)
+        return fail(Errc::not_found, "{}: its interpreter {} is not there", shown, interpreter);
     return {};
 }
 
@@ -71,7 +87,7 @@ std::optional<Result<void>> exec_result(int exec_status) {
     const ExecFailure& failure = known->error();
     if (failure.cause == ENOENT && failure.stage == ExecFailure::Stage::execute)
         return fail(failure.code(),
-                    "cannot execute: the interpreter that the file names is not there");
+                    "cannot execute: the loader or interpreter that the file names is not there");
     return fail(failure.code(), "{}", failure.message());
 }
 
@@ -86,15 +102,17 @@ Result<std::string> find_program(const std::string& program, const std::string& 
             return std::unexpected(done.error());
         return file;
     }
-    std::optional<Error> not_executable;
+    std::optional<Error> unusable;
     for (const std::string_view part : split(path, ':')) {
         const std::string file =
             from_directory(part.empty() ? "." : std::string(part)) + "/" + program;
         const auto done = check_executable(file, file);
         if (done) return file;
-        if (done.error().code == Errc::denied && !not_executable) not_executable = done.error();
+        const bool is_there =
+            done.error().code == Errc::denied || ::access(file.c_str(), F_OK) == 0;
+        if (is_there && !unusable) unusable = done.error();
     }
-    if (not_executable) return std::unexpected(*not_executable);
+    if (unusable) return std::unexpected(*unusable);
     const std::string here = from_directory(program);
     if (::access(here.c_str(), F_OK) == 0) {
         const bool runs = ::access(here.c_str(), X_OK) == 0;
@@ -102,7 +120,9 @@ Result<std::string> find_program(const std::string& program, const std::string& 
                     "{}: not found on PATH; there is one in the working directory: write {}{}",
                     program, runs ? "./" : "its interpreter first, e.g. python ", program);
     }
-    return fail(Errc::not_found, "{}: not found on PATH ({})", program, path);
+    if (program == "python" && find_program("python3", directory, path))
+        return fail(Errc::not_found, "python: not found on PATH, but python3 is there");
+    return fail(Errc::not_found, "{}: not found on PATH\nPATH={}", program, path);
 }
 
 }  // namespace dtrun::ranks

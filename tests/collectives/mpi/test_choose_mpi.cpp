@@ -1,5 +1,7 @@
 #include "collectives/mpi/choose_mpi.h"
 
+#include "tests/support/temp_dir.h"
+
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -40,7 +42,13 @@ TEST_CASE("without a reason for another, Open MPI is taken, and MPICH where that
     const auto none = choose_mpi(with({}));
     REQUIRE_FALSE(none);
     CHECK(none.error().code == Errc::not_found);
-    CHECK_THAT(none.error().message, Contains("libdtrun_backend_mpi_mpich.so in /backends"));
+    CHECK_THAT(none.error().message,
+               Contains("built without MPI: /backends has neither") && Contains("libmpich-dev"));
+    const TempDir folder;  // they are there, and the MPI is not
+    folder.write("libdtrun_backend_mpi_mpich.so", "");
+    MpiSurroundings unusable = with({});
+    unusable.folder = folder.path();
+    CHECK_THAT(choose_mpi(unusable).error().message, Contains("that can be loaded"));
 }
 
 TEST_CASE("the MPI that the process has loaded goes before everything else", "[collectives][mpi]") {

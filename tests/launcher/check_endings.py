@@ -1,0 +1,82 @@
+"""check_endings.py DTRUN: whatever ends dtrun, its exit code says so and nothing that it has started is left."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+DTRUN = sys.argv[1]
+LIMIT_S = 60
+MARK = f"DTRUN_CHECK_ENDINGS={os.getpid()}"
+
+
+def heed_signals():
+    """Whoever runs tests in the background may have SIGINT ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def start(*words, stdin=subprocess.DEVNULL):
+    name, value = MARK.split("=")
+    return subprocess.Popen([DTRUN, *words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, name: value}, preexec_fn=heed_signals)
+
+
+def wait_until(condition):
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def catches(pid, number):
+    """Whether a process has a handler for a signal (proc(5), SigCgt)."""
+    with open(f"/proc/{pid}/status") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt"))
+    return int(caught, 16) >> (number - 1) & 1
+
+
+def marked(word):
+    """Processes that dtrun has started with this word on their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ") as environment, open(f"/proc/{pid}/cmdline") as words:
+                if MARK in environment.read().split("\0") and word in words.read().split("\0"):
+                    found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+def check_early_signal():
+    """Before there is a job: a hostfile that does not come."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        dtrun = start("--hostfile", "-", "true", stdin=subprocess.PIPE)
+        wait_until(lambda: catches(dtrun.pid, number))
+        dtrun.send_signal(number)
+        dtrun.wait(LIMIT_S)
+        assert dtrun.returncode == 128 + number, dtrun.returncode
+        assert dtrun.stderr.read() == f"dtrun: ended by signal {number:d} ({number.name})\n"
+
+
+def check_wrapper(script, *, ends, code, interrupt=False):
+    """`script` stands for a program that leads to a host, and never does."""
+    dtrun = start("--ssh-command", f"sh -c '{script}'", "-H", "n01,n02", "--connect-timeout", "1", "true")
+    wait_until(lambda: len(marked(ends)) == 2 or dtrun.poll() is not None)
+    if interrupt:
+        dtrun.send_signal(signal.SIGINT)
+    out, err = dtrun.communicate(timeout=LIMIT_S)
+    assert dtrun.returncode == code, (script, dtrun.returncode, out, err)
+    wait_until(lambda: not marked(ends))  # the kernel ends it after kill() has returned
+
+
+def main():
+    check_early_signal()
+    check_wrapper("exec sleep 771", ends="771", code=201)
+    check_wrapper("exec sleep 772", ends="772", code=130, interrupt=True)
+    check_wrapper("trap \"\" TERM; sleep 773; :", ends="773", code=130, interrupt=True)
+    check_wrapper("sleep 774 >&- 2>&- & exit 1", ends="774", code=203)
+
+
+main()

@@ -1,0 +1,68 @@
+"""check_mistakes.py DTRUN: what somebody wrote wrongly is 200 wherever it shows, and is named as it was written."""
+import os
+import subprocess
+import sys
+import tempfile
+
+DTRUN = os.path.abspath(sys.argv[1])
+LIMIT_S = 60
+
+
+def dtrun(*words, **options):
+    return subprocess.run([DTRUN, *words], capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=LIMIT_S,
+                          check=False, **options)
+
+
+def check_mistakes(place):
+    script = f"{place}/script"
+    with open(script, "w", opener=lambda name, flags: os.open(name, flags, 0o755)) as file:
+        file.write("#!/no/such/shell\n")
+    for words, code, text in (
+        (["--output-dir", "/etc/passwd", "true"], 200, "/etc/passwd: Not a directory"),
+        (["--output-dir", "/proc/x", "true"], 200, "/proc/x: No such file or directory"),
+        (["--network-interfaces", "eth9", "true"], 200,
+         "no network interface eth9 (--network-interfaces); it has "),
+        (["--network-interfaces", "eth9", "-H", "192.0.2.1", "true"], 200, "no network interface eth9"),
+        (["--ssh-command", "nosuchssh", "-H", "192.0.2.1", "true"], 200, "--ssh-command: nosuchssh: "),
+        (["--ssh-command", "./kube.sh", "-p", "2222", "-H", "192.0.2.1", "true"], 200, "port 2222 (-p)"),
+        (["--hostfile", "/nope", "true"], 200, "dtrun: --hostfile: /nope: No such file or directory\n"),
+        (["-H", "s1:0", "true"], 200, "HOST:1"),
+        (["serve", "--listen", "foo"], 200, "dtrun: --listen: 'foo' is not a numeric address"),
+        (["bench", "--html", "/nope/x"], 200, "--html"),
+        (["bench", "--backends", "glo", "-p", "2"], 200, "dtrun: --backends: 'glo'"),
+        # As a shell has it.
+        (["nosuchprogram"], 127, "dtrun: nosuchprogram: not found on PATH (on localhost)\n"),
+        ([script], 127, f"dtrun: {script}: its interpreter /no/such/shell is not there (on localhost)\n"),
+        (["/etc/passwd"], 126, "dtrun: /etc/passwd: not executable"),
+    ):
+        done = dtrun(*words)
+        assert done.returncode == code and text in done.stderr, (words, done)
+    assert "PATH=" in dtrun("--verbose", "nosuchprogram").stderr
+
+
+def in_removed_directory(*words):
+    gone = tempfile.mkdtemp()
+
+    def enter():
+        os.chdir(gone)
+        os.rmdir(gone)
+
+    return dtrun(*words, preexec_fn=enter)
+
+
+def check_removed_directory():
+    done = in_removed_directory("pwd")
+    assert done.returncode == 0, done
+    assert done.stderr == ("dtrun: the directory in which dtrun was started has been removed: ranks on localhost run "
+                           f"in {done.stdout}"), done
+    done = in_removed_directory("--wdir", "x", "true")
+    assert done.returncode == 200 and "--wdir: x is relative" in done.stderr, done
+
+
+def main():
+    with tempfile.TemporaryDirectory() as place:
+        check_mistakes(place)
+    check_removed_directory()
+
+
+main()
