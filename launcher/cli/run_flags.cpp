@@ -4,6 +4,7 @@
 #include "contracts/table.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_rows.h"
+#include "launcher/cli/look_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
 #include "launcher/output/line_prefix.h"
@@ -580,7 +581,7 @@ const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
         "dtrun",
         {host_flags(), environment_flags(), reaching_flags(), output_flags(), ending_flags(),
-         elastic_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
+         elastic_flags(), look_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
     return table;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/soft_limits.h"
 #include "launcher/commands/print_plan.h"
 #include "launcher/head/run_job.h"
 #include "launcher/mpirun/mpirun_run.h"
@@ -15,7 +16,9 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dtrun::commands {
 namespace {
@@ -28,10 +31,19 @@ Result<void> write_pid_file(const std::string& path) {
     return write_all(file.get(), std::to_string(::getpid()));
 }
 
+/// Ranks on other hosts get them as those of this machine do.
+std::vector<CarriedLimit> limits_here() {
+    std::vector<CarriedLimit> limits;
+    for (const std::string_view name : carried_limits())
+        if (const auto value = soft_limit(name)) limits.push_back({std::string(name), *value});
+    return limits;
+}
+
 int run_by_agents(plan::JobSpec& spec) {
     const std::string& pid_file = spec.options.pid_file;
     if (!pid_file.empty())
         if (const auto done = write_pid_file(pid_file); !done) return cli::complain(done.error());
+    spec.limits = limits_here();
     const int status = head::run_job(spec);
     if (!pid_file.empty()) ::unlink(pid_file.c_str());
     // Name look-ups and handlers that are still under way have nothing left to say.

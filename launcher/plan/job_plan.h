@@ -9,6 +9,7 @@
 #include "launcher/plan/options.h"
 #include "launcher/plan/planned_rank.h"
 #include "launcher/transport/host_target.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
 #include <string>
@@ -60,6 +61,7 @@ struct JobSpec {
     std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
     /// What ranks get from the caller: on this machine, and elsewhere.
     std::vector<Options::Variable> environment_here, environment_there;
+    std::vector<CarriedLimit> limits{};  ///< of the caller, for ranks elsewhere
     std::vector<std::string>
         discovery{};  ///< command that lists the hosts, again and again; empty: none
 

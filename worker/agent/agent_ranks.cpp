@@ -203,8 +203,9 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     if (bootstrap_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
     ranks::RankCommand command{
         .path = preflight_.program,
-        .argv = bootstrap_.rank_macros ? ranks::replace_macros(bootstrap_.argv, world, slot)
-                                       : bootstrap_.argv,
+        .argv = bootstrap_.rank_macros
+                    ? ranks::RankMacros::of_program(world, slot).replace(bootstrap_.argv)
+                    : bootstrap_.argv,
         .env = {},
         .directory = preflight_.directory,
         .wants_input = wants_input(slot.rank),
@@ -212,6 +213,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         .own_session = offer.mpi.mpich,  // MPICH waits by spinning
         .descriptor_limit = descriptor_limit_,
     };
+    preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
     if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);

@@ -75,6 +75,23 @@ void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
                                      join_names(bootstrap.interfaces), join_names(names));
 }
 
+/// Of the wrappers, and then of the ranks.
+void find_programs(const Bootstrap& bootstrap, Preflight& found) {
+    const auto missing = [&found](const Error& why, std::string_view flag) {
+        found.problem =
+            why.code == Errc::denied ? HostProblem::not_executable : HostProblem::program_missing;
+        found.problem_text = why.message + std::string(flag);
+    };
+    auto wrappers = ranks::Wrappers::find(bootstrap.wraps, found.directory, found.env["PATH"]);
+    if (!wrappers) return missing(wrappers.error(), " (--wrap)");
+    found.wrappers = std::move(*wrappers);
+    auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
+    if (program)
+        found.program = std::move(*program);
+    else if (!found.wrappers.are_for_all())
+        missing(program.error(), "");
+}
+
 }  // namespace
 
 Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
@@ -93,14 +110,7 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
     choose_interface(bootstrap, found);
     if (found.problem != HostProblem::none) return found;
     if (bootstrap.argv.empty()) return found;
-    auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
-    if (program) {
-        found.program = std::move(*program);
-        return found;
-    }
-    found.problem = program.error().code == Errc::denied ? HostProblem::not_executable
-                                                         : HostProblem::program_missing;
-    found.problem_text = program.error().message;
+    find_programs(bootstrap, found);
     return found;
 }
 

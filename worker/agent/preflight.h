@@ -2,6 +2,7 @@
 
 #include "contracts/variables.h"
 #include "rendezvous/wire/start_messages.h"
+#include "worker/ranks/wrappers.h"
 
 #include <cstdint>
 #include <string>
@@ -11,7 +12,8 @@ namespace dtrun::agent {
 /// What was found out about this host before any rank is started.
 struct Preflight {
     contracts::Environment env;  ///< of every rank, less what differs between ranks
-    std::string program;         ///< path to execute
+    std::string program;         ///< path to execute; may be empty where a wrapper executes it
+    ranks::Wrappers wrappers;
     std::string directory;
     std::string interface;  ///< the first of the user's that this host has; empty: none given
     HostProblem problem = HostProblem::none;
