@@ -33,6 +33,7 @@ enum class FlagGroup {
     output,
     ending,
     elastic,
+    look,
     other,
     training,
     horovod,

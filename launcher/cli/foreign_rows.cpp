@@ -32,8 +32,10 @@ constexpr string_view kFiles = "write --output-dir DIR: a file for each rank's s
 constexpr string_view kDaemons =
     "for daemons of mpirun, which dtrun does not need; leave it out, or use --mpi mpirun";
 constexpr string_view kDebugger =
-    "begin the program with the debugger, or attach one to a rank: --verbose shows hosts and "
-    "process ids";
+    "write --wrap [RANKS:]COMMAND, as in --wrap 0:'gdbserver :2345 {}'";
+constexpr string_view kBinding =
+    "dtrun does not bind ranks itself; write --wrap 'taskset -c %q{LOCAL_RANK}' or numactl, or use "
+    "--mpi mpirun with --binding-args";
 constexpr string_view kManyPrograms =
     "write the programs behind each other: dtrun -np 2 ./a : -np 1 ./b";
 constexpr string_view kMcaFiles =
@@ -191,12 +193,17 @@ Rows<RunDraft> words_of_places() {
               "--exclude it"}},
         {{.names = "--ntasks-per-socket --ntasks-per-core -npersocket --npersocket",
           .group = foreign,
-          .refused = "write -N for the ranks of a host, and --map-by socket or core"}},
+          .refused = "write -N for the ranks of a host"}},
+        {{.names = "--bind-to -bind-to --bind-to-core -bind-to-core --report-bindings "
+                   "-report-bindings --rank-by --cpu-set --cpu-list --slot-list --cpus-per-proc "
+                   "-cpus-per-proc --cpus-per-task --cpu-bind -binding -membind --mem-bind",
+          .group = foreign,
+          .refused = kBinding}},
         {{.names = "-c",
           .group = foreign,
           .refused =
               "mpirun's number of ranks, and srun's number of processors for each: write -np N "
-              "or --cpus-per-rank N"}},
+              "for the former"}},
         {{.names = "--multi-prog --configfile -configfile --app -app",
           .group = foreign,
           .refused = kManyPrograms}},

@@ -5,6 +5,7 @@
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/horovod_rows.h"
+#include "launcher/cli/look_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
 #include "launcher/output/line_prefix.h"
@@ -650,7 +651,7 @@ Rows<RunDraft> horovod_flags() {
 const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
         "dtrun", {host_flags(), environment_flags(), reaching_flags(), output_flags(),
-                  ending_flags(), elastic_flags(), other_flags(), horovod_flags(),
+                  ending_flags(), elastic_flags(), look_flags(), other_flags(), horovod_flags(),
                   horovod_refused_flags(), foreign_flags()});
     return table;
 }

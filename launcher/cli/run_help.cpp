@@ -59,6 +59,7 @@ std::span<const HelpSection> run_sections() {
         {FlagGroup::output, "Output"},
         {FlagGroup::ending, "The end of the job"},
         {FlagGroup::elastic, "Elastic jobs"},
+        {FlagGroup::look, "Looking into ranks"},
         {FlagGroup::other, "About dtrun"},
     };
     return kSections;

@@ -133,6 +133,8 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
                         spec.sources.slots, spec.sources.world_size);
     text += programs_text(spec);
+    for (const plan::WrapOption& wrap : spec.options.wraps)
+        text += "wrapped by: " + wrap.written + "\n";
     const bool or_home = !spec.directory_required && !spec.options.mpirun;
     text += fmt::format("directory:  {}{}\n", spec.directory,
                         or_home ? " (home on hosts that lack it)" : "");
@@ -151,6 +153,10 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     plan["schema"] = 1;
     plan["world_size"] = spec.placement.world_size();
     plan["command"] = json::array(spec.options.program.begin(), spec.options.program.end());
+    json::array wraps;
+    for (const plan::WrapOption& wrap : spec.options.wraps)
+        wraps.push_back(json::string(wrap.written));
+    if (!wraps.empty()) plan["wrapped_by"] = std::move(wraps);
     plan["directory"] = spec.directory;
     plan["sources"] = {{"hosts", spec.sources.hosts},
                        {"slots", spec.sources.slots},

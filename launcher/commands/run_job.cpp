@@ -1,6 +1,7 @@
 #include "launcher/commands/run_job.h"
 
 #include "base/log.h"
+#include "base/soft_limits.h"
 #include "launcher/commands/print_plan.h"
 #include "launcher/head/run_job.h"
 #include "launcher/mpirun/mpirun_run.h"
@@ -11,12 +12,23 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dtrun::commands {
 namespace {
 
+/// Ranks on other hosts get them as those of this machine do.
+std::vector<CarriedLimit> limits_here() {
+    std::vector<CarriedLimit> limits;
+    for (const std::string_view name : carried_limits())
+        if (const auto value = soft_limit(name)) limits.push_back({std::string(name), *value});
+    return limits;
+}
+
 int run_by_agents(plan::JobSpec& spec) {
+    spec.limits = limits_here();
     const int status = head::run_job(spec);
     // Name look-ups and handlers that are still under way have nothing left to say.
     std::fflush(nullptr);

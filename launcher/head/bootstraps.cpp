@@ -76,6 +76,17 @@ void Bootstraps::prefer(const std::string& address) {
     if (known != addresses.end()) std::rotate(addresses.begin(), known, known + 1);
 }
 
+/// What --wrap and its like ask of agents.
+void Bootstraps::add_looks(Bootstrap& boot) const {
+    for (const plan::WrapOption& option : spec_.options.wraps) {
+        Wrap& wrap = boot.wraps.emplace_back();
+        wrap.words = option.words;
+        for (const plan::RankSet::Range& range : option.ranks.ranges())
+            wrap.ranks.push_back(
+                {static_cast<std::uint32_t>(range.first), static_cast<std::uint32_t>(range.last)});
+    }
+}
+
 Bootstrap Bootstraps::common() const {
     const plan::Options& options = spec_.options;
     Bootstrap boot;
@@ -118,6 +129,7 @@ Bootstrap Bootstraps::common() const {
     boot.rank_macros = options.rank_macros;
     boot.health_check = options.health_check;
     boot.kill_hung = options.kill_hung;
+    add_looks(boot);
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
     if (options.elastic) {
         const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());
@@ -160,6 +172,7 @@ Bytes Bootstraps::for_host(HostId host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
+    if (target.transport != plan::Transport::local) boot.limits = spec_.limits;
     if (boot.standby > 0)
         boot.standby = standby_of(*spec_.options.elastic, static_cast<int>(target.ranks.size()));
     if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
@@ -173,6 +186,7 @@ Bytes Bootstraps::for_all_nodes() const {
         boot.nodes.push_back(is_node ? host.host.name : "");
         if (is_node && boot.env.empty()) boot.env = host.env;
     }
+    boot.limits = spec_.limits;
     boot.tree_threshold = static_cast<std::uint32_t>(spec_.options.tree_threshold);
     return encode_and_wipe(std::move(boot));
 }

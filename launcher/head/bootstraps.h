@@ -42,6 +42,7 @@ public:
 
 private:
     Bootstrap common() const;
+    void add_looks(Bootstrap& boot) const;
     JobId mpi_job() const;
 
     const plan::JobSpec& spec_;

@@ -65,6 +65,15 @@ struct RankOutput {
     std::vector<std::uint32_t> local_ranks{};  ///< --local-ranks-filter, already in `shown`
 };
 
+/// --wrap: a command by which the program of some ranks is run.
+struct WrapOption {
+    RankSet ranks{};                   ///< empty: all
+    std::vector<std::string> words{};  ///< as a shell splits them, at least one
+    std::string written{};             ///< as the user wrote it
+
+    bool operator==(const WrapOption&) const = default;
+};
+
 /// --transport: how agents get onto the hosts.
 enum class TransportChoice { automatic, local, ssh, slurm };
 
@@ -177,6 +186,9 @@ struct Options {
     std::vector<Variable>
         tuning_env;  ///< made by tuning flags, --config-file, --tcp, .deepspeed_env and
                      ///< --network-interfaces; each name once
+
+    // How one looks into ranks.
+    std::vector<WrapOption> wraps;  ///< --wrap, in order: the first is the outermost
 
     // How hosts are reached.
     TransportChoice transport = TransportChoice::automatic;  ///< --transport

@@ -18,20 +18,22 @@ public:
     /// \return at least one rank, or invalid_input that quotes the wrong item
     static Result<RankSet> parse(std::string_view text);
 
-    void add(const RankSet& other);
-    bool contains(int rank) const;
-    bool empty() const { return ranges_.empty(); }
-    int largest() const;  ///< -1 if empty
-
-    bool operator==(const RankSet&) const = default;
-
-private:
     struct Range {
         int first;
         int last;
         bool operator==(const Range&) const = default;
     };
-    std::vector<Range> ranges_;  // as given
+
+    void add(const RankSet& other);
+    bool contains(int rank) const;
+    bool empty() const { return ranges_.empty(); }
+    int largest() const;                                          ///< -1 if empty
+    const std::vector<Range>& ranges() const { return ranges_; }  ///< as given
+
+    bool operator==(const RankSet&) const = default;
+
+private:
+    std::vector<Range> ranges_;
 };
 
 /// "0-2, 5", for people; of very many ranges the first ones and how many ranks there are in all.

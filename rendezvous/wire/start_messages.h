@@ -44,6 +44,39 @@ inline std::size_t program_of(const std::vector<JobProgram>& programs, Rank rank
     return 0;
 }
 
+/// Ranks from `first` to `last`.
+struct RankRange {
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("first", m.first), f("last", m.last);
+    }
+};
+
+/// --wrap: a command by which the program of some ranks is run.
+struct Wrap {
+    std::vector<RankRange> ranks;    ///< none: all
+    std::vector<std::string> words;  ///< "{}": the program and its arguments; without: at the end
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("ranks", m.ranks), f("words", m.words);
+    }
+};
+
+/// A soft limit of the caller's; base/soft_limits.h has the names.
+struct CarriedLimit {
+    std::string name;
+    std::uint64_t value = 0;  ///< UINT64_MAX: none
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("name", m.name), f("value", m.value);
+    }
+};
+
 /// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
 /// for each thing that an agent must know before it can connect.
 struct Bootstrap {
@@ -87,6 +120,8 @@ struct Bootstrap {
     std::vector<std::string> preload;  ///< Python modules that these import
     bool kill_hung = false;            ///< a rank whose section takes too long is killed
     bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
+    std::vector<Wrap> wraps;           ///< the first is the outermost
+    std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
     /// and `relay`.
@@ -114,7 +149,8 @@ struct Bootstrap {
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
-        f("kill_hung", m.kill_hung), f("programs", m.programs);
+        f("kill_hung", m.kill_hung), f("wraps", m.wraps), f("limits", m.limits);
+        f("programs", m.programs);
     }
 };
 

@@ -26,9 +26,9 @@ TEST_CASE("each rank's numbers replace the names in its arguments", "[agent]") {
     const std::vector<std::string> argv{"prog", "--local_rank=${local_rank}",
                                         "${rank}/${world_size}", "${node_rank}-${local_world_size}",
                                         "${HOME} $rank ${ran"};
-    CHECK(replace_macros(argv, assign, slot) == std::vector<std::string>{"prog", "--local_rank=1",
-                                                                         "13/16", "3-4",
-                                                                         "${HOME} $rank ${ran"});
+    CHECK(
+        RankMacros::of_program(assign, slot).replace(argv) ==
+        std::vector<std::string>{"prog", "--local_rank=1", "13/16", "3-4", "${HOME} $rank ${ran"});
 }
 
 TEST_CASE("a machine is busy for some time after much ran, or we did not", "[agent]") {

@@ -4,6 +4,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "base/soft_limits.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -55,6 +56,7 @@ asio::awaitable<int> Agent::run() {
     }
     bootstrap_ = std::move(*told);
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
+    for (const CarriedLimit& limit : bootstrap_.limits) carry_soft_limit(limit.name, limit.value);
     preflight_ = check_host(bootstrap_, parts_.host_env);
     reserved_ports_ = parts_.reserve_ports(bootstrap_.reserve_ports);
     reserved_ports_.listen_on_first(io_.get_executor());

@@ -210,7 +210,8 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         for (const auto& [name, value] : bootstrap_.programs[index].env) env[name] = value;
         env["PWD"] = here.directory;
     }
-    if (bootstrap_.rank_macros) argv = ranks::replace_macros(std::move(argv), world, slot);
+    if (bootstrap_.rank_macros)
+        argv = ranks::RankMacros::of_program(world, slot).replace(std::move(argv));
     ranks::RankCommand command{
         .path = here.path,
         .argv = std::move(argv),
@@ -221,6 +222,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         .own_session = offer.mpi.mpich,  // MPICH waits by spinning
         .descriptor_limit = descriptor_limit_,
     };
+    preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
     if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);

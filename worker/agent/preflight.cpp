@@ -75,10 +75,10 @@ void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
                                      join_names(bootstrap.interfaces), join_names(names));
 }
 
-void set_problem(Preflight& found, const Error& why) {
+void set_problem(Preflight& found, const Error& why, std::string_view flag) {
     found.problem =
         why.code == Errc::denied ? HostProblem::not_executable : HostProblem::program_missing;
-    found.problem_text = why.message;
+    found.problem_text = why.message + std::string(flag);
 }
 
 /// Finds one of several programs, if this host runs it.
@@ -97,8 +97,24 @@ void find_one(const JobProgram& program, bool runs_here, Preflight& found) {
                                     path != program.env.end() ? path->second : found.env["PATH"]);
     if (file)
         here.path = std::move(*file);
-    else
-        set_problem(found, file.error());
+    else if (!found.wrappers.are_for_all())
+        set_problem(found, file.error(), "");
+}
+
+/// Of the wrappers, and then of the ranks.
+void find_programs(const Bootstrap& bootstrap, Preflight& found) {
+    auto wrappers = ranks::Wrappers::find(bootstrap.wraps, found.directory, found.env["PATH"]);
+    if (!wrappers) return set_problem(found, wrappers.error(), " (--wrap)");
+    found.wrappers = std::move(*wrappers);
+    for (const JobProgram& program : bootstrap.programs)
+        find_one(program, std::ranges::find(program.hosts, bootstrap.host) != program.hosts.end(),
+                 found);
+    if (!bootstrap.programs.empty()) return;
+    auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
+    if (program)
+        found.program = std::move(*program);
+    else if (!found.wrappers.are_for_all())
+        set_problem(found, program.error(), "");
 }
 
 }  // namespace
@@ -118,15 +134,8 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
 
     choose_interface(bootstrap, found);
     if (found.problem != HostProblem::none) return found;
-    for (const JobProgram& program : bootstrap.programs)
-        find_one(program, std::ranges::find(program.hosts, bootstrap.host) != program.hosts.end(),
-                 found);
-    if (bootstrap.argv.empty() || !bootstrap.programs.empty()) return found;
-    auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
-    if (program)
-        found.program = std::move(*program);
-    else
-        set_problem(found, program.error());
+    if (bootstrap.argv.empty()) return found;
+    find_programs(bootstrap, found);
     return found;
 }
 

@@ -2,6 +2,7 @@
 
 #include "contracts/variables.h"
 #include "rendezvous/wire/start_messages.h"
+#include "worker/ranks/wrappers.h"
 
 #include <cstdint>
 #include <string>
@@ -18,7 +19,8 @@ struct ProgramHere {
 /// What was found out about this host before any rank is started.
 struct Preflight {
     contracts::Environment env;  ///< of every rank, less what differs between ranks
-    std::string program;         ///< path to execute
+    std::string program;         ///< path to execute; may be empty where a wrapper executes it
+    ranks::Wrappers wrappers;
     std::string directory;
     std::vector<ProgramHere> programs;  ///< if there are several, all; then `program` is empty
     std::string interface;  ///< the first of the user's that this host has; empty: none given
