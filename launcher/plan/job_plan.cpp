@@ -184,6 +184,9 @@ Result<Placement> place_by_file(const Options& options, Offer& offer) {
                     options.rankfile, count);
     auto host_of = hosts_of_ranks(*ranks, offer.hosts);
     if (!host_of) return fail(host_of.error(), "{}", options.rankfile);
+    if (std::ranges::any_of(*ranks, [](const RankLine& rank) { return !rank.cpus.empty(); }))
+        log::warn("{}: slot=... has no effect: dtrun does not bind ranks to processors",
+                  options.rankfile);
     offer.sources.slots = offer.sources.world_size = "--rankfile " + options.rankfile;
     return place_on(offer.hosts, std::move(*host_of));
 }
