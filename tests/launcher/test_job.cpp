@@ -367,6 +367,22 @@ TEST_CASE("a start timeout counts only before the start", "[job]") {
     CHECK_FALSE(started.take_stop().has_value());
 }
 
+TEST_CASE("a job that takes too long is ended as by Ctrl-C, and its exit code is that of a timeout",
+          "[job]") {
+    Job job = running_job();
+    job.time_is_up();
+    const auto stop = job.take_stop();
+    REQUIRE(stop.has_value());
+    CHECK(stop->signal == SIGTERM);
+    CHECK(job.outcome().cause == JobOutcome::Cause::time_limit);
+    CHECK(exit_code(job.outcome()) == kExitTimeout);
+    // What has failed before is the cause.
+    Job interrupted = running_job();
+    interrupted.interrupt(SIGINT);
+    interrupted.time_is_up();
+    CHECK(exit_code(interrupted.outcome()) == 130);
+}
+
 TEST_CASE("each way to fail before the start has its exit code", "[job]") {
     const std::vector<std::pair<StartFailure, int>> table{{StartFailure::unreachable, 201},
                                                           {StartFailure::timed_out, 201},

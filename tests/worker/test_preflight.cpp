@@ -51,6 +51,32 @@ TEST_CASE("a rank is no task of the step that started its agent, but on the same
     CHECK(found.env.at("CUDA_VISIBLE_DEVICES") == "0,1");
 }
 
+TEST_CASE("of several programs a host looks for those that its ranks run", "[preflight]") {
+    Bootstrap bootstrap;
+    bootstrap.host = HostId{1};
+    bootstrap.argv = {"/no/such/program"};
+    bootstrap.programs = {{{"/no/such/program"}, {}, "", 2, {HostId{0}}},
+                          {{"true"}, {{"PATH", "/bin"}}, "/tmp", 1, {HostId{0}, HostId{1}}},
+                          {{"/bin/false"}, {}, "", 1, {HostId{1}}}};
+    const Preflight found = check(bootstrap);
+    CHECK(found.problem == HostProblem::none);
+    CHECK(found.program.empty());
+    REQUIRE(found.programs.size() == 3);
+    CHECK(found.programs[0].path.empty());
+    CHECK(found.programs[1].path == "/bin/true");
+    CHECK(found.programs[1].directory == "/tmp");
+    CHECK(found.programs[2].path == "/bin/false");
+    CHECK(found.programs[2].directory == found.directory);
+    CHECK(program_of(bootstrap.programs, Rank{1}) == 0);
+    CHECK(program_of(bootstrap.programs, Rank{2}) == 1);
+    CHECK(program_of(bootstrap.programs, Rank{3}) == 2);
+    bootstrap.programs[1].directory = "/no/such/directory";
+    CHECK(check(bootstrap).problem == HostProblem::directory_missing);
+    bootstrap.programs[1].directory.clear();
+    bootstrap.programs[2].argv = {"/no/such"};
+    CHECK(check(bootstrap).problem == HostProblem::program_missing);
+}
+
 TEST_CASE("a directory that is missing is home, or an error when it was asked for", "[preflight]") {
     const TempDir home;
     Bootstrap bootstrap;

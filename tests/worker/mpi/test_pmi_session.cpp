@@ -65,6 +65,14 @@ struct World {
 
 }  // namespace
 
+TEST_CASE("each rank has the number of its program", "[worker][pmi]") {
+    MpiWorld world;
+    CHECK(world.appnum(3) == 0);
+    world.program_ranks = {2, 1, 3};
+    const std::uint32_t numbers[] = {0, 0, 1, 2, 2, 2};
+    for (std::uint32_t rank = 0; rank < 6; ++rank) CHECK(world.appnum(rank) == numbers[rank]);
+}
+
 TEST_CASE("MPICH's way through MPI_Init, to the byte", "[worker][pmi]") {
     World world({1});
     CHECK(world.say(0, kInit) == kInitialized);
