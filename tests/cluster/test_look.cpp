@@ -38,5 +38,5 @@ TEST_CASE("a wrapper that some host lacks is named, and nothing starts", "[clust
         cluster.dtrun({"-H", "s1,s2", "--wrap", "no-such-perf record {}", "echo", "started"});
     CHECK(done.exit_code == 127);
     CHECK(done.out.empty());
-    CHECK_THAT(done.err, Contains("s1, s2: no-such-perf: not found on PATH"));
+    CHECK_THAT(done.err, Contains("s1 and s2: --wrap: no-such-perf: not found on PATH"));
 }

@@ -78,7 +78,7 @@ void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
 void set_problem(Preflight& found, const Error& why, std::string_view flag) {
     found.problem =
         why.code == Errc::denied ? HostProblem::not_executable : HostProblem::program_missing;
-    found.problem_text = why.message + std::string(flag);
+    found.problem_text = std::string(flag) + why.message;
 }
 
 /// Finds one of several programs, if this host runs it.
@@ -104,7 +104,7 @@ void find_one(const JobProgram& program, bool runs_here, Preflight& found) {
 /// Of the wrappers, and then of the ranks.
 void find_programs(const Bootstrap& bootstrap, Preflight& found) {
     auto wrappers = ranks::Wrappers::find(bootstrap.wraps, found.directory, found.env["PATH"]);
-    if (!wrappers) return set_problem(found, wrappers.error(), " (--wrap)");
+    if (!wrappers) return set_problem(found, wrappers.error(), "--wrap: ");
     found.wrappers = std::move(*wrappers);
     for (const JobProgram& program : bootstrap.programs)
         find_one(program, std::ranges::find(program.hosts, bootstrap.host) != program.hosts.end(),
