@@ -177,8 +177,10 @@ int main(int argc, char** argv) {
     if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});
     const std::vector<std::string> typed = words_of(argc, argv);
     const cli::Words words(typed);
-    if (const cli::Command* const command = cli::find_command(kCommands, words))
-        return command->run(words.subspan(1), environment);
+    const bool asks_version = words.size() == 2 && words[1] == "--version";
+    const cli::Command* const command = cli::find_command(kCommands, words);
+    if (command != nullptr && asks_version) return cli::print(cli::version_text());
+    if (command != nullptr) return command->run(words.subspan(1), environment);
     if (const auto misspelt = misspelt_command(words, environment)) {
         cli::complain({Errc::not_found, *misspelt});
         return plan::kExitProgramMissing;

@@ -29,11 +29,11 @@ class MpiService final : public ranks::RankService, private MpiObserver {
 public:
     struct Options {
         MpiMode mode = MpiMode::automatic;
-        std::string host_name;                     ///< what the user calls this host
-        std::string job;                           ///< Bootstrap::mpi_job
-        std::string directory_prefix = "dtrun-";   ///< of directories, for whoever removes them
-        contracts::Environment env;                ///< of the ranks, in which libpmix is looked for
-        std::vector<std::uint32_t> program_ranks;  ///< MpiWorld's
+        std::string host_name;                    ///< what the user calls this host
+        std::string job;                          ///< Bootstrap::mpi_job
+        std::string directory_prefix = "dtrun-";  ///< of directories, for whoever removes them
+        contracts::Environment env;               ///< of the ranks, in which libpmix is looked for
+        std::vector<std::uint32_t> program_ranks{};    ///< MpiWorld's
         std::chrono::milliseconds load_limit{10'000};  ///< for libpmix, in prepare()
         std::function<void(const MpiNews&)> tell;
         /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
