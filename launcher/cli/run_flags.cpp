@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "launcher/cli/binding_rows.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_rows.h"
 #include "launcher/cli/run.h"
@@ -20,13 +21,6 @@ using std::string_view;
 
 Result<void> set_tcp(RunDraft& draft, string_view) {
     draft.tcp = true;
-    return {};
-}
-
-Result<void> set_map_by(RunDraft& draft, string_view value) {
-    const auto choice = choose<MapBy>(value, {{"slot", MapBy::slot}, {"node", MapBy::node}});
-    if (!choice) return std::unexpected(choice.error());
-    draft.options.map_by = *choice;
     return {};
 }
 
@@ -215,12 +209,6 @@ Rows<RunDraft> host_flags() {
           .excludes = "--include",
           .help = "use all but these (default: none left out)"},
          set_text<&plan::Options::exclude>},
-        {{.names = "--map-by",
-          .metavar = "slot|node",
-          .group = hosts,
-          .in = {fronts, bench},
-          .help = "fill a host before the next, or one rank on each in turn (default: slot)"},
-         set_map_by},
         {{.names = "--oversubscribe",
           .group = hosts,
           .in = {fronts, bench},
@@ -291,14 +279,6 @@ Rows<RunDraft> environment_flags() {
           .help = "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or "
                   "mpiexec of PATH (default: none)"},
          add_words<&plan::Options::mpi_args>},
-        {{.names = "--binding-args",
-          .metavar = "ARGS",
-          .group = environment,
-          .is_arguments = true,
-          .argparse = "--binding-args",
-          .help = "for it, of binding and mapping (default: with Open MPI --bind-to none --map-by "
-                  "slot)"},
-         add_words<&plan::Options::binding_args>},
         {{.names = "--wdir -wdir",
           .metavar = "DIR",
           .group = environment,
@@ -579,8 +559,8 @@ Rows<RunDraft> horovod_flags() {
 const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
         "dtrun",
-        {host_flags(), environment_flags(), reaching_flags(), output_flags(), ending_flags(),
-         elastic_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
+        {host_flags(), binding_flags(), environment_flags(), reaching_flags(), output_flags(),
+         ending_flags(), elastic_flags(), other_flags(), horovod_flags(), horovod_refused_flags()});
     return table;
 }
 

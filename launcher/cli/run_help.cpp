@@ -56,6 +56,7 @@ std::string exit_codes() {
 std::span<const HelpSection> run_sections() {
     static constexpr HelpSection kSections[] = {
         {FlagGroup::hosts, "Ranks and hosts"},
+        {FlagGroup::binding, "Processors of ranks"},
         {FlagGroup::environment, "What ranks start with"},
         {FlagGroup::reaching, "Reaching the hosts"},
         {FlagGroup::output, "Output"},

@@ -27,6 +27,8 @@ int failure_code(StartFailure kind) {
             return plan::kExitNotExecutable;
         case StartFailure::mpi:
             return plan::kExitStuck;
+        case StartFailure::asked:
+            return plan::kExitUsage;
         case StartFailure::other:
             return plan::kExitInternal;
     }

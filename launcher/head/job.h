@@ -21,7 +21,8 @@ enum class StartFailure : std::uint8_t {
     program_missing,
     not_executable,
     directory_missing,
-    mpi,  ///< the program's MPI cannot be served there
+    mpi,    ///< the program's MPI cannot be served there
+    asked,  ///< it has less than the command line asks for
     other,
 };
 

@@ -9,6 +9,7 @@
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/plan/allocation_here.h"
+#include "launcher/plan/binding.h"
 #include "launcher/plan/machine_facts.h"
 #include "launcher/transport/ssh_channel.h"
 #include "rendezvous/wire/modes.h"
@@ -436,6 +437,9 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     }
     drop_inherited_devices(*environment, options, spec);
     const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
+    if (in_slurm && offer->from_allocation && !options.mpirun)
+        if (std::string note = follow_slurm(options.binding, caller); !note.empty())
+            options.notes.push_back(std::move(note));
     if (!is_bystander) tell(options, spec.placement, environment->added);
     if (in_slurm) {
         const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "launcher/cli/run.h"
+
+namespace dtrun::cli {
+
+/// The flags that say which processors ranks get.
+Rows<RunDraft> binding_flags();
+
+/// Takes the words of --binding-args for those flags, where dtrun itself starts the ranks.
+/// Errc: invalid_input (a word that is none of them)
+Result<void> read_binding_args(plan::Options& options);
+
+/// As of --bind-to. Errc: invalid_input
+Result<BindTo> parse_bind_to(std::string_view word);
+
+}  // namespace dtrun::cli
