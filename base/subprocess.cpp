@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -83,6 +84,8 @@ void set_descriptors(Child& child) {
     }
     set_signals(plan);
     set_descriptors(child);
+    if (plan.controlling_terminal && ::ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0)
+        child_fails(child, ExecFailure::Stage::redirect);
     if (plan.descriptor_limit != 0) ::setrlimit(RLIMIT_NOFILE, &child.descriptors);
     if (plan.directory != nullptr && ::chdir(plan.directory) != 0)
         child_fails(child, ExecFailure::Stage::change_directory);

@@ -5,6 +5,7 @@
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/output/user_terminal.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/start_messages.h"
@@ -55,7 +56,15 @@ void Bootstraps::prefer(const std::string& address) {
 
 /// What --wrap and its like ask of agents.
 void Bootstraps::add_looks(Bootstrap& boot) const {
-    for (const plan::WrapOption& option : spec_.options.wraps) {
+    const plan::Options& options = spec_.options;
+    boot.terminal = options.pty.has_value();
+    boot.terminal_rank = static_cast<Rank>(options.pty.value_or(0));
+    if (boot.terminal) boot.terminal_size = output::UserTerminal::size();
+    boot.debug_rank = static_cast<Rank>(options.debug_rank.value_or(0));
+    if (options.debug_rank) boot.debugger = options.debugger;
+    // Whoever waits for one that is debugged does not hang.
+    boot.kill_hung = options.kill_hung && !options.debug_rank;
+    for (const plan::WrapOption& option : options.wraps) {
         Wrap& wrap = boot.wraps.emplace_back();
         wrap.words = option.words;
         for (const plan::RankSet::Range& range : option.ranks.ranges())
@@ -104,7 +113,6 @@ Bootstrap Bootstraps::common() const {
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
     boot.health_check = options.health_check;
-    boot.kill_hung = options.kill_hung;
     add_looks(boot);
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
     if (options.elastic) {
@@ -135,6 +143,13 @@ JobId Bootstraps::mpi_job() const {
     return id;
 }
 
+/// Whether the rank that waits for a debugger is on this host.
+bool Bootstraps::has_debugged(HostId host) const {
+    if (!spec_.options.debug_rank) return false;
+    const auto rank = static_cast<plan::PlannedRank>(*spec_.options.debug_rank);
+    return std::ranges::find(spec_.hosts[host].ranks, rank) != spec_.hosts[host].ranks.end();
+}
+
 Bytes Bootstraps::for_host(HostId host) const {
     const plan::JobHost& target = spec_.hosts[host];
     Bootstrap boot = common();
@@ -148,6 +163,7 @@ Bytes Bootstraps::for_host(HostId host) const {
     }
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
+    if (!has_debugged(host)) boot.debugger = Debugger::none;
     if (target.transport != plan::Transport::local) boot.limits = spec_.limits;
     if (boot.standby > 0)
         boot.standby = standby_of(*spec_.options.elastic, static_cast<int>(target.ranks.size()));

@@ -43,6 +43,7 @@ public:
 private:
     Bootstrap common() const;
     void add_looks(Bootstrap& boot) const;
+    bool has_debugged(HostId host) const;
     JobId mpi_job() const;
 
     const plan::JobSpec& spec_;

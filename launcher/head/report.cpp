@@ -30,14 +30,6 @@ std::string plural(std::uint64_t count, std::string_view one) {
     return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
-/// A program's text without control characters, which could imitate other parts of the report.
-std::string printable(std::string_view line) {
-    std::string text(line);
-    std::ranges::replace_if(
-        text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; }, '?');
-    return text;
-}
-
 /// What torch's @record has left, unless standard error ends with the same.
 std::string exception_text(std::string_view error_file, const std::vector<std::string>& lines) {
     const auto error = parse_torch_error(error_file);
@@ -63,6 +55,13 @@ std::string waiting_text(const JobOutcome& outcome) {
     if (outcome.waiting.empty()) return {};
     std::string text = "  who waited then, and for what:\n";
     for (const std::string& line : outcome.waiting) text += "    " + line + "\n";
+    return text;
+}
+
+std::string stacks_text(const JobOutcome& outcome) {
+    if (outcome.stacks.empty()) return {};
+    std::string text = "  where the ranks were then:\n";
+    for (const std::string& line : outcome.stacks) text += "    " + printable(line) + "\n";
     return text;
 }
 
@@ -145,6 +144,13 @@ std::string well_text(const JobOutcome& outcome) {
 
 }  // namespace
 
+std::string printable(std::string_view line) {
+    std::string text(line);
+    std::ranges::replace_if(
+        text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; }, '?');
+    return text;
+}
+
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
@@ -174,7 +180,7 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
                    well_text(outcome);
         case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
-                   victims_text(outcome);
+                   stacks_text(outcome) + victims_text(outcome);
         case JobOutcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +

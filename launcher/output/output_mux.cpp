@@ -41,6 +41,7 @@ struct Console {
 struct StreamState {
     LinePrefixer lines;
     Console* console = nullptr;  ///< null: not shown
+    bool raw = false;            ///< shown as it comes
     bool filed = false;          ///< goes to a file
     std::uint64_t received_bytes = 0;
     std::uint64_t console_bytes = 0;  ///< of these, taken by the console
@@ -131,7 +132,8 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
                        parts);
     Console* const console =
         shown ? console_of[stream_index(plan::PlannedRank{0}, stream_of(stream))] : nullptr;
-    streams.push_back({std::move(lines), console});
+    const bool as_it_comes = raw || (stream < options.shows.size() && options.shows[stream].raw);
+    streams.push_back({std::move(lines), console, as_it_comes});
 }
 
 Result<void> OutputMux::Impl::open_files() {
@@ -158,7 +160,7 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
         const std::string_view slice = bytes.substr(shown, kSliceBytes);
         const std::string_view stamp = options.timestamps ? timestamp.text(time_ns) : "";
         BufferQueue::Filler out(queue);
-        if (raw)
+        if (state.raw)
             out.write(slice);
         else
             state.lines.add(slice, stamp, out);
@@ -286,6 +288,12 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 }
 
 void OutputMux::message(std::string_view whole_lines) {
+    std::string text;
+    if (impl_->options.is_raw_terminal && impl_->options.is_raw_terminal()) {
+        for (const char c : whole_lines)
+            text += c == '\n' ? std::string("\r\n") : std::string(1, c);
+        whole_lines = text;
+    }
     BufferQueue::Filler out(impl_->console_of[1]->writer.queue());
     out.write(whole_lines);
 }

@@ -70,7 +70,8 @@ void StdinPump::read() {
     const ssize_t n = ::read(input_.get(), bytes.data(), bytes.size());
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
     bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    deliver(bytes);
+    if (filter_ && n > 0) bytes = filter_(bytes);
+    if (!bytes.empty() || n <= 0) deliver(bytes);
     wait();
 }
 
@@ -80,6 +81,10 @@ void StdinPump::deliver(std::string_view bytes) {
         receiver.under_way += bytes.size();
         send_(receiver.host, bytes);
     }
+}
+
+void StdinPump::inject(std::string_view bytes) {
+    if (!ended_ && !bytes.empty()) deliver(bytes);
 }
 
 void StdinPump::credit(HostId host, std::uint64_t bytes) {

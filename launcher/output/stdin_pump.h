@@ -31,6 +31,15 @@ public:
     void resume();  ///< dtrun may be in the foreground now
     void stop() noexcept;
 
+    /// Input of somebody else's, besides what is read; nothing where that has ended.
+    void inject(std::string_view bytes);
+    bool ended() const { return ended_; }
+    bool has_room() const { return room() > 0; }
+    /// \param filter  called with what was read, returns what is to be passed on of it
+    void set_filter(std::function<std::string(std::string_view)> filter) {
+        filter_ = std::move(filter);
+    }
+
     static constexpr std::uint64_t kWindowBytes = 256u << 10;
 
 private:
@@ -49,6 +58,7 @@ private:
     asio::any_io_executor executor_;
     std::vector<Receiver> receivers_;
     std::function<void(HostId, std::string_view)> send_;
+    std::function<std::string(std::string_view)> filter_;
     Fd input_;  ///< a description of our own, to leave the flags of the shared one alone
     std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
     bool waiting_ = false;

@@ -176,6 +176,9 @@ struct Options {
 
     // How one looks into ranks.
     std::vector<WrapOption> wraps;  ///< --wrap, in order: the first is the outermost
+    std::optional<int> pty;         ///< --pty: the rank that has a terminal, and reads ours
+    std::optional<int> debug_rank;  ///< --debug-rank: it waits for a debugger
+    Debugger debugger = Debugger::automatic;  ///< with it
 
     // How hosts are reached.
     TransportChoice transport = TransportChoice::automatic;  ///< --transport

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
+#include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -95,7 +96,12 @@ struct Bootstrap {
     bool kill_hung = false;            ///< a rank whose section takes too long is killed
     bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     std::vector<Wrap> wraps;           ///< the first is the outermost
-    std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
+    bool terminal = false;             ///< a rank of the job has a terminal
+    Rank terminal_rank{};              ///< which
+    TerminalSize terminal_size{};
+    Debugger debugger = Debugger::none;  ///< a rank of this host waits for one
+    Rank debug_rank{};                   ///< which
+    std::vector<CarriedLimit> limits;    ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
     /// and `relay`.
@@ -124,6 +130,9 @@ struct Bootstrap {
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
         f("kill_hung", m.kill_hung), f("wraps", m.wraps), f("limits", m.limits);
+        f("terminal", m.terminal), f("terminal_rank", m.terminal_rank);
+        f("terminal_size", m.terminal_size), f("debugger", m.debugger);
+        f("debug_rank", m.debug_rank);
     }
 };
 

@@ -15,7 +15,8 @@ rlimit limit_of(__rlimit_resource resource) {
 /// Restores a limit, as other tests have the same process.
 class LimitKept {
 public:
-    explicit LimitKept(__rlimit_resource resource) : resource_(resource), before_(limit_of(resource)) {}
+    explicit LimitKept(__rlimit_resource resource)
+        : resource_(resource), before_(limit_of(resource)) {}
     ~LimitKept() { ::setrlimit(resource_, &before_); }
     LimitKept(const LimitKept&) = delete;
     LimitKept& operator=(const LimitKept&) = delete;

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 DTRUN = sys.argv[1]
-COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "torchrun", "deepspeed", "contracts", "help"]
+COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "stacks", "attach", "torchrun", "deepspeed", "contracts", "help"]
 TOPICS = ["environment", "man"]
 
 

@@ -16,7 +16,8 @@ namespace {
 Strings argv_of(const std::vector<Wrap>& wraps) {
     const auto wrappers = Wrappers::find(wraps, "/", "/usr/bin:/bin");
     REQUIRE(wrappers.has_value());
-    RankCommand command{.path = "/bin/train", .argv = {"train", "{rank}"}, .env = {}, .directory = "/"};
+    RankCommand command{
+        .path = "/bin/train", .argv = {"train", "{rank}"}, .env = {}, .directory = "/"};
     const RankSlot slot{Rank{3}, 1, 3, 4, 1};
     const contracts::Environment env{{"RANK", "3"}, {"NAME", "%q{RANK}"}};
     wrappers->apply(command, slot, "s2", env);

@@ -9,10 +9,12 @@
 #include "rendezvous/links/link.h"
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent_signals.h"
 #include "worker/agent/connections.h"
+#include "worker/agent/debug_door.h"
 #include "worker/agent/lifeline.h"
 #include "worker/agent/living_ranks.h"
 #include "worker/agent/machine_load.h"
@@ -53,6 +55,10 @@ struct AgentParts {
     std::function<Services(const ServiceParts&)> make_services;
     /// As ranks::check_health(). Empty: every host is healthy.
     std::function<asio::awaitable<Result<void>>(ranks::RankCommand command)> check_health;
+    /// As ranks::take_stacks(). Empty: nothing is known of any rank.
+    std::function<asio::awaitable<std::vector<ProcessStacks>>(
+        std::vector<ranks::RunningRank> ranks, contracts::Environment env, Look look)>
+        take_stacks;
     /// So many free ports in a row.
     std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded
@@ -146,7 +152,13 @@ private:
     void report(const Exited& exited);
     void tell_end(const Exited& exited, std::string_view how);
     void rank_hangs(Rank rank, const std::string& why);
+    asio::awaitable<void> tell_hang(Rank rank, std::string why);
     void tell_user(const std::string& text);
+    Result<void> on_look(std::string_view payload);
+    asio::awaitable<void> answer_look(Look look);
+    Result<void> open_debug_door();
+    void add_debugger(ranks::RankCommand& command, const RankSlot& slot) const;
+    void tell_debugger(Rank rank);
     asio::awaitable<void> end_aborted(std::uint64_t generation, Rank rank);
     void end_services(std::function<void()> gone);
     void say_paused();
@@ -171,6 +183,8 @@ private:
     std::unique_ptr<LivingRanks> living_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;
+    std::unique_ptr<DebugDoor> debug_door_;  ///< if a rank here waits for a debugger
+    std::uint16_t debug_port_ = 0;
     std::unique_ptr<Pulse> pulse_;
     MachineLoad load_;
     WaitReport wait_report_;

@@ -213,6 +213,11 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         .own_session = offer.mpi.mpich,  // MPICH waits by spinning
         .descriptor_limit = descriptor_limit_,
     };
+    if (bootstrap_.terminal && bootstrap_.terminal_rank == slot.rank) {
+        command.terminal = bootstrap_.terminal_size;
+        command.own_session = true;
+    }
+    add_debugger(command, slot);
     preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
     if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
     command.env.reserve(env.size());
@@ -237,6 +242,7 @@ void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generatio
     if (!start.executed) processes_.erase(start.place);
     if (start.executed) {
         if (wanted) start_->started.ranks.push_back({start.rank, start.place, start.pid});
+        tell_debugger(start.rank);
         streams_->add(start);
     } else {
         Exited exited;

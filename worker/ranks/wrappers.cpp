@@ -46,8 +46,8 @@ Result<Wrappers> Wrappers::find(const std::vector<Wrap>& wraps, const std::strin
 }
 
 bool Wrappers::are_for_all() const {
-    return std::ranges::any_of(
-        wrappers_, [](const Wrapper& wrapper) { return wrapper.wrap.ranks.empty(); });
+    return std::ranges::any_of(wrappers_,
+                               [](const Wrapper& wrapper) { return wrapper.wrap.ranks.empty(); });
 }
 
 void Wrappers::apply(RankCommand& command, const RankSlot& slot, const std::string& host,
