@@ -33,12 +33,13 @@ check worker contracts hostfiles rendezvous base
 check worker/client worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles
 check worker/client/connect worker/include 'base/*' rendezvous/wire
 check worker/client/step worker/client/connect worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles
+check worker/binding 'base/*' rendezvous/wire/binding_request.h
 check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base
-check worker/agent worker/mpi worker/ranks worker/stores contracts rendezvous base
+check worker/agent worker/binding worker/mpi worker/ranks worker/stores contracts rendezvous base
 check collectives worker/include 'base/*'
-check launcher contracts hostfiles rendezvous base lab
+check launcher contracts hostfiles rendezvous base lab worker/binding
 check launcher/transport hostfiles rendezvous base
 check launcher/plan launcher/transport contracts hostfiles rendezvous base
 check launcher/output launcher/plan hostfiles rendezvous base
@@ -48,7 +49,7 @@ check launcher/head launcher/plan launcher/transport launcher/output launcher/di
 check launcher/cli launcher/plan launcher/output contracts hostfiles base
 check launcher/fronts launcher/cli launcher/plan launcher/output base
 check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/head \
-    launcher/mpirun contracts hostfiles rendezvous base
+    launcher/mpirun worker/binding contracts hostfiles rendezvous base
 check lab launcher/cli launcher/plan collectives hostfiles base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }
 

@@ -1,0 +1,21 @@
+// Debian's libhwloc.a asks udev for names of disks, of which there is no static library. Without an answer it
+// reads /run/udev itself.
+extern "C" {
+struct udev;
+struct udev_device;
+udev* udev_new() {
+    return nullptr;
+}
+udev* udev_unref(udev*) {
+    return nullptr;
+}
+udev_device* udev_device_new_from_subsystem_sysname(udev*, const char*, const char*) {
+    return nullptr;
+}
+const char* udev_device_get_property_value(udev_device*, const char*) {
+    return nullptr;
+}
+udev_device* udev_device_unref(udev_device*) {
+    return nullptr;
+}
+}
