@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 namespace dtrun {
 namespace {
@@ -24,6 +26,7 @@ struct Child {
     std::vector<int> sources;  ///< our numbers of plan.descriptors
     std::vector<char*> argv, env;
     rlimit descriptors;
+    std::vector<unsigned long> cpus;  ///< a mask; empty: none is set
 };
 
 [[noreturn]] void child_fails(const Child& child, ExecFailure::Stage stage) {
@@ -84,6 +87,10 @@ void set_descriptors(Child& child) {
     set_signals(plan);
     set_descriptors(child);
     if (plan.descriptor_limit != 0) ::setrlimit(RLIMIT_NOFILE, &child.descriptors);
+    if (!child.cpus.empty() &&
+        ::sched_setaffinity(0, child.cpus.size() * sizeof child.cpus[0],
+                            reinterpret_cast<const cpu_set_t*>(child.cpus.data())) != 0)
+        child_fails(child, ExecFailure::Stage::bind);
     if (plan.directory != nullptr && ::chdir(plan.directory) != 0)
         child_fails(child, ExecFailure::Stage::change_directory);
     if (plan.execute != nullptr)
@@ -94,7 +101,8 @@ void set_descriptors(Child& child) {
 }
 
 Child prepare(const ProcessPlan& plan, int status) {
-    Child child{plan, ::getpid(), status, 3, {}, pointers(plan.argv), pointers(plan.env), {}};
+    Child child{plan, ::getpid(),         status, 3, {}, pointers(plan.argv), pointers(plan.env),
+                {},   cpu_mask(plan.cpus)};
     for (const ProcessPlan::Given& given : plan.descriptors) {
         child.sources.push_back(given.ours);
         child.first_free = std::max(child.first_free, given.number + 1);
@@ -127,7 +135,8 @@ Errc ExecFailure::code() const {
 }
 
 std::string ExecFailure::message() const {
-    constexpr std::array<const char*, 3> stages{"redirect", "change directory", "execute"};
+    constexpr std::array<const char*, 4> stages{"redirect", "change directory", "execute",
+                                                "bind to processors"};
     return fmt::format("cannot {}: {}", stages.at(static_cast<std::size_t>(stage)),
                        std::strerror(cause));
 }
@@ -194,6 +203,16 @@ std::string describe_exit(int wait_status) {
     const char* const name = ::sigabbrev_np(WTERMSIG(wait_status));
     return fmt::format("was ended by signal {} (SIG{})", WTERMSIG(wait_status),
                        name != nullptr ? name : "?");
+}
+
+std::vector<unsigned long> cpu_mask(std::span<const unsigned> cpus) {
+    constexpr unsigned kBits = std::numeric_limits<unsigned long>::digits;
+    std::vector<unsigned long> mask;
+    for (const unsigned cpu : cpus) {
+        if (cpu / kBits >= mask.size()) mask.resize(cpu / kBits + 1);
+        mask[cpu / kBits] |= 1ul << cpu % kBits;
+    }
+    return mask;
 }
 
 std::vector<char*> pointers(std::span<const std::string> strings) {

@@ -44,6 +44,8 @@ struct ProcessPlan {
     int death_signal = 0;
     /// The program's soft limit of descriptors, at most ours; 0: ours.
     std::uint64_t descriptor_limit = 0;
+    /// Processors that the program may use, by the numbers of Linux; empty: ours.
+    std::span<const unsigned> cpus{};
 
     /// Function that the child calls instead of executing `path`. It may make only
     /// async-signal-safe calls. If it returns, errno says why nothing was executed.
@@ -54,7 +56,7 @@ struct ProcessPlan {
 
 /// Why a program was not executed.
 struct ExecFailure {
-    enum class Stage : int { redirect, change_directory, execute };
+    enum class Stage : int { redirect, change_directory, execute, bind };
     Stage stage;
     int cause;  ///< errno
 
@@ -88,5 +90,8 @@ std::string describe_exit(int wait_status);
 
 /// What execve() takes: ends with a null pointer; valid as long as `strings`.
 std::vector<char*> pointers(std::span<const std::string> strings);
+
+/// Processors as sched_setaffinity() takes them; as many bytes as are needed, and a multiple of a word.
+std::vector<unsigned long> cpu_mask(std::span<const unsigned> cpus);
 
 }  // namespace dtrun

@@ -63,8 +63,8 @@ constexpr std::array kTorch{
                      "host's name means, which on many hosts is 127.0.1.1"},
     ContractVariable{"TP_SOCKET_IFNAME", fallback, "the same, for torch.distributed.rpc"},
     ContractVariable{"OMP_NUM_THREADS", fallback,
-                     "processors that the scheduler gave each rank; else 1 with several ranks on "
-                     "the host, as torchrun has it"},
+                     "cores that the rank is bound to; else what the scheduler gave each task; else, "
+                     "with several ranks on the host, its processors / ranks (dtrun torchrun: 1)"},
 };
 
 constexpr std::array kHorovod{

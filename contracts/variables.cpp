@@ -36,6 +36,10 @@ struct Making {
     std::string local_size() const { return text(assign.ranks.size()); }
     std::string node() const { return text(assign.node_rank); }
     std::string nodes() const { return text(assign.node_count); }
+    std::uint32_t threads() const {
+        if (facts.threads.empty()) return 0;
+        return facts.threads[std::to_underlying(slot.place) % facts.threads.size()];
+    }
 
 private:
     static void append(Variables& to, Variables variables) {
@@ -127,10 +131,8 @@ void add_torch(Making& make) {
     make.fallback({{"MASTER_ADDR", near ? "127.0.0.1" : assign.master_address},
                    {"MASTER_PORT", text(near ? facts.proxy_port : assign.master_port)},
                    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}});
-    if (facts.cpus_per_rank > 0)
-        make.fallback({{"OMP_NUM_THREADS", text(facts.cpus_per_rank)}});
-    else if (assign.ranks.size() > 1)
-        make.fallback({{"OMP_NUM_THREADS", "1"}});
+    if (const std::uint32_t threads = make.threads(); threads > 0)
+        make.fallback({{"OMP_NUM_THREADS", text(threads)}});
 }
 
 /// What deepspeed.launcher.launch gives besides torch's: node rank, node count, local size.

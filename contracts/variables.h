@@ -38,14 +38,15 @@ struct ContractFacts {
     std::uint16_t proxy_port = 0;    ///< of torch's store on loopback, with TorchStore::proxy
     std::uint16_t horovod_port = 0;  ///< of Horovod's store on loopback; 0: none
     std::uint32_t max_restarts = 0;
-    std::uint32_t ranks_min = 0;      ///< of an elastic job; 0: it is not elastic
-    std::uint32_t ranks_max = 0;      ///< of an elastic job
-    std::string change_file{};        ///< DTRUN_CHANGE_FILE of an elastic job
-    std::string role = "default";     ///< torchrun's
-    std::string run_id{};             ///< torchrun's; empty: `job`
-    std::string error_file{};         ///< of this rank, for torch's @record; empty: none
-    std::uint32_t cpus_per_rank = 0;  ///< that a scheduler gave; 0: not known
-    MpiFacts mpi{};                   ///< of this rank
+    std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
+    std::uint32_t ranks_max = 0;   ///< of an elastic job
+    std::string change_file{};     ///< DTRUN_CHANGE_FILE of an elastic job
+    std::string role = "default";  ///< torchrun's
+    std::string run_id{};          ///< torchrun's; empty: `job`
+    std::string error_file{};      ///< of this rank, for torch's @record; empty: none
+    /// OMP_NUM_THREADS of the ranks by place, in turn; empty or 0: OpenMP's own choice
+    std::vector<std::uint32_t> threads{};
+    MpiFacts mpi{};  ///< of this rank
 };
 
 /// A variable is the launcher's word, or a default that the user's own value beats.

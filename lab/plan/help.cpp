@@ -47,6 +47,7 @@ std::string bench_help() {
         {cli::FlagGroup::training, "Training"},
         {cli::FlagGroup::output, "Reports and messages"},
         {cli::FlagGroup::hosts, "Where ranks run"},
+        {cli::FlagGroup::binding, "Processors of ranks"},
         {cli::FlagGroup::environment, "What ranks start with"},
         {cli::FlagGroup::reaching, "Reaching the hosts"},
         {cli::FlagGroup::ending, "Limits"},

@@ -28,6 +28,7 @@ enum class FlagGroup {
     native,
     daemon,
     hosts,
+    binding,
     environment,
     reaching,
     output,

@@ -2,6 +2,8 @@
 
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "launcher/cli/binding_rows.h"
+#include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 #include "launcher/output/line_prefix.h"
 
@@ -26,16 +28,16 @@ constexpr string_view kAccelerate =
 constexpr string_view kBatch = "for the batch system: give it to sbatch, salloc or qsub";
 constexpr string_view kGpus =
     "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only "
-    "one "
-    "it sees with --contract devices";
+    "one that it sees with --contract devices";
 constexpr string_view kFiles = "write --output-dir DIR: a file for each rank's stdout and stderr";
 constexpr string_view kDaemons =
     "for daemons of mpirun, which dtrun does not need; leave it out, or use --mpi mpirun";
 constexpr string_view kDebugger =
     "write --wrap [RANKS:]COMMAND, as in --wrap 0:'gdbserver :2345 {}'";
-constexpr string_view kBinding =
-    "dtrun does not bind ranks itself; write --wrap 'taskset -c %q{LOCAL_RANK}' or numactl, or use "
-    "--mpi mpirun with --binding-args";
+constexpr string_view kMemory =
+    "memory is taken beside the processors of --bind-to; for more write --wrap 'numactl ...'";
+constexpr string_view kPinning =
+    "write --bind-to core, share, numa, socket or gpu, and --cpus-per-rank N";
 constexpr string_view kManyPrograms =
     "write the programs behind each other: dtrun -np 2 ./a : -np 1 ./b";
 constexpr string_view kMcaFiles =
@@ -194,16 +196,13 @@ Rows<RunDraft> words_of_places() {
         {{.names = "--ntasks-per-socket --ntasks-per-core -npersocket --npersocket",
           .group = foreign,
           .refused = "write -N for the ranks of a host"}},
-        {{.names = "--bind-to -bind-to --bind-to-core -bind-to-core --report-bindings "
-                   "-report-bindings --rank-by --cpu-set --cpu-list --slot-list --cpus-per-proc "
-                   "-cpus-per-proc --cpus-per-task --cpu-bind -binding -membind --mem-bind",
-          .group = foreign,
-          .refused = kBinding}},
+        {{.names = "--slot-list -binding", .group = foreign, .refused = kPinning}},
+        {{.names = "--mem-bind -membind", .group = foreign, .refused = kMemory}},
         {{.names = "-c",
           .group = foreign,
           .refused =
               "mpirun's number of ranks, and srun's number of processors for each: write -np N "
-              "for the former"}},
+              "or --cpus-per-rank N"}},
         {{.names = "--multi-prog --configfile -configfile --app -app",
           .group = foreign,
           .refused = kManyPrograms}},
@@ -355,16 +354,12 @@ Rows<RunDraft> words_of_ending() {
     };
 }
 
-std::string comma_separated(string_view names) {
-    return fmt::format("{}", fmt::join(split(names, ' '), ", "));
-}
-
 }  // namespace
 
 Rows<RunDraft> foreign_flags() {
     Rows<RunDraft> flags;
-    for (const auto part : {words_of_places, words_of_variables, words_of_launching,
-                            words_of_output, words_of_ending})
+    for (const auto part : {words_of_places, foreign_binding_flags, words_of_variables,
+                            words_of_launching, words_of_output, words_of_ending})
         std::ranges::move(part(), std::back_inserter(flags));
     return flags;
 }

@@ -11,19 +11,16 @@ namespace {
 
 constexpr std::size_t kHelpColumn = 28;  // where descriptions begin
 
-std::string comma_separated(std::string_view names) {
-    std::string text;
-    for (const std::string_view name : split(names, ' '))
-        text += (text.empty() ? "" : ", ") + std::string(name);
-    return text;
-}
-
 std::string left_column(const Flag& flag) {
     const bool apart = flag.value() == Flag::Value::required || flag.value() == Flag::Value::choice;
     return comma_separated(flag.names) + (apart ? " " : "") + std::string(flag.metavar);
 }
 
 }  // namespace
+
+std::string comma_separated(std::string_view names) {
+    return fmt::format("{}", fmt::join(split(names, ' '), ", "));
+}
 
 std::string flag_rows(std::span<const Flag> flags, FlagGroup group) {
     std::string text;

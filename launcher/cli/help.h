@@ -14,6 +14,9 @@ struct HelpSection {
     std::string_view title;
 };
 
+/// "-a, --all" of "-a --all".
+std::string comma_separated(std::string_view names);
+
 /// One row for each flag of a group, in at most kHelpColumns columns.
 std::string flag_rows(std::span<const Flag> flags, FlagGroup group);
 

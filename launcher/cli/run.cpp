@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "launcher/cli/binding_rows.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_config.h"
 
@@ -136,11 +137,11 @@ void add_tuning_env(RunDraft& draft, plan::EnvironmentView environment, RunComma
 Result<void> check_mpirun(const RunDraft& draft) {
     const plan::Options& options = draft.options;
     if (!options.mpirun) {
-        if (options.mpi_args.empty() && options.binding_args.empty()) return {};
-        return fail(Errc::invalid_input,
-                    "{} is for mpirun, which dtrun runs with --mpi mpirun only; leave it out, or "
-                    "give settings as variables, such as -x OMPI_MCA_btl=tcp,self",
-                    options.mpi_args.empty() ? "--binding-args" : "--mpi-args");
+        if (options.mpi_args.empty()) return {};
+        return fail(
+            Errc::invalid_input,
+            "--mpi-args is for mpirun, which dtrun runs with --mpi mpirun only; leave it out, "
+            "or give settings as variables, such as -x OMPI_MCA_btl=tcp,self");
     }
     const std::span<const Flag> flags = run_flags().flags();
     std::vector<std::string> refused;
@@ -153,9 +154,10 @@ Result<void> check_mpirun(const RunDraft& draft) {
                     "--mpi mpirun: no agent of dtrun is on the hosts, which {} would need; leave "
                     "{} out, or let dtrun start the ranks (--mpi auto)",
                     join_names(refused, refused.size()), refused.size() == 1 ? "it" : "them");
-    if (!options.binding_args.empty() && options.map_by != MapBy::slot)
+    const bool is_mapped = options.map_by != MapBy::slot || options.binding.by != MapWithin::slot;
+    if (!options.binding_args.empty() && is_mapped)
         return fail(Errc::invalid_input,
-                    "--binding-args takes the place of --map-by node; write the mapping there too");
+                    "--binding-args takes the place of --map-by; write the mapping there too");
     return {};
 }
 
@@ -303,6 +305,9 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
     if (const auto done = check_mpi(draft); !done) return std::unexpected(done.error());
     if (const auto done = add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());
+    if (!draft.options.mpirun)
+        if (const auto done = read_binding_args(draft.options); !done)
+            return std::unexpected(done.error());
     RunCommand command;
     add_tuning_env(draft, environment, command);
     command.options = std::move(draft.options);

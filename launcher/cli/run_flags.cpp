@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "launcher/cli/binding_rows.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/horovod_rows.h"
@@ -22,23 +23,6 @@ using std::string_view;
 
 Result<void> set_tcp(RunDraft& draft, string_view) {
     draft.tcp = true;
-    return {};
-}
-
-Result<void> set_ranks_per_host(RunDraft& draft, string_view value) {
-    const auto number = whole_number(value, 1, kSlotsMax);
-    if (!number) return std::unexpected(number.error());
-    plan::HostShape& shape = draft.options.shape;
-    shape.count = plan::HostShape::Count::number;
-    shape.number = *number;
-    shape.count_flag = fmt::format("-N {}", *number);
-    return {};
-}
-
-Result<void> set_map_by(RunDraft& draft, string_view value) {
-    const auto choice = choose<MapBy>(value, {{"slot", MapBy::slot}, {"node", MapBy::node}});
-    if (!choice) return std::unexpected(choice.error());
-    draft.options.map_by = *choice;
     return {};
 }
 
@@ -251,12 +235,6 @@ Rows<RunDraft> host_flags() {
           .excludes = "-N --map-by --include --exclude",
           .help = "file that says where each rank runs, in lines `rank 0=s1` (default: by slots)"},
          set_text<&plan::Options::rankfile>},
-        {{.names = "--map-by",
-          .metavar = "slot|node",
-          .group = hosts,
-          .in = {fronts, bench},
-          .help = "fill a host before the next, or one rank on each in turn (default: slot)"},
-         set_map_by},
         {{.names = "--oversubscribe",
           .also = "-oversubscribe --overcommit -O",
           .group = hosts,
@@ -333,14 +311,6 @@ Rows<RunDraft> environment_flags() {
           .help = "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or "
                   "mpiexec of PATH (default: none)"},
          add_words<&plan::Options::mpi_args>},
-        {{.names = "--binding-args",
-          .metavar = "ARGS",
-          .group = environment,
-          .is_arguments = true,
-          .argparse = "--binding-args",
-          .help = "binding and mapping options for the site's mpirun (default: with Open MPI "
-                  "--bind-to none --map-by slot)"},
-         add_words<&plan::Options::binding_args>},
         {{.names = "--wdir -wdir",
           .also = "--wd -wd -dir --chdir -D --cwd",
           .metavar = "DIR",
@@ -650,9 +620,9 @@ Rows<RunDraft> horovod_flags() {
 
 const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
-        "dtrun", {host_flags(), environment_flags(), reaching_flags(), output_flags(),
-                  ending_flags(), elastic_flags(), look_flags(), other_flags(), horovod_flags(),
-                  horovod_refused_flags(), foreign_flags()});
+        "dtrun", {host_flags(), binding_flags(), environment_flags(), reaching_flags(),
+                  output_flags(), ending_flags(), elastic_flags(), look_flags(), other_flags(),
+                  horovod_flags(), horovod_refused_flags(), foreign_flags()});
     return table;
 }
 

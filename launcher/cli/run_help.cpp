@@ -54,6 +54,7 @@ constexpr std::size_t kExitMiddle = 24;  // where their meanings begin
 std::span<const HelpSection> run_sections() {
     static constexpr HelpSection kSections[] = {
         {FlagGroup::hosts, "Ranks and hosts"},
+        {FlagGroup::binding, "Processors of ranks"},
         {FlagGroup::environment, "What ranks start with"},
         {FlagGroup::reaching, "Reaching the hosts"},
         {FlagGroup::output, "Output"},

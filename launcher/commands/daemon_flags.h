@@ -40,9 +40,13 @@ cli::Rows<D> job_row() {
 }
 
 inline constexpr cli::HelpSection kDaemonSections[] = {
-    {cli::FlagGroup::daemon, "Options"},     {cli::FlagGroup::environment, "What ranks start with"},
-    {cli::FlagGroup::reaching, "Beginning"}, {cli::FlagGroup::output, "Output"},
-    {cli::FlagGroup::ending, "The end"},     {cli::FlagGroup::other, "About dtrun"},
+    {cli::FlagGroup::daemon, "Options"},
+    {cli::FlagGroup::binding, "Processors of ranks"},
+    {cli::FlagGroup::environment, "What ranks start with"},
+    {cli::FlagGroup::reaching, "Beginning"},
+    {cli::FlagGroup::output, "Output"},
+    {cli::FlagGroup::ending, "The end"},
+    {cli::FlagGroup::other, "About dtrun"},
 };
 
 }  // namespace dtrun::commands

@@ -104,6 +104,40 @@ json::object mpirun_json(const mpirun::MpirunPlan& plan) {
             {"hostfile", plan.command.hostfile}};
 }
 
+std::string binding_text(const PlannedBinding& binding) {
+    std::string text;
+    if (!binding.asked.empty()) text += fmt::format("binding:    {}\n", binding.asked);
+    for (const auto& [rank, place] : binding.here)
+        text += fmt::format("            rank {}: {}\n", std::to_underlying(rank), place.text);
+    if (!binding.asked.empty() && binding.elsewhere)
+        text += fmt::format("            {} hosts decide for their own ranks\n",
+                            binding.here.empty() ? "the" : "the other");
+    if (!binding.threads_text.empty())
+        text += fmt::format("threads:    {}\n", binding.threads_text);
+    return text;
+}
+
+json::value text_or_null(const std::optional<std::string>& text) {
+    return text ? json::value(*text) : json::value(nullptr);
+}
+
+/// Which processors a rank gets; null where its host decides. Only if something was asked for.
+void add_binding(json::object& rank, plan::PlannedRank planned, const PlannedBinding& binding) {
+    if (const auto threads = binding.threads.find(planned); threads != binding.threads.end())
+        rank["omp_num_threads"] = threads->second;
+    if (binding.asked.empty()) return;
+    const auto found = binding.here.find(planned);
+    if (found == binding.here.end()) {
+        rank["cpus"] = nullptr;
+        return;
+    }
+    const PlannedBinding::Place& place = found->second;
+    rank["cpus"] = place.cpus;
+    rank["numa_nodes"] = json::array(place.numa_nodes.begin(), place.numa_nodes.end());
+    rank["gpu"] = text_or_null(place.gpu);
+    rank["nic"] = text_or_null(place.nic);
+}
+
 std::size_t width_of(const plan::JobSpec& spec, std::size_t least, auto text_of) {
     for (const plan::JobHost& host : spec.hosts) least = std::max(least, text_of(host.host).size());
     return least;
@@ -111,7 +145,8 @@ std::size_t width_of(const plan::JobSpec& spec, std::size_t least, auto text_of)
 
 }  // namespace
 
-std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
+std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun,
+                      const PlannedBinding& binding) {
     const auto name_width = width_of(spec, 4, [](const Host& h) { return h.name; });
     const auto address_width = width_of(spec, 7, address_of);
     const auto user_width = width_of(spec, 4, [](const Host& h) { return h.user; });
@@ -144,11 +179,13 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     for (const auto& [name, value] : spec.env_added)
         text += fmt::format("env added:  {}={}\n", name,
                             shows_values(spec) ? shell_quote(value) : "...");
+    text += binding_text(binding);
     if (mpirun != nullptr) text += mpirun_text(*mpirun);
     return text;
 }
 
-std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
+std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun,
+                      const PlannedBinding& binding) {
     json::object plan;
     plan["schema"] = 1;
     plan["world_size"] = spec.placement.world_size();
@@ -188,7 +225,9 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
                          {"cross_size", place.cross_size},
                          {"address", address_of(host)},
                          {"user", host.user}});
+        add_binding(ranks.back().as_object(), plan::PlannedRank(place.rank), binding);
     }
+    if (!binding.asked.empty()) plan["binding"] = binding.asked;
     plan["ranks"] = std::move(ranks);
     if (!spec.programs.empty()) plan["programs"] = programs_json(spec);
     if (mpirun != nullptr) plan["mpirun"] = mpirun_json(*mpirun);

@@ -36,8 +36,10 @@ int run_by_agents(plan::JobSpec& spec) {
 }
 
 int print_plan(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
+    const auto binding = plan_binding(spec);
+    if (!binding) return cli::complain(binding.error());
     const bool json = spec.options.plan == plan::PlanFormat::json;
-    return cli::print(json ? plan_json(spec, mpirun) : plan_text(spec, mpirun));
+    return cli::print(json ? plan_json(spec, mpirun, *binding) : plan_text(spec, mpirun, *binding));
 }
 
 int run_options(plan::Options options, plan::EnvironmentView environment) {

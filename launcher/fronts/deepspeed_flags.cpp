@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
 #include "launcher/fronts/deepspeed.h"
+#include "worker/binding/cpu_list.h"
 
 #include <algorithm>
 #include <iterator>
@@ -13,10 +14,6 @@ namespace {
 
 using std::string_view;
 using enum cli::FlagGroup;
-
-constexpr string_view kNoCores =
-    "dtrun does not bind ranks to processors; begin the program with numactl or taskset "
-    "(--no_python)";
 
 /// DeepSpeed's own default, -1, means: not given.
 template <std::optional<int> DeepspeedWords::*Member, int Max>
@@ -67,6 +64,13 @@ Result<void> set_log_level(DeepspeedDraft& draft, string_view value) {
         return fail(Errc::invalid_input,
                     "'{}' is not one of debug, info, warning, error and critical", value);
     draft.options.verbosity = found->second;
+    return {};
+}
+
+Result<void> set_core_list(DeepspeedDraft& draft, string_view value) {
+    const auto cpus = binding::parse_cpus(value);
+    if (!cpus) return std::unexpected(cpus.error());
+    draft.options.binding.cpus = binding::cpu_text(*cpus);
     return {};
 }
 
@@ -152,6 +156,19 @@ cli::Rows<DeepspeedDraft> deepspeed_program_flags() {
           .group = native,
           .help = "source this file, in bash, before each rank"},
          cli::set_text<&DeepspeedWords::venv_script>},
+        {{.names = "--bind_cores_to_rank",
+          .group = native,
+          .excludes = "--bind-to --map-by",
+          .help = "bind each rank to an equal part of its host's cores"},
+         [](DeepspeedDraft& draft, string_view) -> Result<void> {
+             draft.options.binding.to = BindTo::share;
+             return {};
+         }},
+        {{.names = "--bind_core_list",
+          .metavar = "LIST",
+          .group = native,
+          .help = "of these processors only, such as 0,2-4, with --bind_cores_to_rank"},
+         set_core_list},
         {{.names = "--enable_each_rank_log",
           .metavar = "DIR",
           .group = native,
@@ -200,8 +217,6 @@ cli::Rows<DeepspeedDraft> deepspeed_refused_flags() {
           .metavar = "ARGS",
           .group = native,
           .refused = "there is no launcher underneath that could take them"}},
-        {{.names = "--bind_cores_to_rank", .group = native, .refused = kNoCores}},
-        {{.names = "--bind_core_list", .metavar = "LIST", .group = native, .refused = kNoCores}},
         {{.names = "--autotuning",
           .metavar = "MODE",
           .group = native,

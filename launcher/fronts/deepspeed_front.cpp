@@ -181,6 +181,21 @@ void add_env(plan::Options& options, const DeepspeedEnv& env) {
             options.tuning_env.push_back(*variable);
 }
 
+/// As DeepSpeed: the list is for --bind_cores_to_rank, and threads are not bound in two ways.
+Result<void> check_binding(DeepspeedDraft& draft, plan::EnvironmentView environment,
+                           std::vector<std::string>& warnings) {
+    plan::BindingOptions& binding = draft.options.binding;
+    if (!binding.cpus.empty() && !binding.to) {
+        warnings.emplace_back("--bind_core_list has no effect without --bind_cores_to_rank");
+        binding.cpus.clear();
+    }
+    if (binding.to == BindTo::share && plan::find_variable(environment, "KMP_AFFINITY"))
+        return fail(Errc::invalid_input,
+                    "KMP_AFFINITY is set, which binds threads otherwise than --bind_cores_to_rank; "
+                    "unset it");
+    return {};
+}
+
 }  // namespace
 
 Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView environment) {
@@ -198,6 +213,8 @@ Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView envir
         return std::unexpected(done.error());
     std::vector<std::string> warnings;
     if (const auto done = set_hosts(draft, environment, warnings); !done)
+        return std::unexpected(done.error());
+    if (const auto done = check_binding(draft, environment, warnings); !done)
         return std::unexpected(done.error());
     if (const auto done = set_sizes(draft, rest->words, warnings); !done)
         return std::unexpected(done.error());

@@ -183,6 +183,18 @@ Result<void> set_signals(TorchrunDraft& draft, string_view value) {
     return {};
 }
 
+/// torch's modes look at the GPU of the local rank; without GPUs ranks take such parts of the host in turn.
+Result<void> set_numa_binding(TorchrunDraft& draft, string_view value) {
+    const auto to = cli::choose<BindTo>(value, {{"node", BindTo::numa},
+                                                {"socket", BindTo::socket},
+                                                {"exclusive", BindTo::share},
+                                                {"core-complex", BindTo::l3}});
+    if (!to) return std::unexpected(to.error());
+    draft.options.binding.to = *to;
+    draft.options.binding.by = MapWithin::automatic;
+    return {};
+}
+
 cli::Rows<TorchrunDraft> node_flags() {
     return {
         {{.names = "--nnodes",
@@ -280,6 +292,13 @@ cli::Rows<TorchrunDraft> torchrun_program_flags() {
               "when a rank fails, end all and start them again, so often; hosts that an elastic "
               "job loses do not count (default: 0)"},
          cli::set_number<&plan::Options::max_restarts, 0, cli::kRestartsMax>},
+        {{.names = "--numa-binding",
+          .metavar = "MODE",
+          .group = native,
+          .excludes = "--bind-to --map-by",
+          .help = "bind ranks beside their GPUs: node, socket, exclusive (an equal part of the "
+                  "node's cores) or core-complex (cores of an L3 cache) (default: not)"},
+         set_numa_binding},
         {{.names = "--shutdown-timeout",
           .metavar = "SECONDS",
           .group = native,
@@ -343,11 +362,6 @@ cli::Rows<TorchrunDraft> log_flags() {
 
 cli::Rows<TorchrunDraft> torchrun_refused_flags() {
     return {
-        {{.names = "--numa-binding",
-          .metavar = "MODE",
-          .group = native,
-          .refused = "dtrun does not bind ranks to processors; begin the program with numactl or "
-                     "taskset (--no-python)"}},
         {{.names = "--virtual-local-rank",
           .group = native,
           .refused =

@@ -5,6 +5,7 @@
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/plan/binding.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/start_messages.h"
@@ -130,6 +131,7 @@ Bootstrap Bootstraps::common() const {
     boot.health_check = options.health_check;
     boot.kill_hung = options.kill_hung;
     add_looks(boot);
+    boot.binding = plan::binding_request(options);
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
     if (options.elastic) {
         const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());
@@ -173,6 +175,7 @@ Bytes Bootstraps::for_host(HostId host) const {
     boot.relay = hosts_.tree().is_relay(host);
     boot.env = target.env;
     if (target.transport != plan::Transport::local) boot.limits = spec_.limits;
+    boot.binding.ranks = {static_cast<std::uint32_t>(target.ranks.size())};
     if (boot.standby > 0)
         boot.standby = standby_of(*spec_.options.elastic, static_cast<int>(target.ranks.size()));
     if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
@@ -185,6 +188,7 @@ Bytes Bootstraps::for_all_nodes() const {
         const bool is_node = host.transport == plan::Transport::slurm;
         boot.nodes.push_back(is_node ? host.host.name : "");
         if (is_node && boot.env.empty()) boot.env = host.env;
+        boot.binding.ranks.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     }
     boot.limits = spec_.limits;
     boot.tree_threshold = static_cast<std::uint32_t>(spec_.options.tree_threshold);

@@ -101,7 +101,7 @@ StartFailure failure_kind(HostProblem problem) {
             return StartFailure::mpi;
         case HostProblem::unhealthy:
             return StartFailure::agent;
-        default:  // it has none of the network interfaces
+        default:  // it has none of the network interfaces, or too few processors
             return StartFailure::usage;
     }
 }
@@ -379,8 +379,15 @@ void Head::agent_started(HostId host, const Started& started) {
     for (const RankPid& rank : started.ranks)
         if (const auto planned = hosts_.planned_on(host, rank.place))
             hosts_[host].ranks[rank.pid] = *planned;
-    for (const RankPid& rank : started.ranks)
-        log::info("rank {} runs on {} as pid {}", rank.rank, hosts_.name(host), rank.pid);
+    for (const RankPid& rank : started.ranks) {
+        const std::string threads =
+            rank.threads > 0 ? fmt::format(" with OMP_NUM_THREADS={}", rank.threads) : "";
+        log::info("rank {} runs on {} as pid {}{}", rank.rank, hosts_.name(host), rank.pid,
+                  threads);
+        if (!rank.binding.empty())  // asked for, also with --quiet
+            log::write(log::Level::quiet, fmt::format("rank {} on {}: {}", rank.rank,
+                                                      hosts_.name(host), rank.binding));
+    }
 }
 
 void Head::agent_exited(HostId host, const Exited& exited) {

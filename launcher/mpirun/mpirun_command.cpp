@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "launcher/output/line_prefix.h"
+#include "launcher/plan/binding.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -228,12 +229,10 @@ private:
     }
 
     Result<void> openmpi_mapping(bool prte) {
-        const string_view by = options_.map_by == MapBy::node ? "node" : "slot";
-        const string_view more = prte && options_.oversubscribe ? ":OVERSUBSCRIBE" : "";
         if (!options_.binding_args.empty())
             add(options_.binding_args);
-        else
-            add({"--bind-to", "none", "--map-by", fmt::format("{}{}", by, more)});
+        else if (auto done = openmpi_binding(prte); !done)
+            return done;
         if (prte && options_.oversubscribe && !options_.binding_args.empty())
             return cannot(
                 "--binding-args takes the place of --oversubscribe with {}; write it there "
@@ -241,6 +240,61 @@ private:
                 mpirun_.name);
         if (options_.oversubscribe && !prte) add({"--oversubscribe"});
         return {};
+    }
+
+    /// dtrun's own words for binding in those of Open MPI.
+    Result<void> openmpi_binding(bool prte) {
+        const BindingRequest request = plan::binding_request(options_);
+        const char* const to = object_of(request.to);
+        if (to == nullptr || request.by == MapWithin::gpu) return no_object(request);
+        std::string by = options_.map_by == MapBy::node ? "node" : object_of(request.by);
+        if (request.cpus_per_rank > 0 && request.to != BindTo::none)
+            by += fmt::format(":PE={}", request.cpus_per_rank);
+        if (prte && options_.oversubscribe) by += ":OVERSUBSCRIBE";
+        add({"--bind-to", to, "--map-by", by});
+        if (request.report && prte) add({"--display", "bindings"});
+        if (request.report && !prte) add({"--report-bindings"});
+        return {};
+    }
+
+    /// Its word for what ranks are bound to; nullptr: it has none.
+    static const char* object_of(BindTo to) {
+        switch (to) {
+            case BindTo::none:
+                return "none";
+            case BindTo::core:
+                return "core";
+            case BindTo::l3:
+                return "l3cache";
+            case BindTo::numa:
+                return "numa";
+            case BindTo::socket:
+                return "socket";
+            default:
+                return nullptr;
+        }
+    }
+
+    static const char* object_of(MapWithin by) {
+        switch (by) {
+            case MapWithin::core:
+                return "core";
+            case MapWithin::l3:
+                return "l3cache";
+            case MapWithin::numa:
+                return "numa";
+            case MapWithin::socket:
+                return "socket";
+            default:
+                return "slot";
+        }
+    }
+
+    std::unexpected<Error> no_object(const BindingRequest& request) const {
+        return cannot(
+            "{} knows no {}; say --bind-to core, l3, numa or socket, or let dtrun start the "
+            "ranks (--mpi auto)",
+            mpirun_.name, joined(plan::binding_words(request), " "));
     }
 
     Result<void> openmpi_reaching(bool prte) {
@@ -299,9 +353,15 @@ private:
     Result<void> hydra_mapping() {
         if (mpirun_.kind == Kind::intel) {
             add_machinefile();
+            const bool binds = options_.binding != plan::BindingOptions{};
+            if (binds)
+                return cannot(
+                    "{} binds by its own variables; give them as -x I_MPI_PIN_DOMAIN=numa",
+                    mpirun_.name);
             return {};
         }
         add_hosts("-hosts", "-f", ":");
+        if (auto done = hydra_binding(); !done) return done;
         if (is_block(spec_.placement)) return {};
         if (!is_round_robin(spec_.placement))
             return cannot(
@@ -309,6 +369,24 @@ private:
                 "them; use --map-by slot",
                 mpirun_.name);
         add({"-ppn", "1"});
+        return {};
+    }
+
+    /// In words of MPICH, which binds nothing by itself.
+    Result<void> hydra_binding() {
+        const BindingRequest request = plan::binding_request(options_);
+        const char* const to = object_of(request.to);
+        if (to == nullptr || request.by == MapWithin::gpu) return no_object(request);
+        const auto hydra_word = [](string_view object) {
+            return std::string(object == "l3cache" ? "l3" : object);
+        };
+        if (request.report) command_.environment.emplace_back("HYDRA_TOPO_DEBUG", "1");
+        if (request.to == BindTo::none) return {};
+        if (request.cpus_per_rank > 0 && request.to != BindTo::core) return no_object(request);
+        const std::string cores =
+            request.cpus_per_rank > 0 ? fmt::format(":{}", request.cpus_per_rank) : "";
+        add({"-bind-to", hydra_word(to) + cores});
+        if (request.by != MapWithin::slot) add({"-map-by", hydra_word(object_of(request.by))});
         return {};
     }
 

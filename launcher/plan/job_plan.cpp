@@ -12,6 +12,7 @@
 #include "hostfiles/hostfile.h"
 #include "hostfiles/rankfile.h"
 #include "launcher/plan/allocation_here.h"
+#include "launcher/plan/binding.h"
 #include "launcher/plan/machine_facts.h"
 #include "launcher/plan/programs.h"
 #include "launcher/transport/ssh_channel.h"
@@ -185,7 +186,7 @@ Result<Placement> place_by_file(const Options& options, Offer& offer) {
     auto host_of = hosts_of_ranks(*ranks, offer.hosts);
     if (!host_of) return fail(host_of.error(), "{}", options.rankfile);
     if (std::ranges::any_of(*ranks, [](const RankLine& rank) { return !rank.cpus.empty(); }))
-        log::warn("{}: slot=... has no effect: dtrun does not bind ranks to processors",
+        log::warn("{}: slot=... has no effect: --bind-to says which processors ranks have",
                   options.rankfile);
     offer.sources.slots = offer.sources.world_size = "--rankfile " + options.rankfile;
     return place_on(offer.hosts, std::move(*host_of));
@@ -526,6 +527,9 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     }
     drop_inherited_devices(*environment, options, spec);
     const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
+    if (in_slurm && offer->from_allocation && !options.mpirun)
+        if (std::string note = follow_slurm(options.binding, caller); !note.empty())
+            options.notes.push_back(std::move(note));
     if (!is_bystander) tell(options, spec.placement, environment->added);
     if (in_slurm) {
         const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;

@@ -5,6 +5,7 @@
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/elastic/generations.h"
+#include "rendezvous/wire/binding_request.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/modes.h"
 
@@ -143,6 +144,19 @@ struct ProgramPart {
     std::vector<std::pair<std::string, std::string>> assignments{};  ///< K=V before it
 };
 
+/// Which processors the ranks of a host get: --bind-to and its like.
+struct BindingOptions {
+    std::optional<BindTo> to{};          ///< unset: what the others imply, else none
+    MapWithin by = MapWithin::slot;      ///< --map-by, of what a host has
+    std::optional<int> cpus_per_rank{};  ///< --cpus-per-rank: cores
+    std::string cpus{};                  ///< a list of processors to use, "0-3,8"; empty: all
+    bool report = false;                 ///< --report-bindings
+    bool may_overlap = false;            ///< where cores are too few, ranks share them
+    int threads = 0;  ///< OMP_NUM_THREADS where nothing else says it; 0: an equal part
+
+    bool operator==(const BindingOptions&) const = default;
+};
+
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
 /// not against the hosts: the world size is not known yet. It has a member for each flag.
 struct Options {
@@ -161,8 +175,9 @@ struct Options {
     std::string include;            ///< --include, DeepSpeed's grammar; never with `exclude`
     std::string exclude;            ///< --exclude
     HostShape shape;                ///< --nnodes, --nproc-per-node and their like
-    MapBy map_by = MapBy::slot;     ///< --map-by
+    MapBy map_by = MapBy::slot;     ///< --map-by, between hosts
     std::string rankfile;           ///< --rankfile, a path; empty if not given
+    BindingOptions binding;
     bool oversubscribe = false;     ///< --oversubscribe
     PlanFormat plan = PlanFormat::none;  ///< --plan[=text|json]: print the map, start nothing
     bool show_plan = false;              ///< --display-map: print the map, and start
@@ -177,7 +192,7 @@ struct Options {
     MpiMode mpi = MpiMode::automatic;            ///< --mpi: by what MPI libraries find their places
     bool mpirun = false;                         ///< --mpi mpirun: the site's own starts the ranks
     std::vector<std::string> mpi_args;      ///< --mpi-args, as a shell splits them; mpirun only
-    std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own; likewise
+    std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own
     /// With several hosts the working directory comes first in PYTHONPATH, as with DeepSpeed.
     bool directory_in_pythonpath = false;
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced

@@ -21,7 +21,15 @@ enum class BindTo : std::uint8_t {
 };
 
 /// --map-by: the things to which the ranks of a host go one after the other, round and round.
-enum class MapWithin : std::uint8_t { slot, core, l3, numa, socket, gpu };
+enum class MapWithin : std::uint8_t {
+    slot,  ///< the host is one
+    core,
+    l3,
+    numa,
+    socket,
+    gpu,
+    automatic,  ///< gpu, where each rank has one; else slot
+};
 
 /// What an agent is to do with its ranks' processors.
 struct BindingRequest {

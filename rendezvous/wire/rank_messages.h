@@ -159,10 +159,13 @@ struct RankPid {
     Rank rank{};
     SlotIndex place{};
     std::int64_t pid = 0;
+    std::string binding{};      ///< its processors, for people, as they are; empty: nobody asked
+    std::uint32_t threads = 0;  ///< OMP_NUM_THREADS that it got from dtrun; 0: none
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("rank", m.rank), f("place", m.place), f("pid", m.pid);
+        f("binding", m.binding), f("threads", m.threads);
     }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
+#include "rendezvous/wire/binding_request.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -119,12 +120,13 @@ struct Bootstrap {
     std::uint32_t standby = 0;     ///< processes that are kept ready to become ranks
     std::vector<std::string> preload;  ///< Python modules that these import
     bool kill_hung = false;            ///< a rank whose section takes too long is killed
+    BindingRequest binding;            ///< which processors ranks are to have
     bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     std::vector<Wrap> wraps;           ///< the first is the outermost
     std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
-    /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`
-    /// and `relay`.
+    /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`,
+    /// `binding.ranks` and `relay`.
     std::vector<std::string> nodes;
     std::uint32_t tree_threshold = 0;  ///< with `nodes`: if there are more hosts, `relays` follows
 
@@ -149,8 +151,8 @@ struct Bootstrap {
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
-        f("kill_hung", m.kill_hung), f("wraps", m.wraps), f("limits", m.limits);
-        f("programs", m.programs);
+        f("kill_hung", m.kill_hung), f("binding", m.binding);
+        f("wraps", m.wraps), f("limits", m.limits), f("programs", m.programs);
     }
 };
 
@@ -185,7 +187,8 @@ enum class HostProblem : std::uint8_t {
     directory_missing,
     mpi,
     other,
-    unhealthy  ///< --health-check has not ended well
+    unhealthy,  ///< --health-check has not ended well
+    binding     ///< it has not the processors or GPUs that ranks are to be bound to
 };
 
 struct Join {

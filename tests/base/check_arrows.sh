@@ -47,7 +47,7 @@ check launcher/mpirun launcher/plan launcher/output base
 check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
 check launcher/head launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output contracts hostfiles base
-check launcher/fronts launcher/cli launcher/plan launcher/output base
+check launcher/fronts launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
 check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/head \
     launcher/mpirun worker/binding contracts hostfiles rendezvous base
 check lab launcher/cli launcher/plan collectives hostfiles base

@@ -173,7 +173,7 @@ TEST_CASE("a rank that may use MPI finds the agent's servers", "[contract][mpi]"
 
 TEST_CASE("a rank finds its place in Slurm's words where they are asked for", "[contract]") {
     ContractFacts facts = default_facts({"slurm"});
-    facts.cpus_per_rank = 8;
+    facts.threads = {8};
     const auto fixed = as_map(sample(facts).fixed);
     for (const auto& [name, value] :
          std::map<std::string, std::string>{{"SLURM_PROCID", "5"},

@@ -238,7 +238,7 @@ TEST_CASE("flags that need dtrun's own agents are refused together", "[launcher]
                Contains("which " + flag.substr(0, flag.find(' ')) + " would need; leave it out"));
     CHECK(options_of("--mpi mpirun p", {"HOROVOD_START_TIMEOUT=9"}).mpirun);
     CHECK_THAT(error_of("--mpi mpirun --map-by node --binding-args=x p"),
-               StartsWith("--binding-args takes the place of --map-by node"));
+               StartsWith("--binding-args takes the place of --map-by;"));
 }
 
 TEST_CASE("arguments for mpirun need mpirun", "[launcher][mpirun]") {

@@ -1,5 +1,6 @@
 #include "base/fd.h"
 #include "launcher/cli/foreign_rows.h"
+#include "launcher/plan/binding.h"
 #include "launcher/plan/job_plan.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
@@ -33,6 +34,8 @@ std::string outcome_of(const std::string& typed, const std::string& directory) {
     const auto spec = plan::make_job_spec(std::move(command->options), caller, directory);
     if (!spec) return spec.error().message;
     std::string text = places_of(*spec);
+    const BindingRequest binding = plan::binding_request(spec->options);
+    if (binding.needs_topology()) text += " | " + words_of(plan::binding_words(binding));
     if (!spec->env_added.empty()) text += " | " + show(spec->env_added);
     if (spec->programs.empty()) return text + " | " + words_of(spec->options.program);
     for (const plan::PlannedProgram& program : spec->programs)

@@ -167,7 +167,6 @@ void Agent::learn_facts(const JobId& job) {
     facts_.ranks_max = bootstrap_.ranks_max;
     facts_.role = bootstrap_.role;
     facts_.run_id = bootstrap_.run_id;
-    facts_.cpus_per_rank = bootstrap_.cpus_per_rank;
 }
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
@@ -239,7 +238,7 @@ asio::awaitable<void> Agent::prepare_services(Join& join) {
         for (const auto& service : services_) {
             const auto prepared = co_await service->prepare(program);
             if (prepared) continue;
-            preflight_.problem = HostProblem::mpi;
+            preflight_.problem = service->problem();
             preflight_.problem_text = prepared.error().message;
         }
     }

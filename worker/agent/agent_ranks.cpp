@@ -221,6 +221,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         .inherited = offer.mpi.pmi_fd,
         .own_session = offer.mpi.mpich,  // MPICH waits by spinning
         .descriptor_limit = descriptor_limit_,
+        .cpus = offer.cpus,
     };
     preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
     if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
@@ -245,7 +246,11 @@ void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generatio
     const bool wanted = start_ && start_->generation == generation;
     if (!start.executed) processes_.erase(start.place);
     if (start.executed) {
-        if (wanted) start_->started.ranks.push_back({start.rank, start.place, start.pid});
+        RankPid running{.rank = start.rank, .place = start.place, .pid = start.pid};
+        for (const auto& service : services_) service->started(running);
+        if (!wanted && !running.binding.empty())
+            tell_user(fmt::format("rank {}: {}", running.rank, running.binding));
+        if (wanted) start_->started.ranks.push_back(std::move(running));
         streams_->add(start);
     } else {
         Exited exited;

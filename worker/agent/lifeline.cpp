@@ -9,6 +9,7 @@
 #include <string.h>
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace dtrun::agent {
 namespace {
@@ -63,6 +64,9 @@ asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std:
         co_return fail(Errc::invalid_input, "{} is not part of the job", node);
     bootstrap.host = static_cast<HostId>(own - bootstrap.nodes.begin());
     bootstrap.host_name = node;
+    std::vector<std::uint32_t>& ranks = bootstrap.binding.ranks;
+    if (const auto index = std::to_underlying(bootstrap.host); index < ranks.size())
+        ranks.assign(1, std::uint32_t{ranks[index]});
     if (bootstrap.host != HostId{0} && !bootstrap.reserve_everywhere) bootstrap.reserve_ports = 0;
     const Tree tree(static_cast<std::uint32_t>(bootstrap.nodes.size()), bootstrap.tree_threshold);
     bootstrap.relay = tree.is_relay(bootstrap.host);

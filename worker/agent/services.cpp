@@ -5,10 +5,13 @@
 #include "worker/agent/change_file.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/foreign_stores.h"
+#include "worker/agent/rank_binding.h"
 #include "worker/mpi/mpi_service.h"
 #include "worker/ranks/left_behind.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 
 namespace dtrun::agent {
 namespace {
@@ -60,8 +63,31 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
     return service;
 }
 
+std::unique_ptr<ranks::RankService> make_binding(const ServiceParts& parts) {
+    const Bootstrap& bootstrap = parts.bootstrap;
+    const bool for_slots =
+        std::ranges::find(bootstrap.contracts, "devices") != bootstrap.contracts.end();
+    return std::make_unique<RankBinding>(RankBinding::Options{
+        .request = bootstrap.binding,
+        .scheduler_cpus = bootstrap.cpus_per_rank,
+        .devices_by_slot = for_slots && bootstrap.ranks_min == 0,
+        .variable = [&user = parts.user](std::string_view name) -> std::optional<std::string_view> {
+            if (const auto found = user.find(name); found != user.end()) return found->second;
+            const char* const own = std::getenv(std::string(name).c_str());
+            return own == nullptr ? std::nullopt : std::optional<std::string_view>(own);
+        },
+        .tell =
+            [tell = parts.tell_head, host = bootstrap.host_name](const std::string& text) {
+                MpiNews news;
+                news.note = fmt::format("{}: {}", host, text);
+                tell(news);
+            },
+    });
+}
+
 using Make = std::unique_ptr<ranks::RankService> (*)(const ServiceParts&);
-constexpr Make kServices[] = {make_error_files, make_change_file, make_stores, make_mpi};
+constexpr Make kServices[] = {make_error_files, make_change_file, make_binding, make_stores,
+                              make_mpi};
 
 }  // namespace
 

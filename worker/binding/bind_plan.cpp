@@ -100,6 +100,8 @@ public:
         to_ = request_.to;
         by_ = request_.by;
         if (to_ == BindTo::automatic) choose();
+        if (by_ == MapWithin::automatic) by_ = has_gpu_each() ? MapWithin::gpu : MapWithin::slot;
+        if (to_ == BindTo::share && by_ == MapWithin::gpu) to_ = BindTo::gpu;
         if (to_ == BindTo::share && request_.cpus_per_rank > 0) to_ = BindTo::core;
         if (to_ == BindTo::gpu) by_ = MapWithin::gpu;
         if (by_ == MapWithin::gpu && to_ != BindTo::none && gpus_.empty())
@@ -114,9 +116,11 @@ public:
     }
 
 private:
+    bool has_gpu_each() const { return !gpus_.empty() && ranks_ <= gpus_.size(); }
+
     /// What suits best where the user leaves it to us.
     void choose() {
-        if (!gpus_.empty() && ranks_ <= gpus_.size()) {
+        if (has_gpu_each()) {
             to_ = request_.cpus_per_rank > 0 ? BindTo::core : BindTo::numa;
             by_ = MapWithin::gpu;
         } else if (request_.cpus_per_rank == 0 && ranks_ > all_.size()) {

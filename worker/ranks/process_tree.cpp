@@ -1,11 +1,16 @@
 #include "worker/ranks/process_tree.h"
 
+#include "base/subprocess.h"
+
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstring>
@@ -51,9 +56,10 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
     return stat;
 }
 
-std::vector<pid_t> all_pids() {
+/// The entries of a directory of /proc that are numbers.
+std::vector<pid_t> pids_in(const std::string& directory) {
     std::vector<pid_t> pids;
-    const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
+    const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir(directory.c_str()), ::closedir);
     if (!proc) return pids;
     while (const dirent* entry = ::readdir(proc.get())) {
         const std::string_view name = entry->d_name;
@@ -93,7 +99,7 @@ void stop_descendants(pid_t root, std::span<const pid_t> except) {
 std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except) {
     std::unordered_map<pid_t, std::vector<pid_t>> children;
     std::unordered_set<pid_t> zombies;
-    for (const pid_t pid : all_pids()) {
+    for (const pid_t pid : pids_in("/proc")) {
         const auto stat = read_stat(pid);
         if (!stat) continue;
         children[stat->parent].push_back(pid);
@@ -121,7 +127,7 @@ std::vector<pid_t> processes_of_job(const std::string& job) {
     }
     const std::string marker = "DTRUN_JOB=" + job;
     std::vector<pid_t> found;
-    for (const pid_t pid : all_pids()) {
+    for (const pid_t pid : pids_in("/proc")) {
         if (spared.contains(pid)) continue;
         const std::string environment = '\0' + read_proc(pid, "environ", 4u << 20);
         const std::size_t at = environment.find('\0' + marker);
@@ -157,6 +163,17 @@ int end_descendants(std::chrono::milliseconds limit) {
     }
     sigprocmask(SIG_SETMASK, &before, nullptr);
     return static_cast<int>(killed.size());
+}
+
+Result<void> bind_process(pid_t process, const std::vector<unsigned>& cpus) {
+    const std::vector<unsigned long> mask = cpu_mask(cpus);
+    if (mask.empty()) return {};
+    for (const pid_t thread : pids_in(fmt::format("/proc/{}/task", process)))
+        if (::sched_setaffinity(thread, mask.size() * sizeof mask[0],
+                                reinterpret_cast<const cpu_set_t*>(mask.data())) != 0 &&
+            errno != ESRCH)
+            return fail(Errc::internal, "cannot bind to processors: {}", std::strerror(errno));
+    return {};
 }
 
 }  // namespace dtrun::ranks

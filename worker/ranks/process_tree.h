@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/result.h"
+
 #include <sys/types.h>
 #include <chrono>
 #include <span>
@@ -28,5 +30,10 @@ std::vector<pid_t> kill_descendants(std::span<const pid_t> except = {});
 /// process in uninterruptible sleep cannot be ended. Blocks.
 /// \return how many processes were killed
 int end_descendants(std::chrono::milliseconds limit);
+
+/// Lets every thread that a process has now use these processors only, and so those that it makes later.
+/// \param cpus  by the numbers of Linux; empty: nothing changes
+/// Errc: internal
+Result<void> bind_process(pid_t process, const std::vector<unsigned>& cpus);
 
 }  // namespace dtrun::ranks

@@ -74,6 +74,7 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
         command.own_session ? ProcessPlan::Group::own_session : ProcessPlan::Group::own_group;
     plan.death_signal = SIGKILL;
     plan.descriptor_limit = command.descriptor_limit;
+    plan.cpus = command.cpus;
     auto forked = fork_process(plan);
     if (!forked) return std::unexpected(forked.error());
     return RankProcess{forked->pid, std::move(in.write), std::move(out->read), std::move(err->read),

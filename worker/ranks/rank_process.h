@@ -23,6 +23,7 @@ struct RankCommand {
     bool own_session = false;
     /// The soft limit of descriptors that it gets, at most ours; 0: ours.
     std::uint64_t descriptor_limit = 0;
+    std::vector<unsigned> cpus{};  ///< that it may use; empty: ours
     /// Of `env`, the names of what may be another value at each start; sorted. Only needed for processes
     /// that are kept ready.
     std::vector<std::string> late{};

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "contracts/variables.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 #include "worker/ranks/sever.h"
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct RankOffer {
     std::uint16_t horovod_port = 0;  ///< of Horovod's store for it alone; 0: that of all
     std::string error_file{};        ///< for torch's @record; empty: none
     std::vector<Fd> inherited{};     ///< kept open until the rank was forked
+    std::vector<unsigned> cpus{};    ///< processors that it may use; empty: the agent's
 };
 
 /// Something that an agent does for the ranks of its host besides running them: a store of a framework,
@@ -40,6 +42,8 @@ public:
     /// Gets ready for a program; an error is the host's problem, for the user.
     /// \param program  what ranks will execute; valid during the call
     virtual asio::awaitable<Result<void>> prepare(const std::string& program);
+    /// What kind of problem a failed prepare() is.
+    virtual HostProblem problem() const { return HostProblem::mpi; }
 
     /// Before the ranks of a generation start. Errc: invalid_input, internal
     virtual Result<void> begin(const Assign&) { return {}; }
@@ -51,6 +55,8 @@ public:
     virtual Result<void> go_on(const Assign&) { return {}; }
     /// Adds what a rank is to have at its start. \param world  may begin later. Errc: internal
     virtual Result<void> offer(const Assign& world, const RankSlot& rank, RankOffer& offer);
+    /// A rank executes its program; the service adds what it sees of that.
+    virtual void started(RankPid&) {}
     /// A rank has ended: what it has left is taken.
     virtual void ended(Exited&) {}
     /// Called a moment after ended(), when what the rank had said before was read.

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "base/subprocess.h"
 #include "worker/ranks/left_behind.h"
+#include "worker/ranks/process_tree.h"
 #include "worker/ranks/python_command.h"
 #include "worker/ranks/standby_shim.h"
 
@@ -161,6 +162,8 @@ bool StandbyRunner::become(const Request& request, std::function<void(Start)>& s
     const auto [pid, waiting] = *found;
     forget(found);
     if (can_yield_) ::setpriority(PRIO_PGRP, static_cast<id_t>(pid), own_nice());
+    if (const auto bound = bind_process(pid, request.command.cpus); !bound)
+        tell_(fmt::format("rank {}: {}", request.rank, bound.error().message));
     const std::string message = message_of(request.command.env);
     const ssize_t sent =
         send_first(waiting->agent.native_handle(), message, request.command.inherited);
@@ -236,6 +239,7 @@ Result<void> StandbyRunner::try_start() {
         return fail(Errc::internal, "--preload: too many modules");
     const auto waiting = std::make_shared<Waiting>(executor_);
     RankCommand command = like_;
+    command.cpus.clear();  // which place it will have is not known yet
     command.env = waiting_env(kind_of(like_).env, *directory, theirs.get());
     command.inherited = theirs.get();
     const auto pid_of_end = std::make_shared<pid_t>(0);
