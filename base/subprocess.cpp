@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -86,6 +87,8 @@ void set_descriptors(Child& child) {
     }
     set_signals(plan);
     set_descriptors(child);
+    if (plan.controlling_terminal && ::ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0)
+        child_fails(child, ExecFailure::Stage::redirect);
     if (plan.descriptor_limit != 0) ::setrlimit(RLIMIT_NOFILE, &child.descriptors);
     if (!child.cpus.empty() &&
         ::sched_setaffinity(0, child.cpus.size() * sizeof child.cpus[0],

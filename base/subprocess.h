@@ -36,6 +36,8 @@ struct ProcessPlan {
 
     enum class Group : std::uint8_t { ours, own_group, own_session };
     Group group = Group::ours;
+    /// Descriptor 0 is a terminal that becomes the session's own; with own_session.
+    bool controlling_terminal = false;
     /// true: signals that we ignore stay ignored, as `nohup` wants it, except SIGPIPE. false: all
     /// signals have their default actions.
     bool keep_ignored_signals = false;

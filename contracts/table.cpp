@@ -62,9 +62,10 @@ constexpr std::array kTorch{
                      "the interface by which the hosts reach each other; else ranks ask what their "
                      "host's name means, which on many hosts is 127.0.1.1"},
     ContractVariable{"TP_SOCKET_IFNAME", fallback, "the same, for torch.distributed.rpc"},
-    ContractVariable{"OMP_NUM_THREADS", fallback,
-                     "cores that the rank is bound to; else what the scheduler gave each task; else, "
-                     "with several ranks on the host, its processors / ranks (dtrun torchrun: 1)"},
+    ContractVariable{
+        "OMP_NUM_THREADS", fallback,
+        "cores that the rank is bound to; else what the scheduler gave each task; else, "
+        "with several ranks on the host, its processors / ranks (dtrun torchrun: 1)"},
 };
 
 constexpr std::array kHorovod{

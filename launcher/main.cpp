@@ -8,6 +8,7 @@
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/join.h"
+#include "launcher/commands/look_commands.h"
 #include "launcher/commands/run_job.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
@@ -71,6 +72,14 @@ constexpr cli::Command kCommands[] = {
      .summary = "look into the store of a job, or of this rank's own",
      .run = commands::run_store,
      .help = commands::store_help},
+    {.name = "stacks",
+     .summary = "where the ranks of a running job are",
+     .run = commands::run_stacks,
+     .help = commands::stacks_help},
+    {.name = "attach",
+     .summary = "the output of a rank of a running job, and input for it",
+     .run = commands::run_attach,
+     .help = commands::attach_help},
     {.name = "torchrun",
      .summary = "what torchrun would run, with its flags",
      .run = job<fronts::parse_torchrun, fronts::torchrun_help>,

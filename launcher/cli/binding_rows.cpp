@@ -80,8 +80,9 @@ Result<void> set_modifier(RunDraft& draft, string_view word) {
 /// "ppr:2:node", ranks of each object: dtrun knows before it starts only how many hosts there are.
 Result<void> set_ranks_per_object(RunDraft& draft, const std::vector<string_view>& parts) {
     if (parts.size() < 3 || parts[2] != "node")
-        return fail(Errc::invalid_input, "ppr is followed by :N:node, ranks of each host; for "
-                                         "parts of hosts write -N and --map-by numa or socket");
+        return fail(Errc::invalid_input,
+                    "ppr is followed by :N:node, ranks of each host; for "
+                    "parts of hosts write -N and --map-by numa or socket");
     for (std::size_t i = 3; i < parts.size(); ++i)
         if (const auto done = set_modifier(draft, parts[i]); !done) return done;
     return set_ranks_per_host(draft, parts[1]);
@@ -91,15 +92,16 @@ Result<void> set_map_by(RunDraft& draft, string_view value) {
     using Choice = std::pair<MapBy, MapWithin>;
     const auto parts = split(value, ':');
     if (parts.front() == "ppr") return set_ranks_per_object(draft, parts);
-    const auto choice = choose<Choice>(parts.front(), {{"slot", {MapBy::slot, MapWithin::slot}},
-                                                       {"node", {MapBy::node, MapWithin::slot}},
-                                                       {"core", {MapBy::slot, MapWithin::core}},
-                                                       {"l3", {MapBy::slot, MapWithin::l3}},
-                                                       {"l3cache", {MapBy::slot, MapWithin::l3}},
-                                                       {"numa", {MapBy::slot, MapWithin::numa}},
-                                                       {"socket", {MapBy::slot, MapWithin::socket}},
-                                                       {"package", {MapBy::slot, MapWithin::socket}},
-                                                       {"gpu", {MapBy::slot, MapWithin::gpu}}});
+    const auto choice =
+        choose<Choice>(parts.front(), {{"slot", {MapBy::slot, MapWithin::slot}},
+                                       {"node", {MapBy::node, MapWithin::slot}},
+                                       {"core", {MapBy::slot, MapWithin::core}},
+                                       {"l3", {MapBy::slot, MapWithin::l3}},
+                                       {"l3cache", {MapBy::slot, MapWithin::l3}},
+                                       {"numa", {MapBy::slot, MapWithin::numa}},
+                                       {"socket", {MapBy::slot, MapWithin::socket}},
+                                       {"package", {MapBy::slot, MapWithin::socket}},
+                                       {"gpu", {MapBy::slot, MapWithin::gpu}}});
     if (!choice) return std::unexpected(choice.error());
     std::tie(draft.options.map_by, draft.options.binding.by) = *choice;
     for (std::size_t i = 1; i < parts.size(); ++i)
@@ -220,7 +222,8 @@ Rows<RunDraft> foreign_binding_flags() {
         {{.names = "--cpu-bind",
           .metavar = "TYPE",
           .group = foreign,
-          .help = "srun's: cores, threads and rank are --bind-to share, sockets socket, ldoms numa"},
+          .help =
+              "srun's: cores, threads and rank are --bind-to share, sockets socket, ldoms numa"},
          set_cpu_bind},
     };
 }

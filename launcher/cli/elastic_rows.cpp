@@ -3,11 +3,9 @@
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
 
-#include <string.h>
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <csignal>
 
 namespace dtrun::cli {
 
@@ -58,19 +56,12 @@ Result<void> set_refill(RunDraft& draft, string_view value) {
     return {};
 }
 
-/// "USR1", "SIGUSR1" or a number.
 Result<void> set_warn_signal(RunDraft& draft, string_view value) {
-    const string_view name = value.starts_with("SIG") ? value.substr(3) : value;
-    for (int signal = 1; signal < NSIG; ++signal) {
-        const char* const known = ::sigabbrev_np(signal);
-        if ((known == nullptr || name != known) && value != std::to_string(signal)) continue;
-        if (signal == SIGKILL || signal == SIGSTOP) break;
-        draft.elastic.warn_signal = signal;
-        if (!draft.warn_time_given) draft.elastic.warn_time = kWarnTime;
-        return {};
-    }
-    return fail(Errc::invalid_input, "'{}' is not a signal that a program can take, such as USR1",
-                value);
+    const auto signal = parse_signal(value);
+    if (!signal) return std::unexpected(signal.error());
+    draft.elastic.warn_signal = *signal;
+    if (!draft.warn_time_given) draft.elastic.warn_time = kWarnTime;
+    return {};
 }
 
 Result<void> set_standby(RunDraft& draft, string_view value) {

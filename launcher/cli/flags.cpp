@@ -3,9 +3,11 @@
 #include "base/strings.h"
 #include "base/suggest.h"
 
+#include <string.h>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 
 namespace dtrun::cli {
 
@@ -302,6 +304,18 @@ Result<std::chrono::milliseconds> parse_seconds(string_view text, std::chrono::m
         return fail(Errc::invalid_input, "'{}' is not a number of seconds from {} to {}", text,
                     Seconds(min).count(), Seconds(max).count());
     return std::chrono::milliseconds(std::llround(number * 1000));
+}
+
+Result<int> parse_signal(string_view text) {
+    const string_view name = text.starts_with("SIG") ? text.substr(3) : text;
+    for (int signal = 1; signal < NSIG; ++signal) {
+        const char* const known = ::sigabbrev_np(signal);
+        if ((known == nullptr || name != known) && text != std::to_string(signal)) continue;
+        if (signal == SIGKILL || signal == SIGSTOP) break;
+        return signal;
+    }
+    return fail(Errc::invalid_input, "'{}' is not a signal that a program can take, such as USR1",
+                text);
 }
 
 }  // namespace dtrun::cli

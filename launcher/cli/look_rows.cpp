@@ -34,7 +34,42 @@ Result<void> add_wrap(RunDraft& draft, string_view value) {
     return {};
 }
 
+Result<void> set_pty(RunDraft& draft, string_view value) {
+    const auto rank = value.empty() ? Result<int>(0) : whole_number(value, 0, kRanksMax - 1);
+    if (!rank) return std::unexpected(rank.error());
+    draft.options.pty = *rank;
+    draft.options.stdin_target = {plan::StdinTarget::Kind::rank, *rank};
+    return {};
+}
+
+/// "N[:gdb|debugpy]"
+Result<void> set_debug_rank(RunDraft& draft, string_view value) {
+    const std::size_t colon = value.find(':');
+    const auto rank = whole_number(value.substr(0, colon), 0, kRanksMax - 1);
+    if (!rank) return std::unexpected(rank.error());
+    draft.options.debug_rank = *rank;
+    if (colon == string_view::npos) return {};
+    const auto debugger = choose<Debugger>(
+        value.substr(colon + 1), {{"gdb", Debugger::gdb}, {"debugpy", Debugger::debugpy}});
+    if (!debugger) return std::unexpected(debugger.error());
+    draft.options.debugger = *debugger;
+    return {};
+}
+
 }  // namespace
+
+Result<void> check_looks(const plan::Options& options) {
+    if (!options.pty && !options.debug_rank) return {};
+    const char* const flag = options.pty ? "--pty" : "--debug-rank";
+    if (options.join)
+        return fail(Errc::invalid_input,
+                    "{} is for a job that one dtrun starts: name all hosts with -H there", flag);
+    if (!options.elastic) return {};
+    return fail(Errc::invalid_input,
+                "{}: a rank of an elastic job is another process after each change; leave out "
+                "--min-np, or {}",
+                flag, flag);
+}
 
 Rows<RunDraft> look_flags() {
     return {
@@ -45,6 +80,21 @@ Rows<RunDraft> look_flags() {
           .needs_agents = true,
           .help = "run the program by it: 'perf record -o {rank} {}', RANKS:COMMAND; repeatable"},
          add_wrap},
+        {{.names = "--pty",
+          .metavar = "[=RANK]",
+          .group = look,
+          .in = {Taker::fronts},
+          .needs_agents = true,
+          .excludes = "--stdin",
+          .help = "it has a terminal, alone on yours (default: no rank; --pty alone: 0)"},
+         set_pty},
+        {{.names = "--debug-rank",
+          .metavar = "N[:gdb|debugpy]",
+          .group = look,
+          .in = {Taker::fronts},
+          .needs_agents = true,
+          .help = "it waits for your debugger at a port here (default: none does)"},
+         set_debug_rank},
     };
 }
 

@@ -6,6 +6,7 @@
 #include "launcher/cli/binding_rows.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_config.h"
+#include "launcher/cli/look_rows.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -303,6 +304,7 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
     follow_controller(draft, environment);
     if (const auto done = check_mpi(draft); !done) return std::unexpected(done.error());
+    if (const auto done = check_looks(draft.options); !done) return std::unexpected(done.error());
     if (const auto done = add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());
     if (!draft.options.mpirun)

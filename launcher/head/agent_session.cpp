@@ -2,6 +2,7 @@
 
 #include "base/loop/net.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -122,6 +123,17 @@ Result<void> AgentSession::handle_from(HostId host, const FrameView& frame) {
         case FrameType::rolled:
             return with<Rolled>(frame.payload, [this, host](Rolled& rolled) {
                 events_.agent_rolled(host, rolled.number);
+            });
+        case FrameType::stacks:
+            return with<Stacks>(frame.payload, [this, host](Stacks& stacks) {
+                events_.agent_stacks(host, std::move(stacks));
+            });
+        case FrameType::debug:
+            return with<DebugNews>(
+                frame.payload, [this, host](DebugNews& news) { events_.agent_debugs(host, news); });
+        case FrameType::tunnel:
+            return with<Tunnel>(frame.payload, [this, host](Tunnel& tunnel) {
+                events_.agent_tunnels(host, tunnel);
             });
         case FrameType::done:
             return with<Done>(frame.payload,

@@ -4,6 +4,7 @@
 #include "base/numbered.h"
 #include "rendezvous/exchange/exchange.h"
 #include "rendezvous/links/link.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
@@ -36,6 +37,9 @@ public:
     virtual void agent_severed(HostId host, const SeveredNews& news) = 0;
     virtual void agent_process_says(HostId host, const DeskNews& news) = 0;
     virtual void agent_rolled(HostId host, std::uint64_t number) = 0;
+    virtual void agent_stacks(HostId host, Stacks stacks) = 0;
+    virtual void agent_debugs(HostId host, const DebugNews& news) = 0;
+    virtual void agent_tunnels(HostId host, const Tunnel& tunnel) = 0;
     virtual void agent_done(HostId host, const Done& done) = 0;
     /// A frame that is_exchanged(). Errc: invalid_input
     virtual Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) = 0;

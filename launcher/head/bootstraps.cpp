@@ -5,6 +5,7 @@
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/output/user_terminal.h"
 #include "launcher/plan/binding.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -79,7 +80,19 @@ void Bootstraps::prefer(const std::string& address) {
 
 /// What --wrap and its like ask of agents.
 void Bootstraps::add_looks(Bootstrap& boot) const {
-    for (const plan::WrapOption& option : spec_.options.wraps) {
+    const plan::Options& options = spec_.options;
+    boot.terminal = options.pty.has_value();
+    boot.terminal_rank = static_cast<Rank>(options.pty.value_or(0));
+    if (boot.terminal) boot.terminal_size = output::UserTerminal::size();
+    boot.debug_rank = static_cast<Rank>(options.debug_rank.value_or(0));
+    if (options.debug_rank) {
+        boot.debugger = options.debugger;
+        boot.debug_host =
+            plan::host_of(spec_.placement.ranks[static_cast<std::size_t>(*options.debug_rank)]);
+    }
+    // Whoever waits for one that is debugged does not hang.
+    boot.kill_hung = options.kill_hung && !options.debug_rank;
+    for (const plan::WrapOption& option : options.wraps) {
         Wrap& wrap = boot.wraps.emplace_back();
         wrap.words = option.words;
         for (const plan::RankSet::Range& range : option.ranks.ranges())
@@ -129,7 +142,6 @@ Bootstrap Bootstraps::common() const {
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
     boot.health_check = options.health_check;
-    boot.kill_hung = options.kill_hung;
     add_looks(boot);
     boot.binding = plan::binding_request(options);
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);

@@ -6,6 +6,7 @@
 #include "hostfiles/nodelist.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
+#include "launcher/head/report.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 namespace dtrun::head {
 namespace {
@@ -35,6 +37,11 @@ JobOptions job_options(const plan::Options& asked) {
     options.elastic = asked.elastic.has_value();
     options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon restarts ranks itself
     return options;
+}
+
+/// Who debugs takes his time, and the other ranks wait for him.
+std::optional<std::chrono::milliseconds> init_timeout(const plan::Options& asked) {
+    return asked.debug_rank ? std::nullopt : asked.init_timeout;
 }
 
 PerHost<std::uint32_t> ranks_on_host(const plan::JobSpec& spec) {
@@ -119,7 +126,7 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
       answers_(hosts.tree(), spec.hosts.size()),
       waits_(
           static_cast<std::uint32_t>(spec.placement.world_size()),
-          [&hosts](Rank rank) { return hosts.name_of_host(rank); }, spec.options.init_timeout),
+          [&hosts](Rank rank) { return hosts.name_of_host(rank); }, init_timeout(spec.options)),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
       output_(io.get_executor(), spec, output, hosts, answers_, [this] { end_by(SIGPIPE); }),
       progress_(io.get_executor(), output, host_names(spec)),
@@ -127,6 +134,8 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
              [this](HostId host, std::string_view bytes) {
                  hosts_.send(host, encode(Input{std::string(bytes)}));
              }),
+      lookout_(io.get_executor(), spec, hosts, stdin_),
+      debugger_(io.get_executor(), hosts),
       sessions_(
           io.get_executor(), static_cast<AgentEvents&>(*this),
           [this](FrameType type, std::string_view payload) { assigner_->to_root(type, payload); }),
@@ -170,12 +179,16 @@ asio::awaitable<int> Head::run() {
     for (const auto& starter : starters_) co_await starter->end(hurry_);
     stdin_.stop();
     co_await output_.drain(hurry_);
+    take_terminal_back();
     co_return finish();
 }
 
 asio::awaitable<void> Head::join() {
     for (const auto& starter : starters_) co_await starter->join();
     co_await assigner_->join();
+    co_await lookout_.join();
+    debugger_.stop();
+    co_await debugger_.join();
     co_await sessions_.join();
     tasks_.stop();
     co_await tasks_.join();
@@ -220,6 +233,8 @@ void Head::start_over() {
 
 void Head::all_started() {
     start_over();
+    lookout_.generation_begins();
+    terminal_rank_ = TerminalRank::to_come;
     for (const auto& [directory, hosts] : std::exchange(elsewhere_, {})) {
         if (spec_.directory.empty())
             log::warn(
@@ -376,9 +391,12 @@ void Head::give_up(AgentSession& session, const std::string& why) {
 }
 
 void Head::agent_started(HostId host, const Started& started) {
-    for (const RankPid& rank : started.ranks)
-        if (const auto planned = hosts_.planned_on(host, rank.place))
-            hosts_[host].ranks[rank.pid] = *planned;
+    for (const RankPid& rank : started.ranks) {
+        const auto planned = hosts_.planned_on(host, rank.place);
+        if (!planned) continue;
+        hosts_[host].ranks[rank.pid] = *planned;
+        if (has_terminal(*planned)) lend_terminal();
+    }
     for (const RankPid& rank : started.ranks) {
         const std::string threads =
             rank.threads > 0 ? fmt::format(" with OMP_NUM_THREADS={}", rank.threads) : "";
@@ -391,7 +409,9 @@ void Head::agent_started(HostId host, const Started& started) {
 }
 
 void Head::agent_exited(HostId host, const Exited& exited) {
-    if (!assigner_->is_news(exited) || !hosts_.planned_on(host, exited.place)) return;
+    const auto planned = hosts_.planned_on(host, exited.place);
+    if (!assigner_->is_news(exited) || !planned) return;
+    lookout_.rank_ended(*planned, exited);
     log::info("rank {} {}", exited.rank, ending_text(exited));
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
@@ -402,16 +422,26 @@ void Head::agent_exited(HostId host, const Exited& exited) {
 }
 
 void Head::agent_output(HostId host, const OutputView& output) {
-    if (const auto rank = hosts_.planned_on(host, output.header.place))
-        output_.add(host, *rank, output);
+    const auto rank = hosts_.planned_on(host, output.header.place);
+    if (!rank) return;
+    lookout_.output(*rank, output);
+    output_.add(host, *rank, output);
 }
 
 void Head::agent_output_end(HostId host, const OutputEnd& end) {
-    if (const auto rank = hosts_.planned_on(host, end.place)) output_.finish(*rank, end.stream);
+    const auto rank = hosts_.planned_on(host, end.place);
+    if (!rank) return;
+    lookout_.output_ended(*rank, end.stream);
+    if (has_terminal(*rank)) {
+        terminal_rank_ = TerminalRank::ended;  // maybe before it is known that it has started
+        take_terminal_back();
+    }
+    output_.finish(*rank, end.stream);
 }
 
 void Head::agent_input_credit(HostId host, std::uint64_t bytes) {
     stdin_.credit(host, bytes);
+    lookout_.input_taken();
 }
 
 void Head::agent_paused(HostId host, const Paused& paused) {
@@ -444,7 +474,7 @@ void Head::agent_waits(HostId host, Waits waits) {
 }
 
 void Head::agent_mpi(HostId host, const MpiNews& news) {
-    if (!news.note.empty()) return log::warn("{}", news.note);
+    if (!news.note.empty()) return log::warn("{}", printable_lines(news.note));
     if (!assigner_->is_current(news.generation)) return;
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
@@ -461,9 +491,76 @@ void Head::watch_waits() {
     if (!job_.running() || spec_.options.recovers_itself) return;
     const auto verdict = waits_.look(Clock::now());
     if (!verdict) return;
-    if (!verdict->end) return log::warn("{}", verdict->text);
+    if (!verdict->end) {
+        if (!spec_.options.debug_rank) log::warn("{}", verdict->text);
+        return;
+    }
+    if (verdict->hangs) return tasks_.spawn(end_hang(verdict->text));
     job_.stuck(verdict->text);
     decide();
+}
+
+/// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
+asio::awaitable<void> Head::end_hang(std::string why) {
+    const std::uint32_t restarts = job_.outcome().restarts;
+    std::vector<std::string> stacks = co_await lookout_.stacks_for_report();
+    if (!job_.running() || job_.outcome().restarts != restarts) co_return;
+    job_.set_stacks(std::move(stacks));
+    job_.stuck(std::move(why));
+    decide();
+}
+
+void Head::agent_stacks(HostId host, Stacks stacks) {
+    lookout_.stacks_come(host, std::move(stacks));
+}
+
+void Head::agent_debugs(HostId host, const DebugNews& news) {
+    const auto port = debugger_.open(host);
+    if (!port) return log::error("--debug-rank: {}", port.error().message);
+    output_.message(debugger_text(news, hosts_.name(host), *port));
+}
+
+void Head::agent_tunnels(HostId host, const Tunnel& tunnel) {
+    debugger_.take(host, tunnel);
+}
+
+void Head::lend(output::UserTerminal& terminal) {
+    terminal_ = &terminal;
+    stdin_.set_filter([this](std::string_view bytes) { return terminal_typed(bytes); });
+}
+
+/// The rank whose place is `rank` has the user's terminal.
+bool Head::has_terminal(plan::PlannedRank rank) const {
+    return spec_.options.pty && std::cmp_equal(*spec_.options.pty, std::to_underlying(rank));
+}
+
+std::string Head::terminal_typed(std::string_view bytes) {
+    if (!terminal_->is_raw()) return std::string(bytes);
+    std::string passed = escape_.pass(bytes);
+    if (escape_.escaped()) {
+        take_terminal_back();
+        end_by(SIGINT);
+    }
+    return passed;
+}
+
+/// From now on the user's terminal is that of the rank.
+void Head::lend_terminal() {
+    if (terminal_ == nullptr || terminal_rank_ == TerminalRank::ended) return;
+    terminal_rank_ = TerminalRank::runs;
+    terminal_->make_raw();
+    terminal_resized();  // since it was told, before the rank was there
+}
+
+void Head::take_terminal_back() {
+    if (terminal_ != nullptr) terminal_->restore();
+}
+
+void Head::terminal_resized() {
+    if (!spec_.options.pty || !output::UserTerminal::is_there()) return;
+    const Bytes frame = encode(Resize{output::UserTerminal::size()});
+    const auto rank = static_cast<std::size_t>(*spec_.options.pty);
+    hosts_.send(plan::host_of(spec_.placement.ranks[rank]), frame);
 }
 
 void Head::agent_severed(HostId host, const SeveredNews& news) {
@@ -490,6 +587,7 @@ void Head::agent_done(HostId host, const Done& done) {
     if (state.done) return;
     state.done = true;
     stdin_.host_gone(host);
+    lookout_.host_gone(host);
     AgentSession* session = std::exchange(state.session, nullptr);
     if (session != nullptr && !state.relayed) {
         assigner_->exchange().remove_peer(session->peer());
@@ -531,6 +629,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
 void Head::lost(HostId host, const std::string& why) {
     hosts_[host].done = true;
     stdin_.host_gone(host);
+    lookout_.host_gone(host);
     output_.host_gone(host);
     assigner_->lost(host, why);
     for (const auto& starter : starters_) starter->host_lost(host);
@@ -563,6 +662,7 @@ void Head::signalled(int signal) {
             suspending_ = false;
             hosts_.send_to_all(frame);
             assigner_->to_root(FrameType::signal, payload_of(frame));
+            if (terminal_rank_ == TerminalRank::runs) lend_terminal();  // in the foreground again
             return stdin_.resume();
         case SIGTSTP:
             hosts_.send_to_all(frame);

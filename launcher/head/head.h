@@ -10,13 +10,17 @@
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "launcher/head/job_output.h"
+#include "launcher/head/lookout.h"
+#include "launcher/head/port_forward.h"
 #include "launcher/head/sessions.h"
 #include "launcher/head/wait_watch.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
+#include "launcher/output/user_terminal.h"
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -26,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun::head {
@@ -63,6 +68,11 @@ public:
     bool is_ending() const override { return job_.ending(); }
     /// dtrun was sent this signal.
     void signalled(int signal);
+    /// Answers commands that look into the job.
+    Lookout& lookout() { return lookout_; }
+    /// The user's terminal, which outlives us, is the rank's as long as that runs (--pty).
+    void lend(output::UserTerminal& terminal);
+    void terminal_resized();
     /// The output may have something to collect().
     void output_left() { output_.return_credits(); }
 
@@ -82,6 +92,9 @@ private:
     void agent_severed(HostId host, const SeveredNews& news) override;
     void agent_process_says(HostId host, const DeskNews& news) override;
     void agent_rolled(HostId host, std::uint64_t number) override;
+    void agent_stacks(HostId host, Stacks stacks) override;
+    void agent_debugs(HostId host, const DebugNews& news) override;
+    void agent_tunnels(HostId host, const Tunnel& tunnel) override;
     void agent_done(HostId host, const Done& done) override;
     Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
     bool is_behind(const AgentSession& agent, HostId host) const override;
@@ -107,6 +120,11 @@ private:
     void give_up(AgentSession& session, const std::string& why);
     bool is_here(const AgentSession& session) const;
     void watch_waits();
+    asio::awaitable<void> end_hang(std::string why);
+    bool has_terminal(plan::PlannedRank rank) const;
+    std::string terminal_typed(std::string_view bytes);
+    void lend_terminal();
+    void take_terminal_back();
     void watch_answers();
     bool is_over() const;
     void end_by(int signal);
@@ -128,6 +146,12 @@ private:
     JobOutput output_;
     output::Progress progress_;
     output::StdinPump stdin_;
+    Lookout lookout_;
+    PortForward debugger_;
+    output::UserTerminal* terminal_ = nullptr;  ///< with --pty
+    output::EscapeWatch escape_;
+    /// The rank that has the user's terminal, in this generation.
+    enum class TerminalRank { to_come, runs, ended } terminal_rank_ = TerminalRank::to_come;
     Sessions sessions_;
     std::vector<std::unique_ptr<HostStarter>> starters_;
     std::unique_ptr<Assigner> assigner_;

@@ -68,6 +68,7 @@ struct JobOutcome {
     std::uint32_t strays = 0;       ///< processes that ranks had left behind
     std::uint32_t restarts = 0;     ///< of all ranks, because one had failed
     std::vector<std::string> waiting{};  ///< who waited for what when it ended
+    std::vector<std::string> stacks{};   ///< where ranks were when they were found to hang
 };
 
 /// The process's exit status for an outcome. Pure; the table is tested.
@@ -140,6 +141,7 @@ public:
     bool running() const { return started_ && !stopping_; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
     const JobOutcome& outcome() const { return outcome_; }
+    void set_stacks(std::vector<std::string> lines) { outcome_.stacks = std::move(lines); }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
 private:

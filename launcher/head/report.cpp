@@ -29,14 +29,6 @@ std::string signal_text(int signal) {
     return fmt::format("signal {} (SIG{})", signal, name != nullptr ? name : "?");
 }
 
-/// A program's text without control characters, which could imitate other parts of the report.
-std::string printable(std::string_view line) {
-    std::string text(line);
-    std::ranges::replace_if(
-        text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; }, '?');
-    return text;
-}
-
 /// What torch's @record has left, unless standard error ends with the same.
 std::string exception_text(std::string_view error_file, const std::vector<std::string>& lines) {
     const auto error = parse_torch_error(error_file);
@@ -62,6 +54,13 @@ std::string waiting_text(const JobOutcome& outcome) {
     if (outcome.waiting.empty()) return {};
     std::string text = "  who waited then, and for what:\n";
     for (const std::string& line : outcome.waiting) text += "    " + line + "\n";
+    return text;
+}
+
+std::string stacks_text(const JobOutcome& outcome) {
+    if (outcome.stacks.empty()) return {};
+    std::string text = "  where the ranks were then:\n";
+    for (const std::string& line : outcome.stacks) text += "    " + printable(line) + "\n";
     return text;
 }
 
@@ -165,6 +164,25 @@ std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& sp
 
 }  // namespace
 
+std::string printable(std::string_view line) {
+    std::string text(line);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        if ((byte < ' ' && byte != '\t') || byte == 0x7f) text[i] = '?';
+        // U+0080 to U+009F: control characters as well, in UTF-8.
+        if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
+            text.replace(i, 2, "?");
+    }
+    return text;
+}
+
+std::string printable_lines(std::string_view text) {
+    std::string lines;
+    for (const std::string_view line : split(text, '\n'))
+        lines += (lines.empty() ? "" : "\n") + printable(line);
+    return lines;
+}
+
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
@@ -197,7 +215,7 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
                    well_text(outcome);
         case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
-                   victims_text(outcome);
+                   stacks_text(outcome) + victims_text(outcome);
         case JobOutcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
                                outcome.lost_text) +

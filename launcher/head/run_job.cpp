@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "hostfiles/hostfile.h"
+#include "launcher/control/control_place.h"
+#include "launcher/control/control_server.h"
 #include "launcher/discovery/host_watch.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/channel_opener.h"
@@ -14,6 +16,7 @@
 #include "launcher/head/step_starter.h"
 #include "launcher/output/output_layout.h"
 #include "launcher/output/output_mux.h"
+#include "launcher/output/user_terminal.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/links/server.h"
 
@@ -22,6 +25,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -79,6 +83,8 @@ public:
 private:
     Result<void> open_output();
     Result<ServerPlace> listen();
+    void open_control();
+    void suspend();
     void watch_hosts();
     void apply(const discovery::HostChanges& changes);
     void add_starters(transport::AgentFile agent, ServerPlace place);
@@ -93,6 +99,8 @@ private:
     std::unique_ptr<Head> head_;
     std::unique_ptr<discovery::HostWatch> host_watch_;
     std::unique_ptr<Server> server_;
+    std::unique_ptr<control::ControlServer> control_;
+    output::UserTerminal terminal_;
     std::unique_ptr<JobServer> job_server_;  ///< of nodes that meet here
     int interrupted_ = 0;                    ///< by this signal
     std::unique_ptr<Bootstraps> bootstraps_;
@@ -106,6 +114,7 @@ RealHead::RealHead(asio::io_context& io, plan::JobSpec& spec)
     : io_(io), spec_(spec), hosts_(spec), signals_(io) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
         if (!is_ignored(signal)) signals_.add(signal);
+    if (spec.options.pty) signals_.add(SIGWINCH);
 }
 
 Result<void> RealHead::open() {
@@ -113,7 +122,8 @@ Result<void> RealHead::open() {
     auto agent = transport::find_agent();
     if (!agent) return std::unexpected(agent.error());
     if (auto opened = open_output(); !opened) return opened;
-    head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [] { ::raise(SIGSTOP); });
+    head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [this] { suspend(); });
+    if (spec_.options.pty) head_->lend(terminal_);
     auto place = listen();
     if (!place) return std::unexpected(place.error());
     if (spec_.daemon && spec_.daemon->serve) {
@@ -123,7 +133,33 @@ Result<void> RealHead::open() {
     }
     add_starters(std::move(*agent), std::move(*place));
     watch_hosts();
+    open_control();
     return {};
+}
+
+/// For `dtrun stacks` and its like. The job runs without as well.
+void RealHead::open_control() {
+    const char* const runtime_dir = std::getenv("XDG_RUNTIME_DIR");
+    const std::string job = hex(keys_.id);
+    for (const std::string& folder :
+         control::control_folders(runtime_dir == nullptr ? "" : runtime_dir)) {
+        auto opened =
+            control::ControlServer::open(io_.get_executor(), folder, job, head_->lookout());
+        if (!opened) {
+            log::info("no control socket there: {}", opened.error().message);
+            continue;
+        }
+        control_ = std::move(*opened);
+        return head_->lookout().serve(*control_);
+    }
+}
+
+/// As the shell expects it at Ctrl-Z, which it sees as a signal: in a raw terminal it is a key of the rank's.
+void RealHead::suspend() {
+    const bool was_raw = terminal_.is_raw();
+    terminal_.restore();
+    ::raise(SIGSTOP);
+    if (was_raw) terminal_.make_raw();
 }
 
 /// Hosts of an elastic job may come and go, as a script or a file lists them.
@@ -175,6 +211,7 @@ Result<void> RealHead::open_output() {
     };
     auto options = output::output_options(spec_, hex(keys_.id));
     if (!options) return std::unexpected(options.error());
+    if (spec_.options.pty) options->is_raw_terminal = [this] { return terminal_.is_raw(); };
     auto output = output::OutputMux::create(std::move(*options), rank_hosts, wake);
     if (!output) return fail(output.error(), "{}", output::files_flag(spec_.options.rank_output));
     output_ = std::move(*output);
@@ -238,6 +275,7 @@ asio::awaitable<int> RealHead::run() {
     tasks_.spawn(watch_signals());
     if (host_watch_) host_watch_->start();
     const int status = co_await head_->run();
+    if (control_) control_->stop();
     if (host_watch_) host_watch_->stop();
     server_->stop();
     if (!job_server_) co_return status;
@@ -255,6 +293,10 @@ asio::awaitable<void> RealHead::watch_signals() {
     for (;;) {
         const auto [error, signal] = co_await signals_.async_wait(use_tuple);
         if (error) co_return;
+        if (signal == SIGWINCH) {
+            head_->terminal_resized();
+            continue;
+        }
         head_->signalled(signal);
         const bool ends =
             signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;

@@ -164,25 +164,33 @@ std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
                        late.front()->wait.what, absent.empty() ? "" : "; not there: ", absent);
 }
 
-/// Why the job is to end.
+/// Why the job is to end: somebody waits for what cannot come.
 std::optional<std::string> WaitWatch::in_vain(Deadline now) const {
     const auto certain = meeting(now, kCertain);
     if (auto text = hopeless(certain)) return text;
     if (auto text = deserted(certain)) return text;
-    if (auto text = left_mpi()) return text;
+    return left_mpi();
+}
+
+std::optional<std::string> WaitWatch::too_late(Deadline now) const {
     return limit_ ? late(now, *limit_, " (--init-timeout)") : std::nullopt;
 }
 
 std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
+    if (over_) return std::nullopt;
     if (auto text = in_vain(now)) {
         over_ = true;
-        return Verdict{true, std::move(*text)};
+        return Verdict{true, false, std::move(*text)};
+    }
+    if (auto text = too_late(now)) {
+        over_ = true;
+        return Verdict{true, true, std::move(*text)};
     }
     if (told_) return std::nullopt;
     auto text = late(now, kWorthTelling, "");
     if (!text) return std::nullopt;
     told_ = true;
-    return Verdict{false, std::move(*text)};
+    return Verdict{false, false, std::move(*text)};
 }
 
 std::vector<std::string> WaitWatch::describe() const {

@@ -36,8 +36,9 @@ public:
     void mpi_used() { mpi_used_ = true; }
 
     struct Verdict {
-        bool end = false;  ///< true: the job is to end; false: the text is a warning
-        std::string text;  ///< ends without a period
+        bool end = false;    ///< true: the job is to end; false: the text is a warning
+        bool hangs = false;  ///< nobody knows why, so that stacks of the ranks may tell
+        std::string text;    ///< ends without a period
     };
     /// The next verdict that has not been told yet. After one that ends the job, later waits() are
     /// ignored: ranks then stop waiting only because they are ended.
@@ -60,6 +61,7 @@ private:
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;
     std::optional<std::string> in_vain(Deadline now) const;
+    std::optional<std::string> too_late(Deadline now) const;
     std::string missing(const std::vector<const Waiting*>& meeting) const;
     std::string names(std::vector<Rank> ranks) const;
 

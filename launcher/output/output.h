@@ -26,6 +26,7 @@ struct OutputCredit {
 /// How one stream of a rank is shown.
 struct StreamShow {
     bool console = true;   ///< on the console at all
+    bool raw = false;      ///< bytes pass as they come: a terminal's
     std::string prefix{};  ///< of its lines instead of the tag's, unless empty; in it "${rank}"
                            ///< stands for the rank's number
 };

@@ -136,6 +136,16 @@ std::vector<StreamShow> choose_shows(const plan::JobSpec& spec, std::size_t firs
     return shows;
 }
 
+/// The rank that has the user's terminal is alone there: two that write to one screen are of no use.
+void show_terminal(OutputOptions& options, int terminal_rank, int world_size) {
+    options.shows.resize(stream_count(world_size));
+    for (int rank = 0; rank < world_size; ++rank) {
+        const auto planned = static_cast<plan::PlannedRank>(rank);
+        options.console.push_back(rank == terminal_rank);
+        options.shows[stream_index(planned, Stream::out)].raw = rank == terminal_rank;
+    }
+}
+
 }  // namespace
 
 std::string expand_line_prefix(std::string text, std::string_view role, std::uint32_t local_rank) {
@@ -167,12 +177,14 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
     options.tag = asked.tag.value_or(several ? Tag::horovod : Tag::none);
     options.timestamps = asked.timestamps;
     options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
-    if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
+    if (asked.pty)
+        show_terminal(options, *asked.pty, world_size);
+    else if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
         for (int rank = 0; rank < world_size; ++rank)
             options.console.push_back(
                 (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
                 !asked.quiet_ranks.contains(rank));
-    options.shows = choose_shows(spec, 0);
+    if (!asked.pty) options.shows = choose_shows(spec, 0);
     if (auto done = choose_files(options, spec, job_id); !done)
         return std::unexpected(done.error());
     return options;

@@ -1,5 +1,6 @@
 #include "launcher/output/output_mux.h"
 
+#include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/output/fd_writer.h"
 #include "launcher/output/line_tail.h"
@@ -42,6 +43,7 @@ struct Console {
 struct StreamState {
     LinePrefixer lines;
     Console* console = nullptr;  ///< null: not shown
+    bool raw = false;            ///< shown as it comes
     bool filed = false;          ///< goes to a file
     std::uint64_t received_bytes = 0;
     std::uint64_t console_bytes = 0;  ///< of these, taken by the console
@@ -132,7 +134,8 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
                        parts);
     Console* const console =
         shown ? console_of[stream_index(plan::PlannedRank{0}, stream_of(stream))] : nullptr;
-    streams.push_back({std::move(lines), console});
+    const bool as_it_comes = raw || (stream < options.shows.size() && options.shows[stream].raw);
+    streams.push_back({std::move(lines), console, as_it_comes});
 }
 
 Result<void> OutputMux::Impl::open_files() {
@@ -159,7 +162,7 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
         const std::string_view slice = bytes.substr(shown, kSliceBytes);
         const std::string_view stamp = options.timestamps ? timestamp.text(time_ns) : "";
         BufferQueue::Filler out(queue);
-        if (raw)
+        if (state.raw)
             out.write(slice);
         else
             state.lines.add(slice, stamp, out);
@@ -289,8 +292,11 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 void OutputMux::message(std::string_view whole_lines) {
     FdWriter& writer = impl_->console_of[1]->writer;
     const std::size_t columns = writer.columns();
+    std::string text = columns > 0 ? fold_messages(whole_lines, columns) : std::string(whole_lines);
+    if (impl_->options.is_raw_terminal && impl_->options.is_raw_terminal())
+        text = fmt::format("{}", fmt::join(split(text, '\n'), "\r\n"));
     BufferQueue::Filler out(writer.queue());
-    out.write(columns > 0 ? fold_messages(whole_lines, columns) : whole_lines);
+    out.write(text);
 }
 
 void OutputMux::set_status(std::string_view text) {

@@ -26,7 +26,9 @@ struct OutputOptions {
     std::vector<bool> console;      ///< by rank: shown on the console; empty: every rank is
     std::vector<StreamShow> shows;  ///< by stream_index(); empty: all as the tag has it
     bool may_grow = false;          ///< add_places() may be called
-    int stdout_fd = 1;              ///< inherited, stay open and keep their flags
+    /// Whether the user's terminal is raw, so that lines of dtrun's own have to end with "\r\n". Any thread.
+    std::function<bool()> is_raw_terminal{};
+    int stdout_fd = 1;  ///< inherited, stay open and keep their flags
     int stderr_fd = 2;
     std::size_t line_part_max = 1u << 20;      ///< a longer line is cut, see OutputMux
     std::size_t part_total_max = 64u << 20;    ///< of all unfinished lines together

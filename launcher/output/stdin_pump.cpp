@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace dtrun::output {
 
@@ -16,6 +17,7 @@ StdinPump::StdinPump(asio::any_io_executor executor, std::vector<HostId> hosts,
 
 void StdinPump::start() {
     paused_ = false;
+    if (!kept_.empty()) send(std::exchange(kept_, {}));
     if (ended_) return deliver({});
     if (!input_) open();
     wait();
@@ -70,16 +72,29 @@ void StdinPump::read() {
     const ssize_t n = ::read(input_.get(), bytes.data(), bytes.size());
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
     bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    deliver(bytes);
+    if (filter_ && n > 0) bytes = filter_(bytes);
+    if (!bytes.empty() || n <= 0) deliver(bytes);
     wait();
 }
 
 void StdinPump::deliver(std::string_view bytes) {
     ended_ = bytes.empty();
+    send(bytes);
+}
+
+void StdinPump::send(std::string_view bytes) {
     for (Receiver& receiver : receivers_) {
         receiver.under_way += bytes.size();
         send_(receiver.host, bytes);
     }
+}
+
+void StdinPump::inject(std::string_view bytes) {
+    if (bytes.empty()) return;
+    if (paused_)
+        kept_ += bytes;
+    else
+        send(bytes);
 }
 
 void StdinPump::credit(HostId host, std::uint64_t bytes) {

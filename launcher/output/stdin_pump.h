@@ -31,6 +31,15 @@ public:
     void resume();  ///< dtrun may be in the foreground now
     void stop() noexcept;
 
+    /// Input of somebody else's, besides what is read. It is kept while there are no ranks.
+    void inject(std::string_view bytes);
+    bool ended() const { return ended_; }
+    bool has_room() const { return room() > 0 && kept_.empty(); }
+    /// \param filter  called with what was read, returns what is to be passed on of it
+    void set_filter(std::function<std::string(std::string_view)> filter) {
+        filter_ = std::move(filter);
+    }
+
     static constexpr std::uint64_t kWindowBytes = 256u << 10;
 
 private:
@@ -45,15 +54,18 @@ private:
     void wait();
     void read();
     void deliver(std::string_view bytes);
+    void send(std::string_view bytes);
 
     asio::any_io_executor executor_;
     std::vector<Receiver> receivers_;
     std::function<void(HostId, std::string_view)> send_;
+    std::function<std::string(std::string_view)> filter_;
     Fd input_;  ///< a description of our own, to leave the flags of the shared one alone
     std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
     bool waiting_ = false;
     bool paused_ = true;
     bool ended_ = false;  ///< everybody was told of the end of input
+    std::string kept_;    ///< was injected while there were no ranks
 };
 
 }  // namespace dtrun::output

@@ -51,8 +51,8 @@ BindingRequest binding_request(const Options& options) {
 
 std::optional<BindTo> bind_to_of_slurm(string_view type) {
     constexpr std::pair<string_view, BindTo> kTypes[] = {
-        {"none", BindTo::none},   {"cores", BindTo::share},    {"threads", BindTo::share},
-        {"rank", BindTo::share},  {"sockets", BindTo::socket}, {"ldoms", BindTo::numa},
+        {"none", BindTo::none},     {"cores", BindTo::share},    {"threads", BindTo::share},
+        {"rank", BindTo::share},    {"sockets", BindTo::socket}, {"ldoms", BindTo::numa},
         {"rank_ldom", BindTo::numa}};
     const auto* const known =
         std::ranges::find(kTypes, type, &std::pair<string_view, BindTo>::first);

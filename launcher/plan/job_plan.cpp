@@ -291,6 +291,8 @@ Result<void> check_ranks(const Options& options, int world_size) {
     if (auto done = check("--only-ranks", options.only_ranks.largest()); !done) return done;
     for (const WrapOption& wrap : options.wraps)
         if (auto done = check("--wrap", wrap.ranks.largest()); !done) return done;
+    if (auto done = check("--pty", options.pty.value_or(-1)); !done) return done;
+    if (auto done = check("--debug-rank", options.debug_rank.value_or(-1)); !done) return done;
     if (options.stdin_target.kind != StdinTarget::Kind::rank) return {};
     return check("--stdin", options.stdin_target.rank);
 }

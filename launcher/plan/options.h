@@ -178,7 +178,7 @@ struct Options {
     MapBy map_by = MapBy::slot;     ///< --map-by, between hosts
     std::string rankfile;           ///< --rankfile, a path; empty if not given
     BindingOptions binding;
-    bool oversubscribe = false;     ///< --oversubscribe
+    bool oversubscribe = false;          ///< --oversubscribe
     PlanFormat plan = PlanFormat::none;  ///< --plan[=text|json]: print the map, start nothing
     bool show_plan = false;              ///< --display-map: print the map, and start
 
@@ -204,6 +204,9 @@ struct Options {
 
     // How one looks into ranks.
     std::vector<WrapOption> wraps;  ///< --wrap, in order: the first is the outermost
+    std::optional<int> pty;         ///< --pty: the rank that has a terminal, and reads ours
+    std::optional<int> debug_rank;  ///< --debug-rank: it waits for a debugger
+    Debugger debugger = Debugger::automatic;  ///< with it
 
     // How hosts are reached.
     TransportChoice transport = TransportChoice::automatic;  ///< --transport

@@ -1,7 +1,9 @@
 #include "rendezvous/wire/message.h"
 
+#include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/fields_codec.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"

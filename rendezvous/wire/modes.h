@@ -25,4 +25,12 @@ enum class MpiMode : std::uint8_t {
     none,       ///< nothing: MPI programs run each alone
 };
 
+/// Who waits for whom with --debug-rank.
+enum class Debugger : std::uint8_t {
+    none,
+    automatic,  ///< debugpy for Python, gdb for all others
+    gdb,        ///< by gdbserver
+    debugpy,
+};
+
 }  // namespace dtrun

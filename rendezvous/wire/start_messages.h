@@ -2,6 +2,7 @@
 
 #include "base/numbered.h"
 #include "rendezvous/wire/binding_request.h"
+#include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -123,7 +124,13 @@ struct Bootstrap {
     BindingRequest binding;            ///< which processors ranks are to have
     bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     std::vector<Wrap> wraps;           ///< the first is the outermost
-    std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
+    bool terminal = false;             ///< a rank of the job has a terminal
+    Rank terminal_rank{};              ///< which
+    TerminalSize terminal_size{};
+    Debugger debugger = Debugger::none;  ///< a rank of the job waits for one
+    HostId debug_host{};                 ///< the rank's host
+    Rank debug_rank{};                   ///< which
+    std::vector<CarriedLimit> limits;    ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`,
     /// `binding.ranks` and `relay`.
@@ -153,6 +160,9 @@ struct Bootstrap {
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
         f("kill_hung", m.kill_hung), f("binding", m.binding);
         f("wraps", m.wraps), f("limits", m.limits), f("programs", m.programs);
+        f("terminal", m.terminal), f("terminal_rank", m.terminal_rank);
+        f("terminal_size", m.terminal_size), f("debugger", m.debugger);
+        f("debug_host", m.debug_host), f("debug_rank", m.debug_rank);
     }
 };
 

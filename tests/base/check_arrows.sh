@@ -45,10 +45,11 @@ check launcher/plan launcher/transport contracts hostfiles rendezvous base
 check launcher/output launcher/plan hostfiles rendezvous base
 check launcher/mpirun launcher/plan launcher/output base
 check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
-check launcher/head launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
-check launcher/cli launcher/plan launcher/output contracts hostfiles base
+check launcher/control rendezvous base
+check launcher/head launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
+check launcher/cli launcher/plan launcher/output contracts hostfiles worker/binding/cpu_list.h base
 check launcher/fronts launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
-check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/head \
+check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/head \
     launcher/mpirun worker/binding contracts hostfiles rendezvous base
 check lab launcher/cli launcher/plan collectives hostfiles base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }

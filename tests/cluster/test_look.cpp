@@ -1,8 +1,12 @@
 // Looking into ranks on other hosts: wrappers, limits, stacks, terminals and debuggers.
 #include "tests/cluster/support/ranks.h"
 
+#include "tests/cluster/support/cluster.h"
+
 #include <fmt/format.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
+#include <csignal>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -11,7 +15,7 @@ using Lines = std::vector<std::string>;
 
 namespace {
 
-constexpr int kHosts = 2;
+constexpr int kHosts = 4;
 
 /// Runs a shell's line on head, in which "$DTRUN" is dtrun.
 Finished run_line(Cluster& cluster, const std::string& line) {
@@ -39,4 +43,83 @@ TEST_CASE("a wrapper that some host lacks is named, and nothing starts", "[clust
     CHECK(done.exit_code == 127);
     CHECK(done.out.empty());
     CHECK_THAT(done.err, Contains("s1 and s2: --wrap: no-such-perf: not found on PATH"));
+}
+
+namespace {
+
+/// The port at which a rank waits for its debugger, from what dtrun says of it.
+std::string debugger_port(Running& job) {
+    REQUIRE(job.wait_for_output("gdb -ex 'target remote 127.0.0.1:"));
+    const std::string said = job.err_so_far();
+    const std::size_t at = said.find("target remote 127.0.0.1:") + 24;
+    return said.substr(at, said.find('\'', at) - at);
+}
+
+}  // namespace
+
+TEST_CASE("a debugger here reaches a rank behind a relay, and the other ranks run",
+          "[cluster][look][sanitized]") {
+    if (::access("/usr/bin/gdbserver", X_OK) != 0 || ::access("/usr/bin/gdb", X_OK) != 0)
+        skip("no gdb, or no gdbserver");
+    Cluster& cluster = Cluster::shared(kHosts);
+    Running job = cluster.start_dtrun({"-H", "s1,s2,s3,s4", "--tree-threshold", "2", "--debug-rank",
+                                       "3:gdb", "sh", "-c", "echo on $(hostname)"});
+    const std::string port = debugger_port(job);
+    REQUIRE(job.wait_for_output("[2]<stdout>:on s3"));
+    const Finished debugged =
+        cluster.run("head", {"gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex",
+                             "set auto-load off", "-ex", "set follow-fork-mode parent", "-ex",
+                             "target remote 127.0.0.1:" + port, "-ex", "continue"});
+    INFO(debugged.out << debugged.err);
+    CHECK_THAT(debugged.out, Contains("exited normally"));
+    const Finished done = job.wait();
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.out, Contains("[3]<stdout>:on s4\n"));
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("dtrun stacks tells where the ranks of all hosts are, and folds them",
+          "[cluster][look][sanitized]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Running job =
+        cluster.start_dtrun({"-H", "s1:2,s2:2,s3,s4", "--tree-threshold", "2", "sh", "-c",
+                             "echo up; [ $RANK = 4 ] && exec tail -f /dev/null; exec sleep 60"});
+    REQUIRE(wait_for_count(job, "up", 6));
+    const bool found = wait_until(
+        [&] {
+            const Finished stacks = cluster.run("head", {Cluster::program(), "stacks"});
+            UNSCOPED_INFO(stacks.out << stacks.err);
+            return stacks.exit_code == 0 &&
+                   stacks.out.find("ranks 0-3, 5 (5): sleep, by ") != std::string::npos &&
+                   stacks.out.find("rank 4 on s3, pid ") != std::string::npos;
+        },
+        milliseconds(20'000));
+    CHECK(found);
+    job.signal(SIGTERM);
+    CHECK(job.wait().exit_code == 143);
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("a shell on another host has the user's terminal, and is left with its code",
+          "[cluster][look][sanitized]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    RunOptions options;
+    options.terminal = true;
+    options.rows = 41;
+    options.columns = 97;
+    Running job =
+        cluster.start_dtrun({"-H", "s1,s2", "--pty=1", "sh", "-c",
+                             "[ $RANK = 0 ] && exec sleep 60; echo not shown $RANK; exec sh"},
+                            options);
+    REQUIRE(job.wait_for_output("not shown 1"));
+    job.write_stdin("stty size; hostname\r");
+    REQUIRE(job.wait_for_output("41 97\r\ns2\r\n"));
+    job.write_stdin("sleep 50\r");
+    job.write_stdin("\x03");
+    job.write_stdin("exit 5\r");
+    const Finished done = job.wait();
+    INFO(done.out);
+    CHECK(done.exit_code == 5);
+    CHECK(cluster.wait_all_gone());
 }

@@ -7,7 +7,8 @@ import sys
 import tempfile
 
 DTRUN = sys.argv[1]
-COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "torchrun", "deepspeed", "mpirun", "contracts", "help", "version"]
+COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "stacks", "attach", "torchrun", "deepspeed", "mpirun",
+            "contracts", "help", "version"]
 TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "man"]
 
 

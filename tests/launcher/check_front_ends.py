@@ -239,7 +239,7 @@ def main():
         assert len(flags) > 25, flags
         taken, refused = check("torchrun", flags, hostfile)
         print(f"torchrun: {taken} spellings taken, refused: {sorted(refused)}")
-        assert refused == {"numa_binding", "virtual_local_rank", "duplicate_stdout_filters",
+        assert refused == {"virtual_local_rank", "duplicate_stdout_filters",
                            "duplicate_stderr_filters"} & {flag[3] for flag in flags}, refused
         for names, is_switch, choices, dest in flags:
             if dest in refused or dest in ("help", "logs_specs") or not names:

@@ -233,7 +233,19 @@ TEST_CASE("a wrong value names the flag and the range", "[launcher][cli]") {
          "--connect-timeout: '0' is not a number of seconds from 0.001 to 86400"},
         {"--start-timeout inf p",
          "--start-timeout: 'inf' is not a number of seconds from 0.001 to 86400"},
-        {"--map-by core p", "--map-by: 'core' is not one of slot and node"},
+        {"--map-by board p",
+         "--map-by: 'board' is not one of slot, node, core, l3, l3cache, numa, socket, package and "
+         "gpu"},
+        {"--map-by core:PE=x p", "--map-by: 'x' is not a whole number from 1 to 65536"},
+        {"--map-by slot:NOLOCAL p", "--map-by: 'NOLOCAL' is neither PE=CORES nor OVERSUBSCRIBE"},
+        {"--bind-to board p",
+         "--bind-to: 'board' is not one of none, core, share, l3, l3cache, numa, socket, package, "
+         "gpu and auto"},
+        {"--cpus-per-rank 0 p", "--cpus-per-rank: '0' is not a whole number from 1 to 65536"},
+        {"--binding-args '--bind-to board' p",
+         "--binding-args: --bind-to: 'board' is not one of none, core, share, l3, l3cache, numa, "
+         "socket, package, gpu and auto"},
+        {"--binding-args 'x' p", "--binding-args: 'x' is for mpirun only (--mpi mpirun)"},
         {"--tag all p", "--tag: 'all' is not one of none, rank, host, rank-host and horovod"},
         {"--plan=xml p", "--plan: 'xml' is neither text nor json"},
         {"--stdin -1 p", "--stdin: '-1' is neither none, all nor a rank from 0 to 16777215"},

@@ -145,12 +145,13 @@ TEST_CASE("Log levels, the process id and words without effect", "[launcher][dee
     CHECK(ds_warnings("--no_ssh_check --force_multi --node_rank 0 t.py").empty());
     CHECK(ds_options("--node_rank 1 t.py").shape.not_first);
     CHECK(ds_options("--contract jax t.py").contracts == Strings{"deepspeed", "jax"});
+    CHECK(ds_options("--bind_cores_to_rank --bind_core_list 4-7,0 t.py").binding ==
+          BindingOptions{.to = BindTo::share, .cpus = "0,4-7"});
+    CHECK(ds_warnings("--bind_core_list 0-3 t.py") ==
+          Strings{"--bind_core_list has no effect without --bind_cores_to_rank"});
 }
 
 TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launcher][deepspeed]") {
-    const std::string cores =
-        " is refused: dtrun does not bind ranks to processors; begin the program with numactl or "
-        "taskset (--no_python)";
     const auto [typed, message] = GENERATE_COPY(table<std::string, std::string>({
         {"",
          "no script to run; usage: dtrun deepspeed [options] [--] script [args...] (dtrun "
@@ -167,8 +168,9 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
         {"--log_level x t.py",
          "--log_level: 'x' is not one of debug, info, warning, error and critical"},
         {"--no_python --module t.py", "--no_python and --module exclude each other"},
-        {"--bind_cores_to_rank t.py", "--bind_cores_to_rank" + cores},
-        {"--bind_core_list 0-3 t.py", "--bind_core_list" + cores},
+        {"--bind_cores_to_rank --bind-to core t.py",
+         "--bind_cores_to_rank and --bind-to exclude each other"},
+        {"--bind_core_list 3-1 t.py", "--bind_core_list: range 3-1 runs backwards"},
         {"--elastic_training --hosts a:2,b:2 --min_elastic_nodes 3 --max_elastic_nodes 2 t.py",
          "--max_elastic_nodes 2 is less than --min_elastic_nodes 3"},
         {"--num_nodes 3:2 t.py", "--num_nodes: '3:2' is neither N nor MIN:MAX, of at least 1"},

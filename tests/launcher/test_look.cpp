@@ -1,7 +1,15 @@
 // The flags by which one looks into ranks.
 
+#include "launcher/control/control_place.h"
+#include "launcher/head/port_forward.h"
+#include "launcher/head/stacks_text.h"
+#include "launcher/output/user_terminal.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/temp_dir.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
 
 using namespace dtrun;
@@ -32,4 +40,154 @@ TEST_CASE("a --wrap that wraps nothing is refused", "[launcher][look]") {
     CHECK_THAT(error_of("--wrap '{} x' x"), Contains("names no command"));
     CHECK_THAT(error_of("--wrap 3-1:env x"), Contains("range 3-1 runs backwards"));
     CHECK_THAT(error_of("--mpi mpirun --wrap env x"), Contains("which --wrap would need"));
+}
+
+TEST_CASE("--pty gives a rank a terminal and the input, and never takes the program for its value",
+          "[launcher][look]") {
+    CHECK_FALSE(options_of("bash").pty.has_value());
+    const Options alone = options_of("--pty -np 2 bash");
+    CHECK(alone.pty == 0);
+    CHECK(alone.program == Strings{"bash"});
+    const Options third = options_of("--pty=3 -np 4 bash");
+    CHECK(third.pty == 3);
+    CHECK(third.stdin_target == StdinTarget{StdinTarget::Kind::rank, 3});
+    CHECK_THAT(error_of("--pty --stdin 1 bash"), Contains("--stdin"));
+    CHECK_THAT(error_of("--pty=x bash"), Contains("--pty"));
+    CHECK_THAT(error_of("--pty --min-np 1 -np 2 -H s1,s2 bash"), Contains("leave out --min-np"));
+}
+
+TEST_CASE("--debug-rank names a rank, and a debugger or none", "[launcher][look]") {
+    CHECK(options_of("--debug-rank 3 x").debug_rank == 3);
+    CHECK(options_of("--debug-rank 3 x").debugger == Debugger::automatic);
+    CHECK(options_of("--debug-rank 0:gdb x").debugger == Debugger::gdb);
+    CHECK(options_of("--debug-rank 0:debugpy x").debugger == Debugger::debugpy);
+    CHECK_THAT(error_of("--debug-rank 0:pdb x"), Contains("'pdb' is not one of gdb and debugpy"));
+}
+
+TEST_CASE("a user leaves a raw terminal by ~. at the begin of a line only", "[launcher][look]") {
+    const auto typed = [](std::initializer_list<const char*> pieces) {
+        output::EscapeWatch watch;
+        std::string passed;
+        for (const char* const piece : pieces) passed += watch.pass(piece);
+        return passed + (watch.escaped() ? " left" : "");
+    };
+    CHECK(typed({"~."}) == " left");
+    CHECK(typed({"ls\r", "~", ".rest"}) == "ls\r left");
+    CHECK(typed({"cd ~.\r"}) == "cd ~.\r");
+    CHECK(typed({"~~.\r"}) == "~.\r");
+    CHECK(typed({"~/x\r"}) == "~/x\r");
+    CHECK(typed({"\x03~."}) == "\x03~.");
+}
+
+TEST_CASE("a job is meant by its id, a begin of that, its pid, or by being the only one",
+          "[launcher][look]") {
+    using namespace control;
+    const std::vector<JobSocket> jobs{{"3f2a", "/a", 10}, {"3fbb", "/b", 20}, {"77", "/c", 30}};
+    CHECK(choose_job(jobs, "3f2").value().path == "/a");
+    CHECK(choose_job(jobs, "20").value().path == "/b");
+    CHECK(choose_job({jobs[2]}, "").value().path == "/c");
+    CHECK(message_of(choose_job(jobs, "")) ==
+          "several jobs run here; say which: 3f2a (pid 10), 3fbb (pid 20) and 77 (pid 30)");
+    CHECK(message_of(choose_job(jobs, "3f")) ==
+          "several jobs begin with '3f'; say which: 3f2a (pid 10) and 3fbb (pid 20)");
+    CHECK_THAT(message_of(choose_job(jobs, "99")), Contains("no job '99' runs here"));
+    CHECK_THAT(message_of(choose_job({}, "")), Contains("no job of yours runs here"));
+}
+
+TEST_CASE("a control socket at which nobody listens is removed, and a folder of others not used",
+          "[launcher][look]") {
+    using namespace control;
+    const TempDir dir;
+    const std::string folder = dir.path() + "/dtrun";
+    REQUIRE(make_private_folder(folder).has_value());
+    REQUIRE(make_private_folder(folder).has_value());
+    asio::io_context io;
+    Unix::acceptor living(io, Unix::endpoint(folder + "/aa.sock"));
+    { const Unix::acceptor dead(io, Unix::endpoint(folder + "/bb.sock")); }
+    const auto jobs = running_jobs({dir.path() + "/none", folder});
+    REQUIRE(jobs.size() == 1);
+    CHECK(jobs[0].job == "aa");
+    CHECK(jobs[0].head == ::getpid());
+    CHECK(::access((folder + "/bb.sock").c_str(), F_OK) != 0);
+
+    REQUIRE(::chmod(folder.c_str(), 0755) == 0);
+    CHECK(make_private_folder(folder).error().code == Errc::denied);
+    CHECK(running_jobs({folder}).empty());
+    const std::string link = dir.path() + "/link";
+    REQUIRE(::symlink(folder.c_str(), link.c_str()) == 0);
+    CHECK(make_private_folder(link).error().code == Errc::denied);
+}
+
+TEST_CASE("equal stacks are one block under their ranks, and Python comes first",
+          "[launcher][look]") {
+    const auto host_of = [](Rank rank) { return fmt::format("s{}", rank); };
+    std::vector<ProcessStacks> processes;
+    for (std::uint32_t rank = 0; rank < 8; ++rank) {
+        const bool waits = rank != 3;
+        processes.push_back({.rank = Rank{rank},
+                             .pid = 100 + rank,
+                             .program = "train",
+                             .tool = "gdb",
+                             .note = {},
+                             .threads = {{"main", 1, {"poll"}}}});
+        processes.push_back(
+            {.rank = Rank{rank},
+             .pid = 100 + rank,
+             .program = "train",
+             .tool = "py-spy",
+             .note = {},
+             .threads = {{"MainThread", 1, {waits ? "all_reduce (d.py:2)" : "load (x.py:1)"}},
+                         {"T", 2, {"wait"}}}});
+    }
+    head::FoldedStacks stacks;
+    for (const ProcessStacks& process : processes) stacks.add(process);
+    CHECK(stacks.text(host_of, 100) ==
+          Strings{"ranks 0-2, 4-7 (7): train, by py-spy", "  thread MainThread",
+                  "    all_reduce (d.py:2)", "  2 threads such as T", "    wait",
+                  "rank 3 on s3, pid 103: train, by py-spy", "  thread MainThread",
+                  "    load (x.py:1)", "  2 threads such as T", "    wait",
+                  "ranks 0-7 (8): train, by gdb", "  thread main", "    poll"});
+    const auto cut = stacks.text(host_of, 4);
+    CHECK(cut.size() == 5);
+    CHECK(cut.back() == "… and 9 more lines");
+}
+
+TEST_CASE("of a job whose ranks are all at different places not all places are kept",
+          "[launcher][look]") {
+    head::FoldedStacks stacks;
+    for (std::uint32_t rank = 0; rank < 600; ++rank)
+        stacks.add({.rank = Rank{rank},
+                    .pid = 1,
+                    .program = "x",
+                    .tool = "gdb",
+                    .note = {},
+                    .threads = {{"main", 1, {fmt::format("f{}", rank)}}}});
+    const auto lines = stacks.text([](Rank) { return "s1"; }, 10'000);
+    CHECK(lines.size() == 3 * 500 + 1);
+    CHECK(lines.back() == "… and 100 processes at other places");
+}
+
+TEST_CASE("names in stacks cannot give orders to the terminal of `dtrun stacks`",
+          "[launcher][look]") {
+    head::FoldedStacks stacks;
+    stacks.add({.rank = Rank{0},
+                .pid = 1,
+                .program = "a\x1b[2J",
+                .tool = "gdb",
+                .note = {},
+                .threads = {{"t\r", 1, {"f\n", "g\xc2\x9b\x7fü"}}}});
+    CHECK(stacks.text([](Rank) { return "s1"; }, 9) ==
+          Strings{"rank 0 on s1, pid 1: a?[2J, by gdb", "  thread t?", "    f?", "    g??ü"});
+}
+
+TEST_CASE("who waits for a debugger says what to paste", "[launcher][look]") {
+    DebugNews news{Rank{3}, Debugger::debugpy, "/usr/bin/python3"};
+    CHECK(head::debugger_text(news, "s2", 4711) ==
+          "dtrun: rank 3 on s2 waits for a debugger at 127.0.0.1:4711\n"
+          "  VS Code, launch.json: {\"name\": \"rank 3\", \"type\": \"debugpy\", \"request\": "
+          "\"attach\", \"connect\": {\"host\": \"127.0.0.1\", \"port\": 4711}}\n");
+    news = {Rank{0}, Debugger::gdb, "/my dir/solver"};
+    CHECK(head::debugger_text(news, "s1", 1) ==
+          "dtrun: rank 0 on s1 waits for gdb at 127.0.0.1:1\n"
+          "  gdb -ex 'target remote 127.0.0.1:1' '/my dir/solver'\n");
 }

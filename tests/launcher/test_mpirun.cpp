@@ -241,11 +241,28 @@ TEST_CASE("flags that need dtrun's own agents are refused together", "[launcher]
                StartsWith("--binding-args takes the place of --map-by;"));
 }
 
+TEST_CASE("dtrun's words for binding are those of the mpirun, or an error", "[launcher][mpirun]") {
+    CHECK(runs(kOpenmpi4, "-np 2 --bind-to core --report-bindings --tag none p") ==
+          "mpirun -np 2 -H localhost:2 --bind-to core --map-by slot --report-bindings p");
+    CHECK(runs(kOpenmpi4, "-np 2 --map-by numa --tag none p") ==
+          "mpirun -np 2 -H localhost:2 --bind-to numa --map-by numa p");
+    CHECK(runs(kOpenmpi4, "-np 2 --cpus-per-rank 4 --tag none p") ==
+          "mpirun -np 2 -H localhost:2 --bind-to core --map-by slot:PE=4 p");
+    CHECK(runs(kOpenmpi5, "-np 2 --bind-to l3 --report-bindings --tag none p") ==
+          "mpirun -np 2 -H localhost:2 --bind-to l3cache --map-by slot --display bindings p");
+    CHECK(runs(kMpich, "-np 2 --cpus-per-rank 2 --map-by socket --tag none p") ==
+          "mpirun -np 2 -hosts localhost:2 -bind-to core:2 -map-by socket p");
+    CHECK_THAT(runs(kOpenmpi4, "-np 2 --bind-to gpu p"),
+               Contains("knows no --bind-to gpu; say --bind-to core, l3, numa or socket"));
+    CHECK_THAT(runs(kIntel, "-np 2 --bind-to core p"),
+               Contains("binds by its own variables; give them as -x I_MPI_PIN_DOMAIN=numa"));
+}
+
 TEST_CASE("arguments for mpirun need mpirun", "[launcher][mpirun]") {
+    CHECK_THAT(error_of("--mpi-args=-q p"), StartsWith("--mpi-args is for mpirun, which dtrun runs "
+                                                       "with --mpi mpirun only;"));
+    CHECK_THAT(error_of("--mpi --mpi-args=-q p"), StartsWith("--mpi-args is for mpirun"));
     for (const std::string flag : {"--mpi-args", "--binding-args"}) {
-        CHECK_THAT(error_of(flag + "=-q p"), StartsWith(flag + " is for mpirun, which dtrun runs "
-                                                               "with --mpi mpirun only;"));
-        CHECK_THAT(error_of("--mpi " + flag + "=-q p"), StartsWith(flag + " is for mpirun"));
         CHECK(error_of("--mpi mpirun " + flag + "=\"'\" p") ==
               flag + ": a quote in ' is never closed");
     }

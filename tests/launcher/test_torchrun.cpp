@@ -421,9 +421,8 @@ TEST_CASE("torchrun's mistakes are answered with what would be right", "[launche
          "default"},
         {"--signals-to-handle TERM t.py",
          "--signals-to-handle: 'TERM' is not a signal's name, as SIGTERM is"},
-        {"--numa-binding node t.py",
-         "--numa-binding is refused: dtrun does not bind ranks to processors; begin the program "
-         "with numactl or taskset (--no-python)"},
+        {"--numa-binding cores t.py",
+         "--numa-binding: 'cores' is not one of node, socket, exclusive and core-complex"},
         {"--virtual-local-rank t.py",
          "--virtual-local-rank is refused: LOCAL_RANK is a rank's index on its host, and every "
          "rank there sees the same GPUs"},
@@ -480,7 +479,7 @@ TEST_CASE("The help of torchrun and deepspeed fits 80 columns", "[launcher][torc
     }
     CHECK_THAT(torchrun_help(), Contains("--nproc-per-node N|auto|gpu|cpu") &&
                                     Contains("-r, --redirects STREAMS") &&
-                                    Contains("--numa-binding: dtrun does not bind"));
+                                    Contains("--numa-binding MODE"));
     CHECK_THAT(deepspeed_help(),
                Contains("-i, --include FILTER") && Contains("--autotuning: the autotuner"));
 }

@@ -36,6 +36,7 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
     const auto verdict = watch.look(kStart + 5s);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
+    CHECK_FALSE(verdict->hangs);  // the cause is known, and the ranks' stacks are of no use
     CHECK(verdict->text ==
           "rank 3 on s2 (pid 43) ended without having met the others; ranks 0-2 wait for "
           "hvd.init(): all "
@@ -96,6 +97,7 @@ TEST_CASE("--init-timeout names who has not come", "[waits]") {
     CHECK_FALSE(watch.look(kStart + 1900ms).has_value());
     const auto verdict = watch.look(kStart + 2s);
     REQUIRE(verdict.has_value());
+    CHECK(verdict->hangs);
     CHECK(verdict->end);
     CHECK(verdict->text ==
           "rank 0 has waited 2 s (--init-timeout) for hvd.init(): all ranks to arrive; not there: "

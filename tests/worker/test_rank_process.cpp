@@ -163,4 +163,22 @@ TEST_CASE("programs are found as execvp finds them, with advice when they are no
     CHECK(find_program(dir.path(), "/", "").error().message.ends_with("is a directory"));
 }
 
+TEST_CASE("a rank with a terminal has it as its own, of the size that was asked for",
+          "[rank_process][pty]") {
+    RankCommand command{
+        "/bin/sh",
+        {"sh", "-c", "test -t 0 && test -t 1 && test -t 2 && stty size && echo on >/dev/tty"},
+        {"PATH=/bin:/usr/bin"},
+        "/",
+        false};
+    command.own_session = true;
+    command.terminal = TerminalSize{31, 77};
+    auto rank = spawn_rank(command);
+    REQUIRE(rank.has_value());
+    REQUIRE(exec_result(*rank).has_value());
+    CHECK_FALSE(static_cast<bool>(rank->out));
+    CHECK(read_all(rank->terminal.get()) == "31 77\r\non\r\n");
+    CHECK(WEXITSTATUS(wait_for(rank->pid)) == 0);
+}
+
 }  // namespace dtrun

@@ -42,6 +42,7 @@ Agent::Agent(asio::io_context& io, AgentParts parts)
                 [this](int signal) { link_->send(encode(SignalRanks{signal})); },
                 [this](const std::string& why) { leave(why); }}),
       tasks_(io.get_executor()),
+      look_ends_(io, Timer::time_point::max()),
       finished_(io, Timer::time_point::max()) {}
 
 Agent::~Agent() = default;
@@ -86,11 +87,13 @@ asio::awaitable<void> Agent::say_goodbye() {
 asio::awaitable<void> Agent::shut_down() {
     if (streams_) streams_->close();
     for (const auto& service : services_) service->stop();
+    if (debug_door_) debug_door_->stop();
     if (living_) living_->stop();
     if (connections_) connections_->stop();
     tasks_.stop();
     if (link_) link_->close();
     for (const auto& service : services_) co_await service->join();
+    if (debug_door_) co_await debug_door_->join();
     if (living_) co_await living_->join();
     if (connections_) co_await connections_->join();
     co_await signals_.join();
@@ -121,6 +124,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     pulse_ = std::make_unique<Pulse>(io_.get_executor(),
                                      std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
     if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
+    if (auto opened = open_debug_door(); !opened) co_return opened;
     streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_,
                                              bootstrap_.output_window_bytes, [this] {
                                                  say_paused();
@@ -327,6 +331,7 @@ void Agent::rank_exited(const Exited& ended) {
     desk_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
+    if (debug_door_ && exited.rank == bootstrap_.debug_rank) debug_door_->hang_up();
     streams_->rank_ended(exited.place);
     // What the rank last told its MPI server may still be unread at this moment.
     ++ending_.unreported;
@@ -363,9 +368,7 @@ void Agent::tell_end(const Exited& exited, std::string_view how) {
 }
 
 void Agent::rank_hangs(Rank rank, const std::string& why) {
-    if (!bootstrap_.kill_hung) return tell_user(why);
-    tell_user(why + ": it is killed (--on-hang)");
-    runner_->kill(assign_.generation, rank);
+    tasks_.spawn(tell_hang(rank, why));
 }
 
 /// Sends a frame, which the head shows at once; standard error is shown only with the host's end.
@@ -445,6 +448,21 @@ Result<void> Agent::handle(const FrameView& frame) {
             const auto signal = decode<SignalRanks>(frame.payload);
             if (!signal) return std::unexpected(signal.error());
             runner_->signal(signal->signal);
+            return {};
+        }
+        case FrameType::look:
+            return on_look(frame.payload);
+        case FrameType::resize: {
+            const auto resize = decode<Resize>(frame.payload);
+            if (!resize) return std::unexpected(resize.error());
+            bootstrap_.terminal_size = resize->size;
+            streams_->resize(resize->size);
+            return {};
+        }
+        case FrameType::tunnel: {
+            const auto tunnel = decode<Tunnel>(frame.payload);
+            if (!tunnel) return std::unexpected(tunnel.error());
+            if (debug_door_) debug_door_->take(*tunnel);
             return {};
         }
         case FrameType::refuse: {

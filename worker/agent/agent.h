@@ -9,10 +9,12 @@
 #include "rendezvous/links/link.h"
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent_signals.h"
 #include "worker/agent/connections.h"
+#include "worker/agent/debug_door.h"
 #include "worker/agent/lifeline.h"
 #include "worker/agent/living_ranks.h"
 #include "worker/agent/machine_load.h"
@@ -53,6 +55,10 @@ struct AgentParts {
     std::function<Services(const ServiceParts&)> make_services;
     /// As ranks::check_health(). Empty: every host is healthy.
     std::function<asio::awaitable<Result<void>>(ranks::RankCommand command)> check_health;
+    /// As ranks::take_stacks(). Empty: nothing is known of any rank.
+    std::function<asio::awaitable<std::vector<ProcessStacks>>(
+        std::vector<ranks::RunningRank> ranks, contracts::Environment env, Look look)>
+        take_stacks;
     /// So many free ports in a row.
     std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded
@@ -130,8 +136,9 @@ private:
     asio::awaitable<Result<void>> start_ranks(Assign world, std::vector<RankSlot> fresh,
                                               std::function<bool(SlotIndex)> wanted);
     asio::awaitable<void> start_prepared(Assign world);
+    ranks::RankCommand bare_command(Rank rank) const;
     ranks::RankCommand command_for(const Assign& world, const RankSlot& slot,
-                                   const ranks::RankOffer& offer) const;
+                                   const ranks::RankOffer& offer);
     void keep_devices(const RankSlot& slot, contracts::Environment& env) const;
     Result<void> on_prepare(std::string_view payload);
     Result<void> on_end_ranks(std::string_view payload);
@@ -146,7 +153,14 @@ private:
     void report(const Exited& exited);
     void tell_end(const Exited& exited, std::string_view how);
     void rank_hangs(Rank rank, const std::string& why);
+    asio::awaitable<void> tell_hang(Rank rank, std::string why);
     void tell_user(const std::string& text);
+    Result<void> on_look(std::string_view payload);
+    asio::awaitable<void> answer_look(Look look);
+    asio::awaitable<std::vector<ProcessStacks>> look_at(std::optional<Rank> only, Look look);
+    Result<void> open_debug_door();
+    void add_debugger(ranks::RankCommand& command, const RankSlot& slot);
+    void tell_debugger(Rank rank);
     asio::awaitable<void> end_aborted(std::uint64_t generation, Rank rank);
     void end_services(std::function<void()> gone);
     void say_paused();
@@ -171,6 +185,11 @@ private:
     std::unique_ptr<LivingRanks> living_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;
+    std::unique_ptr<DebugDoor> debug_door_;  ///< if a rank here waits for a debugger
+    Debugger debugger_ = Debugger::none;
+    std::string debug_place_;              ///< where that debugger is reached
+    std::optional<DebugNews> debug_news_;  ///< what is told when that rank has been started
+    bool looking_ = false;                 ///< tools look at ranks
     std::unique_ptr<Pulse> pulse_;
     MachineLoad load_;
     WaitReport wait_report_;
@@ -184,7 +203,8 @@ private:
     unsigned probes_ = 0;
     bool said_severing_ = false;  ///< whether connections of ranks can be ended here
     TaskGroup tasks_;
-    Timer finished_;  ///< cancelled when the agent is done, or has no head any more
+    Timer look_ends_;  ///< cancelled when tools have looked at ranks
+    Timer finished_;   ///< cancelled when the agent is done, or has no head any more
 
     /// How the job on this host ends, or pauses.
     struct Ending {

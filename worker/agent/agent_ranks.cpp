@@ -189,8 +189,23 @@ bool Agent::wants_input(Rank rank) const {
            (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
 }
 
+/// What a rank runs and where, without all that is made for it.
+ranks::RankCommand Agent::bare_command(Rank rank) const {
+    if (bootstrap_.programs.empty())
+        return {.path = preflight_.program,
+                .argv = bootstrap_.argv,
+                .env = {},
+                .directory = preflight_.directory};
+    const std::size_t index = program_of(bootstrap_.programs, rank);
+    const ProgramHere& here = preflight_.programs[index];
+    return {.path = here.path,
+            .argv = bootstrap_.programs[index].argv,
+            .env = {},
+            .directory = here.directory};
+}
+
 ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
-                                      const ranks::RankOffer& offer) const {
+                                      const ranks::RankOffer& offer) {
     contracts::Environment env = preflight_.env;
     contracts::ContractFacts facts = facts_;
     facts.error_file = offer.error_file;
@@ -201,32 +216,28 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
     if (bootstrap_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
-    ProgramHere here{preflight_.program, preflight_.directory};
-    std::vector<std::string> argv = bootstrap_.argv;
+    ranks::RankCommand command = bare_command(slot.rank);
     if (!bootstrap_.programs.empty()) {
         const std::size_t index = program_of(bootstrap_.programs, slot.rank);
-        here = preflight_.programs[index];
-        argv = bootstrap_.programs[index].argv;
         for (const auto& [name, value] : bootstrap_.programs[index].env) env[name] = value;
-        env["PWD"] = here.directory;
+        env["PWD"] = command.directory;
     }
     if (bootstrap_.rank_macros)
-        argv = ranks::RankMacros::of_program(world, slot).replace(std::move(argv));
-    ranks::RankCommand command{
-        .path = here.path,
-        .argv = std::move(argv),
-        .env = {},
-        .directory = here.directory,
-        .wants_input = wants_input(slot.rank),
-        .inherited = offer.mpi.pmi_fd,
-        .own_session = offer.mpi.mpich,  // MPICH waits by spinning
-        .descriptor_limit = descriptor_limit_,
-        .cpus = offer.cpus,
-    };
-    preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
-    if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
+        command.argv = ranks::RankMacros::of_program(world, slot).replace(std::move(command.argv));
+    command.wants_input = wants_input(slot.rank);
+    command.inherited = offer.mpi.pmi_fd;
+    command.own_session = offer.mpi.mpich;  // MPICH waits by spinning
+    command.descriptor_limit = descriptor_limit_;
+    command.cpus = offer.cpus;
+    if (bootstrap_.terminal && bootstrap_.terminal_rank == slot.rank) {
+        command.terminal = bootstrap_.terminal_size;
+        command.own_session = true;
+    }
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
+    add_debugger(command, slot);
+    preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
+    if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
     return command;
 }
 
@@ -251,6 +262,7 @@ void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generatio
         if (!wanted && !running.binding.empty())
             tell_user(fmt::format("rank {}: {}", running.rank, running.binding));
         if (wanted) start_->started.ranks.push_back(std::move(running));
+        tell_debugger(start.rank);
         streams_->add(start);
     } else {
         Exited exited;

@@ -7,6 +7,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
 #include "worker/ranks/health_check.h"
+#include "worker/ranks/stack_taker.h"
 #include "worker/ranks/standby_runner.h"
 #include "worker/ranks/supervisor.h"
 
@@ -48,6 +49,10 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     };
     parts.check_health = [supervisor](ranks::RankCommand command) {
         return ranks::check_health(**supervisor, std::move(command), kHealthCheckLimit);
+    };
+    parts.take_stacks = [supervisor](std::vector<ranks::RunningRank> ranks,
+                                     contracts::Environment env, Look look) {
+        return ranks::take_stacks(**supervisor, std::move(ranks), std::move(env), look);
     };
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

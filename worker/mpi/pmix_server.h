@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/loop/local_acceptor.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "rendezvous/wire/modes.h"
@@ -11,7 +12,6 @@
 #include "worker/mpi/pmix_process.h"
 #include "worker/mpi/pmix_requests.h"
 #include "worker/mpi/world.h"
-#include "worker/stores/local_acceptor.h"
 
 #include <sys/types.h>
 #include <cstdint>
@@ -104,7 +104,7 @@ private:
     MpiNetwork& network_;
     MpiObserver& observer_;
     const Options options_;
-    stores::LocalAcceptor acceptor_;
+    LocalAcceptor acceptor_;
     std::uint16_t port_ = 0;
     MpiMode mode_ = MpiMode::none;
     std::string directory_;

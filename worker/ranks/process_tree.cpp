@@ -70,6 +70,39 @@ std::vector<pid_t> pids_in(const std::string& directory) {
     return pids;
 }
 
+/// All processes of this host at one moment.
+class Processes {
+public:
+    Processes() {
+        for (const pid_t pid : pids_in("/proc")) {
+            const auto stat = read_stat(pid);
+            if (!stat) continue;
+            children_[stat->parent].push_back(pid);
+            if (stat->state == 'Z' || stat->state == 'X') zombies_.insert(pid);
+        }
+    }
+
+    std::vector<pid_t> below(pid_t root, std::span<const pid_t> except) const {
+        std::vector<pid_t> found;
+        std::vector<pid_t> open{root};
+        while (!open.empty()) {
+            const auto children = children_.find(open.back());
+            open.pop_back();
+            if (children == children_.end()) continue;
+            for (const pid_t child : children->second) {
+                if (std::ranges::find(except, child) != except.end()) continue;
+                open.push_back(child);
+                if (!zombies_.contains(child)) found.push_back(child);
+            }
+        }
+        return found;
+    }
+
+private:
+    std::unordered_map<pid_t, std::vector<pid_t>> children_;
+    std::unordered_set<pid_t> zombies_;
+};
+
 /// Reaps every child that has ended. \return false when there are no children at all
 bool reap() {
     for (;;) {
@@ -97,25 +130,13 @@ void stop_descendants(pid_t root, std::span<const pid_t> except) {
 }  // namespace
 
 std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except) {
-    std::unordered_map<pid_t, std::vector<pid_t>> children;
-    std::unordered_set<pid_t> zombies;
-    for (const pid_t pid : pids_in("/proc")) {
-        const auto stat = read_stat(pid);
-        if (!stat) continue;
-        children[stat->parent].push_back(pid);
-        if (stat->state == 'Z' || stat->state == 'X') zombies.insert(pid);
-    }
-    std::vector<pid_t> found;
-    std::vector<pid_t> open{root};
-    while (!open.empty()) {
-        const pid_t parent = open.back();
-        open.pop_back();
-        for (const pid_t child : children[parent]) {
-            if (std::ranges::find(except, child) != except.end()) continue;
-            open.push_back(child);
-            if (!zombies.contains(child)) found.push_back(child);
-        }
-    }
+    return Processes().below(root, except);
+}
+
+std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots) {
+    const Processes processes;
+    std::vector<std::vector<pid_t>> found;
+    for (const pid_t root : roots) found.push_back(processes.below(root, {}));
     return found;
 }
 

@@ -16,6 +16,9 @@ namespace dtrun::ranks {
 /// \param except  these are left out, with all below them
 std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except = {});
 
+/// The same for several roots, by one look at all processes. \return one list for each root
+std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots);
+
 /// Living processes of this user whose environment at exec time had DTRUN_JOB=`job`, other than the
 /// caller and its ancestors: what is left of a job whose agent and guard are both gone.
 std::vector<pid_t> processes_of_job(const std::string& job);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrun::ranks {
@@ -81,6 +82,45 @@ std::vector<std::string> interpreter_line(std::string_view text) {
     return words;
 }
 
+/// Finds what the interpreter runs behind its own options, and sets it apart: "-Bm" becomes "-B" and "-m".
+void find_python_program(PythonWords& python) {
+    constexpr std::string_view kWithValue = "WX";
+    std::vector<std::string>& words = python.words;
+    for (python.program = 1; python.program < words.size(); ++python.program) {
+        const std::string word = words[python.program];
+        if (word.size() < 2 || word[0] != '-' || word == "-c" || word == "-m") return;
+        if (word == "--")
+            return void(words.erase(words.begin() + static_cast<std::ptrdiff_t>(python.program)));
+        if (word[1] == '-') {
+            if (word == "--check-hash-based-pycs") ++python.program;
+            continue;
+        }
+        const std::size_t last = word.find_first_of("cmWX", 1);
+        if (last == std::string::npos) continue;
+        if (kWithValue.find(word[last]) != std::string_view::npos) {
+            if (last + 1 == word.size()) ++python.program;
+            continue;
+        }
+        words[python.program] = word.substr(0, last);
+        words.insert(words.begin() + static_cast<std::ptrdiff_t>(++python.program),
+                     "-" + word.substr(last));
+        return;
+    }
+}
+
+std::string file_of(const RankCommand& command) {
+    return command.path.starts_with('/') ? command.path : command.directory + "/" + command.path;
+}
+
+/// The words of a script's first line that name its interpreter; with `env` those behind it.
+std::vector<std::string> interpreter_of(const RankCommand& command, std::string_view text) {
+    std::vector<std::string> words = interpreter_line(text);
+    if (base_name(words[0]) != "env" || words.size() != 2) return words;
+    const auto found = find_program(words[1], command.directory, path_of(command));
+    if (!found) return {};
+    return {*found};
+}
+
 std::string why_not(const RankCommand& command, const std::string& path,
                     std::span<const std::string> options) {
     if (!is_named_python(path)) return fmt::format("{} is no Python program", command.argv[0]);
@@ -95,18 +135,28 @@ std::string why_not(const RankCommand& command, const std::string& path,
 }  // namespace
 
 std::string why_not_standby(const RankCommand& command) {
-    const std::string path =
-        command.path.starts_with('/') ? command.path : command.directory + "/" + command.path;
+    const std::string path = file_of(command);
     const std::string text = first_bytes(path);
     if (!text.starts_with("#!") || is_named_python(path))
         return why_not(command, path, std::span(command.argv).subspan(1));
-    std::vector<std::string> words = interpreter_line(text);
-    if (base_name(words[0]) == "env" && words.size() == 2) {
-        const auto found = find_program(words[1], command.directory, path_of(command));
-        if (!found) return fmt::format("{} is no Python program", command.argv[0]);
-        words = {*found};
-    }
+    const std::vector<std::string> words = interpreter_of(command, text);
+    if (words.empty()) return fmt::format("{} is no Python program", command.argv[0]);
     return why_not(command, words[0], std::span(words).subspan(1));
+}
+
+std::optional<PythonWords> python_words(const RankCommand& command) {
+    PythonWords python{file_of(command), command.argv};
+    if (!is_named_python(python.path)) {
+        const std::string text = first_bytes(python.path);
+        if (!text.starts_with("#!")) return std::nullopt;
+        std::vector<std::string> words = interpreter_of(command, text);
+        if (words.empty() || !is_named_python(words[0])) return std::nullopt;
+        words.push_back(std::exchange(python.path, words[0]));
+        words.insert(words.end(), command.argv.begin() + 1, command.argv.end());
+        python.words = std::move(words);
+    }
+    find_python_program(python);
+    return python;
 }
 
 }  // namespace dtrun::ranks

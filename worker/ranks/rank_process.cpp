@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "base/subprocess.h"
+#include "worker/ranks/rank_terminal.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -45,9 +46,37 @@ Result<void> check_executable(const std::string& file, const std::string& shown)
     return {};
 }
 
+/// \return refers to `command`
+ProcessPlan plan_for(const RankCommand& command, int in, int out, int err) {
+    ProcessPlan plan{.path = command.path, .argv = command.argv, .env = command.env};
+    plan.descriptors = {{in, STDIN_FILENO}, {out, STDOUT_FILENO}, {err, STDERR_FILENO}};
+    if (command.inherited > 2) plan.descriptors.push_back({command.inherited, command.inherited});
+    plan.close_others = true;
+    plan.directory = command.directory.c_str();
+    plan.group =
+        command.own_session ? ProcessPlan::Group::own_session : ProcessPlan::Group::own_group;
+    plan.death_signal = SIGKILL;
+    plan.descriptor_limit = command.descriptor_limit;
+    plan.cpus = command.cpus;
+    return plan;
+}
+
+Result<RankProcess> spawn_with_terminal(const RankCommand& command) {
+    auto terminal = open_terminal(*command.terminal);
+    if (!terminal) return std::unexpected(terminal.error());
+    const int slave = terminal->slave.get();
+    ProcessPlan plan = plan_for(command, slave, slave, slave);
+    plan.controlling_terminal = true;
+    auto forked = fork_process(plan);
+    if (!forked) return std::unexpected(forked.error());
+    return RankProcess{
+        forked->pid, {}, {}, {}, std::move(forked->exec_status), std::move(terminal->master)};
+}
+
 }  // namespace
 
 Result<RankProcess> spawn_rank(const RankCommand& command) {
+    if (command.terminal) return spawn_with_terminal(command);
     auto out = make_pipe();
     auto err = make_pipe();
     for (const auto* made : {&out, &err})
@@ -63,18 +92,8 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
         if (*fd && ::fcntl(fd->get(), F_SETFL, O_NONBLOCK) != 0)
             return fail(Errc::internal, "fcntl: {}", strerror(errno));
 
-    ProcessPlan plan{.path = command.path, .argv = command.argv, .env = command.env};
-    plan.descriptors = {{in.read ? in.read.get() : ProcessPlan::kNull, STDIN_FILENO},
-                        {out->write.get(), STDOUT_FILENO},
-                        {err->write.get(), STDERR_FILENO}};
-    if (command.inherited > 2) plan.descriptors.push_back({command.inherited, command.inherited});
-    plan.close_others = true;
-    plan.directory = command.directory.c_str();
-    plan.group =
-        command.own_session ? ProcessPlan::Group::own_session : ProcessPlan::Group::own_group;
-    plan.death_signal = SIGKILL;
-    plan.descriptor_limit = command.descriptor_limit;
-    plan.cpus = command.cpus;
+    const ProcessPlan plan = plan_for(command, in.read ? in.read.get() : ProcessPlan::kNull,
+                                      out->write.get(), err->write.get());
     auto forked = fork_process(plan);
     if (!forked) return std::unexpected(forked.error());
     return RankProcess{forked->pid, std::move(in.write), std::move(out->read), std::move(err->read),

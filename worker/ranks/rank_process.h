@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "rendezvous/wire/control_messages.h"
 
 #include <sys/types.h>
 #include <cstdint>
@@ -21,6 +22,8 @@ struct RankCommand {
     /// Linux shares out processors by session. Ranks that wait by yielding have to be in one, ours, to
     /// yield to each other; those that wait by spinning are not to be in ours.
     bool own_session = false;
+    /// Its standard streams are a terminal of this size; needs own_session.
+    std::optional<TerminalSize> terminal{};
     /// The soft limit of descriptors that it gets, at most ours; 0: ours.
     std::uint64_t descriptor_limit = 0;
     std::vector<unsigned> cpus{};  ///< that it may use; empty: ours
@@ -36,6 +39,7 @@ struct RankProcess {
     Fd out;          ///< read end
     Fd err;          ///< read end
     Fd exec_status;  ///< for exec_result(); readable once that is known
+    Fd terminal{};   ///< master of its terminal, in place of the three streams
 };
 
 /// Forks a rank: own process group, SIGKILL when we die, all signals at default.

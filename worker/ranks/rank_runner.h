@@ -23,6 +23,12 @@ struct StandbyOptions {
     std::string directory_prefix{};      ///< as directory_prefix() makes it
 };
 
+/// A rank that runs, for those who look into it.
+struct RunningRank {
+    Rank rank{};
+    pid_t pid = 0;
+};
+
 /// Runs the ranks of one host. Supervisor does it with processes.
 class RankRunner {
 public:
@@ -39,7 +45,8 @@ public:
         SlotIndex place{};
         pid_t pid = 0;
         Fd in, out, err;
-        Result<void> executed;  ///< an error: the program could not be executed
+        Fd terminal{};            ///< in place of these three, for a rank that has one
+        Result<void> executed{};  ///< an error: the program could not be executed
     };
     /// Forks a rank, which executes its program while we go on: that may take long, for instance where
     /// programs are on a file system that many hosts ask at once.
@@ -49,6 +56,9 @@ public:
     /// Keeps processes ready from now on. \param like  what ranks are expected to be, until the first is
     ///                                                   started
     virtual void keep_ready(StandbyOptions, const RankCommand&) {}
+
+    /// The ranks that run and their processes, in the order of ranks.
+    virtual std::vector<RunningRank> running_ranks() const { return {}; }
 
     /// Passes a signal on to the process group of every rank that runs.
     virtual void signal(int signal) = 0;

@@ -147,7 +147,7 @@ void StandbyRunner::expect(const RankCommand& command) {
 }
 
 void StandbyRunner::start(const Request& request, std::function<void(Start)> started) {
-    if (!plan_) return supervisor_->start(request, std::move(started));
+    if (!plan_ || request.command.terminal) return supervisor_->start(request, std::move(started));
     plan_->ranks_run(Clock::now());
     if (!plan_->has_given_up()) expect(request.command);
     if (!become(request, started)) supervisor_->start(request, std::move(started));

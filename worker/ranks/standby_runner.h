@@ -37,6 +37,7 @@ public:
                   std::function<void(int strays)> gone) override;
     void retire() override;
 
+    std::vector<RunningRank> running_ranks() const override { return supervisor_->running_ranks(); }
     void signal(int signal) override { supervisor_->signal(signal); }
     void renumber(SlotIndex place, std::uint64_t generation, Rank rank) override {
         supervisor_->renumber(place, generation, rank);

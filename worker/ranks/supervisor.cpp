@@ -95,8 +95,13 @@ void Supervisor::watch_exec(pid_t pid, const std::shared_ptr<Executing>& executi
 bool Supervisor::executed(Ranks::iterator rank, const Result<void>& result) {
     const auto executing = std::exchange(rank->second.executing, nullptr);
     RankProcess& process = executing->process;
-    Start start{rank->second.rank, rank->second.place, rank->first, {}, {}, {}, result};
+    Start start;
+    start.rank = rank->second.rank;
+    start.place = rank->second.place;
+    start.pid = rank->first;
+    start.executed = result;
     if (result) {
+        start.terminal = std::move(process.terminal);
         start.in = std::move(process.in);
         start.out = std::move(process.out);
         start.err = std::move(process.err);
@@ -105,6 +110,14 @@ bool Supervisor::executed(Ranks::iterator rank, const Result<void>& result) {
     }
     executing->started(std::move(start));
     return result.has_value();
+}
+
+std::vector<RunningRank> Supervisor::running_ranks() const {
+    std::vector<RunningRank> ranks;
+    for (const auto& [pid, rank] : ranks_)
+        if (!rank.executing) ranks.push_back({rank.rank, pid});
+    std::ranges::sort(ranks, {}, &RunningRank::rank);
+    return ranks;
 }
 
 void Supervisor::signal(int signal) {
@@ -201,6 +214,7 @@ Severed Supervisor::sever(const SeverWhat& what) {
 
 Result<RankProcess> Supervisor::start_helper(const RankCommand& command,
                                              std::function<void(int)> ended) {
+    if (retired_) return fail(Errc::internal, "the job is being ended");
     auto spawned = spawn_rank(command);
     if (spawned) helpers_[spawned->pid] = std::move(ended);
     return spawned;

@@ -33,6 +33,7 @@ public:
                std::function<void(std::string)> stays);
 
     void start(const Request& request, std::function<void(Start)> started) override;
+    std::vector<RunningRank> running_ranks() const override;
     void signal(int signal) override;
     void renumber(SlotIndex place, std::uint64_t generation, Rank rank) override;
     void end(SlotIndex place, int signal) override;

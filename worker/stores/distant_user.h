@@ -1,7 +1,7 @@
 #pragma once
 
+#include "base/loop/peer_user.h"
 #include "worker/stores/job_store.h"
-#include "worker/stores/peer_user.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/loop/local_acceptor.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/horovod_desk.h"
 #include "worker/stores/horovod_rendezvous.h"
-#include "worker/stores/local_acceptor.h"
 
 #include <cstdint>
 #include <map>

@@ -2,11 +2,11 @@
 
 #include "base/fd.h"
 #include "base/loop/asio.h"
+#include "base/loop/peer_user.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/stores/job_store.h"
-#include "worker/stores/peer_user.h"
 
 #include <cstdint>
 #include <functional>

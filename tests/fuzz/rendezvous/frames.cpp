@@ -1,7 +1,9 @@
 // Everything that can arrive from the network: frames, and the message in each.
 
+#include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"

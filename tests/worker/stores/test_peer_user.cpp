@@ -1,10 +1,10 @@
+#include "base/loop/local_acceptor.h"
+#include "base/loop/peer_user.h"
 #include "tests/support/loop.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
 #include "worker/stores/distant_user.h"
-#include "worker/stores/local_acceptor.h"
 #include "worker/stores/local_store.h"
-#include "worker/stores/peer_user.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace dtrun::stores {
+namespace dtrun {
 
 /// Listens on loopback, for processes of this user alone.
 ///
@@ -32,4 +32,4 @@ private:
     bool told_of_strangers_ = false;
 };
 
-}  // namespace dtrun::stores
+}  // namespace dtrun

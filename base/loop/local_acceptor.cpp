@@ -1,12 +1,12 @@
-#include "worker/stores/local_acceptor.h"
+#include "base/loop/local_acceptor.h"
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "worker/stores/peer_user.h"
+#include "base/loop/peer_user.h"
 
 #include <utility>
 
-namespace dtrun::stores {
+namespace dtrun {
 
 LocalAcceptor::LocalAcceptor(asio::any_io_executor executor, std::string what)
     : what_(std::move(what)), acceptor_(executor), trouble_(what_) {}
@@ -40,4 +40,4 @@ void LocalAcceptor::close() noexcept {
     acceptor_.close(ignored);
 }
 
-}  // namespace dtrun::stores
+}  // namespace dtrun

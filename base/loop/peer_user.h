@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace dtrun::stores {
+namespace dtrun {
 
 /// Who has the other end of a TCP connection within this machine, for protocols in which nobody says
 /// who he is.
@@ -23,4 +23,4 @@ PeerUser user_of(const tcp::endpoint& near, const tcp::endpoint& far);
 /// Who was turned away, in words for the user. Not for ours.
 std::string_view describe(PeerUser user);
 
-}  // namespace dtrun::stores
+}  // namespace dtrun

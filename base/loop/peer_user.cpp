@@ -1,4 +1,4 @@
-#include "worker/stores/peer_user.h"
+#include "base/loop/peer_user.h"
 
 #include "base/fd.h"
 
@@ -16,7 +16,7 @@
 #include <sstream>
 #include <string>
 
-namespace dtrun::stores {
+namespace dtrun {
 namespace {
 
 using asio::ip::address;
@@ -166,4 +166,4 @@ std::string_view describe(PeerUser user) {
     return "another user of this host";
 }
 
-}  // namespace dtrun::stores
+}  // namespace dtrun

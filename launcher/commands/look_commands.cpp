@@ -1,0 +1,265 @@
+#include "launcher/commands/look_commands.h"
+
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "base/numbered.h"
+#include "base/strings.h"
+#include "hostfiles/host.h"
+#include "launcher/cli/command.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/setters.h"
+#include "launcher/control/control_client.h"
+#include "launcher/control/control_place.h"
+#include "launcher/output/stdin_pump.h"
+#include "launcher/output/user_terminal.h"
+#include "launcher/plan/exit_code.h"
+
+#include <csignal>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace dtrun::commands {
+namespace {
+
+using enum cli::FlagGroup;
+
+constexpr std::string_view kStacks = R"(usage: dtrun stacks [JOB] [options]
+
+Where the ranks of a job are, and the processes that they have started: Python
+by py-spy, native code by gdb, where their hosts have these on the ranks' PATH;
+else what /proc says. Processes at the same place are shown once. JOB is the
+id of a job (DTRUN_JOB in its ranks), a begin of it, or the pid of its dtrun;
+it may be left out where one job of yours runs here.
+
+Exit code: 0; 1 if a host has not answered in time; 200 no such job.
+)";
+
+constexpr std::string_view kAttach = R"(usage: dtrun attach [JOB] RANK
+
+Shows what a rank prints from now on, and gives it what is typed, if the rank
+reads standard input (--stdin) or has a terminal (--pty). "~." at the begin of
+a line leaves a terminal. JOB is as of `dtrun stacks`.
+
+Exit code: that of the rank; 0 if the job ends before; 200 no such job or rank.
+)";
+
+constexpr std::size_t kPieceBytesMax = 1u << 20;  // of what is sent ahead
+
+cli::Rows<LookDraft> stacks_rows() {
+    return {
+        {{.names = "--timeout",
+          .metavar = "SECONDS",
+          .group = other,
+          .help = "for all hosts; what has not come then is left out (default: 30)"},
+         cli::set_seconds<&LookCommand::timeout, 1>},
+        {{.names = "--signal",
+          .metavar = "SIGNAL",
+          .group = other,
+          .help = "send this to ranks that catch it, such as USR1 where the program has "
+                  "faulthandler.register(signal.SIGUSR1); nothing else is done"},
+         [](LookDraft& draft, std::string_view value) -> Result<void> {
+             const auto signal = cli::parse_signal(value);
+             if (!signal) return std::unexpected(signal.error());
+             draft.own.signal = *signal;
+             return {};
+         }},
+    };
+}
+
+const cli::FlagTable<LookDraft>& stacks_flags() {
+    static const cli::FlagTable<LookDraft> table("dtrun stacks",
+                                                 {stacks_rows(), cli::about_rows<LookDraft>()});
+    return table;
+}
+
+const cli::FlagTable<LookDraft>& attach_flags() {
+    static const cli::FlagTable<LookDraft> table("dtrun attach", {cli::about_rows<LookDraft>()});
+    return table;
+}
+
+constexpr cli::HelpSection kSections[] = {{other, "Options"}};
+
+/// Options and operands in any order.
+Result<LookDraft> parse(cli::Words words, const cli::FlagTable<LookDraft>& flags, std::size_t least,
+                        std::size_t most, std::string_view usage) {
+    LookDraft draft;
+    while (!words.empty()) {
+        const auto rest = cli::read_options(flags, words, draft);
+        if (!rest) return std::unexpected(rest.error());
+        if (draft.asked != cli::Ask::nothing) return draft;
+        words = rest->words;
+        if (words.empty()) break;
+        draft.own.operands.push_back(words[0]);
+        words = words.subspan(1);
+    }
+    if (draft.own.operands.size() < least || draft.own.operands.size() > most)
+        return fail(Errc::invalid_input, "{}", usage);
+    return draft;
+}
+
+Result<control::JobSocket> find_job(std::string_view word, plan::EnvironmentView environment) {
+    const auto folders =
+        control::control_folders(plan::find_variable(environment, "XDG_RUNTIME_DIR").value_or(""));
+    return control::choose_job(control::running_jobs(folders), word);
+}
+
+/// Says what has gone wrong. \return the exit code: that a job ends is nobody's fault
+int status_of(const Error& error) {
+    std::fprintf(stderr, "dtrun: %s\n", error.message.c_str());
+    return error.code == Errc::closed ? 0 : plan::kExitInternal;
+}
+
+/// Runs a coroutine that yields an exit code.
+int run_to_end(asio::io_context& io, asio::awaitable<int> task) {
+    int status = plan::kExitInternal;
+    asio::co_spawn(io, std::move(task), [&](std::exception_ptr error, int code) {
+        if (error) std::rethrow_exception(error);
+        status = code;
+        io.stop();
+    });
+    io.run();
+    return status;
+}
+
+asio::awaitable<int> ask_for_stacks(control::ControlClient& client, Ask ask) {
+    bool unread = false;  // as by `| head`
+    const std::function<void(const Answer&)> show = [&](const Answer& answer) {
+        unread = !control::write_answer(answer);
+        if (unread) client.stop();
+    };
+    const auto code = co_await client.run(std::move(ask), show);
+    if (unread) co_return plan::kExitSignalBase + SIGPIPE;
+    co_return code ? *code : status_of(code.error());
+}
+
+/// A terminal, or less, for a rank of a job that runs.
+class Attachment {
+public:
+    Attachment(asio::io_context& io, control::JobSocket job, Rank rank)
+        : client_(io.get_executor(), std::move(job)),
+          signals_(io, SIGWINCH, SIGINT, SIGTERM),
+          input_(io.get_executor(), {HostId{0}},
+                 [this](HostId, std::string_view bytes) { typed(bytes); }),
+          tasks_(io.get_executor()) {
+        for (const int signal : {SIGHUP, SIGQUIT, SIGCONT}) signals_.add(signal);
+        ask_.wish = Wish::attach;
+        ask_.rank = rank;
+        ask_.has_terminal = output::UserTerminal::is_there();
+        ask_.size = output::UserTerminal::size();
+    }
+
+    asio::awaitable<int> run() {
+        tasks_.spawn(watch_signals());
+        const std::function<void(const Answer&)> take = [this](const Answer& answer) {
+            this->take(answer);
+        };
+        const auto code = co_await client_.run(ask_, take);
+        terminal_.restore();
+        input_.stop();
+        tasks_.stop();
+        co_await tasks_.join();
+        if (escape_.escaped()) std::fputs("\ndtrun: left; the job goes on\n", stderr);
+        if (code) co_return *code;
+        if (ended_by_ != 0) co_return plan::kExitSignalBase + ended_by_;
+        co_return escape_.escaped() ? 0 : status_of(code.error());
+    }
+
+private:
+    void take(const Answer& answer) {
+        if (!control::write_answer(answer)) return client_.stop();
+        has_raw_ = has_raw_ || answer.raw_terminal;
+        if (answer.raw_terminal) terminal_.make_raw();
+        if (answer.takes_more) input_.credit(HostId{0}, kPieceBytesMax);
+        if (!std::exchange(begun_, true)) input_.start();
+    }
+
+    void typed(std::string_view bytes) {
+        const std::string passed = terminal_.is_raw() ? escape_.pass(bytes) : std::string(bytes);
+        if (escape_.escaped()) return client_.stop();
+        if (!passed.empty()) client_.say(Input{passed});
+        if (passed.empty()) input_.credit(HostId{0}, bytes.size());
+    }
+
+    asio::awaitable<void> watch_signals() {
+        for (;;) {
+            const auto [error, signal] = co_await signals_.async_wait(use_tuple);
+            if (error) co_return;
+            if (signal == SIGWINCH) {
+                client_.say(Resize{output::UserTerminal::size()});
+                continue;
+            }
+            if (signal == SIGCONT) {
+                if (has_raw_) terminal_.make_raw();
+                input_.resume();
+                continue;
+            }
+            ended_by_ = signal;
+            client_.stop();
+        }
+    }
+
+    Ask ask_;
+    control::ControlClient client_;
+    output::UserTerminal terminal_;
+    output::EscapeWatch escape_;
+    asio::signal_set signals_;
+    output::StdinPump input_;
+    TaskGroup tasks_;
+    bool begun_ = false;
+    bool has_raw_ = false;  ///< the rank has a terminal
+    int ended_by_ = 0;
+};
+
+}  // namespace
+
+Result<LookDraft> parse_stacks(cli::Words words) {
+    return parse(words, stacks_flags(), 0, 1, "usage: dtrun stacks [JOB] [options]");
+}
+
+Result<LookDraft> parse_attach(cli::Words words) {
+    auto draft = parse(words, attach_flags(), 1, 2, "usage: dtrun attach [JOB] RANK");
+    if (!draft || draft->asked != cli::Ask::nothing) return draft;
+    const auto rank = cli::whole_number(draft->own.operands.back(), 0, kRanksMax - 1);
+    if (!rank) return fail(rank.error(), "RANK");
+    return draft;
+}
+
+std::string stacks_help() {
+    return std::string(kStacks) + cli::sections(stacks_flags().flags(), kSections);
+}
+
+std::string attach_help() {
+    return std::string(kAttach);
+}
+
+int run_stacks(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_stacks(words);
+    if (const auto status = cli::settled(parsed, stacks_help)) return *status;
+    const LookCommand& own = parsed->own;
+    auto job = find_job(own.operands.empty() ? "" : own.operands.front(), environment);
+    if (!job) return cli::complain(job.error());
+    Ask ask;
+    ask.limit_ms = static_cast<std::uint32_t>(own.timeout.count());
+    ask.signal = own.signal;
+    asio::io_context io(1);
+    control::ControlClient client(io.get_executor(), std::move(*job));
+    return run_to_end(io, ask_for_stacks(client, ask));
+}
+
+int run_attach(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_attach(words);
+    if (const auto status = cli::settled(parsed, attach_help)) return *status;
+    const std::vector<std::string>& operands = parsed->own.operands;
+    auto job = find_job(operands.size() > 1 ? operands.front() : "", environment);
+    if (!job) return cli::complain(job.error());
+    const int rank = cli::whole_number(operands.back(), 0, kRanksMax - 1).value();
+    asio::io_context io(1);
+    Attachment attachment(io, std::move(*job), static_cast<Rank>(rank));
+    return run_to_end(io, attachment.run());
+}
+
+}  // namespace dtrun::commands

@@ -1,0 +1,114 @@
+#include "launcher/control/control_place.h"
+
+#include "base/fd.h"
+#include "base/strings.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+namespace dtrun::control {
+namespace {
+
+constexpr std::size_t kJobsNamed = 8;  // in a message
+
+/// Whether it is a folder of our own that nobody else can enter.
+Result<void> check_private(const std::string& folder) {
+    struct stat info {};
+    if (::lstat(folder.c_str(), &info) != 0)
+        return fail(errno == ENOENT ? Errc::not_found : Errc::internal, "{}: {}", folder,
+                    std::strerror(errno));
+    if (!S_ISDIR(info.st_mode)) return fail(Errc::denied, "{}: not a directory", folder);
+    if (info.st_uid != ::geteuid())
+        return fail(Errc::denied, "{}: belongs to user {}", folder, info.st_uid);
+    if ((info.st_mode & 077) != 0)
+        return fail(Errc::denied, "{}: others may enter it (mode {:o})", folder,
+                    info.st_mode & 07777);
+    return {};
+}
+
+/// Connects, to see whether anybody listens. \return whose pid that is; nothing: nobody
+std::optional<pid_t> listener_of(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) return std::nullopt;
+    path.copy(address.sun_path, path.size());
+    const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) return 0;
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        return errno == ECONNREFUSED ? std::nullopt : std::optional<pid_t>(0);
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return peer.pid;
+}
+
+std::string list_of(const std::vector<JobSocket>& jobs) {
+    std::vector<std::string> names;
+    for (const JobSocket& job : jobs)
+        names.push_back(fmt::format("{} (pid {})", job.job, job.head));
+    return join_names(names, kJobsNamed);
+}
+
+}  // namespace
+
+std::vector<std::string> control_folders(std::string_view runtime_dir) {
+    std::vector<std::string> folders;
+    if (runtime_dir.starts_with('/')) folders.push_back(std::string(runtime_dir) + "/dtrun");
+    folders.push_back(fmt::format("/tmp/dtrun-{}", ::geteuid()));
+    return folders;
+}
+
+Result<void> make_private_folder(const std::string& folder) {
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+        return fail(Errc::internal, "{}: {}", folder, std::strerror(errno));
+    return check_private(folder);
+}
+
+std::vector<JobSocket> running_jobs(const std::vector<std::string>& folders) {
+    std::vector<JobSocket> jobs;
+    for (const std::string& folder : folders) {
+        if (!check_private(folder)) continue;
+        std::error_code none;
+        for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+            const std::string name = entry.path().filename().string();
+            if (!name.ends_with(kSocketSuffix)) continue;
+            const std::string job = name.substr(0, name.size() - kSocketSuffix.size());
+            const auto head = listener_of(entry.path().string());
+            if (head)
+                jobs.push_back({job, entry.path().string(), *head});
+            else
+                ::unlink(entry.path().c_str());
+        }
+    }
+    std::ranges::sort(jobs, {}, &JobSocket::job);
+    return jobs;
+}
+
+Result<JobSocket> choose_job(const std::vector<JobSocket>& jobs, std::string_view word) {
+    if (jobs.empty())
+        return fail(Errc::invalid_input,
+                    "no job of yours runs here: jobs are found on the machine "
+                    "where their dtrun runs, by the same user");
+    std::vector<JobSocket> meant;
+    for (const JobSocket& job : jobs)
+        if (job.job.starts_with(word)) meant.push_back(job);
+    for (const JobSocket& job : jobs)
+        if (meant.empty() && word == std::to_string(job.head)) meant.push_back(job);
+    if (meant.size() == 1) return meant.front();
+    if (meant.empty())
+        return fail(Errc::invalid_input, "no job '{}' runs here; there is {}", word, list_of(jobs));
+    return fail(
+        Errc::invalid_input, "{}; say which: {}",
+        word.empty() ? "several jobs run here" : fmt::format("several jobs begin with '{}'", word),
+        list_of(meant));
+}
+
+}  // namespace dtrun::control

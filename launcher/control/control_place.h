@@ -1,0 +1,38 @@
+#pragma once
+
+#include "base/result.h"
+
+#include <sys/types.h>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::control {
+
+/// Folders in which control sockets of our user's jobs may be, the preferred one first: dtrun/ in
+/// XDG_RUNTIME_DIR, where that is set, and /tmp/dtrun-UID.
+/// \param runtime_dir  XDG_RUNTIME_DIR, or empty
+std::vector<std::string> control_folders(std::string_view runtime_dir);
+
+/// Makes the folder unless it is there. Errc: denied (it is somebody else's, a link, or lets others in),
+/// internal
+Result<void> make_private_folder(const std::string& folder);
+
+/// A job whose head listens.
+struct JobSocket {
+    std::string job;   ///< its id, in hexadecimal digits
+    std::string path;  ///< of the socket
+    pid_t head = 0;    ///< the dtrun that listens
+};
+
+inline constexpr std::string_view kSocketSuffix = ".sock";
+
+/// The jobs whose heads listen in these folders, in the order of their ids. Sockets at which nobody
+/// listens any more are removed; folders that are not ours alone are passed over.
+std::vector<JobSocket> running_jobs(const std::vector<std::string>& folders);
+
+/// The job that a person means: by its id, by a begin of that, or by the pid of its dtrun; without a word
+/// the only one. Errc: invalid_input (none, or several, which the message lists)
+Result<JobSocket> choose_job(const std::vector<JobSocket>& jobs, std::string_view word);
+
+}  // namespace dtrun::control

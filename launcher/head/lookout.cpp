@@ -1,0 +1,212 @@
+#include "launcher/head/lookout.h"
+
+#include "base/text_layout.h"
+#include "launcher/head/stacks_text.h"
+#include "launcher/plan/exit_code.h"
+#include "rendezvous/wire/message.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <utility>
+
+namespace dtrun::head {
+namespace {
+
+/// How long a job that hangs is kept for its stacks.
+constexpr std::uint32_t kReportLimitMs = 3'000;
+constexpr std::size_t kReportLinesMax = 40;
+constexpr std::size_t kLinesMax = 200'000;  // for who asks
+constexpr std::size_t kPieceBytes = 64u << 10;
+
+Answer on_error(std::string text) {
+    Answer answer;
+    answer.text = std::move(text);
+    answer.stream = Stream::err;
+    return answer;
+}
+
+}  // namespace
+
+Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
+                 output::StdinPump& input)
+    : spec_(spec), hosts_(hosts), input_(input), survey_(executor, hosts), tasks_(executor) {}
+
+asio::awaitable<void> Lookout::join() {
+    tasks_.stop();
+    co_await tasks_.join();
+}
+
+void Lookout::asked(control::CallerId caller, const Ask& ask) {
+    switch (ask.wish) {
+        case Wish::stacks:
+            return tasks_.spawn(answer_stacks(caller, ask));
+        case Wish::attach:
+            return attach(caller, ask);
+    }
+    refuse(caller, "this dtrun does not know what is asked");
+}
+
+void Lookout::refuse(control::CallerId caller, const std::string& why) {
+    Answer answer = on_error("dtrun: " + why + "\n");
+    answer.last = true;
+    answer.code = plan::kExitUsage;
+    server_->answer(caller, answer);
+}
+
+asio::awaitable<std::vector<std::string>> Lookout::stacks_for_report() {
+    Look look;
+    look.limit_ms = kReportLimitMs;
+    look.only_by_tools = true;
+    const Survey survey = co_await survey_.ask(look);
+    const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
+    co_return survey.stacks.text(host_of, kReportLinesMax);
+}
+
+asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, Ask ask) {
+    Look look;
+    look.limit_ms = ask.limit_ms;
+    look.signal = ask.signal;
+    const Survey survey = co_await survey_.ask(look);
+    const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
+    if (ask.signal == 0)
+        answer_in_pieces(caller, survey.stacks.text(host_of, kLinesMax));
+    else
+        answer_in_pieces(caller, {fmt::format("sent to {}; what is printed then is in the job's "
+                                              "output",
+                                              plural(survey.signalled, "rank"))});
+    Answer end = on_error(summary(survey));
+    end.last = true;
+    end.code = survey.silent.empty() ? 0 : 1;
+    server_->answer(caller, end);
+}
+
+/// A frame holds so much, and the text of a large job more.
+void Lookout::answer_in_pieces(control::CallerId caller, const std::vector<std::string>& lines) {
+    Answer piece;
+    for (const std::string& line : lines) {
+        piece.text += line + "\n";
+        if (piece.text.size() < kPieceBytes) continue;
+        server_->answer(caller, piece);
+        piece.text.clear();
+    }
+    if (!piece.text.empty()) server_->answer(caller, piece);
+}
+
+/// Which hosts have not answered.
+std::string Lookout::summary(const Survey& survey) const {
+    std::vector<std::string> names;
+    for (const HostId host : survey.silent) names.push_back(hosts_.name(host));
+    if (names.empty()) return {};
+    return fmt::format("dtrun: no answer in time: {} (--timeout)\n", fmt::join(names, ", "));
+}
+
+bool Lookout::takes_input(plan::PlannedRank rank) const {
+    using Kind = plan::StdinTarget::Kind;
+    const plan::StdinTarget& target = spec_.options.stdin_target;
+    const Rank number = hosts_.numbers().of(rank);
+    return target.kind == Kind::all ||
+           (target.kind == Kind::rank && std::cmp_equal(std::to_underlying(number), target.rank));
+}
+
+/// A terminal has no end of input.
+bool Lookout::can_type(plan::PlannedRank rank) const {
+    return has_terminal(rank) || (takes_input(rank) && !input_.ended());
+}
+
+void Lookout::attach(control::CallerId caller, const Ask& ask) {
+    const auto rank = hosts_.numbers().place_of(ask.rank);
+    if (!rank) return refuse(caller, fmt::format("the job has no rank {} here", ask.rank));
+    watchers_[caller].rank = *rank;
+    Answer first;
+    first.raw_terminal = has_terminal(*rank);
+    if (!can_type(*rank))
+        first =
+            on_error(fmt::format("dtrun: rank {} takes no input ({}); this is its output\n",
+                                 ask.rank, takes_input(*rank) ? "its end was read" : "--stdin"));
+    server_->answer(caller, first);
+    if (first.raw_terminal && ask.has_terminal) resized(caller, ask.size);
+    finish_if_ended(*rank);
+}
+
+/// The rank was given a terminal (--pty).
+bool Lookout::has_terminal(plan::PlannedRank rank) const {
+    return spec_.options.pty && std::cmp_equal(*spec_.options.pty, std::to_underlying(rank));
+}
+
+void Lookout::show(plan::PlannedRank rank, const OutputView& output) {
+    for (auto& [caller, watcher] : watchers_) {
+        if (watcher.rank != rank) continue;
+        // The job does not wait for who watches.
+        if (!server_->has_room(caller)) {
+            watcher.dropped_bytes += output.data.size();
+            continue;
+        }
+        if (const auto dropped = std::exchange(watcher.dropped_bytes, 0); dropped > 0)
+            server_->answer(caller, on_error(fmt::format("dtrun: {} bytes are left out here, as "
+                                                         "they were not read\n",
+                                                         dropped)));
+        Answer answer;
+        answer.text = output.data;
+        answer.stream = output.header.stream;
+        server_->answer(caller, answer);
+    }
+}
+
+void Lookout::output_ended(plan::PlannedRank rank, Stream stream) {
+    Ending& ending = endings_[rank];
+    (stream == Stream::out ? ending.out : ending.err) = true;
+    finish_if_ended(rank);
+}
+
+void Lookout::rank_ended(plan::PlannedRank rank, const Exited& exited) {
+    endings_[rank].code = exited.signal != 0 ? plan::kExitSignalBase + exited.signal : exited.code;
+    finish_if_ended(rank);
+}
+
+void Lookout::finish_if_ended(plan::PlannedRank rank) {
+    const auto found = endings_.find(rank);
+    if (watchers_.empty() || found == endings_.end()) return;
+    const Ending& ending = found->second;
+    // A terminal is one stream.
+    if (!ending.out || !ending.code || (!ending.err && !has_terminal(rank))) return;
+    Answer end;
+    end.last = true;
+    end.code = static_cast<std::uint8_t>(*ending.code);
+    for (const auto& [caller, watcher] : watchers_)
+        if (watcher.rank == rank) server_->answer(caller, end);
+}
+
+/// A piece at a time: the next one comes when this one is answered.
+void Lookout::typed(control::CallerId caller, std::string_view bytes) {
+    const auto found = watchers_.find(caller);
+    if (found == watchers_.end()) return;
+    if (can_type(found->second.rank)) input_.inject(bytes);
+    found->second.waits_for_room = true;
+    input_taken();
+}
+
+void Lookout::input_taken() {
+    if (watchers_.empty() || !input_.has_room()) return;
+    for (auto& [caller, watcher] : watchers_) {
+        if (!std::exchange(watcher.waits_for_room, false)) continue;
+        Answer answer;
+        answer.takes_more = true;
+        server_->answer(caller, answer);
+    }
+}
+
+void Lookout::resized(control::CallerId caller, const TerminalSize& size) {
+    const auto found = watchers_.find(caller);
+    if (found == watchers_.end() || !spec_.options.pty) return;
+    const auto place = hosts_.numbers().place_of(static_cast<Rank>(*spec_.options.pty));
+    if (place != found->second.rank) return;
+    const RankPlace& where = spec_.placement.ranks[std::to_underlying(*place)];
+    hosts_.send(plan::host_of(where), encode(Resize{size}));
+}
+
+void Lookout::left(control::CallerId caller) {
+    watchers_.erase(caller);
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/loop/local_acceptor.h"
+#include "base/loop/task_group.h"
+#include "base/numbered.h"
+#include "base/result.h"
+#include "launcher/head/hosts.h"
+#include "rendezvous/links/tunnel_end.h"
+#include "rendezvous/wire/look_messages.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace dtrun::head {
+
+/// A port of our own loopback that leads to the debugger of a rank, for the user alone.
+///
+/// Thread: the executor's. Lifetime: `hosts` outlives it; the owner calls stop() and awaits join() before
+/// destruction, unless the process ends.
+class PortForward {
+public:
+    PortForward(asio::any_io_executor executor, Hosts& hosts);
+
+    /// Listens, unless it does already. \param host  of the rank. \return the port. Errc: internal
+    Result<std::uint16_t> open(HostId host);
+    void take(HostId host, const Tunnel& tunnel);
+
+    void stop() noexcept;
+    asio::awaitable<void> join() { co_await tasks_.join(); }
+
+private:
+    asio::awaitable<void> accept();
+    asio::awaitable<void> run(std::uint32_t number);
+
+    asio::any_io_executor executor_;
+    Hosts& hosts_;
+    HostId host_{};
+    std::uint16_t port_ = 0;
+    LocalAcceptor acceptor_;
+    std::map<std::uint32_t, std::unique_ptr<TunnelEnd>> ends_;
+    std::uint32_t last_number_ = 0;
+    TaskGroup tasks_;
+};
+
+/// What the user is told when a rank waits for its debugger: where, and what to paste.
+std::string debugger_text(const DebugNews& news, const std::string& host, std::uint16_t port);
+
+}  // namespace dtrun::head

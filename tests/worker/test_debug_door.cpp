@@ -1,0 +1,142 @@
+// The way to the debugger of a rank: who is at its end, and when there is none.
+
+#include "tests/support/loop.h"
+#include "tests/support/other_user.h"
+#include "tests/support/skip.h"
+#include "worker/agent/debug_door.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <vector>
+
+namespace dtrun {
+
+using agent::DebugDoor;
+namespace {
+
+/// A door, and what it tells the head.
+struct Door {
+    Door() : door(io.get_executor(), [this](const Tunnel& tunnel) { sent.push_back(tunnel); }) {}
+    ~Door() {
+        door.stop();
+        io.restart();
+        io.run_for(std::chrono::seconds(1));
+    }
+    std::uint16_t open_port() {
+        const auto place = door.open(Debugger::debugpy);
+        REQUIRE(place.has_value());
+        REQUIRE(place->starts_with("127.0.0.1:"));
+        return static_cast<std::uint16_t>(std::stoi(place->substr(10)));
+    }
+    /// Runs until it has told so much, or for 5 s.
+    void run_until_sent(std::size_t count) {
+        io.restart();
+        const Deadline limit = after(std::chrono::seconds(5));
+        while (sent.size() < count && Clock::now() < limit)
+            io.run_one_for(std::chrono::milliseconds(10));
+    }
+
+    asio::io_context io;
+    std::vector<Tunnel> sent;
+    DebugDoor door;
+};
+
+Tunnel bytes_of(std::uint32_t connection, std::string bytes) {
+    Tunnel tunnel;
+    tunnel.connection = connection;
+    tunnel.bytes = std::move(bytes);
+    return tunnel;
+}
+
+tcp::acceptor listen_at(asio::io_context& io, std::uint16_t port) {
+    return {io, tcp::endpoint(asio::ip::address_v4::loopback(), port)};
+}
+
+}  // namespace
+
+TEST_CASE("what is said after the end of a debugger's connection does not make another",
+          "[debug]") {
+    Door door;
+    const std::uint16_t port = door.open_port();
+    tcp::acceptor acceptor = listen_at(door.io, port);
+    door.door.take(bytes_of(1, "hello"));
+    tcp::socket debugger = acceptor.accept();
+    door.run_until_sent(1);
+    REQUIRE(door.sent.size() == 1);
+    CHECK(door.sent[0].taken == 5);
+    debugger.close();
+    door.run_until_sent(2);
+    REQUIRE(door.sent.size() == 2);
+    CHECK(door.sent[1].ended);
+
+    Tunnel late;
+    late.connection = 1;
+    late.taken = 7;
+    door.door.take(late);
+    door.io.restart();
+    door.io.run_for(std::chrono::milliseconds(100));
+    acceptor.non_blocking(true);
+    boost::system::error_code none;
+    acceptor.accept(none);
+    CHECK(none == asio::error::would_block);
+    door.door.take(bytes_of(2, "x"));
+    acceptor.non_blocking(false);
+    CHECK(acceptor.accept().is_open());
+}
+
+TEST_CASE("another user who listens where a rank's debugger was to is not talked to", "[debug]") {
+    if (::geteuid() != 0) {
+        skip_case("needs root to be somebody else");
+        return;
+    }
+    Door door;
+    const std::uint16_t port = door.open_port();
+    const OtherUser other([port] {
+        const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int yes = 1;
+        ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        sockaddr_in at{};
+        at.sin_family = AF_INET;
+        at.sin_port = htons(port);
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (::bind(listener, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) ::_exit(98);
+        if (::listen(listener, 5) != 0) ::_exit(97);
+        for (;;) ::accept(listener, nullptr, nullptr);
+    });
+    door.door.take(bytes_of(1, "secret"));
+    door.run_until_sent(1);
+    REQUIRE(door.sent.size() == 1);
+    CHECK(door.sent[0].ended);
+    CHECK(door.sent[0].taken == 0);
+}
+
+TEST_CASE("gdbserver has a terminal that passes every byte, for one gdb at a time", "[debug]") {
+    Door door;
+    const auto place = door.door.open(Debugger::gdb);
+    REQUIRE(place.has_value());
+    const Fd server(::open(place->c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    REQUIRE(server);
+    const std::string bytes("$\x03\r\n\x04\x11#", 7);
+    door.door.take(bytes_of(1, bytes));
+    door.run_until_sent(1);
+    std::string read(16, '\0');
+    REQUIRE(::read(server.get(), read.data(), read.size()) == 7);
+    CHECK(read.substr(0, 7) == bytes);
+    REQUIRE(::write(server.get(), "+\n", 2) == 2);
+    door.run_until_sent(2);
+    REQUIRE(door.sent.size() == 2);
+    CHECK(door.sent[1].bytes == "+\n");
+    door.door.take(bytes_of(2, "x"));
+    door.run_until_sent(3);
+    REQUIRE(door.sent.size() == 3);
+    CHECK(door.sent[2].connection == 2);
+    CHECK(door.sent[2].ended);
+    door.door.hang_up();
+    door.run_until_sent(4);
+    REQUIRE(door.sent.size() == 4);
+    CHECK(door.sent[3].ended);
+}
+
+}  // namespace dtrun

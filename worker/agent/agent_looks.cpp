@@ -1,0 +1,119 @@
+// How an agent lets people look into its ranks: stacks, and a debugger.
+
+#include "worker/agent/agent.h"
+
+#include "base/log.h"
+#include "rendezvous/wire/look_messages.h"
+#include "rendezvous/wire/message.h"
+#include "worker/ranks/debug_command.h"
+#include "worker/ranks/stack_taker.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace dtrun::agent {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kHangLimitMs = 3'000;  // for the stacks of a rank that hangs
+constexpr std::size_t kHangLinesMax = 20;
+
+/// The stack of a rank's first thread, for a message of one line after another.
+std::string place_of(const std::vector<ProcessStacks>& processes) {
+    std::string text;
+    std::size_t lines = 0;
+    for (const ProcessStacks& process : processes) {
+        if (process.is_child || process.threads.empty()) continue;
+        text += fmt::format("\n  {}, by {}:", process.program, process.tool);
+        for (const std::string& frame : process.threads.front().frames)
+            if (++lines <= kHangLinesMax) text += "\n    " + frame;
+    }
+    return text;
+}
+
+}  // namespace
+
+Result<void> Agent::on_look(std::string_view payload) {
+    const auto look = decode<Look>(payload);
+    if (!look) return std::unexpected(look.error());
+    tasks_.spawn(answer_look(*look));
+    return {};
+}
+
+asio::awaitable<void> Agent::answer_look(Look look) {
+    Stacks stacks;
+    stacks.number = look.number;
+    if (look.signal != 0)
+        stacks.signalled = ranks::signal_catchers(runner_->running_ranks(), look.signal);
+    else
+        stacks.processes = co_await look_at(std::nullopt, look);
+    link_->send(encode(stacks));
+}
+
+/// Two tools cannot look at one process at once, so those who ask have their turn.
+asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> only, Look look) {
+    const Deadline until = after(milliseconds(look.limit_ms));
+    while (looking_) co_await look_ends_.async_wait(use_tuple);
+    const auto left = std::chrono::duration_cast<milliseconds>(until - Clock::now());
+    std::vector<ProcessStacks> stacks;
+    if (!parts_.take_stacks || left <= milliseconds(0)) co_return stacks;
+    looking_ = true;
+    look.limit_ms = static_cast<std::uint32_t>(left.count());
+    std::vector<ranks::RunningRank> ranks = runner_->running_ranks();
+    if (only)
+        std::erase_if(ranks, [only](const ranks::RunningRank& each) { return each.rank != *only; });
+    contracts::Environment env = preflight_.env;
+    stacks = co_await parts_.take_stacks(std::move(ranks), std::move(env), look);
+    looking_ = false;
+    look_ends_.cancel();
+    co_return stacks;
+}
+
+/// Where it hangs is told with it, if a tool can say that soon.
+asio::awaitable<void> Agent::tell_hang(Rank rank, std::string why) {
+    const std::uint64_t generation = assign_.generation;
+    Look look;
+    look.limit_ms = kHangLimitMs;
+    look.only_by_tools = true;
+    const std::vector<ProcessStacks> stacks = co_await look_at(rank, look);
+    if (bootstrap_.kill_hung) why += ": it is killed (--on-hang)";
+    tell_user(why + place_of(stacks));
+    if (bootstrap_.kill_hung) runner_->kill(generation, rank);
+}
+
+Result<void> Agent::open_debug_door() {
+    if (bootstrap_.debugger == Debugger::none || bootstrap_.debug_host != bootstrap_.host)
+        return {};
+    debug_door_ = std::make_unique<DebugDoor>(
+        io_.get_executor(), [this](const Tunnel& tunnel) { link_->send(encode(tunnel)); });
+    if (preflight_.problem != HostProblem::none) return {};
+    ranks::RankCommand command = bare_command(bootstrap_.debug_rank);
+    const std::string& path = preflight_.env.at("PATH");
+    command.env.push_back("PATH=" + path);
+    debugger_ = ranks::debugger_for(command, bootstrap_.debugger);
+    auto place = debug_door_->open(debugger_);
+    if (!place) return std::unexpected(place.error());
+    debug_place_ = std::move(*place);
+    // What is missing is found before anything runs.
+    const auto found = ranks::wait_for_debugger(command, debugger_, debug_place_, path);
+    if (found) return {};
+    preflight_.problem = HostProblem::program_missing;
+    preflight_.problem_text = found.error().message + " (--debug-rank)";
+    return {};
+}
+
+void Agent::add_debugger(ranks::RankCommand& command, const RankSlot& slot) {
+    if (!debug_door_ || bootstrap_.debug_rank != slot.rank) return;
+    DebugNews news{slot.rank, debugger_, command.path};
+    const auto done =
+        ranks::wait_for_debugger(command, debugger_, debug_place_, preflight_.env.at("PATH"));
+    if (!done) return tell_user("--debug-rank: " + done.error().message);
+    debug_news_ = std::move(news);
+}
+
+void Agent::tell_debugger(Rank rank) {
+    if (debug_news_ && debug_news_->rank == rank) link_->send(encode(*debug_news_));
+}
+
+}  // namespace dtrun::agent

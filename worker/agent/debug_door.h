@@ -1,0 +1,58 @@
+#pragma once
+
+#include "base/fd.h"
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "base/result.h"
+#include "rendezvous/links/tunnel_end.h"
+#include "rendezvous/wire/look_messages.h"
+#include "rendezvous/wire/modes.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace dtrun::agent {
+
+/// The way from the head to the debugger that one rank of this host waits for: debugpy listens at a port of
+/// loopback, and gdbserver has a terminal of its own, since it would listen to the whole network.
+///
+/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
+class DebugDoor {
+public:
+    /// \param send  to the head
+    DebugDoor(asio::any_io_executor executor, std::function<void(const Tunnel&)> send);
+
+    /// Makes the place where the debugger is to be reached. Another user may be at the port before it, and is not
+    /// talked to.
+    /// \param debugger  debugpy or gdb
+    /// \return the place, in the debugger's own words: "127.0.0.1:4711", "/dev/pts/3". Errc: internal
+    Result<std::string> open(Debugger debugger);
+    /// A frame of the head; the first with its number makes a connection.
+    void take(const Tunnel& tunnel);
+    void hang_up() noexcept;  ///< the rank has ended
+
+    void stop() noexcept;
+    asio::awaitable<void> join() { co_await tasks_.join(); }
+
+private:
+    Result<std::string> reserve_port();
+    Result<std::string> open_terminal();
+    asio::awaitable<void> run(std::uint32_t number);
+    asio::awaitable<Fd> connect(const TunnelEnd& end);
+    Fd terminal() const;
+
+    asio::any_io_executor executor_;
+    std::function<void(const Tunnel&)> send_;
+    Fd reserved_;  ///< bound to the port, and never listens
+    std::uint16_t port_ = 0;
+    Fd master_, slave_;  ///< of gdbserver's terminal
+    std::map<std::uint32_t, std::unique_ptr<TunnelEnd>> ends_;
+    std::uint32_t last_number_ = 0;  ///< the head's numbers rise: what has another one has ended
+    bool stopping_ = false;
+    TaskGroup tasks_;
+};
+
+}  // namespace dtrun::agent

@@ -1,0 +1,243 @@
+#include "worker/ranks/stack_taker.h"
+
+#include "base/fd.h"
+#include "base/strings.h"
+#include "worker/ranks/helper_run.h"
+#include "worker/ranks/process_tree.h"
+#include "worker/ranks/rank_process.h"
+#include "worker/ranks/stack_text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+namespace dtrun::ranks {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kToolLimit{10'000};         // for one process
+constexpr std::size_t kOutputBytesMax = 1u << 20;  // of one tool
+constexpr std::size_t kProcessesMax = 256;
+constexpr std::size_t kAnswerBytesMax = 4u << 20;  // of all stacks of a host
+
+std::string proc_text(pid_t pid, std::string_view file) {
+    return read_file(fmt::format("/proc/{}/{}", pid, file), 1u << 20).value_or("");
+}
+
+/// The value of a line "Name:\tvalue" of /proc/PID/status.
+std::string status_value(pid_t pid, std::string_view name) {
+    const std::string text = proc_text(pid, "status");
+    for (const std::string_view line : split(text, '\n'))
+        if (line.starts_with(name) && line.substr(name.size()).starts_with(':'))
+            return std::string(trim(line.substr(name.size() + 1)));
+    return {};
+}
+
+std::string program_of(pid_t pid) {
+    std::error_code none;
+    const auto file = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), none);
+    return none ? std::string(trim(proc_text(pid, "comm"))) : file.filename().string();
+}
+
+/// An interpreter, or a program that has one inside.
+bool is_python(pid_t pid) {
+    return program_of(pid).starts_with("python") ||
+           proc_text(pid, "maps").find("libpython") != std::string::npos;
+}
+
+bool is_stopped(pid_t pid) {
+    return status_value(pid, "State").starts_with('T');
+}
+
+/// What can be asked of this host: paths, empty where the tool is not there.
+struct Tools {
+    std::string gdb, py_spy;
+    std::vector<std::string> env;
+};
+
+/// Tools get little of the ranks' environment: what makes a rank find its Python misleads that of gdb.
+Tools find_tools(const contracts::Environment& env) {
+    const auto value = [&env](std::string_view name) {
+        const auto found = env.find(name);
+        return found == env.end() ? std::string() : found->second;
+    };
+    const std::string path = value("PATH");
+    Tools tools;
+    tools.gdb = find_program("gdb", "/", path).value_or("");
+    tools.py_spy = find_program("py-spy", "/", path).value_or("");
+    tools.env = {"PATH=" + path, "HOME=" + value("HOME"), "LC_ALL=C", "TERM=dumb"};
+    return tools;
+}
+
+RankCommand gdb_command(const Tools& tools, pid_t pid) {
+    RankCommand command{.path = tools.gdb, .argv = {}, .env = tools.env, .directory = "/"};
+    command.argv = {"gdb", "-q", "-nx", "-batch", "-iex", "set debuginfod enabled off"};
+    for (const char* const before : {"set auto-load off", "set width 0"})
+        command.argv.insert(command.argv.end(), {"-iex", before});
+    command.argv.insert(command.argv.end(), {"-p", std::to_string(pid)});
+    for (const char* const then : {"set print frame-arguments none", "set print address off"})
+        command.argv.insert(command.argv.end(), {"-ex", then});
+    const std::string show = fmt::format("thread apply all bt {}", kFramesMax);
+    command.argv.insert(command.argv.end(), {"-ex", show});
+    return command;
+}
+
+RankCommand py_spy_command(const Tools& tools, pid_t pid) {
+    RankCommand command{.path = tools.py_spy, .argv = {}, .env = tools.env, .directory = "/"};
+    command.argv = {"py-spy", "dump", "--pid", std::to_string(pid)};
+    return command;
+}
+
+std::size_t size_of(const ProcessStacks& process) {
+    std::size_t bytes = 256 + process.note.size() + process.program.size();
+    for (const ThreadStack& thread : process.threads) {
+        bytes += thread.name.size() + 8;
+        for (const std::string& frame : thread.frames) bytes += frame.size() + 8;
+    }
+    return bytes;
+}
+
+struct Target {
+    Rank rank{};
+    pid_t pid = 0;
+    bool is_child = false;
+    std::string note{};  ///< why a tool has told nothing
+    bool told = false;
+};
+
+/// The ranks first, as time may be short.
+std::vector<Target> targets_of(const std::vector<RunningRank>& ranks) {
+    std::vector<Target> targets;
+    for (const RunningRank& rank : ranks) targets.push_back({rank.rank, rank.pid});
+    std::vector<pid_t> roots;
+    for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
+    const auto below = descendants_of_each(roots);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+        for (const pid_t child : below[i]) targets.push_back({ranks[i].rank, child, true});
+    if (targets.size() > kProcessesMax) targets.resize(kProcessesMax);
+    return targets;
+}
+
+/// What has been told of a host's processes.
+class Taken {
+public:
+    void add(const Target& target, ProcessStacks process) {
+        process.rank = target.rank;
+        process.pid = target.pid;
+        process.is_child = target.is_child;
+        process.program = program_of(target.pid);
+        bytes_ += size_of(process);
+        if (bytes_ <= kAnswerBytesMax) processes_.push_back(std::move(process));
+    }
+    std::vector<ProcessStacks> take() { return std::move(processes_); }
+
+private:
+    std::vector<ProcessStacks> processes_;
+    std::size_t bytes_ = 0;
+};
+
+/// One tool, and what is made of its text.
+struct Tool {
+    std::string_view name;
+    RankCommand (*command)(const Tools&, pid_t);
+    std::vector<ThreadStack> (*parse)(std::string_view);
+};
+constexpr Tool kPySpy{"py-spy", py_spy_command, parse_py_spy};
+constexpr Tool kGdb{"gdb", gdb_command, parse_gdb};
+
+std::string why_nothing(std::string_view tool, const Result<HelperEnd>& end) {
+    if (!end) return end.error().message;
+    if (!end->status) return fmt::format("{} was not through in time", tool);
+    return fmt::format("{}{}", tool, last_words(end->err));
+}
+
+asio::awaitable<void> ask(Supervisor& processes, const Tools& tools, const Tool& tool,
+                          Deadline until, Target& target, Taken& taken) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - Clock::now());
+    if (left <= milliseconds(0)) co_return;
+    const bool was_stopped = is_stopped(target.pid);
+    RankCommand command = tool.command(tools, target.pid);
+    const milliseconds limit = std::min(left, kToolLimit);
+    const auto end = co_await run_helper(processes, std::move(command), limit, kOutputBytesMax);
+    // A tool that was killed, and has gone, may have left the process stopped.
+    if (end && !end->status && !was_stopped && is_stopped(target.pid)) ::kill(target.pid, SIGCONT);
+    ProcessStacks process;
+    process.tool = tool.name;
+    if (end) process.threads = fold_threads(tool.parse(end->out));
+    target.told = target.told || !process.threads.empty();
+    if (process.threads.empty())
+        target.note = why_nothing(tool.name, end);
+    else
+        taken.add(target, std::move(process));
+}
+
+}  // namespace
+
+asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
+                                                        std::vector<RunningRank> ranks,
+                                                        contracts::Environment env, Look look) {
+    const Tools tools = find_tools(env);
+    if (look.only_by_tools && tools.gdb.empty() && tools.py_spy.empty())
+        co_return std::vector<ProcessStacks>{};
+    const Deadline until = after(milliseconds(look.limit_ms));
+    std::vector<Target> targets = targets_of(ranks);
+    Taken taken;
+    const asio::any_io_executor executor = co_await asio::this_coro::executor;
+    // Others have their turn between two processes, as /proc takes a while on a busy host.
+    // What the author of a Python program looks for comes first, and fast.
+    for (Target& target : targets) {
+        if (tools.py_spy.empty()) break;
+        co_await asio::post(executor, asio::use_awaitable);
+        if (is_python(target.pid)) co_await ask(processes, tools, kPySpy, until, target, taken);
+    }
+    for (Target& target : targets)
+        if (!tools.gdb.empty()) co_await ask(processes, tools, kGdb, until, target, taken);
+    for (const Target& target : targets) {
+        if (target.told || look.only_by_tools) continue;
+        co_await asio::post(executor, asio::use_awaitable);
+        ProcessStacks process = stacks_by_proc(target.pid);
+        process.note = target.note;
+        if (!process.threads.empty()) taken.add(target, std::move(process));
+    }
+    co_return taken.take();
+}
+
+std::uint32_t signal_catchers(const std::vector<RunningRank>& ranks, int signal) {
+    if (signal < 1 || signal >= NSIG) return 0;
+    std::uint32_t count = 0;
+    for (const RunningRank& rank : ranks) {
+        const std::string mask = status_value(rank.pid, "SigCgt");
+        const bool is_caught = (std::strtoull(mask.c_str(), nullptr, 16) >> (signal - 1) & 1) != 0;
+        if (is_caught && ::kill(rank.pid, signal) == 0) ++count;
+    }
+    return count;
+}
+
+ProcessStacks stacks_by_proc(pid_t pid) {
+    ProcessStacks process;
+    process.tool = "/proc";
+    std::vector<ThreadStack> threads;
+    std::error_code none;
+    for (const auto& task :
+         std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), none)) {
+        const std::string path = task.path().string();
+        const auto text = [&path](const char* file) {
+            return read_file(fmt::format("{}/{}", path, file), 64u << 10).value_or("");
+        };
+        ThreadStack thread{.name = std::string(trim(text("comm"))),
+                           .frames = parse_kernel_stack(text("stack"))};
+        const std::string where(trim(text("wchan")));
+        if (thread.frames.empty())
+            thread.frames.push_back(where.empty() || where == "0" ? "runs" : where);
+        threads.push_back(std::move(thread));
+    }
+    process.threads = fold_threads(std::move(threads));
+    return process;
+}
+
+}  // namespace dtrun::ranks
