@@ -170,8 +170,10 @@ Rows<RunDraft> binding_flags() {
           .metavar = "OBJECT",
           .group = binding,
           .in = {join, fronts, bench},
+          .common = true,
           .help =
-              "core, share (of all cores), l3, numa, socket, gpu, auto or none (default: none)"},
+              "processors of a rank: auto (beside its GPU), core, share (of all cores), l3, numa, "
+              "socket, gpu or none (default: none)"},
          set_bind_to},
         {{.names = "--cpus-per-rank",
           .also = "--cpus-per-proc -cpus-per-proc --cpus-per-task",
@@ -192,7 +194,8 @@ Rows<RunDraft> binding_flags() {
           .also = "-report-bindings",
           .group = binding,
           .in = {join, fronts, bench},
-          .help = "say which processors each rank has (default: only where these are others)"},
+          .help = "say which processors each rank has (default: only where they are not those "
+                  "asked for)"},
          set_report},
         {{.names = "--binding-args",
           .metavar = "ARGS",
@@ -200,7 +203,7 @@ Rows<RunDraft> binding_flags() {
           .is_arguments = true,
           .argparse = "--binding-args",
           .excludes = "--bind-to --cpus-per-rank",
-          .help = "all of that in mpirun's words, and for it with --mpi mpirun (default: none)"},
+          .help = "the same in mpirun's words; with --mpi mpirun its own (default: none)"},
          set_binding_args},
     };
 }

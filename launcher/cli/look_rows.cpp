@@ -78,7 +78,8 @@ Rows<RunDraft> look_flags() {
           .group = look,
           .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
-          .help = "run the program by it: 'perf record -o {rank} {}', RANKS:COMMAND; repeatable"},
+          .help = "run the program by COMMAND, as in 'perf record -o p.{rank} {}', or "
+                  "RANKS:COMMAND for some; repeatable (default: none)"},
          add_wrap},
         {{.names = "--pty",
           .metavar = "[=RANK]",
@@ -86,14 +87,16 @@ Rows<RunDraft> look_flags() {
           .in = {Taker::fronts},
           .needs_agents = true,
           .excludes = "--stdin",
-          .help = "it has a terminal, alone on yours (default: no rank; --pty alone: 0)"},
+          .help = "give a rank a terminal, in place of yours: dtrun --pty bash (default: none has "
+                  "one; --pty alone: rank 0)"},
          set_pty},
         {{.names = "--debug-rank",
           .metavar = "N[:gdb|debugpy]",
           .group = look,
           .in = {Taker::fronts},
           .needs_agents = true,
-          .help = "it waits for your debugger at a port here (default: none does)"},
+          .help = "rank N waits until your debugger has connected to a port of this machine "
+                  "(default: none waits)"},
          set_debug_rank},
     };
 }

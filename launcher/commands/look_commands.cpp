@@ -125,7 +125,7 @@ int run_to_end(asio::io_context& io, asio::awaitable<int> task) {
     return status;
 }
 
-asio::awaitable<int> ask_for_stacks(control::ControlClient& client, Ask ask) {
+asio::awaitable<int> ask_for_stacks(control::ControlClient& client, AskJob ask) {
     bool unread = false;  // as by `| head`
     const std::function<void(const Answer&)> show = [&](const Answer& answer) {
         unread = !control::write_answer(answer);
@@ -202,7 +202,7 @@ private:
         }
     }
 
-    Ask ask_;
+    AskJob ask_;
     control::ControlClient client_;
     output::UserTerminal terminal_;
     output::EscapeWatch escape_;
@@ -242,7 +242,7 @@ int run_stacks(cli::Words words, plan::EnvironmentView environment) {
     const LookCommand& own = parsed->own;
     auto job = find_job(own.operands.empty() ? "" : own.operands.front(), environment);
     if (!job) return cli::complain(job.error());
-    Ask ask;
+    AskJob ask;
     ask.limit_ms = static_cast<std::uint32_t>(own.timeout.count());
     ask.signal = own.signal;
     asio::io_context io(1);

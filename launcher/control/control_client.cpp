@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kOnTheWay{2};
 
 }  // namespace
 
-asio::awaitable<Result<int>> ControlClient::run(Ask ask, std::function<void(const Answer&)> take) {
+asio::awaitable<Result<int>> ControlClient::run(AskJob ask, std::function<void(const Answer&)> take) {
     Unix::socket socket(executor_);
     boost::system::error_code error;
     socket.connect(Unix::endpoint(job_.path), error);
@@ -44,8 +44,8 @@ asio::awaitable<Result<int>> ControlClient::run(Ask ask, std::function<void(cons
     if (ask.wish == Wish::stacks) {
         // The head answers before; if it is stopped, nobody does.
         limit.expires_after(std::chrono::milliseconds(ask.limit_ms) + kOnTheWay);
-        limit.async_wait([&](boost::system::error_code error) {
-            if (error) return;
+        limit.async_wait([&](boost::system::error_code cancelled) {
+            if (cancelled) return;
             in_time = false;
             link_->close();
         });

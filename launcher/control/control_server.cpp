@@ -90,7 +90,7 @@ asio::awaitable<void> ControlServer::run(CallerId id) {
 Result<void> ControlServer::handle(CallerId id, const FrameView& frame) {
     Caller& caller = *callers_.at(id);
     if (!caller.asked) {
-        const auto ask = decode<Ask>(frame.payload);
+        const auto ask = decode<AskJob>(frame.payload);
         if (frame.type != FrameType::ask || !ask)
             return fail(Errc::invalid_input, "a command's first frame is ask");
         caller.asked = true;

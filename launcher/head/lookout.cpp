@@ -37,7 +37,7 @@ asio::awaitable<void> Lookout::join() {
     co_await tasks_.join();
 }
 
-void Lookout::asked(control::CallerId caller, const Ask& ask) {
+void Lookout::asked(control::CallerId caller, const AskJob& ask) {
     switch (ask.wish) {
         case Wish::stacks:
             return tasks_.spawn(answer_stacks(caller, ask));
@@ -63,7 +63,7 @@ asio::awaitable<std::vector<std::string>> Lookout::stacks_for_report() {
     co_return survey.stacks.text(host_of, kReportLinesMax);
 }
 
-asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, Ask ask) {
+asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, AskJob ask) {
     Look look;
     look.limit_ms = ask.limit_ms;
     look.signal = ask.signal;
@@ -114,7 +114,7 @@ bool Lookout::can_type(plan::PlannedRank rank) const {
     return has_terminal(rank) || (takes_input(rank) && !input_.ended());
 }
 
-void Lookout::attach(control::CallerId caller, const Ask& ask) {
+void Lookout::attach(control::CallerId caller, const AskJob& ask) {
     const auto rank = hosts_.numbers().place_of(ask.rank);
     if (!rank) return refuse(caller, fmt::format("the job has no rank {} here", ask.rank));
     watchers_[caller].rank = *rank;

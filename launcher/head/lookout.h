@@ -50,7 +50,7 @@ public:
     asio::awaitable<void> join();
 
     // What commands say.
-    void asked(control::CallerId caller, const Ask& ask) override;
+    void asked(control::CallerId caller, const AskJob& ask) override;
     void typed(control::CallerId caller, std::string_view bytes) override;
     void resized(control::CallerId caller, const TerminalSize& size) override;
     void left(control::CallerId caller) override;
@@ -68,8 +68,8 @@ private:
         std::optional<int> code{};      ///< it has ended with this
     };
 
-    asio::awaitable<void> answer_stacks(control::CallerId caller, Ask ask);
-    void attach(control::CallerId caller, const Ask& ask);
+    asio::awaitable<void> answer_stacks(control::CallerId caller, AskJob ask);
+    void attach(control::CallerId caller, const AskJob& ask);
     void refuse(control::CallerId caller, const std::string& why);
     void show(plan::PlannedRank rank, const OutputView& output);
     void answer_in_pieces(control::CallerId caller, const std::vector<std::string>& lines);

@@ -40,7 +40,7 @@ enum class Wish : std::uint8_t {
 };
 
 /// Command -> head, its first frame.
-struct Ask {
+struct AskJob {
     Wish wish = Wish::stacks;
     Rank rank{};                 ///< of attach
     std::uint32_t limit_ms = 0;  ///< of stacks: what has not come then is left out

@@ -5,6 +5,7 @@
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/join.h"
+#include "launcher/commands/look_commands.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
 #include "launcher/fronts/deepspeed.h"

@@ -73,13 +73,17 @@ Thread 1 (Thread 0x7f101ba79740 (LWP 14550) "spin"):
 
 TEST_CASE("of py-spy's text the main thread comes first, without what differs between equal ranks",
           "[stacks]") {
-    const auto threads =
-        parse_py_spy(R"(Process 14758: python3 train.py
+    constexpr const char* kText = R"text(Process 14758: python3 train.py
 Python v3.11.7 (/usr/bin/python3.11)
 
-Thread 0x7F12 (active): "Thread-1 (loader)" load(data.py : 3) Thread 14758(idle)
-                     : "MainThread" all_reduce(distributed.py : 20) < module > (train.py : 5)) ");
-        REQUIRE(threads.size() == 2);
+Thread 0x7F12 (active): "Thread-1 (loader)"
+    load (data.py:3)
+Thread 14758 (idle): "MainThread"
+    all_reduce (distributed.py:20)
+    <module> (train.py:5)
+)text";
+    const auto threads = parse_py_spy(kText);
+    REQUIRE(threads.size() == 2);
     CHECK(threads[0] == ThreadStack{"MainThread",
                                     1,
                                     {"all_reduce (distributed.py:20)", "<module> (train.py:5)"}});
