@@ -26,6 +26,12 @@ Result<void> set_cores(RunDraft& draft, string_view value) {
     return {};
 }
 
+/// Open MPI's words for parts of a host that have others here.
+string_view own_word(string_view word) {
+    if (word == "l3cache") return "l3";
+    return word == "package" ? "socket" : word;
+}
+
 /// As of --bind-to, where Open MPI has qualifiers behind a colon.
 Result<void> set_bind_to(RunDraft& draft, string_view value) {
     const auto parts = split(value, ':');
@@ -93,15 +99,13 @@ Result<void> set_map_by(RunDraft& draft, string_view value) {
     const auto parts = split(value, ':');
     if (parts.front() == "ppr") return set_ranks_per_object(draft, parts);
     const auto choice =
-        choose<Choice>(parts.front(), {{"slot", {MapBy::slot, MapWithin::slot}},
-                                       {"node", {MapBy::node, MapWithin::slot}},
-                                       {"core", {MapBy::slot, MapWithin::core}},
-                                       {"l3", {MapBy::slot, MapWithin::l3}},
-                                       {"l3cache", {MapBy::slot, MapWithin::l3}},
-                                       {"numa", {MapBy::slot, MapWithin::numa}},
-                                       {"socket", {MapBy::slot, MapWithin::socket}},
-                                       {"package", {MapBy::slot, MapWithin::socket}},
-                                       {"gpu", {MapBy::slot, MapWithin::gpu}}});
+        choose<Choice>(own_word(parts.front()), {{"slot", {MapBy::slot, MapWithin::slot}},
+                                                 {"node", {MapBy::node, MapWithin::slot}},
+                                                 {"core", {MapBy::slot, MapWithin::core}},
+                                                 {"l3", {MapBy::slot, MapWithin::l3}},
+                                                 {"numa", {MapBy::slot, MapWithin::numa}},
+                                                 {"socket", {MapBy::slot, MapWithin::socket}},
+                                                 {"gpu", {MapBy::slot, MapWithin::gpu}}});
     if (!choice) return std::unexpected(choice.error());
     std::tie(draft.options.map_by, draft.options.binding.by) = *choice;
     for (std::size_t i = 1; i < parts.size(); ++i)
@@ -141,16 +145,14 @@ const FlagTable<RunDraft>& args_flags() {
 }  // namespace
 
 Result<BindTo> parse_bind_to(string_view word) {
-    return choose<BindTo>(word, {{"none", BindTo::none},
-                                 {"core", BindTo::core},
-                                 {"share", BindTo::share},
-                                 {"l3", BindTo::l3},
-                                 {"l3cache", BindTo::l3},
-                                 {"numa", BindTo::numa},
-                                 {"socket", BindTo::socket},
-                                 {"package", BindTo::socket},
-                                 {"gpu", BindTo::gpu},
-                                 {"auto", BindTo::automatic}});
+    return choose<BindTo>(own_word(word), {{"none", BindTo::none},
+                                           {"core", BindTo::core},
+                                           {"share", BindTo::share},
+                                           {"l3", BindTo::l3},
+                                           {"numa", BindTo::numa},
+                                           {"socket", BindTo::socket},
+                                           {"gpu", BindTo::gpu},
+                                           {"auto", BindTo::automatic}});
 }
 
 Result<void> set_ranks_per_host(RunDraft& draft, string_view value) {

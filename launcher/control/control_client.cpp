@@ -17,7 +17,8 @@ constexpr std::chrono::seconds kOnTheWay{2};
 
 }  // namespace
 
-asio::awaitable<Result<int>> ControlClient::run(AskJob ask, std::function<void(const Answer&)> take) {
+asio::awaitable<Result<int>> ControlClient::run(AskJob ask,
+                                                std::function<void(const Answer&)> take) {
     Unix::socket socket(executor_);
     boost::system::error_code error;
     socket.connect(Unix::endpoint(job_.path), error);

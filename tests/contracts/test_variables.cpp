@@ -43,6 +43,7 @@ ContractFacts default_facts(std::vector<std::string> named = {}) {
     facts.horovod_port = 4'711;
     facts.proxy_port = 5'000;
     facts.max_restarts = 3;
+    facts.threads = {4};
     facts.nodelist = "s[1-2]";
     facts.tasks_per_node = "4,3";
     return facts;
@@ -128,7 +129,7 @@ TEST_CASE("what the user may know better is only a default", "[contract]") {
                                                          {"MASTER_ADDR", "10.0.0.1"},
                                                          {"MASTER_PORT", "20123"},
                                                          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-                                                         {"OMP_NUM_THREADS", "1"}});
+                                                         {"OMP_NUM_THREADS", "4"}});
 }
 
 TEST_CASE("Horovod that is to use MPI finds no signs of Gloo", "[contract][mpi]") {

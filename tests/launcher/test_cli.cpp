@@ -234,17 +234,16 @@ TEST_CASE("a wrong value names the flag and the range", "[launcher][cli]") {
         {"--start-timeout inf p",
          "--start-timeout: 'inf' is not a number of seconds from 0.001 to 86400"},
         {"--map-by board p",
-         "--map-by: 'board' is not one of slot, node, core, l3, l3cache, numa, socket, package and "
-         "gpu"},
+         "--map-by: 'board' is not one of slot, node, core, l3, numa, socket and gpu"},
         {"--map-by core:PE=x p", "--map-by: 'x' is not a whole number from 1 to 65536"},
         {"--map-by slot:NOLOCAL p", "--map-by: 'NOLOCAL' is neither PE=CORES nor OVERSUBSCRIBE"},
         {"--bind-to board p",
-         "--bind-to: 'board' is not one of none, core, share, l3, l3cache, numa, socket, package, "
-         "gpu and auto"},
+         "--bind-to: 'board' is not one of none, core, share, l3, numa, socket, gpu and auto"},
         {"--cpus-per-rank 0 p", "--cpus-per-rank: '0' is not a whole number from 1 to 65536"},
         {"--binding-args '--bind-to board' p",
-         "--binding-args: --bind-to: 'board' is not one of none, core, share, l3, l3cache, numa, "
-         "socket, package, gpu and auto"},
+         "--binding-args: --bind-to: 'board' is not one of none, core, share, l3, numa, socket, "
+         "gpu "
+         "and auto"},
         {"--binding-args 'x' p", "--binding-args: 'x' is for mpirun only (--mpi mpirun)"},
         {"--tag all p", "--tag: 'all' is not one of none, rank, host, rank-host and horovod"},
         {"--plan=xml p", "--plan: 'xml' is neither text nor json"},
@@ -585,8 +584,8 @@ TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][
     for (const std::string& text :
          {help, all_flags_help(), horovod_help(), words_help(), exit_codes_help(),
           fronts::mpirun_help(), join_help(), serve_help(), store_help(), status_help(),
-          stacks_help(), attach_help(), environment_help(), text_of(Ask::check_build, join_help), contracts_help(),
-          parse_contracts(std::vector<std::string>{"all"}).value()}) {
+          stacks_help(), attach_help(), environment_help(), text_of(Ask::check_build, join_help),
+          contracts_help(), parse_contracts(std::vector<std::string>{"all"}).value()}) {
         for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);
             CHECK(line.size() <= 80);

@@ -251,7 +251,7 @@ TEST_CASE("dtrun's words for binding are those of the mpirun, or an error", "[la
     CHECK(runs(kOpenmpi5, "-np 2 --bind-to l3 --report-bindings --tag none p") ==
           "mpirun -np 2 -H localhost:2 --bind-to l3cache --map-by slot --display bindings p");
     CHECK(runs(kMpich, "-np 2 --cpus-per-rank 2 --map-by socket --tag none p") ==
-          "mpirun -np 2 -hosts localhost:2 -bind-to core:2 -map-by socket p");
+          "mpirun -hosts localhost:2 -bind-to core:2 -map-by socket -n 2 p");
     CHECK_THAT(runs(kOpenmpi4, "-np 2 --bind-to gpu p"),
                Contains("knows no --bind-to gpu; say --bind-to core, l3, numa or socket"));
     CHECK_THAT(runs(kIntel, "-np 2 --bind-to core p"),

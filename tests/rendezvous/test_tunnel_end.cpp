@@ -41,7 +41,7 @@ asio::awaitable<std::string> read_to_end(tcp::socket& socket) {
     }
 }
 
-asio::awaitable<void> write_and_close(tcp::socket& socket, const std::string& text) {
+asio::awaitable<void> write_and_close(tcp::socket& socket, std::string text) {
     const auto buffer = asio::buffer(text);
     co_await asio::async_write(socket, buffer, use_tuple);
     socket.close();
