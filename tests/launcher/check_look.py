@@ -298,7 +298,7 @@ def check_debugpy():
         debugger = Dap(port)
         debugger.ask("initialize", adapterID="dtrun")
         assert debugger.expect("response", "initialize")["success"]
-        debugger.ask("attach")
+        debugger.ask("attach", connect={"host": "127.0.0.1", "port": port})
         debugger.expect("event", "initialized")
         debugger.ask("configurationDone")
         assert debugger.expect("response", "configurationDone")["success"]

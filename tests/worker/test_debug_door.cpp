@@ -18,7 +18,9 @@ namespace {
 
 /// A door, and what it tells the head.
 struct Door {
-    Door() : door(io.get_executor(), [this](const Tunnel& tunnel) { sent.push_back(tunnel); }) {}
+    Door()
+        : door(io.get_executor(), "dtrun-test-door-",
+               [this](const Tunnel& tunnel) { sent.push_back(tunnel); }) {}
     ~Door() {
         door.stop();
         io.restart();
@@ -136,6 +138,13 @@ TEST_CASE("gdbserver has a terminal that passes every byte, for one gdb at a tim
     door.run_until_sent(4);
     REQUIRE(door.sent.size() == 4);
     CHECK(door.sent[3].ended);
+    // What gdbserver sees of it, and where it finds the next gdb.
+    CHECK(::read(server.get(), read.data(), read.size()) <= 0);
+    const Fd again(::open(place->c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    REQUIRE(again);
+    door.door.take(bytes_of(3, "y"));
+    door.run_until_sent(5);
+    CHECK(::read(again.get(), read.data(), read.size()) == 1);
 }
 
 }  // namespace dtrun

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/loop/peer_user.h"
+#include "worker/ranks/left_behind.h"
 #include "worker/ranks/rank_terminal.h"
 
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <termios.h>
+#include <unistd.h>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -24,8 +26,16 @@ constexpr std::chrono::seconds kTryLimit{30};
 
 }  // namespace
 
-DebugDoor::DebugDoor(asio::any_io_executor executor, std::function<void(const Tunnel&)> send)
-    : executor_(executor), send_(std::move(send)), tasks_(std::move(executor)) {}
+DebugDoor::DebugDoor(asio::any_io_executor executor, std::string directory_prefix,
+                     std::function<void(const Tunnel&)> send)
+    : executor_(executor),
+      prefix_(std::move(directory_prefix)),
+      send_(std::move(send)),
+      tasks_(std::move(executor)) {}
+
+DebugDoor::~DebugDoor() {
+    if (!directory_.empty()) ranks::remove_directory(directory_);
+}
 
 Result<std::string> DebugDoor::open(Debugger debugger) {
     return debugger == Debugger::gdb ? open_terminal() : reserve_port();
@@ -50,18 +60,30 @@ Result<std::string> DebugDoor::reserve_port() {
 }
 
 Result<std::string> DebugDoor::open_terminal() {
+    auto made = ranks::make_directory(prefix_);
+    if (!made) return std::unexpected(made.error());
+    directory_ = std::move(*made);
+    if (const auto done = renew_terminal(); !done) return std::unexpected(done.error());
+    return directory_ + "/gdb";
+}
+
+/// gdbserver sees that gdb has left when its terminal hangs up, and then opens what has the name now.
+Result<void> DebugDoor::renew_terminal() {
     auto made = ranks::open_terminal({});
     if (!made) return std::unexpected(made.error());
     // Bytes go through as they are, before gdbserver has said so, too.
     termios raw{};
     std::array<char, 64> name{};
-    if (::tcgetattr(made->slave.get(), &raw) != 0 ||
-        (::cfmakeraw(&raw), ::tcsetattr(made->slave.get(), TCSANOW, &raw)) != 0 ||
-        ::ptsname_r(made->master.get(), name.data(), name.size()) != 0)
-        return fail(Errc::internal, "no terminal for a debugger: {}", std::strerror(errno));
-    master_ = std::move(made->master);
-    slave_ = std::move(made->slave);
-    return std::string(name.data());
+    bool done = ::tcgetattr(made->slave.get(), &raw) == 0;
+    ::cfmakeraw(&raw);
+    done = done && ::tcsetattr(made->slave.get(), TCSANOW, &raw) == 0 &&
+           ::ptsname_r(made->master.get(), name.data(), name.size()) == 0;
+    const std::string next = directory_ + "/next", link = directory_ + "/gdb";
+    done = done && ::symlink(name.data(), next.c_str()) == 0 &&
+           ::rename(next.c_str(), link.c_str()) == 0;
+    if (!done) return fail(Errc::internal, "no terminal for a debugger: {}", std::strerror(errno));
+    terminal_ = std::move(*made);
+    return {};
 }
 
 void DebugDoor::take(const Tunnel& tunnel) {
@@ -78,25 +100,22 @@ void DebugDoor::take(const Tunnel& tunnel) {
 
 asio::awaitable<void> DebugDoor::run(std::uint32_t number) {
     TunnelEnd& end = *ends_.at(number);
+    const bool by_terminal = static_cast<bool>(terminal_.master);
     Fd stream;
-    if (master_)
-        stream = terminal();
-    else
+    if (!by_terminal)
         stream = co_await connect(end);
-    if (stream && !end.is_over()) {
+    else if (ends_.size() == 1)  // gdbserver takes one gdb at a time
+        stream.reset(::fcntl(terminal_.master.get(), F_DUPFD_CLOEXEC, 3));
+    const bool reached = stream && !end.is_over();
+    if (reached) {
         end.open(std::move(stream));
         co_await end.run();
     } else {
         send_(Tunnel{number, {}, 0, true});
     }
     ends_.erase(number);
-}
-
-/// gdbserver takes one gdb at a time, and knows nothing of connections.
-Fd DebugDoor::terminal() const {
-    if (ends_.size() > 1) return {};
-    ::tcflush(slave_.get(), TCIOFLUSH);  // what another gdb has left unread
-    return Fd(::fcntl(master_.get(), F_DUPFD_CLOEXEC, 3));
+    if (!reached || !by_terminal || stopping_) co_return;
+    if (const auto done = renew_terminal(); !done) log::warn("{}", done.error().message);
 }
 
 asio::awaitable<Fd> DebugDoor::connect(const TunnelEnd& end) {

@@ -7,6 +7,7 @@
 #include "rendezvous/links/tunnel_end.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/modes.h"
+#include "worker/ranks/rank_terminal.h"
 
 #include <cstdint>
 #include <functional>
@@ -22,13 +23,18 @@ namespace dtrun::agent {
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
 class DebugDoor {
 public:
-    /// \param send  to the head
-    DebugDoor(asio::any_io_executor executor, std::function<void(const Tunnel&)> send);
+    /// \param directory_prefix  of the directory that it makes for the name of gdbserver's terminal
+    /// \param send              to the head
+    DebugDoor(asio::any_io_executor executor, std::string directory_prefix,
+              std::function<void(const Tunnel&)> send);
+    ~DebugDoor();
+    DebugDoor(const DebugDoor&) = delete;
+    DebugDoor& operator=(const DebugDoor&) = delete;
 
     /// Makes the place where the debugger is to be reached. Another user may be at the port before it, and is not
     /// talked to.
     /// \param debugger  debugpy or gdb
-    /// \return the place, in the debugger's own words: "127.0.0.1:4711", "/dev/pts/3". Errc: internal
+    /// \return the place, in the debugger's own words: "127.0.0.1:4711", "/dev/shm/dtrun-x/gdb". Errc: internal
     Result<std::string> open(Debugger debugger);
     /// A frame of the head; the first with its number makes a connection.
     void take(const Tunnel& tunnel);
@@ -40,15 +46,17 @@ public:
 private:
     Result<std::string> reserve_port();
     Result<std::string> open_terminal();
+    Result<void> renew_terminal();
     asio::awaitable<void> run(std::uint32_t number);
     asio::awaitable<Fd> connect(const TunnelEnd& end);
-    Fd terminal() const;
 
     asio::any_io_executor executor_;
+    std::string prefix_;
+    std::string directory_;  ///< empty: none was made
     std::function<void(const Tunnel&)> send_;
     Fd reserved_;  ///< bound to the port, and never listens
     std::uint16_t port_ = 0;
-    Fd master_, slave_;  ///< of gdbserver's terminal
+    ranks::Terminal terminal_;  ///< gdbserver's
     std::map<std::uint32_t, std::unique_ptr<TunnelEnd>> ends_;
     std::uint32_t last_number_ = 0;  ///< the head's numbers rise: what has another one has ended
     bool stopping_ = false;

@@ -2,7 +2,9 @@
 
 #include "worker/ranks/python_command.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace dtrun::ranks {
 namespace {
@@ -24,7 +26,14 @@ Result<void> wait_for_gdb(RankCommand& command, const std::string& terminal,
     auto server = find_program("gdbserver", command.directory, path);
     if (!server) return std::unexpected(server.error());
     if (!command.path.empty()) command.argv.front() = command.path;
-    command.argv.insert(command.argv.begin(), {"gdbserver", "--no-startup-with-shell", terminal});
+    // Without a shell between, which may have files of its own to read; but only that can have such words.
+    const bool needs_shell = std::ranges::any_of(command.argv, [](const std::string& word) {
+        return word.empty() || word.find_first_of(" \t\n") != std::string::npos;
+    });
+    std::vector<std::string> words{"gdbserver"};
+    if (!needs_shell) words.emplace_back("--no-startup-with-shell");
+    words.push_back(terminal);
+    command.argv.insert(command.argv.begin(), words.begin(), words.end());
     command.path = std::move(*server);
     return {};
 }
