@@ -33,7 +33,7 @@ asio::awaitable<void> PortForward::accept() {
         const std::uint32_t number = ++last_number_;
         const auto send = [this](const Tunnel& tunnel) { hosts_.send(host_, encode(tunnel)); };
         ends_[number] = std::make_unique<TunnelEnd>(executor_, number, send);
-        ends_[number]->open(Fd(socket->release()));
+        ends_[number]->open(std::move(*socket));
         hosts_.send(
             host_, encode(Tunnel{number, {}, 0, false}));  // it may be the debugger's turn to speak
         tasks_.spawn(run(number));

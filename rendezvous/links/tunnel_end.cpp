@@ -1,5 +1,6 @@
 #include "rendezvous/links/tunnel_end.h"
 
+#include <fcntl.h>
 #include <algorithm>
 #include <utility>
 
@@ -12,11 +13,24 @@ constexpr std::size_t kReadBytesMax = 64u << 10;
 
 TunnelEnd::TunnelEnd(asio::any_io_executor executor, std::uint32_t number,
                      std::function<void(const Tunnel&)> send)
-    : stream_(executor),
+    : from_(executor),
+      to_(executor),
       number_(number),
       send_(std::move(send)),
       has_room_(executor, Timer::time_point::max()),
       has_bytes_(executor, Timer::time_point::max()) {}
+
+void TunnelEnd::open(Fd from, Fd to) {
+    from_.assign(from.release());
+    to_.assign(to.release());
+}
+
+void TunnelEnd::open(tcp::socket socket) {
+    boost::system::error_code ignored;
+    socket.native_non_blocking(true, ignored);
+    Fd other(::fcntl(socket.native_handle(), F_DUPFD_CLOEXEC, 3));
+    open(Fd(socket.release()), std::move(other));
+}
 
 void TunnelEnd::take(const Tunnel& tunnel) {
     room_ += tunnel.taken;
@@ -31,7 +45,7 @@ void TunnelEnd::say(std::string bytes, std::uint64_t taken, bool ended) {
 }
 
 asio::awaitable<void> TunnelEnd::run() {
-    TaskGroup writer(stream_.get_executor());
+    TaskGroup writer(from_.get_executor());
     writer.spawn(write_all());
     std::string piece;
     while (!over_) {
@@ -41,7 +55,7 @@ asio::awaitable<void> TunnelEnd::run() {
         }
         piece.resize(std::min<std::size_t>(room_, kReadBytesMax));
         const auto buffer = asio::buffer(piece);
-        const auto [error, bytes] = co_await stream_.async_read_some(buffer, use_tuple);
+        const auto [error, bytes] = co_await from_.async_read_some(buffer, use_tuple);
         if (error) break;
         room_ -= bytes;
         say(piece.substr(0, bytes), 0, false);
@@ -62,7 +76,7 @@ asio::awaitable<void> TunnelEnd::write_all() {
         const std::string piece = std::move(queue_.front());
         queue_.pop_front();
         const auto buffer = asio::buffer(piece);
-        const auto [error, bytes] = co_await asio::async_write(stream_, buffer, use_tuple);
+        const auto [error, bytes] = co_await asio::async_write(to_, buffer, use_tuple);
         if (error) break;
         say({}, bytes, false);
     }
@@ -72,7 +86,8 @@ asio::awaitable<void> TunnelEnd::write_all() {
 void TunnelEnd::stop() noexcept {
     over_ = true;
     boost::system::error_code ignored;
-    stream_.close(ignored);
+    from_.close(ignored);
+    to_.close(ignored);
     has_room_.cancel();
     has_bytes_.cancel();
 }

@@ -12,9 +12,9 @@
 
 namespace dtrun {
 
-/// One of the two ends of a connection that is carried as `tunnel` frames: what comes from its stream, a socket
-/// or a terminal, is sent, and what the other end has sent is written to it. At most kWindowBytes are under way
-/// in each direction, so that the frames of others do not wait behind them.
+/// One of the two ends of a connection that is carried as `tunnel` frames: what comes from its socket, or from a
+/// pipe, is sent, and what the other end has sent is written to it, or to another pipe. At most kWindowBytes are
+/// under way in each direction, so that the frames of others do not wait behind them.
 ///
 /// Thread: the executor's. Lifetime: run() has ended before it is destroyed.
 class TunnelEnd {
@@ -24,8 +24,9 @@ public:
     TunnelEnd(asio::any_io_executor executor, std::uint32_t number,
               std::function<void(const Tunnel&)> send);
 
-    /// \param stream  non-blocking
-    void open(Fd stream) { stream_.assign(stream.release()); }
+    /// \param from, to  non-blocking
+    void open(Fd from, Fd to);
+    void open(tcp::socket socket);
     /// What the other end says, also before run().
     void take(const Tunnel& tunnel);
     /// Once it is open: until one of the two sides has ended and what it sent before was written.
@@ -37,7 +38,7 @@ private:
     asio::awaitable<void> write_all();
     void say(std::string bytes, std::uint64_t taken, bool ended);
 
-    asio::posix::stream_descriptor stream_;
+    asio::posix::stream_descriptor from_, to_;
     std::uint32_t number_;
     std::function<void(const Tunnel&)> send_;
     std::deque<std::string> queue_;  ///< for the stream

@@ -116,7 +116,9 @@ TEST_CASE("a shell on another host has the user's terminal, and is left with its
     job.write_stdin("stty size; hostname\r");
     REQUIRE(job.wait_for_output("41 97\r\ns2\r\n"));
     job.write_stdin("sleep 50\r");
+    REQUIRE(job.wait_for_output("sleep 50\r\n"));
     job.write_stdin("\x03");
+    REQUIRE(job.wait_for_output("^C\r\n# "));  // a shell forgets what comes before its prompt
     job.write_stdin("exit 5\r");
     const Finished done = job.wait();
     INFO(done.out);

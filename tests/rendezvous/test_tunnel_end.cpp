@@ -14,8 +14,8 @@ struct Tunnelled {
           near(io.get_executor(), 1, [this](const Tunnel& tunnel) { post(far, tunnel); }),
           far(io.get_executor(), 1, [this](const Tunnel& tunnel) { post(near, tunnel); }),
           tasks(io.get_executor()) {
-        near.open(Fd(here.second.release()));
-        far.open(Fd(there.second.release()));
+        near.open(std::move(here.second));
+        far.open(std::move(there.second));
         tasks.spawn(near.run());
         tasks.spawn(far.run());
     }
@@ -70,7 +70,7 @@ TEST_CASE("nobody reads at the far end of a tunnel: no more than the window is u
         CHECK(tunnel.connection == 7);
         sent += tunnel.bytes.size();
     });
-    end.open(Fd(ours.release()));
+    end.open(std::move(ours));
     TaskGroup tasks(io.get_executor());
     tasks.spawn(end.run());
     tasks.spawn(write_and_close(user, std::string(4 * TunnelEnd::kWindowBytes, 'x')));

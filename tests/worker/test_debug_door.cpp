@@ -113,19 +113,20 @@ TEST_CASE("another user who listens where a rank's debugger was to is not talked
     CHECK(door.sent[0].taken == 0);
 }
 
-TEST_CASE("gdbserver has a terminal that passes every byte, for one gdb at a time", "[debug]") {
+TEST_CASE("gdbserver has two pipes, for one gdb, whose end it sees", "[debug]") {
     Door door;
     const auto place = door.door.open(Debugger::gdb);
     REQUIRE(place.has_value());
-    const Fd server(::open(place->c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
-    REQUIRE(server);
+    const Fd in(::open((*place + "/in").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const Fd out(::open((*place + "/out").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    REQUIRE((in && out));
     const std::string bytes("$\x03\r\n\x04\x11#", 7);
     door.door.take(bytes_of(1, bytes));
     door.run_until_sent(1);
     std::string read(16, '\0');
-    REQUIRE(::read(server.get(), read.data(), read.size()) == 7);
+    REQUIRE(::read(in.get(), read.data(), read.size()) == 7);
     CHECK(read.substr(0, 7) == bytes);
-    REQUIRE(::write(server.get(), "+\n", 2) == 2);
+    REQUIRE(::write(out.get(), "+\n", 2) == 2);
     door.run_until_sent(2);
     REQUIRE(door.sent.size() == 2);
     CHECK(door.sent[1].bytes == "+\n");
@@ -134,17 +135,19 @@ TEST_CASE("gdbserver has a terminal that passes every byte, for one gdb at a tim
     REQUIRE(door.sent.size() == 3);
     CHECK(door.sent[2].connection == 2);
     CHECK(door.sent[2].ended);
-    door.door.hang_up();
-    door.run_until_sent(4);
-    REQUIRE(door.sent.size() == 4);
-    CHECK(door.sent[3].ended);
-    // What gdbserver sees of it, and where it finds the next gdb.
-    CHECK(::read(server.get(), read.data(), read.size()) <= 0);
-    const Fd again(::open(place->c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
-    REQUIRE(again);
+    Tunnel end;
+    end.connection = 1;
+    end.ended = true;
+    door.door.take(end);
+    door.io.restart();
+    door.io.run_for(std::chrono::milliseconds(100));
+    CHECK(::read(in.get(), read.data(), read.size()) == 0);
+    // Another gdbserver, of ranks that were started again.
+    const Fd next(::open((*place + "/in").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     door.door.take(bytes_of(3, "y"));
-    door.run_until_sent(5);
-    CHECK(::read(again.get(), read.data(), read.size()) == 1);
+    door.io.restart();
+    door.io.run_for(std::chrono::milliseconds(100));
+    CHECK(::read(next.get(), read.data(), read.size()) == 1);
 }
 
 }  // namespace dtrun

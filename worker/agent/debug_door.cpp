@@ -3,18 +3,16 @@
 #include "base/log.h"
 #include "base/loop/peer_user.h"
 #include "worker/ranks/left_behind.h"
-#include "worker/ranks/rank_terminal.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <termios.h>
+#include <sys/stat.h>
 #include <unistd.h>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace dtrun::agent {
@@ -23,6 +21,9 @@ namespace {
 /// A debugger takes a moment until it listens, of which there is no event.
 constexpr std::chrono::milliseconds kTryAgain{50};
 constexpr std::chrono::seconds kTryLimit{30};
+
+/// gdbserver gives a program its own standard streams, and has dtrun give it back those of the rank.
+constexpr const char* kProgramScript = "exec \"$@\" <&8 >&9 2>&7 7>&- 8<&- 9>&-\n";
 
 }  // namespace
 
@@ -38,7 +39,7 @@ DebugDoor::~DebugDoor() {
 }
 
 Result<std::string> DebugDoor::open(Debugger debugger) {
-    return debugger == Debugger::gdb ? open_terminal() : reserve_port();
+    return debugger == Debugger::gdb ? make_pipes() : reserve_port();
 }
 
 /// Both sides set SO_REUSEADDR, so that they may have the port together as long as only one listens.
@@ -59,30 +60,32 @@ Result<std::string> DebugDoor::reserve_port() {
     return fmt::format("127.0.0.1:{}", port_);
 }
 
-Result<std::string> DebugDoor::open_terminal() {
+Result<std::string> DebugDoor::make_pipes() {
     auto made = ranks::make_directory(prefix_);
     if (!made) return std::unexpected(made.error());
     directory_ = std::move(*made);
-    if (const auto done = renew_terminal(); !done) return std::unexpected(done.error());
-    return directory_ + "/gdb";
+    std::ofstream(directory_ + "/program.sh") << kProgramScript;
+    if (const auto done = renew_pipes(); !done) return std::unexpected(done.error());
+    return directory_;
 }
 
-/// gdbserver sees that gdb has left when its terminal hangs up, and then opens what has the name now.
-Result<void> DebugDoor::renew_terminal() {
-    auto made = ranks::open_terminal({});
-    if (!made) return std::unexpected(made.error());
-    // Bytes go through as they are, before gdbserver has said so, too.
-    termios raw{};
-    std::array<char, 64> name{};
-    bool done = ::tcgetattr(made->slave.get(), &raw) == 0;
-    ::cfmakeraw(&raw);
-    done = done && ::tcsetattr(made->slave.get(), TCSANOW, &raw) == 0 &&
-           ::ptsname_r(made->master.get(), name.data(), name.size()) == 0;
-    const std::string next = directory_ + "/next", link = directory_ + "/gdb";
-    done = done && ::symlink(name.data(), next.c_str()) == 0 &&
-           ::rename(next.c_str(), link.c_str()) == 0;
-    if (!done) return fail(Errc::internal, "no terminal for a debugger: {}", std::strerror(errno));
-    terminal_ = std::move(*made);
+/// New ones, so that a gdbserver that has the old ones sees their end.
+Result<void> DebugDoor::renew_pipes() {
+    const std::string in = directory_ + "/in", out = directory_ + "/out";
+    for (const std::string* const name : {&in, &out}) {
+        ::unlink(name->c_str());
+        if (::mkfifo(name->c_str(), 0600) != 0)
+            return fail(Errc::internal, "{}: {}", *name, std::strerror(errno));
+    }
+    const auto open = [](const std::string& name, int mode) {
+        return Fd(::open(name.c_str(), mode | O_NONBLOCK | O_CLOEXEC));
+    };
+    reader_ = open(in, O_RDONLY);
+    to_gdb_ = open(in, O_WRONLY);
+    from_gdb_ = open(out, O_RDONLY);
+    writer_ = open(out, O_WRONLY);
+    if (!reader_ || !to_gdb_ || !from_gdb_ || !writer_)
+        return fail(Errc::internal, "{}: {}", directory_, std::strerror(errno));
     return {};
 }
 
@@ -100,25 +103,22 @@ void DebugDoor::take(const Tunnel& tunnel) {
 
 asio::awaitable<void> DebugDoor::run(std::uint32_t number) {
     TunnelEnd& end = *ends_.at(number);
-    const bool by_terminal = static_cast<bool>(terminal_.master);
-    Fd stream;
-    if (!by_terminal)
-        stream = co_await connect(end);
-    else if (ends_.size() == 1)  // gdbserver takes one gdb at a time
-        stream.reset(::fcntl(terminal_.master.get(), F_DUPFD_CLOEXEC, 3));
-    const bool reached = stream && !end.is_over();
-    if (reached) {
-        end.open(std::move(stream));
-        co_await end.run();
-    } else {
-        send_(Tunnel{number, {}, 0, true});
-    }
+    const bool reached = co_await open(end);
+    if (reached) co_await end.run();
+    if (!reached) send_(Tunnel{number, {}, 0, true});
     ends_.erase(number);
-    if (!reached || !by_terminal || stopping_) co_return;
-    if (const auto done = renew_terminal(); !done) log::warn("{}", done.error().message);
+    if (!reached || directory_.empty() || stopping_) co_return;
+    if (const auto done = renew_pipes(); !done) log::warn("{}", done.error().message);
 }
 
-asio::awaitable<Fd> DebugDoor::connect(const TunnelEnd& end) {
+asio::awaitable<bool> DebugDoor::open(TunnelEnd& end) {
+    if (directory_.empty()) co_return co_await connect(end);
+    if (!to_gdb_) co_return false;  // gdbserver takes one gdb
+    end.open(std::move(from_gdb_), std::move(to_gdb_));
+    co_return true;
+}
+
+asio::awaitable<bool> DebugDoor::connect(TunnelEnd& end) {
     const tcp::endpoint there(asio::ip::address_v4::loopback(), port_);
     const Deadline limit = after(kTryLimit);
     Timer pause(executor_);
@@ -133,8 +133,8 @@ asio::awaitable<Fd> DebugDoor::connect(const TunnelEnd& end) {
             close_on_exec(socket.native_handle());
             const PeerUser user = peer_user(socket);
             if (user == PeerUser::ours || user == PeerUser::unknown) {
-                socket.native_non_blocking(true, ignored);
-                co_return Fd(socket.release());
+                end.open(std::move(socket));
+                co_return true;
             }
             if (user == PeerUser::other) {
                 log::warn("another user listens at port {}, where a debugger was to", port_);
@@ -145,10 +145,11 @@ asio::awaitable<Fd> DebugDoor::connect(const TunnelEnd& end) {
         pause.expires_after(kTryAgain);
         co_await pause.async_wait(use_tuple);
     }
-    co_return Fd();
+    co_return false;
 }
 
 void DebugDoor::hang_up() noexcept {
+    writer_.reset();
     for (const auto& [number, end] : ends_) end->stop();
 }
 

@@ -7,7 +7,6 @@
 #include "rendezvous/links/tunnel_end.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/modes.h"
-#include "worker/ranks/rank_terminal.h"
 
 #include <cstdint>
 #include <functional>
@@ -18,12 +17,13 @@
 namespace dtrun::agent {
 
 /// The way from the head to the debugger that one rank of this host waits for: debugpy listens at a port of
-/// loopback, and gdbserver has a terminal of its own, since it would listen to the whole network.
+/// loopback, and gdbserver has two pipes, `in` and `out` of a directory, since it would listen to the whole
+/// network. It ends when gdb has left.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
 class DebugDoor {
 public:
-    /// \param directory_prefix  of the directory that it makes for the name of gdbserver's terminal
+    /// \param directory_prefix  of the directory that it makes for gdbserver
     /// \param send              to the head
     DebugDoor(asio::any_io_executor executor, std::string directory_prefix,
               std::function<void(const Tunnel&)> send);
@@ -34,7 +34,7 @@ public:
     /// Makes the place where the debugger is to be reached. Another user may be at the port before it, and is not
     /// talked to.
     /// \param debugger  debugpy or gdb
-    /// \return the place, in the debugger's own words: "127.0.0.1:4711", "/dev/shm/dtrun-x/gdb". Errc: internal
+    /// \return the place, "127.0.0.1:4711"; for gdb the directory. Errc: internal
     Result<std::string> open(Debugger debugger);
     /// A frame of the head; the first with its number makes a connection.
     void take(const Tunnel& tunnel);
@@ -45,10 +45,11 @@ public:
 
 private:
     Result<std::string> reserve_port();
-    Result<std::string> open_terminal();
-    Result<void> renew_terminal();
+    Result<std::string> make_pipes();
+    Result<void> renew_pipes();
     asio::awaitable<void> run(std::uint32_t number);
-    asio::awaitable<Fd> connect(const TunnelEnd& end);
+    asio::awaitable<bool> open(TunnelEnd& end);
+    asio::awaitable<bool> connect(TunnelEnd& end);
 
     asio::any_io_executor executor_;
     std::string prefix_;
@@ -56,7 +57,9 @@ private:
     std::function<void(const Tunnel&)> send_;
     Fd reserved_;  ///< bound to the port, and never listens
     std::uint16_t port_ = 0;
-    ranks::Terminal terminal_;  ///< gdbserver's
+    /// Of gdbserver's pipes: what it reads and what it writes; and the ends of these that keep both open while it
+    /// is not there.
+    Fd to_gdb_, from_gdb_, reader_, writer_;
     std::map<std::uint32_t, std::unique_ptr<TunnelEnd>> ends_;
     std::uint32_t last_number_ = 0;  ///< the head's numbers rise: what has another one has ended
     bool stopping_ = false;

@@ -2,7 +2,7 @@
 
 #include "worker/ranks/python_command.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 #include <utility>
 #include <vector>
 
@@ -21,20 +21,22 @@ Result<void> wait_for_debugpy(RankCommand& command, const std::string& address) 
     return {};
 }
 
-Result<void> wait_for_gdb(RankCommand& command, const std::string& terminal,
+/// gdbserver talks by its own standard input and output, so that the program's are kept for it elsewhere.
+Result<void> wait_for_gdb(RankCommand& command, const std::string& directory,
                           const std::string& path) {
     auto server = find_program("gdbserver", command.directory, path);
     if (!server) return std::unexpected(server.error());
     if (!command.path.empty()) command.argv.front() = command.path;
-    // Without a shell between, which may have files of its own to read; but only that can have such words.
-    const bool needs_shell = std::ranges::any_of(command.argv, [](const std::string& word) {
-        return word.empty() || word.find_first_of(" \t\n") != std::string::npos;
-    });
-    std::vector<std::string> words{"gdbserver"};
-    if (!needs_shell) words.emplace_back("--no-startup-with-shell");
-    words.push_back(terminal);
+    const std::string own_streams = directory + "/program.sh";
+    const std::string script =
+        fmt::format("exec \"$@\" 7>&2 8<&0 9>&1 <{0}/in >{0}/out", directory);
+    std::vector<std::string> words{"sh", "-c", script, "sh", std::move(*server)};
+    for (const std::string& word :
+         {std::string("--once"), std::string("--wrapper"), std::string("/bin/sh"), own_streams,
+          std::string("--"), std::string("-")})
+        words.push_back(word);
     command.argv.insert(command.argv.begin(), words.begin(), words.end());
-    command.path = std::move(*server);
+    command.path = "/bin/sh";
     return {};
 }
 
