@@ -96,8 +96,9 @@ def wait_for(condition, what):
 
 def check_stacks():
     """Equal ranks are one block, by gdb; Python's own stack is there besides; what is gone is not found."""
-    none = dtrun("stacks")
-    assert none.returncode == 200 and "no job of yours runs here" in none.stderr, none
+    # Jobs of other tests may run beside: each is meant by its own name.
+    none = dtrun("stacks", "nothing")
+    assert none.returncode == 200 and "no job 'nothing' runs here" in none.stderr, none
     script = f'echo ready; [ $RANK = 3 ] && exec {PYTHON} -c "import time; time.sleep(60)"; exec sleep 60'
     with running("-np", "4", "--tag", "none", "sh", "-c", script) as job:
         for _ in range(4):
@@ -112,7 +113,7 @@ def check_stacks():
         assert "    rest (look.py:7)\n" in found.stdout or "    <module> (<string>:1)\n" in found.stdout, found.stdout
         assert "nanosleep" in found.stdout, found.stdout
         # Python catches SIGINT; sleep would die of it, and does not.
-        caught = dtrun("stacks", "--signal", "INT")
+        caught = dtrun("stacks", str(job.pid), "--signal", "INT")
         assert caught.stdout.startswith("sent to 1 rank;"), caught
         assert "KeyboardInterrupt" in "".join(iter(job.stderr.readline, "")) + job.stderr.read()
     assert sockets() == [], sockets()
@@ -148,13 +149,13 @@ def check_attach():
     with running("-np", "2", "--tag", "none", "sh", "-c", script, stdin=subprocess.PIPE) as job:
         for _ in range(2):
             assert job.stdout.readline().startswith("up ")
-        attached = dtrun("attach", "0", stdin="hello\nend\n")
+        attached = dtrun("attach", str(job.pid), "0", stdin="hello\nend\n")
         assert attached.returncode == 7, attached
         assert attached.stdout == "got hello\ngot end\n", attached
         assert job.stdout.readline() == "got hello\n"
     with running("-np", "1", "sleep", "60") as job:
         wait_for(sockets, "no socket")
-        absent = dtrun("attach", "5")
+        absent = dtrun("attach", str(job.pid), "5")
         assert absent.returncode == 200 and "the job has no rank 5 here" in absent.stderr, absent
 
 
