@@ -15,15 +15,26 @@
 
 namespace dtrun::control {
 
+namespace {
+
+constexpr int kFolderTries = 5;
+
+}  // namespace
+
 Result<std::unique_ptr<ControlServer>> ControlServer::open(asio::any_io_executor executor,
                                                            const std::string& folder,
                                                            const std::string& job,
                                                            ControlEvents& events) {
-    if (auto made = make_private_folder(folder); !made) return std::unexpected(made.error());
-    std::unique_ptr<ControlServer> server(new ControlServer(
-        std::move(executor), fmt::format("{}/{}{}", folder, job, kSocketSuffix), events));
-    if (auto done = server->listen(); !done) return std::unexpected(done.error());
-    return server;
+    const std::string path = fmt::format("{}/{}{}", folder, job, kSocketSuffix);
+    // Another job that ends may remove the folder, if it is empty, just when it is there.
+    for (int tries = 0;; ++tries) {
+        if (auto made = make_private_folder(folder); !made) return std::unexpected(made.error());
+        std::unique_ptr<ControlServer> server(new ControlServer(executor, path, events));
+        const auto done = server->listen();
+        if (done) return server;
+        if (done.error().code != Errc::not_found || tries == kFolderTries)
+            return std::unexpected(done.error());
+    }
 }
 
 ControlServer::ControlServer(asio::any_io_executor executor, std::string path,
@@ -35,7 +46,12 @@ ControlServer::ControlServer(asio::any_io_executor executor, std::string path,
       tasks_(executor_) {}
 
 ControlServer::~ControlServer() {
-    ::unlink(path_.c_str());
+    remove();
+}
+
+/// The socket, and its folder if it was the last one.
+void ControlServer::remove() noexcept {
+    if (::unlink(path_.c_str()) == 0) ::rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
 
 /// The socket gets its name when it listens: who finds one that refuses knows that it is dead.
@@ -48,7 +64,10 @@ Result<void> ControlServer::listen() {
     if (!error) close_on_exec(acceptor_.native_handle());
     if (!error) acceptor_.bind(Unix::endpoint(coming), error);
     if (!error) acceptor_.listen(SOMAXCONN, error);
-    if (error) return fail(Errc::internal, "{}: {}", path_, error.message());
+    if (error)
+        return fail(error == boost::system::errc::no_such_file_or_directory ? Errc::not_found
+                                                                            : Errc::internal,
+                    "{}: {}", path_, error.message());
     if (std::rename(coming.c_str(), path_.c_str()) != 0) {
         const int cause = errno;
         ::unlink(coming.c_str());
@@ -124,7 +143,7 @@ bool ControlServer::has_room(CallerId id) const {
 }
 
 void ControlServer::stop() noexcept {
-    ::unlink(path_.c_str());
+    remove();
     boost::system::error_code ignored;
     acceptor_.close(ignored);
 }

@@ -51,13 +51,14 @@ public:
     /// Whether the caller reads as fast as it is answered.
     bool has_room(CallerId caller) const;
 
-    /// Removes the socket; nobody can connect any more.
+    /// Removes the socket, and its folder if it is empty then; nobody can connect any more.
     void stop() noexcept;
     asio::awaitable<void> join();
 
 private:
     ControlServer(asio::any_io_executor executor, std::string path, ControlEvents& events);
     Result<void> listen();
+    void remove() noexcept;
     asio::awaitable<void> accept();
     asio::awaitable<void> run(CallerId id);
     Result<void> handle(CallerId id, const FrameView& frame);
