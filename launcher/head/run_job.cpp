@@ -133,7 +133,6 @@ Result<void> RealHead::open() {
     }
     add_starters(std::move(*agent), std::move(*place));
     watch_hosts();
-    open_control();
     return {};
 }
 
@@ -274,6 +273,7 @@ void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
 asio::awaitable<int> RealHead::run() {
     tasks_.spawn(watch_signals());
     if (host_watch_) host_watch_->start();
+    asio::post(io_, [this] { open_control(); });  // while agents start
     const int status = co_await head_->run();
     if (control_) control_->stop();
     if (host_watch_) host_watch_->stop();
