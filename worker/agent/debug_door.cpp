@@ -132,12 +132,12 @@ asio::awaitable<bool> DebugDoor::connect(TunnelEnd& end) {
         if (socket.is_open()) {
             close_on_exec(socket.native_handle());
             const PeerUser user = peer_user(socket);
-            if (user == PeerUser::ours || user == PeerUser::unknown) {
+            if (user == PeerUser::ours) {
                 end.open(std::move(socket));
                 co_return true;
             }
-            if (user == PeerUser::other) {
-                log::warn("another user listens at port {}, where a debugger was to", port_);
+            if (user != PeerUser::gone) {
+                log::warn("port {}, where a debugger was to listen, has {}", port_, describe(user));
                 break;
             }
             // It is not accepted yet, and nobody's until then.
