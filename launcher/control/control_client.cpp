@@ -1,6 +1,7 @@
 #include "launcher/control/control_client.h"
 
 #include "base/fd.h"
+#include "base/loop/deadline.h"
 #include "base/loop/task_group.h"
 #include "rendezvous/wire/message.h"
 
@@ -14,6 +15,15 @@ namespace dtrun::control {
 namespace {
 
 constexpr std::chrono::seconds kOnTheWay{2};
+
+/// A link that a DeadlineGuard ends.
+struct Closing {
+    Link& link;
+    asio::any_io_executor executor;
+
+    asio::any_io_executor get_executor() const { return executor; }
+    void cancel() { link.close(); }
+};
 
 }  // namespace
 
@@ -40,19 +50,14 @@ asio::awaitable<Result<int>> ControlClient::run(AskJob ask,
         code = answer->code;
         return fail(Errc::closed, "this was the last");
     };
-    Timer limit(executor_);
-    bool in_time = true;
-    if (ask.wish == Wish::stacks) {
-        // The head answers before; if it is stopped, nobody does.
-        limit.expires_after(std::chrono::milliseconds(ask.limit_ms) + kOnTheWay);
-        limit.async_wait([&](boost::system::error_code cancelled) {
-            if (cancelled) return;
-            in_time = false;
-            link_->close();
-        });
-    }
+    Closing closing{*link_, executor_};
+    std::optional<DeadlineGuard<Closing>> guard;
+    // The head answers before; if it is stopped, nobody does.
+    if (ask.wish == Wish::stacks)
+        guard.emplace(closing, after(std::chrono::milliseconds(ask.limit_ms) + kOnTheWay));
     const auto served = co_await link_->serve(handle);
-    limit.cancel();
+    const bool in_time = !guard || !guard->expired();
+    guard.reset();
     link_->close();
     co_await writer.join();
     link_.reset();
