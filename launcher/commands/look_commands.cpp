@@ -16,7 +16,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>

@@ -17,10 +17,11 @@ constexpr std::chrono::milliseconds kOnTheWay{500};
 asio::awaitable<Survey> StackSurvey::ask(Look look) {
     Question question(executor_);
     look.number = ++last_number_;
+    const Bytes frame = encode(look);
     for (const HostId host : hosts_.hosts()) {
         if (hosts_[host].session == nullptr || hosts_[host].done) continue;
         question.missing.insert(host);
-        hosts_.send(host, encode(look));
+        hosts_.send(host, frame);
     }
     if (question.missing.empty()) co_return std::move(question.survey);
     questions_[look.number] = &question;
