@@ -3,6 +3,7 @@
 #include "worker/agent/agent.h"
 
 #include "base/log.h"
+#include "base/loop/deadline.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/message.h"
 #include "worker/ranks/debug_command.h"
@@ -55,10 +56,13 @@ asio::awaitable<void> Agent::answer_look(Look look) {
 /// Two tools cannot look at one process at once, so those who ask have their turn.
 asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> only, Look look) {
     const Deadline until = after(milliseconds(look.limit_ms));
-    while (looking_) co_await look_ends_.async_wait(use_tuple);
+    while (looking_ && Clock::now() < until) {
+        DeadlineGuard guard(look_ends_, until);
+        co_await look_ends_.async_wait(use_tuple);
+    }
     const auto left = std::chrono::duration_cast<milliseconds>(until - Clock::now());
     std::vector<ProcessStacks> stacks;
-    if (!parts_.take_stacks || left <= milliseconds(0)) co_return stacks;
+    if (looking_ || !parts_.take_stacks || left <= milliseconds(0)) co_return stacks;
     looking_ = true;
     look.limit_ms = static_cast<std::uint32_t>(left.count());
     std::vector<ranks::RunningRank> ranks = runner_->running_ranks();
