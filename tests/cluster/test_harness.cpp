@@ -1,7 +1,9 @@
 // The hosts are what they claim to be, and go when they should.
+#include "base/fd.h"
 #include "base/strings.h"
 #include "tests/cluster/support/cluster.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
@@ -257,14 +259,22 @@ std::string file_text(const std::string& path) {
     return read_file(path).value_or("");
 }
 
-/// The namespaces of the processes whose pids these are.
+/// Where /proc shows the namespaces of the processes whose pids these are.
+std::vector<std::string> namespace_paths(const std::vector<std::string>& pids) {
+    std::vector<std::string> paths;
+    for (const std::string& pid : pids) {
+        for (const char* kind : {"pid", "net", "mnt", "uts", "ipc"}) {
+            paths.push_back(fmt::format("/proc/{}/ns/{}", pid, kind));
+        }
+    }
+    return paths;
+}
+
 std::set<std::string> namespaces_of(const std::vector<std::string>& pids) {
     std::set<std::string> found;
     std::error_code gone;
-    for (const std::string& pid : pids) {
-        for (const char* kind : {"pid", "net", "mnt", "uts", "ipc"}) {
-            found.insert(fs::read_symlink(fmt::format("/proc/{}/ns/{}", pid, kind), gone));
-        }
+    for (const std::string& path : namespace_paths(pids)) {
+        found.insert(fs::read_symlink(path, gone));
     }
     return found;
 }
@@ -285,12 +295,16 @@ bool any_lives_in(const std::set<std::string>& namespaces) {
     return false;
 }
 
-/// What a cluster has on this machine, to see whether it is gone later.
+/// What a cluster has on this machine, to see whether it is gone later. It holds the namespaces open, for Linux
+/// gives the number of one that is gone to the next, which may be that of another test's hosts.
 struct Traces {
     explicit Traces(fs::path state_directory) : state(std::move(state_directory)) {
         std::vector<std::string> inits;
         for (const auto& host : fs::directory_iterator(state / "hosts")) {
             inits.push_back(file_text(host.path() / "pid"));
+        }
+        for (const std::string& path : namespace_paths(inits)) {
+            held.emplace_back(open(path.c_str(), O_RDONLY | O_CLOEXEC));
         }
         namespaces = namespaces_of(inits);
         for (const std::string& own : namespaces_of({"self"})) namespaces.erase(own);
@@ -307,6 +321,7 @@ struct Traces {
     }
 
     fs::path state;
+    std::vector<Fd> held;
     std::set<std::string> namespaces;
     std::string cgroup;
 };
