@@ -10,6 +10,7 @@
 #include "launcher/commands/join.h"
 #include "launcher/commands/look_commands.h"
 #include "launcher/commands/run_job.h"
+#include "launcher/commands/see_commands.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
 #include "launcher/fronts/deepspeed.h"
@@ -72,6 +73,18 @@ constexpr cli::Command kCommands[] = {
      .summary = "look into the store of a job, or of this rank's own",
      .run = commands::run_store,
      .help = commands::store_help},
+    {.name = "jobs",
+     .summary = "the jobs of yours that run here",
+     .run = commands::run_jobs,
+     .help = commands::jobs_help},
+    {.name = "top",
+     .summary = "what the ranks of a running job use, and how far they are",
+     .run = commands::run_top,
+     .help = commands::top_help},
+    {.name = "end",
+     .summary = "end a running job",
+     .run = commands::run_end,
+     .help = commands::end_help},
     {.name = "stacks",
      .summary = "where the ranks of a running job are",
      .run = commands::run_stacks,

@@ -35,6 +35,7 @@ enum class FlagGroup {
     ending,
     elastic,
     look,
+    publishing,
     other,
     training,
     horovod,

@@ -9,6 +9,7 @@
 #include "launcher/cli/look_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
+#include "launcher/cli/show_rows.h"
 #include "launcher/output/line_prefix.h"
 
 #include <algorithm>
@@ -621,8 +622,8 @@ Rows<RunDraft> horovod_flags() {
 const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
         "dtrun", {host_flags(), binding_flags(), environment_flags(), reaching_flags(),
-                  output_flags(), ending_flags(), elastic_flags(), look_flags(), other_flags(),
-                  horovod_flags(), horovod_refused_flags(), foreign_flags()});
+                  output_flags(), ending_flags(), elastic_flags(), look_flags(), show_flags(),
+                  other_flags(), horovod_flags(), horovod_refused_flags(), foreign_flags()});
     return table;
 }
 

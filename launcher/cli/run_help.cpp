@@ -61,6 +61,7 @@ std::span<const HelpSection> run_sections() {
         {FlagGroup::ending, "The end of the job"},
         {FlagGroup::elastic, "Elastic jobs"},
         {FlagGroup::look, "Looking into ranks"},
+        {FlagGroup::publishing, "Showing the job"},
         {FlagGroup::other, "About dtrun"},
     };
     return kSections;

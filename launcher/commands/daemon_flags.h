@@ -46,6 +46,8 @@ inline constexpr cli::HelpSection kDaemonSections[] = {
     {cli::FlagGroup::reaching, "Beginning"},
     {cli::FlagGroup::output, "Output"},
     {cli::FlagGroup::ending, "The end"},
+    {cli::FlagGroup::look, "Looking into ranks"},
+    {cli::FlagGroup::publishing, "Showing the job"},
     {cli::FlagGroup::other, "About dtrun"},
 };
 

@@ -8,6 +8,7 @@
 #include "launcher/cli/command.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
+#include "launcher/commands/ask_job.h"
 #include "launcher/control/control_client.h"
 #include "launcher/control/control_place.h"
 #include "launcher/output/stdin_pump.h"
@@ -81,48 +82,6 @@ const cli::FlagTable<LookDraft>& attach_flags() {
 }
 
 constexpr cli::HelpSection kSections[] = {{other, "Options"}};
-
-/// Options and operands in any order.
-Result<LookDraft> parse(cli::Words words, const cli::FlagTable<LookDraft>& flags, std::size_t least,
-                        std::size_t most, std::string_view usage) {
-    LookDraft draft;
-    while (!words.empty()) {
-        const auto rest = cli::read_options(flags, words, draft);
-        if (!rest) return std::unexpected(rest.error());
-        if (draft.asked != cli::Ask::nothing) return draft;
-        words = rest->words;
-        if (words.empty()) break;
-        draft.own.operands.push_back(words[0]);
-        words = words.subspan(1);
-    }
-    if (draft.own.operands.size() < least || draft.own.operands.size() > most)
-        return fail(Errc::invalid_input, "{}", usage);
-    return draft;
-}
-
-Result<control::JobSocket> find_job(std::string_view word, plan::EnvironmentView environment) {
-    const auto folders =
-        control::control_folders(plan::find_variable(environment, "XDG_RUNTIME_DIR").value_or(""));
-    return control::choose_job(control::running_jobs(folders), word);
-}
-
-/// Says what has gone wrong. \return the exit code: that a job ends is nobody's fault
-int status_of(const Error& error) {
-    std::fprintf(stderr, "dtrun: %s\n", error.message.c_str());
-    return error.code == Errc::closed ? 0 : plan::kExitInternal;
-}
-
-/// Runs a coroutine that yields an exit code.
-int run_to_end(asio::io_context& io, asio::awaitable<int> task) {
-    int status = plan::kExitInternal;
-    asio::co_spawn(io, std::move(task), [&](std::exception_ptr error, int code) {
-        if (error) std::rethrow_exception(error);
-        status = code;
-        io.stop();
-    });
-    io.run();
-    return status;
-}
 
 asio::awaitable<int> ask_for_stacks(control::ControlClient& client, AskJob ask) {
     bool unread = false;  // as by `| head`
@@ -216,11 +175,11 @@ private:
 }  // namespace
 
 Result<LookDraft> parse_stacks(cli::Words words) {
-    return parse(words, stacks_flags(), 0, 1, "usage: dtrun stacks [JOB] [options]");
+    return read_operands(words, stacks_flags(), 0, 1, "usage: dtrun stacks [JOB] [options]");
 }
 
 Result<LookDraft> parse_attach(cli::Words words) {
-    auto draft = parse(words, attach_flags(), 1, 2, "usage: dtrun attach [JOB] RANK");
+    auto draft = read_operands(words, attach_flags(), 1, 2, "usage: dtrun attach [JOB] RANK");
     if (!draft || draft->asked != cli::Ask::nothing) return draft;
     const auto rank = cli::whole_number(draft->own.operands.back(), 0, kRanksMax - 1);
     if (!rank) return fail(rank.error(), "RANK");

@@ -4,9 +4,11 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "launcher/cli/command.h"
+#include "launcher/cli/show_rows.h"
 #include "launcher/commands/daemon_flags.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/watch/daemon_page.h"
 #include "rendezvous/daemon/daemon.h"
 
 #include <sys/socket.h>
@@ -67,6 +69,18 @@ cli::Rows<ServeDraft> own_rows() {
           .group = daemon,
           .help = "a member that is silent for so long is lost; at least 1 (default: 3)"},
          cli::set_seconds<&ServeOptions::heartbeat_timeout, 1'000>},
+        {{.names = "--web",
+          .metavar = "[=ADDRESS:PORT]",
+          .group = daemon,
+          .help =
+              "show the jobs on a page (default: no page; --web alone: at any free port of this "
+              "machine's loopback); `dtrun status --page-key` prints its key"},
+         [](ServeDraft& draft, std::string_view value) -> Result<void> {
+             const auto at = cli::parse_listen_address(value);
+             if (!at) return std::unexpected(at.error());
+             draft.own.page = *at;
+             return {};
+         }},
     };
 }
 
@@ -137,7 +151,7 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
 }
 
 asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
-                           plan::EnvironmentView environment) {
+                           plan::EnvironmentView environment, std::string page_key) {
     const auto executor = co_await asio::this_coro::executor;
     asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
     if (const auto restored = daemon.restore(); !restored) {
@@ -150,10 +164,25 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
         co_return port.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
     log::info("serving on port {}", *port);
+    std::unique_ptr<watch::DaemonPage> page;
+    if (options.page) {
+        auto opened = watch::DaemonPage::open(executor, *options.page, page_key,
+                                              [&daemon] { return daemon.status(""); });
+        if (!opened) {
+            log::error("{}", opened.error().message);
+            co_return plan::kExitUsage;
+        }
+        page = std::move(*opened);
+        // What is logged elsewhere than on a terminal may be read by others.
+        const bool seen = ::isatty(STDERR_FILENO) == 1;
+        log::info("its page: http://{}/#{}", page->place(),
+                  seen ? page_key : "KEY, which `dtrun status --page-key` prints");
+    }
     notify(environment, "READY=1");
     const auto [error, signal] = co_await signals.async_wait(use_tuple);
     log::info("ended by signal {}", signal);
     notify(environment, "STOPPING=1");
+    if (page) co_await page->join();
     co_await daemon.stop();
     co_return 0;
 }
@@ -174,7 +203,7 @@ int serve_until_signal(const ServeOptions& options, plan::EnvironmentView enviro
     daemon_options.state_directory = options.state_directory;
     Daemon daemon(io.get_executor(), daemon_options);
     int status = plan::kExitInternal;
-    asio::co_spawn(io, serve(daemon, options, environment),
+    asio::co_spawn(io, serve(daemon, options, environment, watch::page_key(*secret)),
                    [&](std::exception_ptr error, int code) {
                        if (error) std::rethrow_exception(error);
                        status = code;

@@ -18,6 +18,7 @@ struct ServeOptions {
     plan::DaemonWords daemon;     ///< the secret, and whether to encrypt
     std::string state_directory;  ///< --state; empty: nothing is kept
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
+    std::optional<plan::ListenAddress> page;  ///< --web
     log::Level verbosity = log::Level::verbose;
 };
 

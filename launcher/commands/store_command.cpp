@@ -10,6 +10,7 @@
 #include "launcher/cli/command.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/watch/daemon_page.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
@@ -424,10 +425,20 @@ int run_store(cli::Words words, plan::EnvironmentView environment) {
     return carry_out(parsed->own, environment);
 }
 
+int show_daemon(const plan::DaemonWords& daemon, bool json, plan::EnvironmentView environment) {
+    StoreCommand command;
+    command.daemon = daemon;
+    command.json = json;
+    return carry_out(command, environment);
+}
+
 int run_status(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_status(words);
     if (const auto status = cli::settled(parsed, status_help)) return *status;
-    return carry_out(parsed->own, environment);
+    if (!parsed->own.page_key) return carry_out(parsed->own, environment);
+    const auto secret = plan::read_secret(parsed->own.daemon, environment, false);
+    if (!secret) return cli::complain(secret.error());
+    return cli::print(watch::page_key(*secret) + "\n");
 }
 
 }  // namespace dtrun::commands

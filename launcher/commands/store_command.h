@@ -19,7 +19,8 @@ struct StoreCommand {
     plan::DaemonWords daemon;
     std::vector<std::string> operands;  ///< as many as the verb takes
     std::optional<std::chrono::milliseconds> timeout;
-    bool json = false;  ///< status
+    bool json = false;      ///< status
+    bool page_key = false;  ///< status
 };
 
 struct StoreDraft : cli::Draft {
@@ -33,6 +34,9 @@ Result<StoreDraft> parse_status(cli::Words words);
 /// \return the process's exit status
 int run_store(cli::Words words, plan::EnvironmentView environment);
 int run_status(cli::Words words, plan::EnvironmentView environment);
+
+/// As `dtrun status`.
+int show_daemon(const plan::DaemonWords& daemon, bool json, plan::EnvironmentView environment);
 
 std::string store_help();
 std::string status_help();

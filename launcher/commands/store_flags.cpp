@@ -77,6 +77,14 @@ cli::Rows<StoreDraft> json_row() {
              cli::set_true<&StoreCommand::json>}};
 }
 
+cli::Rows<StoreDraft> page_key_row() {
+    return {{{.names = "--page-key",
+              .group = cli::FlagGroup::daemon,
+              .help = "print the key of the page of `dtrun serve --web`, made of the same secret; "
+                      "no daemon is asked"},
+             cli::set_true<&StoreCommand::page_key>}};
+}
+
 const cli::FlagTable<StoreDraft>& store_flags() {
     static const cli::FlagTable<StoreDraft> table(
         "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(),
@@ -86,8 +94,8 @@ const cli::FlagTable<StoreDraft>& store_flags() {
 
 const cli::FlagTable<StoreDraft>& status_flags() {
     static const cli::FlagTable<StoreDraft> table(
-        "dtrun status", {job_row<StoreDraft>(), json_row(), secret_rows<StoreDraft>(),
-                         cli::about_rows<StoreDraft>()});
+        "dtrun status", {job_row<StoreDraft>(), json_row(), page_key_row(),
+                         secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
     return table;
 }
 

@@ -32,6 +32,10 @@ asio::awaitable<Result<int>> ControlClient::run(AskJob ask,
     Unix::socket socket(executor_);
     boost::system::error_code error;
     socket.connect(Unix::endpoint(job_.path), error);
+    // It was there when it was looked for.
+    if (error == boost::system::errc::no_such_file_or_directory ||
+        error == boost::system::errc::connection_refused)
+        co_return fail(Errc::closed, "the job has ended");
     if (error) co_return fail(Errc::unreachable, "job {}: {}", job_.job, error.message());
     if (const auto user = foreign_user(socket.native_handle()))
         co_return fail(Errc::denied, "{}: its dtrun runs as user {}", job_.path, *user);
@@ -53,7 +57,7 @@ asio::awaitable<Result<int>> ControlClient::run(AskJob ask,
     Closing closing{*link_, executor_};
     std::optional<DeadlineGuard<Closing>> guard;
     // The head answers before; if it is stopped, nobody does.
-    if (ask.wish == Wish::stacks)
+    if (ask.wish == Wish::stacks || ask.wish == Wish::view)
         guard.emplace(closing, after(std::chrono::milliseconds(ask.limit_ms) + kOnTheWay));
     const auto served = co_await link_->serve(handle);
     const bool in_time = !guard || !guard->expired();

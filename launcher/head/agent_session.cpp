@@ -128,6 +128,10 @@ Result<void> AgentSession::handle_from(HostId host, const FrameView& frame) {
             return with<Stacks>(frame.payload, [this, host](Stacks& stacks) {
                 events_.agent_stacks(host, std::move(stacks));
             });
+        case FrameType::measures:
+            return with<Measures>(frame.payload, [this, host](Measures& measures) {
+                events_.agent_measures(host, std::move(measures));
+            });
         case FrameType::debug:
             return with<DebugNews>(
                 frame.payload, [this, host](DebugNews& news) { events_.agent_debugs(host, news); });

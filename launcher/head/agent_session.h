@@ -38,6 +38,7 @@ public:
     virtual void agent_process_says(HostId host, const DeskNews& news) = 0;
     virtual void agent_rolled(HostId host, std::uint64_t number) = 0;
     virtual void agent_stacks(HostId host, Stacks stacks) = 0;
+    virtual void agent_measures(HostId host, Measures measures) = 0;
     virtual void agent_debugs(HostId host, const DebugNews& news) = 0;
     virtual void agent_tunnels(HostId host, const Tunnel& tunnel) = 0;
     virtual void agent_done(HostId host, const Done& done) = 0;

@@ -134,7 +134,10 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
              [this](HostId host, std::string_view bytes) {
                  hosts_.send(host, encode(Input{std::string(bytes)}));
              }),
-      lookout_(io.get_executor(), spec, hosts, stdin_),
+      record_(spec, hosts, job_),
+      lookout_(
+          io.get_executor(), spec, hosts, stdin_, record_, [this] { return waits_.describe(); },
+          [this](int signal) { end_by(signal); }),
       debugger_(io.get_executor(), hosts),
       sessions_(
           io.get_executor(), static_cast<AgentEvents&>(*this),
@@ -167,6 +170,7 @@ void Head::add_starter(std::unique_ptr<HostStarter> starter) {
 }
 
 asio::awaitable<int> Head::run() {
+    record_.job_started();
     tasks_.spawn(watch_start_timeout());
     tasks_.spawn(watch_time_limit());
     tasks_.spawn(pulse_.run([this] { beat(); }));
@@ -202,12 +206,16 @@ bool Head::is_over() const {
 /// Carries out what the state machine has decided.
 void Head::decide() {
     if (job_.take_start()) assigner_->begin();
-    if (const auto because = job_.take_restart()) assigner_->restart(*because);
+    if (const auto because = job_.take_restart()) {
+        record_.restart(*because);
+        assigner_->restart(*because);
+    }
     if (const auto order = job_.take_stop()) stop_hosts(*order);
     if (job_.over()) over_.cancel();
 }
 
 void Head::stop_hosts(const Job::Order& order) {
+    if (!std::exchange(told_ending_, true)) record_.job_ending();
     start_over();
     assigner_->wake();
     const auto grace =
@@ -252,6 +260,7 @@ void Head::host_phase(HostId host, const char* phase) {
 }
 
 void Head::host_failed(HostId host, const Error& why) {
+    record_.host_failed(host, why.message);
     progress_.host_failed(host);
     job_.host_failed({host, failure_kind(why.code), why.message});
     assigner_->failed(host, why.message);
@@ -359,12 +368,14 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     if (join.problem != HostProblem::none) {
         hosts_.send(host, encode(Stop{}));
         progress_.host_failed(host);
+        record_.host_failed(host, join.problem_text);
         job_.host_failed({host, failure_kind(join.problem), join.problem_text});
         assigner_->failed(host, join.problem_text);
         return decide();
     }
     if (spec_.directory != join.directory) elsewhere_[join.directory].push_back(hosts_.name(host));
     progress_.host_ready(host);
+    record_.host_joined(host);
     job_.host_ready(host);
     assigner_->entered(host, std::move(member));
     if (job_.ending()) hosts_.send(host, encode(Stop{}));  // too late for it
@@ -391,6 +402,7 @@ void Head::give_up(AgentSession& session, const std::string& why) {
 }
 
 void Head::agent_started(HostId host, const Started& started) {
+    record_.ranks_started(host, started);
     for (const RankPid& rank : started.ranks) {
         const auto planned = hosts_.planned_on(host, rank.place);
         if (!planned) continue;
@@ -410,6 +422,7 @@ void Head::agent_started(HostId host, const Started& started) {
 
 void Head::agent_exited(HostId host, const Exited& exited) {
     const auto planned = hosts_.planned_on(host, exited.place);
+    if (planned) record_.rank_exited(*planned, host, exited);
     if (!assigner_->is_news(exited) || !planned) return;
     lookout_.rank_ended(*planned, exited);
     log::info("rank {} {}", exited.rank, ending_text(exited));
@@ -514,6 +527,10 @@ void Head::agent_stacks(HostId host, Stacks stacks) {
     lookout_.stacks_come(host, std::move(stacks));
 }
 
+void Head::agent_measures(HostId host, Measures measures) {
+    lookout_.measures_come(host, std::move(measures));
+}
+
 void Head::agent_debugs(HostId host, const DebugNews& news) {
     const auto port = debugger_.open(host);
     if (!port) return log::error("--debug-rank: {}", port.error().message);
@@ -594,8 +611,10 @@ void Head::agent_done(HostId host, const Done& done) {
         sessions_.close(*session);
     }
     job_.host_done(host, done.strays);
-    if (!job_.ending())
+    if (!job_.ending()) {
+        record_.host_left(host);
         for (const auto& starter : starters_) starter->host_left(host);
+    }
     assigner_->left(host);
     decide();
 }
@@ -628,6 +647,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
 
 void Head::lost(HostId host, const std::string& why) {
     hosts_[host].done = true;
+    record_.host_lost(host, why);
     stdin_.host_gone(host);
     lookout_.host_gone(host);
     output_.host_gone(host);
@@ -707,9 +727,12 @@ asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
 int Head::finish() {
     const JobOutcome& outcome = job_.outcome();
     job_.set_waiting(waits_.describe());
+    const std::string report = output_.report_text(outcome);
     const int own = output_.report(outcome, hurry_ ? kHurriedWriteLimit : kWriteLimit);
-    const int code = exit_code(outcome);
-    return code != 0 ? code : own;
+    const int failed = exit_code(outcome);
+    const int code = failed != 0 ? failed : own;
+    record_.job_ended(code, report);
+    return code;
 }
 
 }  // namespace dtrun::head

@@ -10,6 +10,7 @@
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "launcher/head/job_output.h"
+#include "launcher/head/job_record.h"
 #include "launcher/head/lookout.h"
 #include "launcher/head/port_forward.h"
 #include "launcher/head/sessions.h"
@@ -70,6 +71,8 @@ public:
     void signalled(int signal);
     /// Answers commands that look into the job.
     Lookout& lookout() { return lookout_; }
+    /// What is known of the job, and whom it tells.
+    JobRecord& record() { return record_; }
     /// The user's terminal, which outlives us, is the rank's as long as that runs (--pty).
     void lend(output::UserTerminal& terminal);
     void terminal_resized();
@@ -93,6 +96,7 @@ private:
     void agent_process_says(HostId host, const DeskNews& news) override;
     void agent_rolled(HostId host, std::uint64_t number) override;
     void agent_stacks(HostId host, Stacks stacks) override;
+    void agent_measures(HostId host, Measures measures) override;
     void agent_debugs(HostId host, const DebugNews& news) override;
     void agent_tunnels(HostId host, const Tunnel& tunnel) override;
     void agent_done(HostId host, const Done& done) override;
@@ -146,6 +150,7 @@ private:
     JobOutput output_;
     output::Progress progress_;
     output::StdinPump stdin_;
+    JobRecord record_;
     Lookout lookout_;
     PortForward debugger_;
     output::UserTerminal* terminal_ = nullptr;  ///< with --pty
@@ -160,7 +165,8 @@ private:
     bool warned_of_severing_ = false;
     bool starting_ = true;     ///< hosts may still be connecting
     bool suspending_ = false;  ///< we stop in a moment
-    bool hurry_ = false;       ///< interrupted twice: nothing is waited for
+    bool told_ending_ = false;
+    bool hurry_ = false;  ///< interrupted twice: nothing is waited for
 };
 
 }  // namespace dtrun::head

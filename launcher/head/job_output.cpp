@@ -36,8 +36,7 @@ std::vector<std::string> JobOutput::tail(plan::PlannedRank rank) const {
 }
 
 void JobOutput::tell_restart(const JobOutcome& because) {
-    output_.message(failure_report(because, spec_, hosts_.numbers(),
-                                   [this](plan::PlannedRank rank) { return tail(rank); }));
+    output_.message(report_text(because));
 }
 
 void JobOutput::return_credits() {
@@ -77,11 +76,15 @@ asio::awaitable<void> JobOutput::drain(const bool& hurry) {
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 
+std::string JobOutput::report_text(const JobOutcome& outcome) const {
+    return failure_report(outcome, spec_, hosts_.numbers(),
+                          [this](plan::PlannedRank rank) { return tail(rank); });
+}
+
 int JobOutput::report(const JobOutcome& outcome, std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
-    output_.message(failure_report(outcome, spec_, hosts_.numbers(),
-                                   [this](plan::PlannedRank rank) { return tail(rank); }));
+    output_.message(report_text(outcome));
     const std::string& error_file = spec_.options.error_file;
     if (outcome.first && !error_file.empty())
         if (const auto left = leave_torch_error(error_file, *outcome.first); !left)

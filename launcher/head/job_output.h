@@ -43,7 +43,9 @@ public:
     /// Returns when everything was written, or when wake() is called and `hurry` is set.
     asio::awaitable<void> drain(const bool& hurry);
     void wake() { idle_.cancel(); }
-    /// Shows why the job has failed, and ends the Output.
+    /// Why the job has failed, for the user; empty if it has not.
+    std::string report_text(const JobOutcome& outcome) const;
+    /// Shows that, and ends the Output.
     /// \return the exit status if the job itself has succeeded
     int report(const JobOutcome& outcome, std::chrono::milliseconds limit);
 

@@ -3,6 +3,7 @@
 #include "base/text_layout.h"
 #include "launcher/head/stacks_text.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/watch/serialize.h"
 #include "rendezvous/wire/message.h"
 
 #include <fmt/format.h>
@@ -13,11 +14,15 @@
 namespace dtrun::head {
 namespace {
 
+using std::chrono::milliseconds;
+
 /// How long a job that hangs is kept for its stacks.
 constexpr std::uint32_t kReportLimitMs = 3'000;
 constexpr std::size_t kReportLinesMax = 40;
 constexpr std::size_t kLinesMax = 200'000;  // for who asks
 constexpr std::size_t kPieceBytes = 64u << 10;
+/// For answers to come once agents stop looking.
+constexpr milliseconds kOnTheWay{500};
 
 Answer on_error(std::string text) {
     Answer answer;
@@ -29,8 +34,51 @@ Answer on_error(std::string text) {
 }  // namespace
 
 Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
-                 output::StdinPump& input)
-    : spec_(spec), hosts_(hosts), input_(input), survey_(executor, hosts), tasks_(executor) {}
+                 output::StdinPump& input, JobRecord& record,
+                 std::function<std::vector<std::string>()> waiting, std::function<void(int)> end)
+    : spec_(spec),
+      hosts_(hosts),
+      input_(input),
+      record_(record),
+      waiting_(std::move(waiting)),
+      end_(std::move(end)),
+      looks_(executor, hosts),
+      measures_(executor, hosts),
+      tasks_(executor) {}
+
+void Lookout::host_gone(HostId host) {
+    looks_.host_gone(host);
+    measures_.host_gone(host);
+}
+
+/// One that comes late counts as well: the next view has it.
+void Lookout::measures_come(HostId host, Measures measures) {
+    record_.measured(host, measures);
+    measures_.answered(host, std::move(measures));
+}
+
+asio::awaitable<Survey> Lookout::take_stacks(Look look) {
+    Survey survey;
+    const std::function<void(Stacks)> take = [&survey](Stacks stacks) {
+        for (ProcessStacks& process : stacks.processes) survey.stacks.add(std::move(process));
+        survey.signalled += stacks.signalled;
+    };
+    const milliseconds limit = milliseconds(look.limit_ms) + kOnTheWay;
+    survey.silent = co_await looks_.ask(look, limit, take);
+    co_return survey;
+}
+
+std::string Lookout::tail(Rank rank) const {
+    const auto place = hosts_.numbers().place_of(rank);
+    return place && tails_ ? std::string(tails_->of(*place)) : std::string();
+}
+
+asio::awaitable<boost::json::object> Lookout::measured_view(milliseconds limit) {
+    const Measure question;
+    const std::function<void(Measures)> taken_already = [](const Measures&) {};
+    if (limit > milliseconds(0)) co_await measures_.ask(question, limit, taken_already);
+    co_return record_.view(waiting_());
+}
 
 asio::awaitable<void> Lookout::join() {
     tasks_.stop();
@@ -43,6 +91,10 @@ void Lookout::asked(control::CallerId caller, const AskJob& ask) {
             return tasks_.spawn(answer_stacks(caller, ask));
         case Wish::attach:
             return attach(caller, ask);
+        case Wish::view:
+            return tasks_.spawn(answer_view(caller, ask));
+        case Wish::end:
+            return end_(ask.signal);
     }
     refuse(caller, "this dtrun does not know what is asked");
 }
@@ -58,7 +110,7 @@ asio::awaitable<std::vector<std::string>> Lookout::stacks_for_report() {
     Look look;
     look.limit_ms = kReportLimitMs;
     look.only_by_tools = true;
-    const Survey survey = co_await survey_.ask(look);
+    const Survey survey = co_await take_stacks(look);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
     co_return survey.stacks.text(host_of, kReportLinesMax);
 }
@@ -67,7 +119,7 @@ asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, AskJob as
     Look look;
     look.limit_ms = ask.limit_ms;
     look.signal = ask.signal;
-    const Survey survey = co_await survey_.ask(look);
+    const Survey survey = co_await take_stacks(look);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
     if (ask.signal == 0)
         answer_in_pieces(caller, survey.stacks.text(host_of, kLinesMax));
@@ -78,6 +130,19 @@ asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, AskJob as
     Answer end = on_error(summary(survey));
     end.last = true;
     end.code = survey.silent.empty() ? 0 : 1;
+    server_->answer(caller, end);
+}
+
+asio::awaitable<void> Lookout::answer_view(control::CallerId caller, AskJob ask) {
+    const boost::json::object view = co_await measured_view(milliseconds(ask.limit_ms));
+    const std::string text = watch::serialize(view);
+    for (std::size_t i = 0; i < text.size(); i += kPieceBytes) {
+        Answer piece;
+        piece.text = text.substr(i, kPieceBytes);
+        server_->answer(caller, piece);
+    }
+    Answer end;
+    end.last = true;
     server_->answer(caller, end);
 }
 

@@ -4,14 +4,20 @@
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
 #include "launcher/control/control_server.h"
+#include "launcher/head/agent_survey.h"
 #include "launcher/head/hosts.h"
-#include "launcher/head/stack_survey.h"
+#include "launcher/head/job_record.h"
+#include "launcher/head/stacks_text.h"
 #include "launcher/output/stdin_pump.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/watch/rank_tails.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 
+#include <boost/json/object.hpp>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,15 +26,25 @@
 
 namespace dtrun::head {
 
-/// Answers the commands that look into the job while it runs: `dtrun stacks` and `dtrun attach`; and has
-/// stacks for the report of a job that hangs.
+/// The answers of hosts to one Look.
+struct Survey {
+    FoldedStacks stacks;
+    std::uint32_t signalled = 0;
+    std::vector<HostId> silent;  ///< hosts that have not answered in time
+};
+
+/// Answers the commands that look into the job while it runs, such as `dtrun stacks`, `attach` and `top`; and
+/// has stacks for the report of a job that hangs.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it; join() before destruction, unless the
 /// process ends.
 class Lookout final : public control::ControlEvents {
 public:
+    /// \param waiting  says who waits for what
+    /// \param end      ends the job, as if dtrun had got this signal
     Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
-            output::StdinPump& input);
+            output::StdinPump& input, JobRecord& record,
+            std::function<std::vector<std::string>()> waiting, std::function<void(int)> end);
 
     /// From now on answers go over this server, which outlives it.
     void serve(control::ControlServer& server) { server_ = &server; }
@@ -37,12 +53,21 @@ public:
     void generation_begins() { endings_.clear(); }
     void output(plan::PlannedRank rank, const OutputView& output) {
         if (!watchers_.empty()) show(rank, output);
+        if (tails_) tails_->add(rank, output.data);
     }
     void output_ended(plan::PlannedRank rank, Stream stream);
     void rank_ended(plan::PlannedRank rank, const Exited& exited);
     void input_taken();  ///< there may be room for more input
-    void host_gone(HostId host) { survey_.host_gone(host); }
-    void stacks_come(HostId host, Stacks stacks) { survey_.answered(host, std::move(stacks)); }
+    void host_gone(HostId host);
+    void stacks_come(HostId host, Stacks stacks) { looks_.answered(host, std::move(stacks)); }
+    void measures_come(HostId host, Measures measures);
+
+    /// From now on the last lines of each rank are kept.
+    void keep_tails() { tails_.emplace(); }
+    std::string tail(Rank rank) const;
+
+    /// What is known of the job; with what its ranks use, as far as hosts tell within a time.
+    asio::awaitable<boost::json::object> measured_view(std::chrono::milliseconds limit);
 
     /// Where all ranks are, as far as tools can tell within a time, for a report.
     asio::awaitable<std::vector<std::string>> stacks_for_report();
@@ -69,6 +94,8 @@ private:
     };
 
     asio::awaitable<void> answer_stacks(control::CallerId caller, AskJob ask);
+    asio::awaitable<void> answer_view(control::CallerId caller, AskJob ask);
+    asio::awaitable<Survey> take_stacks(Look look);
     void attach(control::CallerId caller, const AskJob& ask);
     void refuse(control::CallerId caller, const std::string& why);
     void show(plan::PlannedRank rank, const OutputView& output);
@@ -82,8 +109,13 @@ private:
     const plan::JobSpec& spec_;
     Hosts& hosts_;
     output::StdinPump& input_;
-    StackSurvey survey_;
+    JobRecord& record_;
+    std::function<std::vector<std::string>()> waiting_;
+    std::function<void(int)> end_;
+    AgentSurvey<Look, Stacks> looks_;
+    AgentSurvey<Measure, Measures> measures_;
     control::ControlServer* server_ = nullptr;
+    std::optional<watch::RankTails> tails_;
     std::map<control::CallerId, Watcher> watchers_;
     std::map<plan::PlannedRank, Ending> endings_;  ///< in this generation
     TaskGroup tasks_;

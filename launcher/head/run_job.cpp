@@ -11,6 +11,7 @@
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/head/head.h"
+#include "launcher/head/job_publisher.h"
 #include "launcher/head/job_server.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/head/step_starter.h"
@@ -82,6 +83,7 @@ public:
 
 private:
     Result<void> open_output();
+    Result<void> open_publisher();
     Result<ServerPlace> listen();
     void open_control();
     void suspend();
@@ -97,6 +99,7 @@ private:
     Hosts hosts_;
     std::unique_ptr<output::OutputMux> output_;
     std::unique_ptr<Head> head_;
+    std::unique_ptr<JobPublisher> publisher_;  ///< if the user wants the job shown
     std::unique_ptr<discovery::HostWatch> host_watch_;
     std::unique_ptr<Server> server_;
     std::unique_ptr<control::ControlServer> control_;
@@ -124,6 +127,8 @@ Result<void> RealHead::open() {
     if (auto opened = open_output(); !opened) return opened;
     head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [this] { suspend(); });
     if (spec_.options.pty) head_->lend(terminal_);
+    head_->record().set_id(hex(keys_.id));
+    if (auto opened = open_publisher(); !opened) return opened;
     auto place = listen();
     if (!place) return std::unexpected(place.error());
     if (spec_.daemon && spec_.daemon->serve) {
@@ -134,6 +139,14 @@ Result<void> RealHead::open() {
     add_starters(std::move(*agent), std::move(*place));
     watch_hosts();
     return {};
+}
+
+Result<void> RealHead::open_publisher() {
+    const plan::ShowOptions& options = spec_.options.show;
+    if (!JobPublisher::is_wanted(options)) return {};
+    publisher_ =
+        std::make_unique<JobPublisher>(io_.get_executor(), head_->lookout(), head_->record());
+    return publisher_->open(options);
 }
 
 /// For `dtrun stacks` and its like. The job runs without as well.
@@ -275,6 +288,7 @@ asio::awaitable<int> RealHead::run() {
     if (host_watch_) host_watch_->start();
     asio::post(io_, [this] { open_control(); });  // while agents start
     const int status = co_await head_->run();
+    if (publisher_) co_await publisher_->finish();
     if (control_) control_->stop();
     if (host_watch_) host_watch_->stop();
     server_->stop();

@@ -75,6 +75,30 @@ struct WrapOption {
     bool operator==(const WrapOption&) const = default;
 };
 
+/// Where something listens that the user asked for.
+struct ListenAddress {
+    std::string address;     ///< numeric
+    std::uint16_t port = 0;  ///< 0: any free one
+
+    bool operator==(const ListenAddress&) const = default;
+};
+
+/// --on-event: a line for a shell, run for each event of some kinds.
+struct EventCommand {
+    std::vector<std::string> events{};  ///< their names, at least one
+    std::string line{};
+
+    bool operator==(const EventCommand&) const = default;
+};
+
+/// How the job is shown to others than whoever has started it.
+struct ShowOptions {
+    std::string log_json{};                  ///< --log-json, a path; empty: none
+    std::vector<EventCommand> commands{};    ///< --on-event, in order
+    std::optional<ListenAddress> metrics{};  ///< --metrics
+    std::optional<ListenAddress> page{};     ///< --web
+};
+
 /// --transport: how agents get onto the hosts.
 enum class TransportChoice { automatic, local, ssh, slurm };
 
@@ -207,6 +231,8 @@ struct Options {
     std::optional<int> pty;         ///< --pty: the rank that has a terminal, and reads ours
     std::optional<int> debug_rank;  ///< --debug-rank: it waits for a debugger
     Debugger debugger = Debugger::automatic;  ///< with it
+
+    ShowOptions show;
 
     // How hosts are reached.
     TransportChoice transport = TransportChoice::automatic;  ///< --transport

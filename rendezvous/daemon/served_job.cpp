@@ -307,6 +307,9 @@ boost::json::object ServedJob::describe() const {
         member["slots"] = seat.member.slots;
         member["ranks"] = seat.ranks.size();
         if (!seat.ranks.empty()) member["first_rank"] = std::to_underlying(seat.ranks.front().rank);
+        boost::json::array ranks;
+        for (const RankSlot& slot : seat.ranks) ranks.push_back(std::to_underlying(slot.rank));
+        member["rank_list"] = std::move(ranks);
         member["connected"] = !seat.away_until.has_value();
         members.push_back(std::move(member));
     }

@@ -44,7 +44,7 @@ void Relay::forget_requests(std::uint64_t client) {
     unanswered_.erase(begin, end);
 }
 
-Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline) {
+Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline now) {
     const auto found = peers_.find(id);
     if (found == peers_.end()) return {};
     Peer& peer = found->second;
@@ -70,8 +70,9 @@ Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline) {
         case FrameType::progress: {
             const auto progress = decode<RankProgress>(frame.payload);
             if (!progress) return std::unexpected(progress.error());
-            if (peer.kind == PeerKind::rank && peer.rank != kNoRank)
-                peer.progress = Heartbeat{1, {peer.rank, progress->step}, progress->step};
+            if (peer.kind != PeerKind::rank || peer.rank == kNoRank) return {};
+            peer.progress = Heartbeat{1, {peer.rank, progress->step}, progress->step};
+            peer.advance(progress->step, now);
             return {};
         }
         case FrameType::heartbeat: {
@@ -215,6 +216,26 @@ Heartbeat Relay::summary() const {
     ProgressSum sum;
     for (const auto& [id, peer] : peers_) sum.add(peer.progress);
     return sum.summary();
+}
+
+/// Of some ten steps: a single one may be long, as when a checkpoint is written.
+void Relay::Peer::advance(std::uint64_t to, Deadline now) {
+    constexpr double kNewest = 0.2;
+    if (step.at != Deadline{} && to > step.step) {
+        const auto span = std::chrono::duration<double>(now - step.at) / (to - step.step);
+        const bool first = step.span == step.span.zero();
+        step.span = first ? span : step.span * (1 - kNewest) + span * kNewest;
+    }
+    step.step = to;
+    step.at = now;
+}
+
+std::map<Rank, Relay::Step> Relay::steps() const {
+    std::map<Rank, Step> steps;
+    for (const auto& [id, peer] : peers_)
+        if (peer.kind == PeerKind::rank && peer.progress.reporting > 0)
+            steps[peer.rank] = peer.step;
+    return steps;
 }
 
 void Relay::resend() {

@@ -5,6 +5,7 @@
 #include "rendezvous/exchange/fence_table.h"
 #include "rendezvous/wire/exchange_messages.h"
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -33,6 +34,13 @@ public:
     Result<void> from_root(const FrameView& frame);
     /// Summed progress for the next heartbeat to the root.
     Heartbeat summary() const;
+    /// The last step that a rank at this node has told of, and when; and how long its last ones took each.
+    struct Step {
+        std::uint64_t step = 0;
+        Deadline at{};
+        std::chrono::duration<double> span{};  ///< zero: not known yet
+    };
+    std::map<Rank, Step> steps() const;
     /// To be called after a reconnect to the root: sends unanswered requests and fences again.
     void resend();
     /// Keeps requests and fences until they are answered, for resend().
@@ -40,10 +48,13 @@ public:
 
 private:
     struct Peer {
+        void advance(std::uint64_t to, Deadline now);
+
         PeerKind kind{};
         Rank rank = kNoRank;
         std::unordered_set<std::uint64_t> clients;
         Heartbeat progress;
+        Step step{};
     };
     using RequestKey = std::pair<std::uint64_t, std::uint64_t>;  ///< client and id
 

@@ -37,16 +37,20 @@ struct Resize {
 enum class Wish : std::uint8_t {
     stacks,  ///< where its ranks are
     attach,  ///< the output of a rank from now on, and input for it
+    view,    ///< what is known of it, as JSON
+    end,     ///< its end; the connection closes when it is over
 };
 
 /// Command -> head, its first frame.
 struct AskJob {
     Wish wish = Wish::stacks;
-    Rank rank{};                 ///< of attach
-    std::uint32_t limit_ms = 0;  ///< of stacks: what has not come then is left out
-    std::int32_t signal = 0;     ///< of stacks: sent to ranks that catch it; 0: none
-    bool has_terminal = false;   ///< of attach
-    TerminalSize size{};         ///< of attach, with a terminal
+    Rank rank{};  ///< of attach
+    /// Of stacks and view: what has not come then is left out. A view without is of what the head knows.
+    std::uint32_t limit_ms = 0;
+    std::int32_t signal =
+        0;  ///< of stacks: sent to ranks that catch it; of end: as if dtrun got it
+    bool has_terminal = false;  ///< of attach
+    TerminalSize size{};        ///< of attach, with a terminal
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

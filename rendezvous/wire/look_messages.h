@@ -68,6 +68,74 @@ struct Stacks {
     }
 };
 
+/// Head -> agent: say what your ranks use, and how far they are.
+struct Measure {
+    std::uint32_t number = 0;  ///< of the question, for the answer
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("number", m.number);
+    }
+};
+
+/// What a rank uses, with all processes below it.
+struct RankUsage {
+    Rank rank{};
+    std::int64_t pid = 0;
+    std::uint64_t cpu_ns = 0;        ///< processor time since its start
+    std::uint64_t memory_bytes = 0;  ///< in memory; what its processes share counts once
+    std::uint32_t processes = 0;
+    bool counts_steps = false;  ///< it has told of one (dtrun_progress())
+    std::uint64_t step = 0;     ///< the last that it has told of
+    std::int64_t step_ns = 0;   ///< when it has, by the agent's clock
+    std::uint64_t span_us = 0;  ///< how long a step takes it; 0: not known yet
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("rank", m.rank), f("pid", m.pid), f("cpu_ns", m.cpu_ns), f("processes", m.processes);
+        f("memory_bytes", m.memory_bytes), f("counts_steps", m.counts_steps);
+        f("step", m.step), f("step_ns", m.step_ns), f("span_us", m.span_us);
+    }
+};
+
+/// What a GPU does, and for whom.
+struct GpuUsage {
+    std::uint32_t index = 0;
+    std::string name;
+    std::uint32_t busy_percent = 0;
+    std::uint64_t memory_bytes = 0, memory_total_bytes = 0;
+    std::vector<Rank> ranks;      ///< that have memory there
+    std::uint32_t strangers = 0;  ///< other processes that have
+
+    bool operator==(const GpuUsage&) const = default;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("index", m.index), f("name", m.name), f("busy_percent", m.busy_percent);
+        f("memory_bytes", m.memory_bytes), f("memory_total_bytes", m.memory_total_bytes);
+        f("ranks", m.ranks), f("strangers", m.strangers);
+    }
+};
+
+/// Agent -> head: the answer to a Measure.
+struct Measures {
+    std::uint32_t number = 0;
+    std::int64_t at_ns = 0;  ///< by the agent's clock, which only it has
+    std::uint32_t processors = 0;
+    std::uint32_t load_milli =
+        0;  ///< threads that have run or wanted to in the last minute, × 1000
+    std::uint64_t memory_bytes = 0, memory_total_bytes = 0;  ///< of the host, used and all
+    std::vector<RankUsage> ranks;
+    std::vector<GpuUsage> gpus;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("number", m.number), f("at_ns", m.at_ns), f("processors", m.processors);
+        f("load_milli", m.load_milli), f("memory_bytes", m.memory_bytes);
+        f("memory_total_bytes", m.memory_total_bytes), f("ranks", m.ranks), f("gpus", m.gpus);
+    }
+};
+
 /// Agent -> head: a rank has been started, and waits for its debugger.
 struct DebugNews {
     Rank rank{};

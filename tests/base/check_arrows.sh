@@ -46,10 +46,11 @@ check launcher/output launcher/plan hostfiles rendezvous base
 check launcher/mpirun launcher/plan launcher/output base
 check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
 check launcher/control rendezvous base
-check launcher/head launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
-check launcher/cli launcher/plan launcher/output contracts hostfiles worker/binding/cpu_list.h base
+check launcher/watch launcher/plan launcher/transport launcher/output base
+check launcher/head launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
+check launcher/cli launcher/plan launcher/output launcher/watch contracts hostfiles worker/binding/cpu_list.h base
 check launcher/fronts launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
-check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/head \
+check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/watch launcher/head \
     launcher/mpirun worker/binding contracts hostfiles rendezvous base
 check lab launcher/cli launcher/plan collectives hostfiles base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }

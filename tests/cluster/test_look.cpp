@@ -79,7 +79,7 @@ TEST_CASE("a debugger here reaches a rank behind a relay, and the other ranks ru
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("dtrun stacks tells where the ranks of all hosts are, and folds them",
+TEST_CASE("dtrun stacks tells where the ranks of all hosts are, dtrun top what they use",
           "[cluster][look][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     Running job = cluster.start_dtrun({"-H", "s1:2,s2:2,s3,s4", "--tree-threshold", "2", "sh", "-c",
@@ -99,7 +99,16 @@ TEST_CASE("dtrun stacks tells where the ranks of all hosts are, and folds them",
         },
         milliseconds(20'000));
     CHECK(found);
-    job.signal(SIGTERM);
+    // What they use is told by all hosts, too, and behind a relay.
+    const Finished top = cluster.run("head", {Cluster::program(), "top", id, "--json"});
+    INFO(top.out << top.err);
+    CHECK(top.exit_code == 0);
+    std::size_t measured = 0;
+    for (std::size_t at = 0; (at = top.out.find("\"cpu_s\":", at)) != std::string::npos; ++at)
+        ++measured;
+    CHECK(measured == 6);
+    const Finished ended = cluster.run("head", {Cluster::program(), "end", id});
+    CHECK_THAT(ended.out, Contains(" has ended\n"));
     CHECK(job.wait().exit_code == 143);
     CHECK(cluster.wait_all_gone());
 }

@@ -3,9 +3,42 @@
 #include "tests/loopback/simulation.h"
 #include "tests/support/seed.h"
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
+#include <map>
+#include <string>
 
 namespace dtrun::simulation {
+
+/// What holds of the events of every job: they are numbered, begin with its start and end with its end; each
+/// process that starts ends once, or its host is lost.
+inline void check_events(const Ending& ending) {
+    REQUIRE(ending.events.size() >= 2);
+    std::map<std::string, std::string> running;  // "HOST PID" -> host
+    std::size_t endings = 0;
+    for (std::size_t i = 0; i < ending.events.size(); ++i) {
+        const watch::Event& event = ending.events[i];
+        INFO(watch::to_json(event, "job"));
+        CHECK(event.number == i + 1);
+        endings += event.kind == watch::EventKind::job_ending ? 1 : 0;
+        const auto* const host = event.fields.if_contains("host");
+        const std::string on(host != nullptr ? std::string_view(host->as_string()) : "");
+        const auto* const pid = event.fields.if_contains("pid");
+        const std::string process =
+            fmt::format("{} {}", on, pid != nullptr ? pid->to_number<std::int64_t>() : 0);
+        if (event.kind == watch::EventKind::rank_started)
+            CHECK(running.emplace(process, on).second);
+        if (event.kind == watch::EventKind::rank_exited && pid->to_number<std::int64_t>() != 0)
+            CHECK(running.erase(process) == 1);
+        if (event.kind == watch::EventKind::host_lost)
+            std::erase_if(running, [&on](const auto& each) { return each.second == on; });
+    }
+    CHECK(running.empty());
+    CHECK(endings == 1);
+    CHECK(ending.events.front().kind == watch::EventKind::job_started);
+    CHECK(ending.events.back().kind == watch::EventKind::job_ended);
+    CHECK(ending.events.back().fields.at("exit_code") == ending.code);
+}
 
 /// Runs a script with several seeds, and gives every ending to `check`.
 template <class Check>
@@ -17,6 +50,7 @@ void in_many_orders(int count, const Script& script, Check check) {
         const Ending ending = simulate(script, one);
         INFO(ending.shown);
         CHECK(ending.left == 0);
+        check_events(ending);
         check(ending);
     }
 }

@@ -102,7 +102,7 @@ struct HostHere {
     }
 };
 
-class World final : public head::ChannelOpener {
+class World final : public head::ChannelOpener, private watch::EventListener {
 public:
     World(const Script& script, std::uint32_t seed);
     ~World();
@@ -115,6 +115,7 @@ public:
         std::function<void(const char*)> phase) override;
 
 private:
+    void happened(const watch::Event& event) override { ending_.events.push_back(event); }
     void at(milliseconds when, std::function<void()> what);
     asio::awaitable<void> do_at(milliseconds when, std::function<void()> what);
     void plan_events();
@@ -184,6 +185,7 @@ World::World(const Script& script, std::uint32_t seed)
         output_.get());
     head_ = std::make_unique<head::Head>(io_, spec_, *hosts_, *output_,
                                          [this] { note("dtrun stops itself"); });
+    head_->record().add_listener(*this);
     bootstraps_ = std::make_unique<head::Bootstraps>(spec_, keys_, *hosts_,
                                                      head::ServerPlace{{"192.0.2.1"}, 1});
     head_->add_starter(std::make_unique<head::LoginStarter>(

@@ -5,6 +5,7 @@
 #include "launcher/head/head.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/output/output.h"
+#include "launcher/watch/event.h"
 #include "tests/loopback/fake_ranks.h"
 #include "tests/support/virtual_time.h"
 #include "worker/agent/agent.h"
@@ -74,6 +75,7 @@ struct Ending {
     std::size_t logins_max = 0;          ///< that went on at the same time
     std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank
+    std::vector<watch::Event> events{};  ///< that dtrun has told of
     std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs
 };
 

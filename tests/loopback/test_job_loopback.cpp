@@ -446,5 +446,59 @@ TEST_CASE("whatever happens to a job, it ends in time, says why, and leaves no r
     }
 }
 
+/// The kinds of all events but those of single ranks, each with its host and code.
+std::string story_of(const Ending& ending) {
+    std::string text;
+    for (const watch::Event& event : ending.events) {
+        if (event.kind == watch::EventKind::rank_started) continue;
+        text += watch::name_of(event.kind);
+        for (const char* const field : {"host", "rank", "code", "exit_code", "cause"})
+            if (const auto* const value = event.fields.if_contains(field))
+                text += fmt::format(" {}", value->is_string()
+                                               ? std::string(value->as_string())
+                                               : std::to_string(value->to_number<int>()));
+        text += "\n";
+    }
+    return text;
+}
+
+TEST_CASE("the events of a job that succeeds, fails, restarts and loses a host", "[loopback]") {
+    Script script;
+    script.ranks_on_host = {1};
+    SECTION("success") {
+        in_many_orders(5, script, [](const Ending& ending) {
+            CHECK(story_of(ending) ==
+                  "job_started\nhost_joined h0\nworld_started\nrank_exited h0 0 0\n"
+                  "job_ending success\njob_ended 0 success\n");
+        });
+    }
+    SECTION("a rank that fails, once more after a restart") {
+        script.ranks[0] = {.life = 20ms, .code = 4};
+        script.options = [](plan::Options& options) { options.max_restarts = 1; };
+        in_many_orders(5, script, [](const Ending& ending) {
+            CHECK(story_of(ending) ==
+                  "job_started\nhost_joined h0\nworld_started\nrank_exited h0 0 4\n"
+                  "restart h0 0 4\nworld_started\nrank_exited h0 0 4\njob_ending rank_failed\n"
+                  "job_ended 4 rank_failed\n");
+        });
+    }
+    SECTION("a lost host") {
+        script.ranks[0].life = 1h;
+        script.hosts[HostId{0}].loses_power = 500ms;
+        in_many_orders(5, script, [](const Ending& ending) {
+            CHECK(story_of(ending) ==
+                  "job_started\nhost_joined h0\nworld_started\nhost_lost h0\n"
+                  "job_ending host_lost\njob_ended 204 host_lost\n");
+        });
+    }
+    SECTION("a host that cannot be used") {
+        script.hosts[HostId{0}].login = Login::refused;
+        in_many_orders(5, script, [](const Ending& ending) {
+            CHECK_THAT(story_of(ending), Contains("job_started\nhost_failed h0\njob_ending "
+                                                  "cannot_start\njob_ended "));
+        });
+    }
+}
+
 }  // namespace
 }  // namespace dtrun::simulation

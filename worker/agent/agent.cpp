@@ -452,6 +452,8 @@ Result<void> Agent::handle(const FrameView& frame) {
         }
         case FrameType::look:
             return on_look(frame.payload);
+        case FrameType::measure:
+            return on_measure(frame.payload);
         case FrameType::resize: {
             const auto resize = decode<Resize>(frame.payload);
             if (!resize) return std::unexpected(resize.error());

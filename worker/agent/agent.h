@@ -59,6 +59,10 @@ struct AgentParts {
     std::function<asio::awaitable<std::vector<ProcessStacks>>(
         std::vector<ranks::RunningRank> ranks, contracts::Environment env, Look look)>
         take_stacks;
+    /// As ranks::measure_ranks(), and GPUs. Empty: nothing is known.
+    std::function<asio::awaitable<Measures>(std::vector<ranks::RunningRank> ranks,
+                                            contracts::Environment env)>
+        measure;
     /// So many free ports in a row.
     std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded
@@ -156,6 +160,8 @@ private:
     asio::awaitable<void> tell_hang(Rank rank, std::string why);
     void tell_user(const std::string& text);
     Result<void> on_look(std::string_view payload);
+    Result<void> on_measure(std::string_view payload);
+    asio::awaitable<void> answer_measure(std::uint32_t number);
     asio::awaitable<void> answer_look(Look look);
     asio::awaitable<std::vector<ProcessStacks>> look_at(std::optional<Rank> only, Look look);
     Result<void> open_debug_door();

@@ -53,6 +53,32 @@ asio::awaitable<void> Agent::answer_look(Look look) {
     link_->send(encode(stacks));
 }
 
+Result<void> Agent::on_measure(std::string_view payload) {
+    const auto measure = decode<Measure>(payload);
+    if (!measure) return std::unexpected(measure.error());
+    tasks_.spawn(answer_measure(measure->number));
+    return {};
+}
+
+asio::awaitable<void> Agent::answer_measure(std::uint32_t number) {
+    Measures measures;
+    if (parts_.measure) {
+        contracts::Environment env = preflight_.env;
+        measures = co_await parts_.measure(runner_->running_ranks(), std::move(env));
+    }
+    measures.number = number;
+    const auto steps = connections_->relay().steps();
+    for (RankUsage& usage : measures.ranks) {
+        const auto found = steps.find(usage.rank);
+        if (found == steps.end()) continue;
+        usage.counts_steps = true;
+        usage.step = found->second.step;
+        usage.step_ns = found->second.at.time_since_epoch().count();
+        usage.span_us = static_cast<std::uint64_t>(found->second.span.count() * 1e6);
+    }
+    link_->send(encode(measures));
+}
+
 /// Two tools cannot look at one process at once, so those who ask have their turn.
 asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> only, Look look) {
     const Deadline until = after(milliseconds(look.limit_ms));

@@ -178,7 +178,7 @@ Result<void> Connections::on_frame(Peer& peer, const FrameView& frame) {
     if (peer.is_agent) return from_agent(peer, frame);
     const auto taken = for_ranks_.take(peer.id, frame);
     if (!taken) return std::unexpected(taken.error());
-    return *taken ? Result<void>() : relay_.from_peer(peer.id, frame, {});
+    return *taken ? Result<void>() : relay_.from_peer(peer.id, frame, Clock::now());
 }
 
 Result<void> Connections::first_frame(Peer& peer, const FrameView& frame) {

@@ -10,6 +10,7 @@
 #include "worker/ranks/stack_taker.h"
 #include "worker/ranks/standby_runner.h"
 #include "worker/ranks/supervisor.h"
+#include "worker/ranks/usage.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -33,6 +34,13 @@ private:
     std::string node_;
 };
 
+asio::awaitable<Measures> measure(ranks::GpuWatch& gpus, std::vector<ranks::RunningRank> ranks,
+                                  contracts::Environment env) {
+    Measures measures = ranks::measure_ranks(ranks);
+    measures.gpus = co_await gpus.look(std::move(ranks), std::move(env));
+    co_return measures;
+}
+
 AgentParts real_parts(asio::io_context& io, const std::string& node) {
     AgentParts parts;
     parts.lifeline = Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -53,6 +61,12 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.take_stacks = [supervisor](std::vector<ranks::RunningRank> ranks,
                                      contracts::Environment env, Look look) {
         return ranks::take_stacks(**supervisor, std::move(ranks), std::move(env), look);
+    };
+    const auto gpus = std::make_shared<std::unique_ptr<ranks::GpuWatch>>();
+    parts.measure = [supervisor, gpus](std::vector<ranks::RunningRank> ranks,
+                                       contracts::Environment env) {
+        if (!*gpus) *gpus = std::make_unique<ranks::GpuWatch>(**supervisor);
+        return measure(**gpus, std::move(ranks), std::move(env));
     };
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

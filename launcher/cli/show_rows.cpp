@@ -1,0 +1,115 @@
+#include "launcher/cli/show_rows.h"
+
+#include "base/interfaces.h"
+#include "base/strings.h"
+#include "base/suggest.h"
+#include "launcher/cli/setters.h"
+#include "launcher/plan/daemon_target.h"
+#include "launcher/watch/event.h"
+#include "launcher/watch/event_commands.h"
+
+#include <algorithm>
+
+namespace dtrun::cli {
+namespace {
+
+using std::string_view;
+using enum FlagGroup;
+
+/// "[EVENT,EVENT:]COMMAND": what stands before the first colon names events if it has only their letters.
+Result<void> add_event_command(RunDraft& draft, string_view value) {
+    plan::EventCommand command;
+    const std::size_t colon = value.find(':');
+    const string_view before = value.substr(0, colon);
+    const bool has_names =
+        colon != string_view::npos && !before.empty() &&
+        before.find_first_not_of("abcdefghijklmnopqrstuvwxyz_,") == string_view::npos;
+    if (has_names) {
+        for (const string_view name : split(before, ',')) {
+            if (!watch::event_kind(name))
+                return fail(Errc::invalid_input, "there is no event '{}'{}; there are {}", name,
+                            did_you_mean(name, watch::event_names()),
+                            join_names(watch::event_names()));
+            command.events.emplace_back(name);
+        }
+        value.remove_prefix(colon + 1);
+    } else {
+        command.events = watch::events_by_default();
+    }
+    if (trim(value).empty()) return fail(Errc::invalid_input, "no command is given");
+    command.line = value;
+    draft.options.show.commands.push_back(std::move(command));
+    return {};
+}
+
+template <auto Member>
+Result<void> set_listen(RunDraft& draft, string_view value) {
+    const auto address = parse_listen_address(value);
+    if (!address) return std::unexpected(address.error());
+    draft.options.show.*Member = *address;
+    return {};
+}
+
+Result<void> set_log(RunDraft& draft, string_view value) {
+    if (value.empty()) return fail(Errc::invalid_input, "the name is empty");
+    draft.options.show.log_json = value;
+    return {};
+}
+
+}  // namespace
+
+Result<plan::ListenAddress> parse_listen_address(string_view value) {
+    constexpr const char* kLoopback = "127.0.0.1";
+    if (value.empty()) return plan::ListenAddress{kLoopback, 0};
+    if (const auto port = to_int(value, 0, kPortMax))
+        return plan::ListenAddress{kLoopback, static_cast<std::uint16_t>(*port)};
+    const auto parsed = plan::parse_address(value, 0);
+    if (!parsed) return std::unexpected(parsed.error());
+    const std::string address = parsed->first == "localhost" ? kLoopback : parsed->first;
+    if (!is_numeric_address(address))
+        return fail(Errc::invalid_input,
+                    "'{}' is not a numeric address of this machine, such as 127.0.0.1 or 0.0.0.0",
+                    parsed->first);
+    return plan::ListenAddress{address, parsed->second};
+}
+
+Rows<RunDraft> show_flags() {
+    return {
+        {{.names = "--log-json",
+          .metavar = "FILE",
+          .group = publishing,
+          .in = {Taker::join, Taker::fronts},
+          .needs_agents = true,
+          .help = "append each event to FILE as a line of JSON: hosts that join or are lost, ranks "
+                  "that start and end, restarts, the end (default: none)"},
+         set_log},
+        {{.names = "--on-event",
+          .metavar = "COMMAND",
+          .group = publishing,
+          .in = {Taker::join, Taker::fronts},
+          .needs_agents = true,
+          .help = "run COMMAND in a shell at the start, at each lost host or restart, and at the "
+                  "end; EVENT,EVENT:COMMAND at others; the event is on its standard input; "
+                  "repeatable (default: none)"},
+         add_event_command},
+        {{.names = "--web",
+          .metavar = "[=ADDRESS:PORT]",
+          .group = publishing,
+          .in = {Taker::join, Taker::fronts},
+          .needs_agents = true,
+          .common = true,
+          .help = "show the job on a page, whose address is printed (default: no page; --web "
+                  "alone: at any free port of this machine's loopback)"},
+         set_listen<&plan::ShowOptions::page>},
+        {{.names = "--metrics",
+          .metavar = "ADDRESS:PORT",
+          .group = publishing,
+          .in = {Taker::join, Taker::fronts},
+          .needs_agents = true,
+          .help = "serve numbers for Prometheus at http://ADDRESS:PORT/metrics; PORT alone: on the "
+                  "loopback (default: none)"},
+         set_listen<&plan::ShowOptions::metrics>},
+    };
+}
+
+}  // namespace dtrun::cli

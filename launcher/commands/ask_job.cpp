@@ -1,0 +1,36 @@
+#include "launcher/commands/ask_job.h"
+
+#include "launcher/plan/exit_code.h"
+
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+namespace dtrun::commands {
+
+std::vector<control::JobSocket> jobs_here(plan::EnvironmentView environment) {
+    return control::running_jobs(
+        control::control_folders(plan::find_variable(environment, "XDG_RUNTIME_DIR").value_or("")));
+}
+
+Result<control::JobSocket> find_job(std::string_view word, plan::EnvironmentView environment) {
+    return control::choose_job(jobs_here(environment), word);
+}
+
+int status_of(const Error& error) {
+    std::fprintf(stderr, "dtrun: %s\n", error.message.c_str());
+    return error.code == Errc::closed ? 0 : plan::kExitInternal;
+}
+
+int run_to_end(asio::io_context& io, asio::awaitable<int> task) {
+    int status = plan::kExitInternal;
+    asio::co_spawn(io, std::move(task), [&](std::exception_ptr error, int code) {
+        if (error) std::rethrow_exception(error);
+        status = code;
+        io.stop();
+    });
+    io.run();
+    return status;
+}
+
+}  // namespace dtrun::commands

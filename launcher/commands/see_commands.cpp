@@ -1,0 +1,337 @@
+#include "launcher/commands/see_commands.h"
+
+#include "base/fd.h"
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "base/strings.h"
+#include "launcher/cli/command.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/setters.h"
+#include "launcher/commands/ask_job.h"
+#include "launcher/commands/daemon_flags.h"
+#include "launcher/commands/store_command.h"
+#include "launcher/control/control_client.h"
+#include "launcher/output/user_terminal.h"
+#include "launcher/plan/exit_code.h"
+#include "launcher/watch/serialize.h"
+
+#include <unistd.h>
+#include <boost/json/parse.hpp>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+namespace dtrun::commands {
+namespace {
+
+using enum cli::FlagGroup;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kJobs = R"(usage: dtrun jobs [HOST[:PORT]] [options]
+
+The jobs of yours whose dtrun runs on this machine; with HOST those of the daemon
+(`dtrun serve`) there, as `dtrun status` shows them. JOB of other commands is
+what stands under JOB, or a begin of it, or the pid under DTRUN.
+
+Exit code: 0, also if there are none.
+)";
+
+constexpr std::string_view kTop = R"(usage: dtrun top [JOB] [options]
+
+A job as it runs: its hosts, and for each rank its state, processor time (100 is
+one processor), memory, and the steps that it tells of (Worker.progress), with
+how many it is behind the first. On a terminal this is shown anew until Ctrl-C
+or the end of the job, else once. JOB is as of `dtrun jobs`; it may be left out
+where one job of yours runs here.
+
+Exit code: 0; 200 no such job.
+)";
+
+constexpr std::string_view kEnd = R"(usage: dtrun end JOB [options]
+
+Ends a job of yours, as SIGTERM to its dtrun does: ranks get SIGTERM, and SIGKILL
+after its --grace. Returns when nothing of it is left. JOB is as of `dtrun jobs`.
+
+Exit code: 0; 200 no such job.
+)";
+
+constexpr milliseconds kViewLimit{1'000};
+
+cli::Rows<SeeDraft> json_rows() {
+    return {{{.names = "--json",
+              .group = other,
+              .help = "everything that is known, as JSON; docs/EVENTS.md has the fields"},
+             cli::set_true<&SeeCommand::json>}};
+}
+
+const cli::FlagTable<SeeDraft>& jobs_flags() {
+    static const cli::FlagTable<SeeDraft> table(
+        "dtrun jobs", {json_rows(), secret_rows<SeeDraft>(), cli::about_rows<SeeDraft>()});
+    return table;
+}
+
+cli::Rows<SeeDraft> top_rows() {
+    return {
+        {{.names = "--interval",
+          .metavar = "SECONDS",
+          .group = other,
+          .help = "between two looks (default: 2)"},
+         cli::set_seconds<&SeeCommand::interval, 200>},
+        {{.names = "--once", .group = other, .help = "show it once, also on a terminal"},
+         cli::set_true<&SeeCommand::once>},
+        {{.names = "--sort",
+          .metavar = "rank|cpu|memory|step",
+          .group = other,
+          .help = "which ranks come first: in order, the busiest, the largest, or those that are "
+                  "behind (default: rank)"},
+         [](SeeDraft& draft, std::string_view value) -> Result<void> {
+             using enum watch::TopOrder;
+             const auto order = cli::choose<watch::TopOrder>(
+                 value, {{"rank", rank}, {"cpu", processors}, {"memory", memory}, {"step", step}});
+             if (!order) return std::unexpected(order.error());
+             draft.own.order = *order;
+             return {};
+         }},
+    };
+}
+
+const cli::FlagTable<SeeDraft>& top_flags() {
+    static const cli::FlagTable<SeeDraft> table(
+        "dtrun top", {top_rows(), json_rows(), cli::about_rows<SeeDraft>()});
+    return table;
+}
+
+const cli::FlagTable<SeeDraft>& end_flags() {
+    static const cli::FlagTable<SeeDraft> table(
+        "dtrun end", {{{{.names = "--now", .group = other, .help = "SIGKILL at once"},
+                        cli::set_true<&SeeCommand::now>}},
+                      cli::about_rows<SeeDraft>()});
+    return table;
+}
+
+constexpr cli::HelpSection kSections[] = {{other, "Options"}};
+
+/// What the head of a job says of it.
+asio::awaitable<Result<boost::json::object>> view_of(control::JobSocket job, milliseconds limit) {
+    control::ControlClient client(co_await asio::this_coro::executor, std::move(job));
+    AskJob ask;
+    ask.wish = Wish::view;
+    ask.limit_ms = static_cast<std::uint32_t>(limit.count());
+    std::string text;
+    const std::function<void(const Answer&)> take = [&text](const Answer& answer) {
+        text += answer.text;
+    };
+    const auto code = co_await client.run(ask, take);
+    if (!code) co_return std::unexpected(code.error());
+    boost::system::error_code error;
+    boost::json::value view = boost::json::parse(text, error);
+    if (error || !view.is_object() || !view.as_object().contains("ranks"))
+        co_return fail(Errc::invalid_input, "the job's dtrun answers in another language");
+    co_return std::move(view.as_object());
+}
+
+asio::awaitable<void> look_at(control::JobSocket job, boost::json::object& view,
+                              std::vector<std::string>& troubles) {
+    auto seen = co_await view_of(std::move(job), milliseconds(0));
+    if (seen)
+        view = std::move(*seen);
+    else if (seen.error().code != Errc::closed)
+        troubles.push_back(seen.error().message);
+}
+
+/// All at once: one that is stopped does not hold the others up for longer than itself.
+asio::awaitable<int> show_jobs(std::vector<control::JobSocket> jobs, bool as_json) {
+    std::vector<boost::json::object> views(jobs.size());
+    std::vector<std::string> troubles;
+    TaskGroup looks(co_await asio::this_coro::executor);
+    for (std::size_t i = 0; i < jobs.size(); ++i)
+        looks.spawn(look_at(std::move(jobs[i]), views[i], troubles));
+    co_await looks.join();
+    std::erase_if(views, [](const boost::json::object& view) { return view.empty(); });
+    std::string text = watch::jobs_table(views);
+    if (as_json) {
+        boost::json::object all;
+        all["schema"] = 1;
+        all["jobs"] = boost::json::array(views.begin(), views.end());
+        text = watch::serialize(all) + "\n";
+    }
+    for (const std::string& trouble : troubles)
+        std::fprintf(stderr, "dtrun: %s\n", trouble.c_str());
+    co_return cli::print(text);
+}
+
+/// The screen of a terminal, which has what was there before when this ends.
+class Screen {
+public:
+    Screen() { put("\x1b[?1049h\x1b[?25l"); }
+    ~Screen() { put("\x1b[?25h\x1b[?1049l"); }
+    Screen(const Screen&) = delete;
+    Screen& operator=(const Screen&) = delete;
+
+    /// Each line replaces what was there, so that nothing flickers.
+    void show(std::string_view lines) {
+        std::string text = "\x1b[H";
+        for (const char c : lines) text += c == '\n' ? "\x1b[K\r\n" : std::string(1, c);
+        // Behind the last line there is none: it would move the others up.
+        if (text.ends_with("\r\n")) text.resize(text.size() - 2);
+        put(text + "\x1b[J");
+    }
+
+private:
+    static void put(std::string_view text) {
+        if (const auto done = write_all(STDOUT_FILENO, text); !done) return;
+    }
+};
+
+/// Shows a job again and again.
+class TopRun {
+public:
+    TopRun(asio::io_context& io, control::JobSocket job, const SeeCommand& command)
+        : job_(std::move(job)),
+          command_(command),
+          signals_(io, SIGINT, SIGTERM, SIGWINCH),
+          wait_(io),
+          tasks_(io.get_executor()) {
+        signals_.add(SIGHUP);
+        signals_.add(SIGQUIT);
+    }
+
+    asio::awaitable<int> run() {
+        const bool live = ::isatty(STDOUT_FILENO) == 1 && !command_.once && !command_.json;
+        if (live) co_return co_await run_live();
+        const auto view = co_await view_of(job_, kViewLimit);
+        if (!view) co_return status_of(view.error());
+        co_return cli::print(command_.json ? watch::serialize(*view) + "\n"
+                                           : watch::top_text(*view, command_.order, 0, 0));
+    }
+
+private:
+    asio::awaitable<int> run_live() {
+        tasks_.spawn(watch_signals());
+        std::optional<Error> over;
+        {
+            Screen screen;
+            while (!over && signal_ == 0) {
+                const auto view = co_await view_of(job_, kViewLimit);
+                if (!view) {
+                    over = view.error();
+                    break;
+                }
+                draw(screen, *view);
+                wait_.expires_after(command_.interval);
+                for (resized_ = false; signal_ == 0;) {
+                    const auto [error] = co_await wait_.async_wait(use_tuple);
+                    if (!error || !std::exchange(resized_, false)) break;
+                    draw(screen, *view);
+                    wait_.expires_after(command_.interval);
+                }
+            }
+        }
+        tasks_.stop();
+        co_await tasks_.join();
+        if (over) co_return status_of(*over);
+        co_return signal_ == SIGINT ? 0 : plan::kExitSignalBase + signal_;
+    }
+
+    void draw(Screen& screen, const boost::json::object& view) const {
+        const TerminalSize size = output::UserTerminal::size();
+        screen.show(watch::top_text(view, command_.order, size.rows, size.columns));
+    }
+
+    asio::awaitable<void> watch_signals() {
+        for (;;) {
+            const auto [error, signal] = co_await signals_.async_wait(use_tuple);
+            if (error) co_return;
+            if (signal == SIGWINCH)
+                resized_ = true;
+            else
+                signal_ = signal;
+            wait_.cancel();
+        }
+    }
+
+    control::JobSocket job_;
+    const SeeCommand& command_;
+    asio::signal_set signals_;
+    Timer wait_;
+    TaskGroup tasks_;
+    bool resized_ = false;
+    int signal_ = 0;  ///< that ends us
+};
+
+asio::awaitable<int> end_job(control::JobSocket job, bool now) {
+    const std::string id = job.job;
+    control::ControlClient client(co_await asio::this_coro::executor, std::move(job));
+    AskJob ask;
+    ask.wish = Wish::end;
+    ask.signal = now ? SIGKILL : SIGTERM;
+    const std::function<void(const Answer&)> take = [](const Answer& answer) {
+        if (!control::write_answer(answer)) return;
+    };
+    const auto code = co_await client.run(ask, take);
+    if (code) co_return *code;
+    if (code.error().code != Errc::closed) co_return status_of(code.error());
+    co_return cli::print(fmt::format("job {} has ended\n", id));
+}
+
+}  // namespace
+
+Result<SeeDraft> parse_jobs(cli::Words words) {
+    auto draft =
+        read_operands(words, jobs_flags(), 0, 1, "usage: dtrun jobs [HOST[:PORT]] [options]");
+    if (draft && !draft->own.operands.empty()) draft->own.daemon.address = draft->own.operands[0];
+    return draft;
+}
+
+Result<SeeDraft> parse_top(cli::Words words) {
+    return read_operands(words, top_flags(), 0, 1, "usage: dtrun top [JOB] [options]");
+}
+
+Result<SeeDraft> parse_end(cli::Words words) {
+    return read_operands(words, end_flags(), 1, 1, "usage: dtrun end JOB; `dtrun jobs` lists them");
+}
+
+std::string jobs_help() {
+    static constexpr cli::HelpSection kOwn[] = {{other, "Options"}, {daemon, "With HOST"}};
+    return std::string(kJobs) + cli::sections(jobs_flags().flags(), kOwn);
+}
+
+std::string top_help() {
+    return std::string(kTop) + cli::sections(top_flags().flags(), kSections);
+}
+
+std::string end_help() {
+    return std::string(kEnd) + cli::sections(end_flags().flags(), kSections);
+}
+
+int run_jobs(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_jobs(words);
+    if (const auto status = cli::settled(parsed, jobs_help)) return *status;
+    if (!parsed->own.operands.empty())
+        return show_daemon(parsed->own.daemon, parsed->own.json, environment);
+    asio::io_context io(1);
+    return run_to_end(io, show_jobs(jobs_here(environment), parsed->own.json));
+}
+
+int run_top(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_top(words);
+    if (const auto status = cli::settled(parsed, top_help)) return *status;
+    const SeeCommand& own = parsed->own;
+    auto job = find_job(own.operands.empty() ? "" : own.operands.front(), environment);
+    if (!job) return cli::complain(job.error());
+    asio::io_context io(1);
+    TopRun top(io, std::move(*job), own);
+    return run_to_end(io, top.run());
+}
+
+int run_end(cli::Words words, plan::EnvironmentView environment) {
+    const auto parsed = parse_end(words);
+    if (const auto status = cli::settled(parsed, end_help)) return *status;
+    auto job = find_job(parsed->own.operands.front(), environment);
+    if (!job) return cli::complain(job.error());
+    asio::io_context io(1);
+    return run_to_end(io, end_job(std::move(*job), parsed->own.now));
+}
+
+}  // namespace dtrun::commands

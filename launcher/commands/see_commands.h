@@ -1,0 +1,44 @@
+#pragma once
+
+#include "base/result.h"
+#include "launcher/cli/flags.h"
+#include "launcher/plan/environment.h"
+#include "launcher/plan/options.h"
+#include "launcher/watch/job_table.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace dtrun::commands {
+
+/// `dtrun jobs`, `dtrun top` and `dtrun end`: what runs here, and its end.
+struct SeeCommand {
+    std::vector<std::string> operands;              ///< jobs: [HOST[:PORT]]; top: [JOB]; end: JOB
+    bool json = false;                              ///< jobs, top
+    bool once = false;                              ///< top
+    bool now = false;                               ///< end
+    watch::TopOrder order = watch::TopOrder::rank;  ///< top
+    std::chrono::milliseconds interval{2'000};      ///< top
+    plan::DaemonWords daemon;                       ///< jobs
+};
+
+struct SeeDraft : cli::Draft {
+    SeeCommand own;
+};
+
+/// Errc: invalid_input
+Result<SeeDraft> parse_jobs(cli::Words words);
+Result<SeeDraft> parse_top(cli::Words words);
+Result<SeeDraft> parse_end(cli::Words words);
+
+/// \return the process's exit status
+int run_jobs(cli::Words words, plan::EnvironmentView environment);
+int run_top(cli::Words words, plan::EnvironmentView environment);
+int run_end(cli::Words words, plan::EnvironmentView environment);
+
+std::string jobs_help();
+std::string top_help();
+std::string end_help();
+
+}  // namespace dtrun::commands

@@ -1,0 +1,164 @@
+#include "launcher/head/job_publisher.h"
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "launcher/watch/metrics_text.h"
+#include "launcher/watch/page.h"
+#include "launcher/watch/serialize.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace dtrun::head {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kMeasureLimit{1'000};  // for what hosts tell
+constexpr milliseconds kNewsPeriod{1'000};    // after which a page is answered without news
+constexpr milliseconds kReaderAge{5'000};     // a page that was silent for so long is closed
+constexpr milliseconds kLastLook{2'000};      // for pages to see the end
+constexpr milliseconds kLastLines{2'000};     // for the log
+constexpr milliseconds kLastCommands{10'000};
+constexpr std::size_t kEventsKept = 200;
+constexpr std::size_t kReadersMax = 100;
+constexpr std::size_t kReaderBytesMax = 64;
+
+std::string random_key() {
+    std::array<std::uint8_t, 16> bytes{};
+    random_bytes(bytes);
+    return hex(bytes);
+}
+
+}  // namespace
+
+bool JobPublisher::is_wanted(const plan::ShowOptions& options) {
+    return !options.log_json.empty() || !options.commands.empty() || options.metrics ||
+           options.page;
+}
+
+Result<void> JobPublisher::open(const plan::ShowOptions& options) {
+    record_.add_listener(*this);
+    if (!options.log_json.empty()) {
+        auto opened = watch::EventLog::open(options.log_json, record_.id());
+        if (!opened) return std::unexpected(opened.error());
+        log_ = std::move(*opened);
+        record_.add_listener(*log_);
+    }
+    if (!options.commands.empty()) {
+        commands_ =
+            std::make_unique<watch::EventCommands>(executor_, options.commands, record_.id());
+        record_.add_listener(*commands_);
+    }
+    if (options.metrics) {
+        auto opened = watch::HttpServer::open(
+            executor_, options.metrics->address, options.metrics->port,
+            [this](watch::HttpRequest request) { return answer_metrics(std::move(request)); });
+        if (!opened) return fail(opened.error(), "--metrics");
+        metrics_ = std::move(*opened);
+        log::info("metrics at http://{}/metrics", metrics_->place());
+    }
+    return options.page ? open_page(options) : Result<void>{};
+}
+
+Result<void> JobPublisher::open_page(const plan::ShowOptions& options) {
+    auto opened = watch::HttpServer::open(
+        executor_, options.page->address, options.page->port,
+        [this](watch::HttpRequest request) { return answer_page(std::move(request)); });
+    if (!opened) return fail(opened.error(), "--web");
+    page_ = std::move(*opened);
+    key_ = random_key();
+    lookout_.keep_tails();
+    log::write(log::Level::quiet,
+               fmt::format("the job's page: http://{}/#{}", page_->place(), key_));
+    return {};
+}
+
+void JobPublisher::happened(const watch::Event& event) {
+    last_event_ = event.number;
+    if (page_) {
+        boost::json::object shown = event.fields;
+        shown["event"] = watch::name_of(event.kind);
+        shown["number"] = event.number;
+        shown["time"] = watch::utc_time(event.time_ns);
+        events_.push_back(std::move(shown));
+        if (events_.size() > kEventsKept) events_.pop_front();
+    }
+    for (Timer* const sleeper : sleepers_) sleeper->cancel();
+}
+
+asio::awaitable<void> JobPublisher::wait_for_news(std::uint64_t known) {
+    if (known != last_event_ || record_.has_ended()) co_return;
+    Timer timer(executor_, kNewsPeriod);
+    sleepers_.insert(&timer);
+    co_await timer.async_wait(use_tuple);
+    sleepers_.erase(&timer);
+}
+
+watch::HttpReply JobPublisher::output_of(const watch::HttpRequest& request) const {
+    const auto rank = to_int(request.value("rank"), 0, std::to_underlying(kNoRank) - 1);
+    if (!rank) return {400, "text/plain", "which rank?\n"};
+    boost::json::object output;
+    output["rank"] = *rank;
+    output["text"] = lookout_.tail(static_cast<Rank>(*rank));
+    return {.body = watch::serialize(output)};
+}
+
+/// A page has shown the end, and asks for nothing more.
+watch::HttpReply JobPublisher::has_seen(const watch::HttpRequest& request) {
+    const auto found = readers_.find(request.value("page"));
+    if (found != readers_.end() && record_.has_ended()) readers_.erase(found);
+    if (record_.has_ended() && !is_read()) last_look_.cancel();
+    return {.body = "{}"};
+}
+
+asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest request) {
+    if (request.path == "/")
+        co_return watch::HttpReply{200, "text/html; charset=utf-8", std::string(watch::kPage)};
+    if (!watch::same_key(request.key, key_)) co_return watch::wrong_key();
+    if (request.path == "/api/output") co_return output_of(request);
+    if (request.path == "/api/seen") co_return has_seen(request);
+    if (request.path != "/api/view") co_return watch::HttpReply{404, "text/plain", "not here\n"};
+
+    const std::string reader(request.value("page").substr(0, kReaderBytesMax));
+    if (readers_.size() < kReadersMax || readers_.contains(reader)) readers_[reader] = Clock::now();
+    const auto known = to_int(request.value("after"), 0, INT64_MAX).value_or(-1);
+    co_await wait_for_news(static_cast<std::uint64_t>(known));
+    const milliseconds limit = record_.has_ended() ? milliseconds(0) : kMeasureLimit;
+    boost::json::object view = co_await lookout_.measured_view(limit);
+    boost::json::object answer;
+    answer["last_event"] = last_event_;
+    answer["events"] = boost::json::array(events_.begin(), events_.end());
+    answer["jobs"] = boost::json::array{std::move(view)};
+    co_return watch::HttpReply{.body = watch::serialize(answer)};
+}
+
+asio::awaitable<watch::HttpReply> JobPublisher::answer_metrics(watch::HttpRequest request) {
+    if (request.path != "/metrics")
+        co_return watch::HttpReply{404, "text/plain", "they are at /metrics\n"};
+    const boost::json::object view = co_await lookout_.measured_view(kMeasureLimit);
+    co_return watch::HttpReply{200, watch::kMetricsType, watch::metrics_text(view)};
+}
+
+/// Whether a page is open somewhere.
+bool JobPublisher::is_read() const {
+    return std::ranges::any_of(
+        readers_, [](const auto& reader) { return Clock::now() - reader.second < kReaderAge; });
+}
+
+asio::awaitable<void> JobPublisher::finish() {
+    if (commands_) co_await commands_->finish(after(kLastCommands));
+    for (Timer* const sleeper : sleepers_) sleeper->cancel();
+    last_look_.expires_after(kLastLook);
+    if (page_ && is_read()) co_await last_look_.async_wait(use_tuple);
+    if (page_) co_await page_->join();
+    if (metrics_) co_await metrics_->join();
+    if (!log_) co_return;
+    if (const auto lost = log_->finish(after(kLastLines)))
+        log::error("--log-json: {}", lost->message);
+}
+
+}  // namespace dtrun::head

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "base/loop/asio.h"
+#include "base/result.h"
+#include "launcher/head/lookout.h"
+#include "launcher/plan/options.h"
+#include "launcher/watch/event.h"
+#include "launcher/watch/event_commands.h"
+#include "launcher/watch/event_log.h"
+#include "launcher/watch/http_server.h"
+
+#include <boost/json/array.hpp>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+namespace dtrun::head {
+
+/// Shows the job to others, as far as the user asks for it: --log-json, --on-event, --metrics, --web.
+///
+/// Thread: the loop's. Lifetime: the lookout and the record outlive it; finish() before destruction.
+class JobPublisher final : private watch::EventListener {
+public:
+    JobPublisher(asio::any_io_executor executor, Lookout& lookout, JobRecord& record)
+        : executor_(executor), lookout_(lookout), record_(record), last_look_(executor) {}
+
+    /// Whether any of it is asked for.
+    static bool is_wanted(const plan::ShowOptions& options);
+    /// Errc: invalid_input
+    Result<void> open(const plan::ShowOptions& options);
+    /// The job is over: pages that are open see that, and what is left is written, for some seconds at most.
+    asio::awaitable<void> finish();
+
+private:
+    void happened(const watch::Event& event) override;
+    Result<void> open_page(const plan::ShowOptions& options);
+    asio::awaitable<watch::HttpReply> answer_page(watch::HttpRequest request);
+    asio::awaitable<watch::HttpReply> answer_metrics(watch::HttpRequest request);
+    asio::awaitable<void> wait_for_news(std::uint64_t known);
+    watch::HttpReply output_of(const watch::HttpRequest& request) const;
+    watch::HttpReply has_seen(const watch::HttpRequest& request);
+    bool is_read() const;
+
+    asio::any_io_executor executor_;
+    Lookout& lookout_;
+    JobRecord& record_;
+    std::unique_ptr<watch::EventLog> log_;
+    std::unique_ptr<watch::EventCommands> commands_;
+    std::unique_ptr<watch::HttpServer> metrics_, page_;
+    std::string key_;                         ///< of the page
+    std::deque<boost::json::object> events_;  ///< the last, for the page
+    std::uint64_t last_event_ = 0;
+    std::set<Timer*> sleepers_;  ///< pages that wait for news
+    Timer last_look_;            ///< cancelled when all pages have seen the end
+    /// When each page that is open somewhere has asked last, by a number that it has given itself.
+    std::map<std::string, Deadline, std::less<>> readers_;
+};
+
+}  // namespace dtrun::head

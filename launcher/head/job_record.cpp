@@ -1,0 +1,406 @@
+#include "launcher/head/job_record.h"
+
+#include "base/interfaces.h"
+#include "base/simulated.h"
+
+#include <fmt/format.h>
+#include <string.h>
+#include <unistd.h>
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <filesystem>
+#include <utility>
+
+namespace dtrun::head {
+namespace {
+
+namespace json = boost::json;
+using watch::EventKind;
+
+constexpr int kSchema = 1;  // of view()
+constexpr double kSecond = 1e9;
+constexpr std::int64_t kUsageSpanMin = 100'000'000;  // ns between two measures that are compared
+
+std::int64_t now_ns() {
+    return since_1970().count();
+}
+
+double rounded(double value) {
+    return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000;
+}
+
+json::array array_of(const std::vector<std::string>& words) {
+    return json::array(words.begin(), words.end());
+}
+
+/// What a person calls the program: arguments may hold what is nobody's business. "python3 train.py"
+std::string program_name(const std::vector<std::string>& argv) {
+    std::string name = std::filesystem::path(argv.front()).filename().string();
+    const bool has_script =
+        argv.size() > 1 && (argv[1].ends_with(".py") || argv[1].ends_with(".sh"));
+    if (has_script) name += " " + std::filesystem::path(argv[1]).filename().string();
+    return name;
+}
+
+void add_ending(json::object& object, int code, int signal) {
+    if (signal == 0) {
+        object["code"] = code;
+        return;
+    }
+    const char* const name = ::sigabbrev_np(signal);
+    object["signal"] = name != nullptr ? fmt::format("SIG{}", name) : std::to_string(signal);
+}
+
+}  // namespace
+
+JobRecord::JobRecord(const plan::JobSpec& spec, const Hosts& hosts, const Job& job)
+    : spec_(spec), hosts_(hosts), job_(job), started_ns_(now_ns()) {}
+
+std::string_view JobRecord::name_of(JobOutcome::Cause cause) {
+    switch (cause) {
+        case JobOutcome::Cause::success:
+            return "success";
+        case JobOutcome::Cause::cannot_start:
+            return "cannot_start";
+        case JobOutcome::Cause::rank_failed:
+            return "rank_failed";
+        case JobOutcome::Cause::host_lost:
+            return "host_lost";
+        case JobOutcome::Cause::interrupted:
+            return "interrupted";
+        case JobOutcome::Cause::start_timeout:
+            return "start_timeout";
+        case JobOutcome::Cause::time_limit:
+            return "time_limit";
+        case JobOutcome::Cause::ended_elsewhere:
+            return "ended_elsewhere";
+        case JobOutcome::Cause::no_daemon:
+            return "no_daemon";
+        case JobOutcome::Cause::stuck:
+            return "stuck";
+        case JobOutcome::Cause::cannot_go_on:
+            return "cannot_go_on";
+    }
+    return "success";
+}
+
+void JobRecord::tell(EventKind kind, json::object fields) {
+    if (has_told_end_) return;  // hosts that were still being connected to fail then
+    has_told_end_ = kind == EventKind::job_ended;
+    watch::Event event{kind, ++events_, now_ns(), std::move(fields)};
+    for (watch::EventListener* const listener : listeners_) listener->happened(event);
+}
+
+json::object JobRecord::named(HostId host) const {
+    json::object object;
+    object["host"] = hosts_.name(host);
+    return object;
+}
+
+void JobRecord::job_started() {
+    if (listeners_.empty()) return;
+    json::object fields;
+    fields["program"] = program_name(spec_.options.program);
+    fields["ranks"] = spec_.placement.world_size();
+    fields["hosts"] = spec_.hosts.size();
+    fields["dtrun_pid"] = ::getpid();
+    fields["dtrun_host"] = host_name();
+    tell(EventKind::job_started, std::move(fields));
+}
+
+void JobRecord::host_joined(HostId host) {
+    if (host_state(host) == "joined" && troubles_.has(host)) troubles_[host].clear();
+    if (listeners_.empty()) return;
+    json::object fields = named(host);
+    fields["address"] = hosts_[host].address;
+    tell(EventKind::host_joined, std::move(fields));
+}
+
+void JobRecord::host_failed(HostId host, const std::string& why) {
+    while (!troubles_.has(host)) troubles_.push_back({});
+    troubles_[host] = why;
+    if (listeners_.empty()) return;
+    json::object fields = named(host);
+    fields["why"] = why;
+    tell(EventKind::host_failed, std::move(fields));
+}
+
+void JobRecord::host_lost(HostId host, const std::string& why) {
+    while (!troubles_.has(host)) troubles_.push_back({});
+    troubles_[host] = why;
+    for (const plan::PlannedRank place : spec_.hosts[host].ranks) {
+        if (at(place).state != Place::State::running) continue;
+        at(place).state = Place::State::lost;
+        at(place).ended_ns = now_ns();
+    }
+    if (listeners_.empty()) return;
+    json::object fields = named(host);
+    fields["why"] = why;
+    tell(EventKind::host_lost, std::move(fields));
+}
+
+void JobRecord::host_left(HostId host) {
+    if (!listeners_.empty()) tell(EventKind::host_left, named(host));
+}
+
+JobRecord::Place& JobRecord::at(plan::PlannedRank place) {
+    const std::size_t index = std::to_underlying(place);
+    if (index >= places_.size()) places_.resize(std::max(index + 1, spec_.placement.ranks.size()));
+    return places_[index];
+}
+
+std::uint32_t JobRecord::world_size() const {
+    std::uint32_t ranks = 0;
+    const plan::RankNumbers& numbers = hosts_.numbers();
+    for (std::uint32_t place = 0; place < numbers.places(); ++place)
+        ranks += numbers.of(plan::PlannedRank{place}) != kNoRank ? 1 : 0;
+    return ranks;
+}
+
+void JobRecord::ranks_started(HostId host, const Started& started) {
+    world_started(started.generation);
+    for (const RankPid& rank : started.ranks)
+        if (const auto place = hosts_.planned_on(host, rank.place))
+            rank_started(*place, host, rank, started.generation);
+}
+
+void JobRecord::world_started(std::uint64_t generation) {
+    ran_ = true;
+    restarting_ = false;
+    if (generation <= generation_) return;
+    generation_ = generation;
+    if (listeners_.empty()) return;
+    json::object fields;
+    fields["generation"] = generation;
+    fields["ranks"] = world_size();
+    tell(EventKind::world_started, std::move(fields));
+}
+
+void JobRecord::rank_started(plan::PlannedRank place, HostId host, const RankPid& rank,
+                             std::uint64_t generation) {
+    const Place& known = at(place);
+    if (known.pid == rank.pid && known.generation == generation) return;  // known, by its end
+    world_started(generation);
+    at(place) = Place{.state = Place::State::running,
+                      .pid = rank.pid,
+                      .generation = generation,
+                      .started_ns = now_ns()};
+    if (listeners_.empty()) return;
+    json::object fields = named(host);
+    fields["rank"] = std::to_underlying(rank.rank);
+    fields["pid"] = rank.pid;
+    fields["generation"] = generation;
+    tell(EventKind::rank_started, std::move(fields));
+}
+
+void JobRecord::rank_exited(plan::PlannedRank place, HostId host, const Exited& exited) {
+    Place& known = at(place);
+    const bool could_start = exited.pid != 0;
+    const bool runs = known.state == Place::State::running;
+    if (could_start && runs && known.pid != exited.pid) return;  // another process is there already
+    // A host tells of starts when all of its ranks have started; some may have ended by then.
+    if (could_start && !runs)
+        rank_started(place, host, {exited.rank, exited.place, exited.pid}, exited.generation);
+    known.state = Place::State::ended;
+    known.ended_ns = now_ns();
+    known.code = exited.code;
+    known.signal = exited.signal;
+    known.by_dtrun = exited.sent_signal != 0;
+    if (listeners_.empty()) return;
+    json::object fields = named(host);
+    fields["rank"] = std::to_underlying(exited.rank);
+    fields["pid"] = exited.pid;
+    add_ending(fields, exited.code, exited.signal);
+    fields["by_dtrun"] = known.by_dtrun;
+    fields["out_of_memory"] = exited.out_of_memory;
+    fields["ran_s"] = rounded(static_cast<double>(exited.ran_ns) / kSecond);
+    tell(EventKind::rank_exited, std::move(fields));
+}
+
+void JobRecord::restart(const Exited& because) {
+    restarting_ = true;
+    if (listeners_.empty()) return;
+    json::object fields;
+    fields["rank"] = std::to_underlying(because.rank);
+    fields["host"] = hosts_.name_of_host(because.rank);
+    add_ending(fields, because.code, because.signal);
+    fields["restarts"] = job_.outcome().restarts;
+    tell(EventKind::restart, std::move(fields));
+}
+
+void JobRecord::job_ending() {
+    if (listeners_.empty()) return;
+    json::object fields;
+    fields["cause"] = name_of(job_.outcome().cause);
+    tell(EventKind::job_ending, std::move(fields));
+}
+
+void JobRecord::job_ended(int code, const std::string& report) {
+    ended_code_ = code;
+    if (listeners_.empty()) return;
+    json::object fields;
+    fields["exit_code"] = code;
+    fields["cause"] = name_of(job_.outcome().cause);
+    fields["ran_s"] = rounded(static_cast<double>(now_ns() - started_ns_) / kSecond);
+    fields["restarts"] = job_.outcome().restarts;
+    fields["report"] = report;
+    tell(EventKind::job_ended, std::move(fields));
+}
+
+void JobRecord::measured(HostId host, Measures measures) {
+    if (usages_.size() < spec_.placement.ranks.size()) usages_.resize(spec_.placement.ranks.size());
+    while (!measures_.has(host)) measures_.push_back({});
+    for (const RankUsage& usage : measures.ranks) {
+        const auto place = hosts_.numbers().place_of(usage.rank);
+        if (!place || plan::host_of(spec_.placement.ranks[std::to_underlying(*place)]) != host)
+            continue;
+        Usage& known = usages_[std::to_underlying(*place)];
+        const std::int64_t span = measures.at_ns - known.at_ns;
+        const bool same = known.last.pid == usage.pid && known.at_ns != 0;
+        if (same && span < kUsageSpanMin) continue;
+        if (!same) {
+            // The first measure: its life so far.
+            known = {};
+            const std::int64_t age = now_ns() - at(*place).started_ns;
+            if (age > 0)
+                known.processors = static_cast<double>(usage.cpu_ns) / static_cast<double>(age);
+        } else if (usage.cpu_ns >= known.last.cpu_ns) {
+            known.processors =
+                static_cast<double>(usage.cpu_ns - known.last.cpu_ns) / static_cast<double>(span);
+        }
+        known.last = usage;
+        known.at_ns = measures.at_ns;
+    }
+    measures_[host] = std::move(measures);
+}
+
+std::string_view JobRecord::state() const {
+    if (ended_code_) return "ended";
+    if (job_.ending()) return "ending";
+    if (restarting_) return "restarting";
+    return ran_ ? "running" : "starting";
+}
+
+std::string_view JobRecord::host_state(HostId host) const {
+    const HostState& known = hosts_[host];
+    const bool has_trouble = troubles_.has(host) && !troubles_[host].empty();
+    if (known.done && has_trouble) return "lost";
+    if (known.done) return "left";
+    if (known.joined && !has_trouble) return "joined";
+    return has_trouble ? "failed" : "connecting";
+}
+
+std::string_view JobRecord::rank_state(const Place& place) const {
+    switch (place.state) {
+        case Place::State::waiting:
+            return "waiting";
+        case Place::State::running:
+            return "running";
+        case Place::State::lost:
+            return "lost";
+        case Place::State::ended:
+            break;
+    }
+    if (place.by_dtrun) return "ended_by_dtrun";
+    return place.code == 0 && place.signal == 0 ? "ended_well" : "failed";
+}
+
+json::object JobRecord::host_view(HostId host) const {
+    json::object object = named(host);
+    const std::string_view state = host_state(host);
+    object["state"] = state;
+    if (state == "connecting") object["doing"] = hosts_[host].phase;
+    if (troubles_.has(host) && !troubles_[host].empty()) object["why"] = troubles_[host];
+    if (!hosts_[host].address.empty()) object["address"] = hosts_[host].address;
+    if (!measures_.has(host) || !measures_[host] || state != "joined") return object;
+    const Measures& measures = *measures_[host];
+    object["processors"] = measures.processors;
+    object["load"] = measures.load_milli / 1000.0;
+    object["memory_bytes"] = measures.memory_bytes;
+    object["memory_total_bytes"] = measures.memory_total_bytes;
+    json::array gpus;
+    for (const GpuUsage& used : measures.gpus) {
+        json::object gpu;
+        gpu["index"] = used.index;
+        gpu["name"] = used.name;
+        gpu["busy_percent"] = used.busy_percent;
+        gpu["memory_bytes"] = used.memory_bytes;
+        gpu["memory_total_bytes"] = used.memory_total_bytes;
+        gpu["strangers"] = used.strangers;
+        json::array ranks;
+        for (const Rank rank : used.ranks) ranks.push_back(std::to_underlying(rank));
+        gpu["ranks"] = std::move(ranks);
+        gpus.push_back(std::move(gpu));
+    }
+    object["gpus"] = std::move(gpus);
+    return object;
+}
+
+void JobRecord::add_usage(json::object& rank, plan::PlannedRank place) const {
+    const std::size_t index = std::to_underlying(place);
+    if (index >= usages_.size() || usages_[index].at_ns == 0) return;
+    const Usage& usage = usages_[index];
+    if (usage.last.pid != places_[index].pid) return;
+    rank["processors"] = rounded(usage.processors);
+    rank["cpu_s"] = rounded(static_cast<double>(usage.last.cpu_ns) / kSecond);
+    rank["memory_bytes"] = usage.last.memory_bytes;
+    rank["processes"] = usage.last.processes;
+    if (!usage.last.counts_steps) return;
+    rank["step"] = usage.last.step;
+    rank["step_age_s"] = rounded(static_cast<double>(usage.at_ns - usage.last.step_ns) / kSecond);
+    if (usage.last.span_us > 0)
+        rank["steps_per_s"] = rounded(1e6 / static_cast<double>(usage.last.span_us));
+}
+
+json::object JobRecord::rank_view(plan::PlannedRank place) const {
+    static const Place kWaiting;
+    const std::size_t index = std::to_underlying(place);
+    const Place& known = index < places_.size() ? places_[index] : kWaiting;
+    json::object object;
+    const Rank rank = hosts_.numbers().of(place);
+    if (rank != kNoRank) object["rank"] = std::to_underlying(rank);
+    object["host"] = spec_.host_of(place);
+    const std::string_view state = rank_state(known);
+    object["state"] = state;
+    if (known.pid != 0) object["pid"] = known.pid;
+    const bool has_ended = known.state == Place::State::ended;
+    if (has_ended) add_ending(object, known.code, known.signal);
+    const std::int64_t until =
+        has_ended || known.state == Place::State::lost ? known.ended_ns : now_ns();
+    if (known.started_ns != 0)
+        object["ran_s"] = rounded(static_cast<double>(until - known.started_ns) / kSecond);
+    if (known.state == Place::State::running) add_usage(object, place);
+    return object;
+}
+
+json::object JobRecord::view(const std::vector<std::string>& waiting) const {
+    json::object object;
+    object["schema"] = kSchema;
+    object["job"] = id_;
+    object["state"] = state();
+    if (ended_code_) object["exit_code"] = *ended_code_;
+    if (job_.ending()) object["cause"] = name_of(job_.outcome().cause);
+    object["program"] = program_name(spec_.options.program);
+    object["command"] = array_of(spec_.options.program);
+    object["directory"] = spec_.directory;
+    object["dtrun_pid"] = ::getpid();
+    object["dtrun_host"] = host_name();
+    object["started"] = watch::utc_time(started_ns_);
+    object["ran_s"] = rounded(static_cast<double>(now_ns() - started_ns_) / kSecond);
+    object["generation"] = generation_;
+    object["restarts"] = job_.outcome().restarts;
+    json::array hosts, ranks;
+    for (const HostId host : hosts_.hosts()) hosts.push_back(host_view(host));
+    const plan::RankNumbers& numbers = hosts_.numbers();
+    for (std::uint32_t i = 0; i < numbers.places(); ++i) {
+        const plan::PlannedRank place{i};
+        const bool runs = i < places_.size() && places_[i].state == Place::State::running;
+        if (numbers.of(place) != kNoRank || runs) ranks.push_back(rank_view(place));
+    }
+    object["hosts"] = std::move(hosts);
+    object["ranks"] = std::move(ranks);
+    object["waiting"] = array_of(waiting);
+    return object;
+}
+
+}  // namespace dtrun::head

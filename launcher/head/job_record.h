@@ -1,0 +1,101 @@
+#pragma once
+
+#include "base/numbered.h"
+#include "launcher/head/hosts.h"
+#include "launcher/head/job.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/watch/event.h"
+#include "rendezvous/wire/look_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun::head {
+
+/// Remembers what has become of each host and rank, for people and programs that look at the job, and tells
+/// listeners of it as it happens. Nothing is formatted unless somebody listens or asks.
+///
+/// Thread: the loop's. Lifetime: what it was given outlives it.
+class JobRecord {
+public:
+    JobRecord(const plan::JobSpec& spec, const Hosts& hosts, const Job& job);
+
+    /// Before the first event. \param id  the job's, hexadecimal
+    void set_id(std::string id) { id_ = std::move(id); }
+    const std::string& id() const { return id_; }
+    void add_listener(watch::EventListener& listener) { listeners_.push_back(&listener); }
+
+    // What happens.
+    void job_started();
+    void host_joined(HostId host);
+    void host_failed(HostId host, const std::string& why);
+    void host_lost(HostId host, const std::string& why);
+    void host_left(HostId host);  ///< nothing of the job is left there, though the job goes on
+    void ranks_started(HostId host, const Started& started);
+    void rank_exited(plan::PlannedRank place, HostId host, const Exited& exited);
+    void restart(const Exited& because);
+    void job_ending();
+    /// \param report  what the user is told
+    void job_ended(int code, const std::string& report);
+    void measured(HostId host, Measures measures);
+
+    /// The job as it is now; docs/EVENTS.md has the fields. \param waiting  who waits for what
+    boost::json::object view(const std::vector<std::string>& waiting) const;
+    std::string_view state() const;  ///< "starting", "running", "restarting", "ending" or "ended"
+    bool has_ended() const { return ended_code_.has_value(); }
+
+    static std::string_view name_of(JobOutcome::Cause cause);
+
+private:
+    /// What is known of the process at a place.
+    struct Place {
+        enum class State : std::uint8_t { waiting, running, ended, lost } state = State::waiting;
+        std::int64_t pid = 0;
+        std::uint64_t generation = 0;               ///< in which it was started
+        std::int64_t started_ns = 0, ended_ns = 0;  ///< since 1970
+        int code = 0, signal = 0;
+        bool by_dtrun = false;  ///< dtrun has ended it
+    };
+    /// What it uses, from two measures.
+    struct Usage {
+        RankUsage last{};
+        std::int64_t at_ns = 0;
+        double processors = 0;  ///< that were busy with it, between the two
+    };
+
+    void world_started(std::uint64_t generation);
+    void rank_started(plan::PlannedRank place, HostId host, const RankPid& rank,
+                      std::uint64_t generation);
+    void tell(watch::EventKind kind, boost::json::object fields);
+    Place& at(plan::PlannedRank place);
+    boost::json::object host_view(HostId host) const;
+    boost::json::object rank_view(plan::PlannedRank place) const;
+    void add_usage(boost::json::object& rank, plan::PlannedRank place) const;
+    boost::json::object named(HostId host) const;
+    std::string_view host_state(HostId host) const;
+    std::string_view rank_state(const Place& place) const;
+    std::uint32_t world_size() const;
+
+    const plan::JobSpec& spec_;
+    const Hosts& hosts_;
+    const Job& job_;
+    std::string id_;
+    std::vector<watch::EventListener*> listeners_;
+    std::uint64_t events_ = 0;
+    std::int64_t started_ns_ = 0;
+    std::uint64_t generation_ = 0;
+    bool ran_ = false;         ///< ranks have been started once
+    bool restarting_ = false;  ///< since a rank has failed
+    std::optional<int> ended_code_;
+    bool has_told_end_ = false;
+    std::vector<Place> places_;
+    std::vector<Usage> usages_;                  ///< by place; empty until somebody measures
+    PerHost<std::string> troubles_;              ///< why a host has failed or is lost
+    PerHost<std::optional<Measures>> measures_;  ///< the last of each
+};
+
+}  // namespace dtrun::head

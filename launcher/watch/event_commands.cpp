@@ -1,0 +1,107 @@
+#include "launcher/watch/event_commands.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/text_layout.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <utility>
+
+namespace dtrun::watch {
+namespace {
+
+constexpr std::size_t kCallsMax = 10'000;  // that wait; a job of many ranks has many events
+constexpr std::chrono::milliseconds kEndLimit{1'000};  // from the end of its output to its exit
+
+std::vector<std::string> environment_for(const std::string& event, const std::string& job) {
+    std::vector<std::string> env;
+    for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
+    env.push_back("DTRUN_EVENT=" + event);
+    env.push_back("DTRUN_JOB=" + job);
+    return env;
+}
+
+}  // namespace
+
+std::vector<std::string> events_by_default() {
+    return {"job_started", "host_failed", "host_lost", "restart", "job_ended"};
+}
+
+EventCommands::EventCommands(asio::any_io_executor executor,
+                             std::vector<plan::EventCommand> commands, std::string job)
+    : executor_(executor),
+      commands_(std::move(commands)),
+      job_(std::move(job)),
+      idle_(executor, Timer::time_point::max()),
+      tasks_(executor) {}
+
+void EventCommands::happened(const Event& event) {
+    const std::string name(name_of(event.kind));
+    for (const plan::EventCommand& command : commands_) {
+        if (std::ranges::find(command.events, name) == command.events.end()) continue;
+        if (calls_.size() >= kCallsMax) {
+            ++dropped_;
+            continue;
+        }
+        calls_.push_back({command.line, name, to_json(event, job_) + "\n"});
+    }
+    if (!calls_.empty() && !std::exchange(running_, true)) tasks_.spawn(run_calls());
+}
+
+asio::awaitable<void> EventCommands::run_calls() {
+    while (!calls_.empty()) {
+        Call call = std::move(calls_.front());
+        calls_.pop_front();
+        co_await run(std::move(call));
+    }
+    running_ = false;
+    idle_.cancel();
+}
+
+asio::awaitable<void> EventCommands::run(Call call) {
+    auto started = transport::start_process(executor_, {"sh", "-c", call.line},
+                                            environment_for(call.event, job_), SIGKILL);
+    if (!started) {
+        log::warn("--on-event: {}", started.error().message);
+        co_return;
+    }
+    process_ = std::move(*started);
+    const Deadline deadline = after(kRunLimit);
+    // A command that does not read its event has no use for it.
+    const auto written = co_await process_->write(call.input, deadline);
+    if (!written) log::debug("--on-event: {}", written.error().message);
+    process_->close_input();
+    std::array<char, 4096> piece;
+    Result<std::size_t> read = std::size_t{0};
+    do {
+        read = co_await process_->read(piece, deadline);
+    } while (read && *read > 0);
+    const bool late = !read && read.error().code == Errc::timed_out;
+    if (!read) process_->kill();
+    std::string ending = co_await process_->ending(after(kEndLimit));
+    if (late) ending = fmt::format("has not ended within {} s, and was killed", kRunLimit.count());
+    const std::string said(trim(process_->take_errors()));
+    if (ending != "exit status 0" || !said.empty())
+        log::warn("--on-event, for {}: {}{}{}", call.event, ending, said.empty() ? "" : ": ", said);
+    process_.reset();
+}
+
+asio::awaitable<void> EventCommands::finish(Deadline deadline) {
+    if (running_) {
+        idle_.expires_at(deadline);
+        co_await idle_.async_wait(use_tuple);
+    }
+    const std::size_t left = calls_.size() + dropped_ + (process_ ? 1 : 0);
+    calls_.clear();
+    if (process_) process_->kill();
+    if (left > 0)
+        log::warn("--on-event: {} had not ended, or not begun, when the job was over",
+                  plural(left, "command"));
+    tasks_.stop();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun::watch

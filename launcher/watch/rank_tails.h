@@ -1,0 +1,35 @@
+#pragma once
+
+#include "launcher/plan/planned_rank.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace dtrun::watch {
+
+/// The last bytes of what each rank has printed, both streams in one, as a terminal would have got them.
+class RankTails {
+public:
+    static constexpr std::size_t kBytes = 16u << 10;
+
+    void add(plan::PlannedRank rank, std::string_view bytes) {
+        std::string& tail = tails_[std::to_underlying(rank)];
+        if (bytes.size() > kBytes) bytes.remove_prefix(bytes.size() - kBytes);
+        tail += bytes;
+        if (tail.size() <= 2 * kBytes) return;
+        tail.erase(0, tail.size() - kBytes);
+        tail.erase(0, tail.find('\n') + 1);
+    }
+    std::string_view of(plan::PlannedRank rank) const {
+        const auto found = tails_.find(std::to_underlying(rank));
+        return found == tails_.end() ? std::string_view() : found->second;
+    }
+
+private:
+    std::unordered_map<std::uint32_t, std::string> tails_;
+};
+
+}  // namespace dtrun::watch

@@ -1,0 +1,72 @@
+#include "launcher/watch/serialize.h"
+
+#include "base/json_writer.h"
+
+#include <fmt/format.h>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cmath>
+#include <iterator>
+
+namespace dtrun::watch {
+namespace {
+
+namespace json = boost::json;
+
+void write(const json::value& value, std::string& text) {
+    switch (value.kind()) {
+        case json::kind::null:
+            text += "null";
+            return;
+        case json::kind::bool_:
+            text += value.get_bool() ? "true" : "false";
+            return;
+        case json::kind::int64:
+            text += std::to_string(value.get_int64());
+            return;
+        case json::kind::uint64:
+            text += std::to_string(value.get_uint64());
+            return;
+        case json::kind::double_:
+            if (std::isfinite(value.get_double()))
+                fmt::format_to(std::back_inserter(text), "{}", value.get_double());
+            else
+                text += "null";
+            return;
+        case json::kind::string:
+            text += json_text(value.get_string());
+            return;
+        case json::kind::array: {
+            const char* before = "[";
+            for (const json::value& item : value.get_array()) {
+                text += before;
+                write(item, text);
+                before = ",";
+            }
+            text += value.get_array().empty() ? "[]" : "]";
+            return;
+        }
+        case json::kind::object: {
+            const char* before = "{";
+            for (const auto& [name, item] : value.get_object()) {
+                text += before;
+                text += json_text(name);
+                text += ':';
+                write(item, text);
+                before = ",";
+            }
+            text += value.get_object().empty() ? "{}" : "}";
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+std::string serialize(const json::value& value) {
+    std::string text;
+    write(value, text);
+    return text;
+}
+
+}  // namespace dtrun::watch

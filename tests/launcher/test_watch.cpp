@@ -1,0 +1,201 @@
+// What is shown of jobs: events, tables, numbers, and what the page is given.
+#include "launcher/cli/run.h"
+#include "launcher/cli/show_rows.h"
+#include "launcher/watch/daemon_page.h"
+#include "launcher/watch/event.h"
+#include "launcher/watch/http_server.h"
+#include "launcher/watch/job_table.h"
+#include "launcher/watch/metrics_text.h"
+#include "launcher/watch/rank_tails.h"
+#include "launcher/watch/serialize.h"
+#include "tests/launcher/cli_support.h"
+
+#include <boost/json/parse.hpp>
+#include <catch2/catch.hpp>
+#include <set>
+#include <sstream>
+
+namespace dtrun::watch {
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// A job of two hosts, of which one has a GPU and the other is lost.
+boost::json::object a_view() {
+    return boost::json::parse(R"({"schema": 1, "job": "0123456789abcdef0123456789abcdef",
+        "state": "running", "program": "python3 train.py", "dtrun_pid": 4242, "ran_s": 75.5, "restarts": 1,
+        "generation": 2, "waiting": ["rank 2 waits for key \"x\""],
+        "hosts": [{"host": "s1", "state": "joined", "processors": 8, "load": 3.25,
+                   "memory_bytes": 1073741824, "memory_total_bytes": 8589934592,
+                   "gpus": [{"index": 0, "name": "NVIDIA H100", "busy_percent": 97, "memory_bytes": 1048576,
+                             "memory_total_bytes": 2097152, "strangers": 1, "ranks": [0, 1]}]},
+                  {"host": "s2\u001b[2J", "state": "lost", "why": "last heard 3.5 s ago"}],
+        "ranks": [{"rank": 0, "host": "s1", "state": "running", "pid": 100, "processors": 0.987, "cpu_s": 12.5,
+                   "memory_bytes": 123456789, "step": 40, "steps_per_s": 2.5},
+                  {"rank": 1, "host": "s1", "state": "running", "pid": 101, "processors": 1.5,
+                   "memory_bytes": 900, "step": 31},
+                  {"rank": 2, "host": "s2", "state": "failed", "pid": 102, "signal": "SIGKILL"},
+                  {"rank": 3, "host": "s2", "state": "waiting"}]})")
+        .as_object();
+}
+
+TEST_CASE("dtrun jobs shows a line for each job", "[watch]") {
+    CHECK(jobs_table({a_view()}) ==
+          "JOB             DTRUN STATE            RANKS HOSTS       RUNS FOR  PROGRAM\n"
+          "0123456789ab     4242 running         2 of 4     2     1 min 15 s  python3 train.py\n");
+    CHECK(jobs_table({}) == "no job of yours runs here\n");
+}
+
+TEST_CASE("dtrun top shows hosts, GPUs and ranks, and who is behind", "[watch]") {
+    CHECK(top_text(a_view(), TopOrder::rank, 0, 0) ==
+          R"(job 0123456789ab: running for 1 min 15 s, 2 of 4 ranks run on 2 hosts, 1 restart
+program: python3 train.py
+waiting: rank 2 waits for key "x"
+
+  s1               joined     load   3.25 of 8    memory  1.0G of 8.0G
+    GPU 0  NVIDIA H100           97% memory  1.0M of 2.0M  rank 0,1, 1 stranger
+  s2\x1b[2J        lost       last heard 3.5 s ago
+
+ RANK HOST             STATE          PID  CPU% MEMORY     STEP STEPS/S BEHIND
+    0 s1               running        100    99   118M       40    2.50
+    1 s1               running        101   150   900B       31       -      9
+    2 s2               SIGKILL        102     -      -        -       -
+    3 s2               waiting          0     -      -        -       -
+)");
+}
+
+TEST_CASE("dtrun top fits a terminal, in the order that is asked for", "[watch]") {
+    const std::string text = top_text(a_view(), TopOrder::processors, 11, 80);
+    std::istringstream lines(text);
+    std::string line;
+    std::size_t count = 0;
+    while (std::getline(lines, line)) {
+        ++count;
+        CHECK(line.size() <= 80);
+    }
+    CHECK(count == 11);
+    CHECK(text.find("    1 s1") != std::string::npos);
+    CHECK_THAT(text, Contains("and 3 more ranks"));
+    const std::string by_step = top_text(a_view(), TopOrder::step, 0, 0);
+    CHECK(by_step.find("\n    1 s1") < by_step.find("\n    0 s1"));
+}
+
+TEST_CASE("metrics are numbers with the job, host and rank, in Prometheus' format", "[watch]") {
+    const std::string text = metrics_text(a_view());
+    const std::string job = R"(job_id="0123456789abcdef0123456789abcdef")";
+    CHECK_THAT(text, Contains("# TYPE dtrun_job_state gauge\n"));
+    CHECK_THAT(text, Contains("dtrun_job_state{" + job + ",state=\"running\"} 1\n"));
+    CHECK_THAT(text, Contains("dtrun_job_state{" + job + ",state=\"ended\"} 0\n"));
+    CHECK_THAT(text, Contains("dtrun_hosts{" + job + ",state=\"lost\"} 1\n"));
+    CHECK_THAT(text, Contains("dtrun_ranks{" + job + ",state=\"failed\"} 1\n"));
+    CHECK_THAT(text, Contains("dtrun_rank_cpu_seconds_total{" + job +
+                              ",rank=\"0\",host=\"s1\"} 12.5\n"));
+    CHECK_THAT(text, Contains("dtrun_gpu_busy_ratio{" + job + ",host=\"s1\",gpu=\"0\"} 0.97\n"));
+    CHECK(text.find("train.py") == std::string::npos);  // what runs is nobody's business
+    // Each family has its help and type once, before its samples.
+    std::istringstream lines(text);
+    std::string line, family;
+    std::set<std::string> seen;
+    while (std::getline(lines, line)) {
+        if (line.starts_with("# TYPE ")) {
+            family = line.substr(7, line.find(' ', 7) - 7);
+            CHECK(seen.insert(family).second);
+        } else if (!line.starts_with("#")) {
+            CHECK(line.starts_with(family + "{"));
+        }
+    }
+}
+
+TEST_CASE("an event is one line of JSON with a schema, a time and a number", "[watch]") {
+    Event event{EventKind::host_lost, 7, 1'764'093'605'123'456'789, {}};
+    event.fields["host"] = "s1";
+    event.fields["why"] = std::string("line\nwith \xff");
+    CHECK(to_json(event, "abc") ==
+          "{\"schema\":1,\"time\":\"2025-11-25T18:00:05.123456Z\",\"job\":\"abc\",\"number\":7,"
+          "\"event\":\"host_lost\",\"host\":\"s1\",\"why\":\"line\\nwith \xef\xbf\xbd\"}");
+    for (const std::string& name : event_names()) CHECK(name_of(*event_kind(name)) == name);
+    CHECK_FALSE(event_kind("host"));
+}
+
+TEST_CASE("JSON has numbers as people write them", "[watch]") {
+    const auto value = boost::json::parse(R"({"a": 3.25, "b": [], "c": {}, "d": [1, null, true], "e": -7})");
+    CHECK(serialize(value) == R"({"a":3.25,"b":[],"c":{},"d":[1,null,true],"e":-7})");
+}
+
+TEST_CASE("the last lines of a rank are kept, however much it prints", "[watch]") {
+    RankTails tails;
+    const plan::PlannedRank rank{3};
+    CHECK(tails.of(rank).empty());
+    for (int i = 0; i < 10'000; ++i) tails.add(rank, fmt::format("line {}\n", i));
+    CHECK(tails.of(rank).size() <= 2 * RankTails::kBytes);
+    CHECK(tails.of(rank).ends_with("line 9998\nline 9999\n"));
+    CHECK(tails.of(rank).starts_with("line "));
+    tails.add(rank, std::string(1 << 20, 'x'));
+    CHECK(tails.of(rank).size() <= 2 * RankTails::kBytes);
+}
+
+TEST_CASE("a daemon's status is shown as jobs", "[watch]") {
+    const auto view = daemon_view(R"({"jobs": [{"name": "train", "phase": "running", "generation": 2,
+        "waiting": 1, "slowest_rank": 1, "slowest_step": 5, "fastest_step": 9,
+        "members": [{"host": "s1", "connected": true, "rank_list": [0, 1]},
+                    {"host": "s2", "connected": false, "rank_list": [2]}]},
+        {"name": "other", "phase": "store", "generation": 0, "waiting": 0}]})");
+    const auto& jobs = view.at("jobs").as_array();
+    REQUIRE(jobs.size() == 2);
+    CHECK(jobs[0].at("state") == "running");
+    CHECK(jobs[0].at("ranks").as_array().size() == 3);
+    CHECK(jobs[0].at("ranks").at(2).at("state") == "lost");
+    CHECK(jobs[0].at("waiting").as_array().size() == 2);
+    CHECK(jobs[1].at("hosts").as_array().empty());
+}
+
+TEST_CASE("the key of a daemon's page follows from its secret alone", "[watch]") {
+    const Secret secret = Secret::random();
+    CHECK(page_key(secret) == page_key(Secret(secret)));
+    CHECK(page_key(secret) != page_key(Secret::random()));
+    CHECK(page_key(secret).size() == 32);
+}
+
+TEST_CASE("keys are equal or not", "[watch]") {
+    CHECK(same_key("abc", "abc"));
+    CHECK_FALSE(same_key("abc", "abd"));
+    CHECK_FALSE(same_key("abc", ""));
+    CHECK_FALSE(same_key("", "abc"));
+}
+
+TEST_CASE("a request's query is found by name", "[watch]") {
+    const HttpRequest request{.path = "/api/view", .query = "page=1&after=22", .key = ""};
+    CHECK(request.value("after") == "22");
+    CHECK(request.value("page") == "1");
+    CHECK(request.value("aft").empty());
+}
+
+TEST_CASE("where a page listens is on the loopback unless an address is given", "[watch][cli]") {
+    using cli::parse_listen_address;
+    CHECK(*parse_listen_address("") == plan::ListenAddress{"127.0.0.1", 0});
+    CHECK(*parse_listen_address("8080") == plan::ListenAddress{"127.0.0.1", 8080});
+    CHECK(*parse_listen_address("0.0.0.0:8080") == plan::ListenAddress{"0.0.0.0", 8080});
+    CHECK(*parse_listen_address("[::1]:80") == plan::ListenAddress{"::1", 80});
+    CHECK(*parse_listen_address("localhost:1") == plan::ListenAddress{"127.0.0.1", 1});
+    for (const char* const wrong : {"70000", "somewhere:80", "127.0.0.1:x", ":80"})
+        CHECK_FALSE(parse_listen_address(wrong));
+}
+
+TEST_CASE("--on-event names events before a colon, or means those that people want", "[watch][cli]") {
+    const auto commands_of = [](const std::string& value) {
+        return cli::parse_run(std::vector<std::string>{"--on-event", value, "true"}, {});
+    };
+    const auto some = commands_of("job_ended,restart:mail me");
+    REQUIRE(some);
+    CHECK(some->options.show.commands[0].events == std::vector<std::string>{"job_ended", "restart"});
+    CHECK(some->options.show.commands[0].line == "mail me");
+    const auto all = commands_of("curl -d @- http://example.org/");
+    REQUIRE(all);
+    CHECK(all->options.show.commands[0].line == "curl -d @- http://example.org/");
+    CHECK(all->options.show.commands[0].events.size() == 5);
+    CHECK_THAT(commands_of("job_end:true").error().message, Contains("did you mean job_ended"));
+    CHECK_FALSE(commands_of(" "));
+}
+
+}  // namespace
+}  // namespace dtrun::watch
