@@ -1,10 +1,14 @@
 #include "base/ending_signals.h"
+#include "base/strings.h"
 #include "base/suggest.h"
 #include "lab/plan/flags.h"
 #include "lab/run/command.h"
 #include "launcher/cli/command.h"
+#include "launcher/cli/completion.h"
 #include "launcher/cli/foreign_rows.h"
+#include "launcher/cli/man.h"
 #include "launcher/cli/run.h"
+#include "launcher/commands/ask_job.h"
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/join.h"
@@ -19,10 +23,12 @@
 #include "launcher/plan/exit_code.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,76 +45,106 @@ int job(cli::Words words, plan::EnvironmentView environment) {
     return commands::run_job(Parse(words, environment), Help, environment);
 }
 
+/// The options of a command, of its table.
+template <auto Table>
+std::span<const cli::Flag> flags_of() {
+    return Table().flags();
+}
+
 // These know the table of all commands.
 std::string run_help();
-std::string man_page();
+std::string main_man_page();
+int completion(cli::Words words, plan::EnvironmentView environment);
+std::string completion_help();
 int help(cli::Words words, plan::EnvironmentView environment);
 int version(cli::Words words, plan::EnvironmentView environment);
 
 /// Every command of dtrun; the first is what it does without the name of one. A row is all that a
 /// command needs to be called, listed and explained.
 constexpr cli::Command kCommands[] = {
-    {.name = "run", .summary = "", .run = job<cli::parse_run, run_help>, .help = run_help},
+    {.name = "run",
+     .summary = "",
+     .run = job<cli::parse_run, run_help>,
+     .help = run_help,
+     .flags = flags_of<cli::run_flags>},
     {.name = "bench",
      .summary = "how fast ranks talk to each other, by every library",
      .run = lab::run_bench_command,
-     .help = lab::bench_help},
+     .help = lab::bench_help,
+     .flags = flags_of<lab::bench_flags>},
     {.name = "hosts",
      .summary = "host lists of batch systems and files, in any format",
      .run = commands::run_hosts_command,
-     .help = commands::hosts_help},
+     .help = commands::hosts_help,
+     .flags = flags_of<commands::hosts_flags>},
     {.name = "serve",
      .summary = "a rendezvous daemon for ranks that others start",
      .run = commands::run_serve,
-     .help = commands::serve_help},
+     .help = commands::serve_help,
+     .flags = flags_of<commands::serve_flags>},
     {.name = "join",
      .summary = "start ranks here for a job of such a daemon",
      .run = job<commands::parse_join, commands::join_help>,
-     .help = commands::join_help},
+     .help = commands::join_help,
+     .flags = commands::join_options},
     {.name = "status",
      .summary = "what a daemon does",
      .run = commands::run_status,
-     .help = commands::status_help},
+     .help = commands::status_help,
+     .flags = flags_of<commands::status_flags>},
     {.name = "store",
      .summary = "look into the store of a job, or of this rank's own",
      .run = commands::run_store,
-     .help = commands::store_help},
+     .help = commands::store_help,
+     .flags = flags_of<commands::store_flags>},
     {.name = "jobs",
      .summary = "the jobs of yours that run here",
      .run = commands::run_jobs,
-     .help = commands::jobs_help},
+     .help = commands::jobs_help,
+     .flags = flags_of<commands::jobs_flags>},
     {.name = "top",
      .summary = "what the ranks of a running job use, and how far they are",
      .run = commands::run_top,
-     .help = commands::top_help},
+     .help = commands::top_help,
+     .flags = flags_of<commands::top_flags>},
     {.name = "end",
      .summary = "end a running job",
      .run = commands::run_end,
-     .help = commands::end_help},
+     .help = commands::end_help,
+     .flags = flags_of<commands::end_flags>},
     {.name = "stacks",
      .summary = "where the ranks of a running job are",
      .run = commands::run_stacks,
-     .help = commands::stacks_help},
+     .help = commands::stacks_help,
+     .flags = flags_of<commands::stacks_flags>},
     {.name = "attach",
      .summary = "the output of a rank of a running job, and input for it",
      .run = commands::run_attach,
-     .help = commands::attach_help},
+     .help = commands::attach_help,
+     .flags = flags_of<commands::attach_flags>},
     {.name = "torchrun",
      .summary = "what torchrun would run, with its flags",
      .run = job<fronts::parse_torchrun, fronts::torchrun_help>,
-     .help = fronts::torchrun_help},
+     .help = fronts::torchrun_help,
+     .flags = flags_of<fronts::torchrun_flags>},
     {.name = "deepspeed",
      .summary = "what deepspeed would run, with its flags",
      .run = job<fronts::parse_deepspeed, fronts::deepspeed_help>,
-     .help = fronts::deepspeed_help},
+     .help = fronts::deepspeed_help,
+     .flags = flags_of<fronts::deepspeed_flags>},
     {.name = "mpirun",
      .summary = "what mpirun or mpiexec would run, with its flags",
      .run = job<fronts::parse_mpirun, fronts::mpirun_help>,
-     .help = fronts::mpirun_help},
+     .help = fronts::mpirun_help,
+     .flags = flags_of<fronts::mpirun_flags>},
     {.name = "contracts",
      .summary = "sets of variables by which programs know their place",
      .run = commands::run_contracts,
      .help = commands::contracts_help},
+    {.name = "completion",
+     .summary = "completion of all of this in bash, zsh and fish",
+     .run = completion,
+     .help = completion_help},
     {.name = "help", .summary = "", .run = help, .help = run_help},
     {.name = "version", .summary = "", .run = version, .help = cli::version_text},
     {.name = "all",
@@ -131,25 +167,85 @@ constexpr cli::Command kCommands[] = {
      .summary = "what dtrun's exit code says",
      .run = nullptr,
      .help = cli::exit_codes_help},
-    {.name = "man", .summary = "", .run = nullptr, .help = man_page},
+    {.name = "man", .summary = "", .run = nullptr, .help = main_man_page},
 };
 
 std::string run_help() {
     return cli::run_help(kCommands);
 }
 
-std::string man_page() {
-    return cli::man_page(kCommands);
+std::string main_man_page() {
+    return cli::man_page(kCommands, kCommands[0]);
 }
 
 int version(cli::Words, plan::EnvironmentView) {
     return cli::print(cli::version_text());
 }
 
+/// Writes the page of each command into a folder, which is there.
+int write_man_pages(const std::string& folder) {
+    for (const cli::Command& command : kCommands) {
+        if (!cli::has_man_page(kCommands, command)) continue;
+        const std::string path = fmt::format("{}/{}", folder, cli::man_file(kCommands, command));
+        std::ofstream file(path);
+        if (!(file << cli::man_page(kCommands, command)).flush())
+            return cli::complain({Errc::internal, path + " cannot be written"});
+    }
+    return 0;
+}
+
+/// `dtrun help man [COMMAND]`, or FOLDER/ for the pages of all.
+int help_man(cli::Words words) {
+    if (words.empty()) return cli::print(main_man_page());
+    if (words.front().ends_with('/')) return write_man_pages(words.front());
+    const cli::Command* const command = cli::find_command(kCommands, words);
+    if (command == nullptr || !cli::has_man_page(kCommands, *command))
+        return cli::complain({Errc::invalid_input,
+                              fmt::format("no manual page of '{}'; write a command, or FOLDER/ for "
+                                          "the pages of all",
+                                          words.front())});
+    return cli::print(cli::man_page(kCommands, *command));
+}
+
 int help(cli::Words words, plan::EnvironmentView) {
+    if (!words.empty() && words.front() == "man") return help_man(words.subspan(1));
     if (!words.empty() && cli::is_option(words.front())) words = {};  // such as dtrun help --help
     const auto text = cli::help_on(kCommands, words);
     return text ? cli::print(*text) : cli::complain(text.error());
+}
+
+/// `dtrun completion SHELL`; and SHELL-words LINE, by which its script asks.
+int completion(cli::Words words, plan::EnvironmentView environment) {
+    constexpr std::string_view kAsks = "-words";
+    if (words.size() == 1 && cli::is_option(words[0])) return cli::print(completion_help());
+    if (words.size() == 1) {
+        const auto script = cli::completion_script(words[0]);
+        return script ? cli::print(*script) : cli::complain(script.error());
+    }
+    if (words.size() != 2 || !words[0].ends_with(kAsks))
+        return cli::complain({Errc::invalid_input, "usage: dtrun completion bash|zsh|fish"});
+    auto typed = shell_words(words[1]);  // not while a quote is open
+    if (!typed || typed->empty()) return 0;
+    if (words[1].ends_with(' ')) typed->emplace_back();
+    if (typed->size() < 2) return 0;
+    cli::Completion found = cli::complete(kCommands, cli::Words(*typed).subspan(1));
+    if (found.kind == cli::Completion::Kind::jobs)
+        for (const control::JobSocket& job : commands::jobs_here(environment))
+            if (job.job.starts_with(typed->back()))
+                found.words.emplace_back(job.job, fmt::format("pid {}", job.head));
+    return cli::print(cli::completion_lines(found, words[0].starts_with("bash")));
+}
+
+std::string completion_help() {
+    return R"(usage: dtrun completion bash|zsh|fish
+
+Prints a script by which the shell completes commands, options, their values, and
+jobs that run here:
+
+  source <(dtrun completion bash)         in ~/.bashrc
+  source <(dtrun completion zsh)          in ~/.zshrc, after compinit
+  dtrun completion fish | source          in ~/.config/fish/config.fish
+)";
 }
 
 /// A caller may have closed standard streams; what we open must not take their numbers.

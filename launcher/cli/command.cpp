@@ -47,25 +47,6 @@ std::string typed(const Command& command) {
     return fmt::format("dtrun {}{}", command.run == nullptr ? "help " : "", command.name);
 }
 
-/// Lines as they stand, for a manual page.
-std::string roff(string_view lines) {
-    std::string text;
-    for (const string_view line : split(lines, '\n')) {
-        // A dot or a quote that begins a line, and a backslash anywhere, would be orders to roff.
-        if (line.starts_with('.') || line.starts_with('\'')) text += "\\&";
-        for (const char c : line) text += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
-        text += '\n';
-    }
-    return text;
-}
-
-std::string man_section(string_view title, string_view lines) {
-    std::string capitals(title);
-    for (char& c : capitals)
-        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    return fmt::format(".SH {}\n.nf\n{}.fi\n", capitals, roff(lines));
-}
-
 }  // namespace
 
 const Command* find_command(Commands commands, Words words) {
@@ -90,17 +71,6 @@ Result<std::string> help_on(Commands commands, Words words) {
     for (const Command& command : commands) names.emplace_back(command.name);
     return fail(Errc::invalid_input, "no help on '{}'{}; there is help on {}", words.front(),
                 did_you_mean(words.front(), names), join_names(names, names.size()));
-}
-
-std::string man_page(Commands commands) {
-    const std::string help = commands.front().help();
-    std::string page =
-        ".TH DTRUN 1\n.SH NAME\ndtrun \\- start a program on many machines, with a rank for each\n"
-        ".SH SYNOPSIS\n.B dtrun\n[run] [options] [VAR=VALUE...] program [args...]\n";
-    page += man_section("description", string_view(help).substr(help.find('\n') + 1));
-    for (const Command& command : commands)
-        if (!command.summary.empty()) page += man_section(typed(command), command.help());
-    return page;
 }
 
 std::string version_text() {

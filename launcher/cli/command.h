@@ -18,7 +18,8 @@ struct Command {
     /// Reads the words behind the name, does what they say and returns the exit code. nullptr: no
     /// command, but a topic of `dtrun help`.
     int (*run)(Words words, plan::EnvironmentView environment);
-    std::string (*help)();  ///< whole lines of at most kHelpColumns
+    std::string (*help)();                       ///< whole lines of at most kHelpColumns
+    std::span<const Flag> (*flags)() = nullptr;  ///< its options; nullptr: it has none
 };
 
 using Commands = std::span<const Command>;
@@ -32,9 +33,6 @@ std::string command_rows(Commands commands);
 /// What `dtrun help WORDS` prints; without words the help of the first command.
 /// Errc: invalid_input, for a name that no command or topic has
 Result<std::string> help_on(Commands commands, Words words);
-
-/// Everything that `dtrun help` knows as a manual page, in roff: `dtrun help man`.
-std::string man_page(Commands commands);
 
 /// "dtrun 0.1.0 (1a2b3c4, Release, x86_64)", and a line's end.
 std::string version_text();

@@ -256,6 +256,19 @@ Result<void> read_programs(RunDraft& draft, const Rest& rest, const RunDialect& 
     return {};
 }
 
+/// Fails for a word about restarts in a job that has none.
+Result<void> check_restarts(const plan::Options& options) {
+    const std::chrono::milliseconds none{0};
+    if (options.elastic && options.min_uptime > none)
+        return fail(Errc::invalid_input,
+                    "--min-uptime is for jobs with --max-restarts; an elastic job has "
+                    "--rank-failure-limit");
+    if (options.elastic || options.max_restarts > 0) return {};
+    if (options.min_uptime == none && options.restart_delay == none) return {};
+    return fail(Errc::invalid_input, "{} says when ranks start again; add --max-restarts N",
+                options.min_uptime > none ? "--min-uptime" : "--restart-delay");
+}
+
 /// A shell's line in quotes, which would be looked for as one program.
 Result<void> check_shell_line(const plan::Options& options) {
     const std::string& word = options.program.front();
@@ -301,6 +314,8 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
     if (draft.options.keep_going && draft.options.max_restarts > 0)
         return fail(Errc::invalid_input,
                     "--keep-going and --max-restarts exclude each other; give one of them");
+    if (const auto done = check_restarts(draft.options); !done)
+        return std::unexpected(done.error());
     if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
     follow_controller(draft, environment);
     if (const auto done = check_mpi(draft); !done) return std::unexpected(done.error());

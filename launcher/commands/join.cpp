@@ -76,12 +76,6 @@ cli::Rows<JoinDraft> run_rows() {
     return rows;
 }
 
-const cli::FlagTable<JoinDraft>& join_flags() {
-    static const cli::FlagTable<JoinDraft> table(
-        "dtrun join", {job_row<JoinDraft>(), run_rows(), size_rows(), secret_rows<JoinDraft>()});
-    return table;
-}
-
 Result<void> check_sizes(const plan::JoinOptions& join) {
     if (join.ranks_max && join.ranks_max < join.ranks_min.value_or(1))
         return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *join.ranks_max,
@@ -95,6 +89,12 @@ Result<void> check_sizes(const plan::JoinOptions& join) {
         }))
         return fail(Errc::invalid_input, "--allowed-np has no number from {} to {}", least, most);
     return {};
+}
+
+const cli::FlagTable<JoinDraft>& join_flags() {
+    static const cli::FlagTable<JoinDraft> table(
+        "dtrun join", {job_row<JoinDraft>(), run_rows(), size_rows(), secret_rows<JoinDraft>()});
+    return table;
 }
 
 }  // namespace
@@ -121,6 +121,10 @@ Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView envir
     command.options.encrypt = draft.own.daemon.encrypt;
     command.options.join = std::move(draft.own);
     return command;
+}
+
+std::span<const cli::Flag> join_options() {
+    return join_flags().flags();
 }
 
 std::string join_help() {

@@ -8,10 +8,10 @@
 
 namespace dtrun::commands {
 
-/// `dtrun join`: ranks on this machine that belong to a daemon's job.
-/// Errc: invalid_input
+/// `dtrun join`: ranks on this machine that belong to a daemon's job. Errc: invalid_input
 Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView environment);
 
 std::string join_help();
+std::span<const cli::Flag> join_options();
 
 }  // namespace dtrun::commands

@@ -70,17 +70,6 @@ cli::Rows<LookDraft> stacks_rows() {
     };
 }
 
-const cli::FlagTable<LookDraft>& stacks_flags() {
-    static const cli::FlagTable<LookDraft> table("dtrun stacks",
-                                                 {stacks_rows(), cli::about_rows<LookDraft>()});
-    return table;
-}
-
-const cli::FlagTable<LookDraft>& attach_flags() {
-    static const cli::FlagTable<LookDraft> table("dtrun attach", {cli::about_rows<LookDraft>()});
-    return table;
-}
-
 constexpr cli::HelpSection kSections[] = {{other, "Options"}};
 
 asio::awaitable<int> ask_for_stacks(control::ControlClient& client, AskJob ask) {
@@ -173,6 +162,17 @@ private:
 };
 
 }  // namespace
+
+const cli::FlagTable<LookDraft>& stacks_flags() {
+    static const cli::FlagTable<LookDraft> table("dtrun stacks",
+                                                 {stacks_rows(), cli::about_rows<LookDraft>()});
+    return table;
+}
+
+const cli::FlagTable<LookDraft>& attach_flags() {
+    static const cli::FlagTable<LookDraft> table("dtrun attach", {cli::about_rows<LookDraft>()});
+    return table;
+}
 
 Result<LookDraft> parse_stacks(cli::Words words) {
     return read_operands(words, stacks_flags(), 0, 1, "usage: dtrun stacks [JOB] [options]");

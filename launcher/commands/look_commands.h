@@ -21,6 +21,8 @@ struct LookDraft : cli::Draft {
     LookCommand own;
 };
 
+const cli::FlagTable<LookDraft>& attach_flags();
+const cli::FlagTable<LookDraft>& stacks_flags();
 /// Errc: invalid_input
 Result<LookDraft> parse_stacks(cli::Words words);
 Result<LookDraft> parse_attach(cli::Words words);

@@ -11,10 +11,10 @@
 #include "launcher/commands/daemon_flags.h"
 #include "launcher/commands/store_command.h"
 #include "launcher/control/control_client.h"
-#include "launcher/output/user_terminal.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/serialize.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <boost/json/parse.hpp>
 #include <csignal>
@@ -57,18 +57,13 @@ Exit code: 0; 200 no such job.
 )";
 
 constexpr milliseconds kViewLimit{1'000};
+constexpr milliseconds kBetweenLooks{600};  // where it is shown once
 
 cli::Rows<SeeDraft> json_rows() {
     return {{{.names = "--json",
               .group = other,
               .help = "everything that is known, as JSON; docs/EVENTS.md has the fields"},
              cli::set_true<&SeeCommand::json>}};
-}
-
-const cli::FlagTable<SeeDraft>& jobs_flags() {
-    static const cli::FlagTable<SeeDraft> table(
-        "dtrun jobs", {json_rows(), secret_rows<SeeDraft>(), cli::about_rows<SeeDraft>()});
-    return table;
 }
 
 cli::Rows<SeeDraft> top_rows() {
@@ -96,25 +91,11 @@ cli::Rows<SeeDraft> top_rows() {
     };
 }
 
-const cli::FlagTable<SeeDraft>& top_flags() {
-    static const cli::FlagTable<SeeDraft> table(
-        "dtrun top", {top_rows(), json_rows(), cli::about_rows<SeeDraft>()});
-    return table;
-}
-
-const cli::FlagTable<SeeDraft>& end_flags() {
-    static const cli::FlagTable<SeeDraft> table(
-        "dtrun end", {{{{.names = "--now", .group = other, .help = "SIGKILL at once"},
-                        cli::set_true<&SeeCommand::now>}},
-                      cli::about_rows<SeeDraft>()});
-    return table;
-}
-
 constexpr cli::HelpSection kSections[] = {{other, "Options"}};
 
 /// What the head of a job says of it.
-asio::awaitable<Result<boost::json::object>> view_of(control::JobSocket job, milliseconds limit) {
-    control::ControlClient client(co_await asio::this_coro::executor, std::move(job));
+asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& client,
+                                                     milliseconds limit) {
     AskJob ask;
     ask.wish = Wish::view;
     ask.limit_ms = static_cast<std::uint32_t>(limit.count());
@@ -133,7 +114,8 @@ asio::awaitable<Result<boost::json::object>> view_of(control::JobSocket job, mil
 
 asio::awaitable<void> look_at(control::JobSocket job, boost::json::object& view,
                               std::vector<std::string>& troubles) {
-    auto seen = co_await view_of(std::move(job), milliseconds(0));
+    control::ControlClient client(co_await asio::this_coro::executor, std::move(job));
+    auto seen = co_await view_of(client, milliseconds(0));
     if (seen)
         view = std::move(*seen);
     else if (seen.error().code != Errc::closed)
@@ -164,11 +146,13 @@ asio::awaitable<int> show_jobs(std::vector<control::JobSocket> jobs, bool as_jso
 /// The screen of a terminal, which has what was there before when this ends.
 class Screen {
 public:
-    Screen() { put("\x1b[?1049h\x1b[?25l"); }
-    ~Screen() { put("\x1b[?25h\x1b[?1049l"); }
+    Screen() { enter(); }
+    ~Screen() { leave(); }
     Screen(const Screen&) = delete;
     Screen& operator=(const Screen&) = delete;
 
+    void enter() { put("\x1b[?1049h\x1b[?25l"); }
+    void leave() { put("\x1b[?25h\x1b[?1049l"); }
     /// Each line replaces what was there, so that nothing flickers.
     void show(std::string_view lines) {
         std::string text = "\x1b[H";
@@ -177,6 +161,11 @@ public:
         if (text.ends_with("\r\n")) text.resize(text.size() - 2);
         put(text + "\x1b[J");
     }
+    static TerminalSize size() {
+        winsize size{};
+        const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
+        return known ? TerminalSize{size.ws_row, size.ws_col} : TerminalSize{24, 80};
+    }
 
 private:
     static void put(std::string_view text) {
@@ -184,79 +173,92 @@ private:
     }
 };
 
+/// Shows a job once.
+asio::awaitable<int> show_once(control::ControlClient& client, const SeeCommand& command) {
+    // What takes time to find out, as what GPUs do, is in the second look; and processor time is that between them.
+    auto view = co_await view_of(client, kViewLimit);
+    Timer pause(co_await asio::this_coro::executor, kBetweenLooks);
+    if (view) co_await pause.async_wait(use_tuple);
+    if (view) view = co_await view_of(client, kViewLimit);
+    if (!view) co_return status_of(view.error());
+    co_return cli::print(command.json ? watch::serialize(*view) + "\n"
+                                      : watch::top_text(*view, command.order, 0, 0));
+}
+
 /// Shows a job again and again.
 class TopRun {
 public:
-    TopRun(asio::io_context& io, control::JobSocket job, const SeeCommand& command)
-        : job_(std::move(job)),
+    TopRun(asio::io_context& io, control::ControlClient& client, const SeeCommand& command)
+        : client_(client),
           command_(command),
           signals_(io, SIGINT, SIGTERM, SIGWINCH),
           wait_(io),
           tasks_(io.get_executor()) {
-        signals_.add(SIGHUP);
-        signals_.add(SIGQUIT);
+        for (const int signal : {SIGHUP, SIGQUIT, SIGTSTP}) signals_.add(signal);
     }
 
     asio::awaitable<int> run() {
-        const bool live = ::isatty(STDOUT_FILENO) == 1 && !command_.once && !command_.json;
-        if (live) co_return co_await run_live();
-        const auto view = co_await view_of(job_, kViewLimit);
-        if (!view) co_return status_of(view.error());
-        co_return cli::print(command_.json ? watch::serialize(*view) + "\n"
-                                           : watch::top_text(*view, command_.order, 0, 0));
+        tasks_.spawn(watch_signals());
+        std::optional<Error> over = co_await show_until_over();
+        tasks_.stop();
+        co_await tasks_.join();
+        if (signal_ != 0) co_return signal_ == SIGINT ? 0 : plan::kExitSignalBase + signal_;
+        co_return status_of(*over);
     }
 
 private:
-    asio::awaitable<int> run_live() {
-        tasks_.spawn(watch_signals());
-        std::optional<Error> over;
-        {
-            Screen screen;
-            while (!over && signal_ == 0) {
-                const auto view = co_await view_of(job_, kViewLimit);
-                if (!view) {
-                    over = view.error();
-                    break;
-                }
-                draw(screen, *view);
-                wait_.expires_after(command_.interval);
-                for (resized_ = false; signal_ == 0;) {
-                    const auto [error] = co_await wait_.async_wait(use_tuple);
-                    if (!error || !std::exchange(resized_, false)) break;
-                    draw(screen, *view);
-                    wait_.expires_after(command_.interval);
-                }
+    /// \return why it cannot be shown any more; nothing: a signal ended it
+    asio::awaitable<std::optional<Error>> show_until_over() {
+        Screen screen;
+        screen_ = &screen;
+        while (signal_ == 0) {
+            auto view = co_await view_of(client_, kViewLimit);
+            // A machine that has much to do may not answer for once.
+            if (!view && view.error().code != Errc::timed_out) {
+                screen_ = nullptr;
+                co_return view.error();
             }
+            if (view) view_ = std::move(*view);
+            draw();
+            wait_.expires_after(command_.interval);
+            if (signal_ == 0) co_await wait_.async_wait(use_tuple);
         }
-        tasks_.stop();
-        co_await tasks_.join();
-        if (over) co_return status_of(*over);
-        co_return signal_ == SIGINT ? 0 : plan::kExitSignalBase + signal_;
+        screen_ = nullptr;
+        co_return std::nullopt;
     }
 
-    void draw(Screen& screen, const boost::json::object& view) const {
-        const TerminalSize size = output::UserTerminal::size();
-        screen.show(watch::top_text(view, command_.order, size.rows, size.columns));
+    void draw() {
+        const TerminalSize size = Screen::size();
+        if (screen_ == nullptr || view_.empty()) return;
+        screen_->show(watch::top_text(view_, command_.order, size.rows, size.columns));
     }
 
     asio::awaitable<void> watch_signals() {
         for (;;) {
             const auto [error, signal] = co_await signals_.async_wait(use_tuple);
             if (error) co_return;
-            if (signal == SIGWINCH)
-                resized_ = true;
-            else
-                signal_ = signal;
+            if (signal == SIGTSTP && screen_ != nullptr) {
+                screen_->leave();
+                ::raise(SIGSTOP);
+                screen_->enter();
+            }
+            if (signal == SIGTSTP || signal == SIGWINCH) {
+                draw();
+                continue;
+            }
+            signal_ = signal;
+            client_.stop();
             wait_.cancel();
         }
     }
 
-    control::JobSocket job_;
+    control::ControlClient& client_;
     const SeeCommand& command_;
     asio::signal_set signals_;
     Timer wait_;
     TaskGroup tasks_;
-    bool resized_ = false;
+    boost::json::object view_;
+    Screen* screen_ = nullptr;
     int signal_ = 0;  ///< that ends us
 };
 
@@ -277,6 +279,26 @@ asio::awaitable<int> end_job(control::JobSocket job, bool now) {
 
 }  // namespace
 
+const cli::FlagTable<SeeDraft>& jobs_flags() {
+    static const cli::FlagTable<SeeDraft> table(
+        "dtrun jobs", {json_rows(), secret_rows<SeeDraft>(), cli::about_rows<SeeDraft>()});
+    return table;
+}
+
+const cli::FlagTable<SeeDraft>& top_flags() {
+    static const cli::FlagTable<SeeDraft> table(
+        "dtrun top", {top_rows(), json_rows(), cli::about_rows<SeeDraft>()});
+    return table;
+}
+
+const cli::FlagTable<SeeDraft>& end_flags() {
+    static const cli::FlagTable<SeeDraft> table(
+        "dtrun end", {{{{.names = "--now", .group = other, .help = "SIGKILL at once"},
+                        cli::set_true<&SeeCommand::now>}},
+                      cli::about_rows<SeeDraft>()});
+    return table;
+}
+
 Result<SeeDraft> parse_jobs(cli::Words words) {
     auto draft =
         read_operands(words, jobs_flags(), 0, 1, "usage: dtrun jobs [HOST[:PORT]] [options]");
@@ -289,7 +311,12 @@ Result<SeeDraft> parse_top(cli::Words words) {
 }
 
 Result<SeeDraft> parse_end(cli::Words words) {
-    return read_operands(words, end_flags(), 1, 1, "usage: dtrun end JOB; `dtrun jobs` lists them");
+    constexpr std::string_view kUsage = "usage: dtrun end JOB; `dtrun jobs` lists them";
+    auto draft = read_operands(words, end_flags(), 1, 1, kUsage);
+    // Such as that of a variable that is not set: not "the only job".
+    if (draft && draft->asked == cli::Ask::nothing && draft->own.operands.front().empty())
+        return fail(Errc::invalid_input, "{}", kUsage);
+    return draft;
 }
 
 std::string jobs_help() {
@@ -321,7 +348,10 @@ int run_top(cli::Words words, plan::EnvironmentView environment) {
     auto job = find_job(own.operands.empty() ? "" : own.operands.front(), environment);
     if (!job) return cli::complain(job.error());
     asio::io_context io(1);
-    TopRun top(io, std::move(*job), own);
+    control::ControlClient client(io.get_executor(), std::move(*job));
+    const bool is_live = ::isatty(STDOUT_FILENO) == 1 && !own.once && !own.json;
+    if (!is_live) return run_to_end(io, show_once(client, own));
+    TopRun top(io, client, own);
     return run_to_end(io, top.run());
 }
 

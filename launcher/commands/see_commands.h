@@ -27,6 +27,9 @@ struct SeeDraft : cli::Draft {
     SeeCommand own;
 };
 
+const cli::FlagTable<SeeDraft>& end_flags();
+const cli::FlagTable<SeeDraft>& top_flags();
+const cli::FlagTable<SeeDraft>& jobs_flags();
 /// Errc: invalid_input
 Result<SeeDraft> parse_jobs(cli::Words words);
 Result<SeeDraft> parse_top(cli::Words words);

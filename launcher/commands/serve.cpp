@@ -96,13 +96,6 @@ cli::Rows<ServeDraft> verbosity_rows() {
     };
 }
 
-const cli::FlagTable<ServeDraft>& serve_flags() {
-    static const cli::FlagTable<ServeDraft> table(
-        "dtrun serve",
-        {own_rows(), secret_rows<ServeDraft>(), verbosity_rows(), cli::about_rows<ServeDraft>()});
-    return table;
-}
-
 constexpr int kFirstPassedFd = 3;  // sd_listen_fds(3)
 constexpr std::uint64_t kDescriptors = 1u << 20;
 
@@ -215,6 +208,13 @@ int serve_until_signal(const ServeOptions& options, plan::EnvironmentView enviro
 }
 
 }  // namespace
+
+const cli::FlagTable<ServeDraft>& serve_flags() {
+    static const cli::FlagTable<ServeDraft> table(
+        "dtrun serve",
+        {own_rows(), secret_rows<ServeDraft>(), verbosity_rows(), cli::about_rows<ServeDraft>()});
+    return table;
+}
 
 Result<ServeDraft> parse_serve(cli::Words words) {
     ServeDraft draft;

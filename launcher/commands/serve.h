@@ -26,6 +26,7 @@ struct ServeDraft : cli::Draft {
     ServeOptions own;
 };
 
+const cli::FlagTable<ServeDraft>& serve_flags();
 /// Errc: invalid_input
 Result<ServeDraft> parse_serve(cli::Words words);
 

@@ -27,6 +27,8 @@ struct StoreDraft : cli::Draft {
     StoreCommand own;
 };
 
+const cli::FlagTable<StoreDraft>& status_flags();
+const cli::FlagTable<StoreDraft>& store_flags();
 /// Errc: invalid_input
 Result<StoreDraft> parse_store(cli::Words words);
 Result<StoreDraft> parse_status(cli::Words words);

@@ -85,20 +85,6 @@ cli::Rows<StoreDraft> page_key_row() {
              cli::set_true<&StoreCommand::page_key>}};
 }
 
-const cli::FlagTable<StoreDraft>& store_flags() {
-    static const cli::FlagTable<StoreDraft> table(
-        "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(),
-                        secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
-    return table;
-}
-
-const cli::FlagTable<StoreDraft>& status_flags() {
-    static const cli::FlagTable<StoreDraft> table(
-        "dtrun status", {job_row<StoreDraft>(), json_row(), page_key_row(),
-                         secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
-    return table;
-}
-
 /// Options and operands in any order, but for operands that begin with a dash: these stand behind
 /// "--".
 Result<StoreDraft> parse_words(cli::Words words, const cli::FlagTable<StoreDraft>& flags,
@@ -124,6 +110,20 @@ Result<StoreDraft> parse_words(cli::Words words, const cli::FlagTable<StoreDraft
 }
 
 }  // namespace
+
+const cli::FlagTable<StoreDraft>& store_flags() {
+    static const cli::FlagTable<StoreDraft> table(
+        "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(),
+                        secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
+    return table;
+}
+
+const cli::FlagTable<StoreDraft>& status_flags() {
+    static const cli::FlagTable<StoreDraft> table(
+        "dtrun status", {job_row<StoreDraft>(), json_row(), page_key_row(),
+                         secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
+    return table;
+}
 
 Result<StoreDraft> parse_store(cli::Words words) {
     if (words.empty())

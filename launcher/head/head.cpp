@@ -35,6 +35,7 @@ JobOptions job_options(const plan::Options& asked) {
     options.ranks_to_end_well = static_cast<std::uint32_t>(asked.ranks_to_end_well);
     options.grace = asked.grace;
     options.elastic = asked.elastic.has_value();
+    options.min_uptime = asked.min_uptime;
     options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon restarts ranks itself
     return options;
 }
@@ -137,7 +138,7 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
       record_(spec, hosts, job_),
       lookout_(
           io.get_executor(), spec, hosts, stdin_, record_, [this] { return waits_.describe(); },
-          [this](int signal) { end_by(signal); }),
+          [this](int signal) { end_ ? end_(signal) : end_by(signal); }),
       debugger_(io.get_executor(), hosts),
       sessions_(
           io.get_executor(), static_cast<AgentEvents&>(*this),
@@ -275,6 +276,7 @@ bool Head::is_starting() const {
 /// Hosts of an elastic job may be lost and come back.
 void Head::connect(HostId host) {
     hosts_.forget(host);
+    record_.host_coming(host);
     job_.host_coming(host);
     for (const auto& starter : starters_) starter->connect(host);
 }
@@ -315,8 +317,10 @@ asio::awaitable<void> Head::watch_start_timeout() {
     Timer timer(io_, *spec_.options.start_timeout);
     co_await timer.async_wait(use_tuple);
     // Every host that is not ready says what it was doing.
-    for (const HostId host : job_.connecting())
+    for (const HostId host : job_.connecting()) {
+        record_.host_failed(host, fmt::format("not ready in time: {}", hosts_[host].phase));
         job_.host_late({host, StartFailure::timed_out, hosts_[host].phase});
+    }
     job_.start_timed_out();
     decide();
 }
@@ -728,7 +732,7 @@ int Head::finish() {
     const JobOutcome& outcome = job_.outcome();
     job_.set_waiting(waits_.describe());
     const std::string report = output_.report_text(outcome);
-    const int own = output_.report(outcome, hurry_ ? kHurriedWriteLimit : kWriteLimit);
+    const int own = output_.report(outcome, report, hurry_ ? kHurriedWriteLimit : kWriteLimit);
     const int failed = exit_code(outcome);
     const int code = failed != 0 ? failed : own;
     record_.job_ended(code, report);

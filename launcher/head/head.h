@@ -69,6 +69,9 @@ public:
     bool is_ending() const override { return job_.ending(); }
     /// dtrun was sent this signal.
     void signalled(int signal);
+    /// `dtrun end` does this with its signal; until then it is signalled().
+    void set_end(std::function<void(int signal)> end) { end_ = std::move(end); }
+    bool is_in_a_hurry() const { return hurry_; }
     /// Answers commands that look into the job.
     Lookout& lookout() { return lookout_; }
     /// What is known of the job, and whom it tells.
@@ -151,6 +154,7 @@ private:
     output::Progress progress_;
     output::StdinPump stdin_;
     JobRecord record_;
+    std::function<void(int)> end_;
     Lookout lookout_;
     PortForward debugger_;
     output::UserTerminal* terminal_ = nullptr;  ///< with --pty

@@ -218,6 +218,7 @@ void Job::rank_aborts(Rank rank) {
 }
 
 bool Job::may_restart(const Exited& exited) const {
+    if (std::chrono::nanoseconds(exited.ran_ns) < options_.min_uptime) return false;
     return exited.sent_signal == 0 && !stopping_ && outcome_.cause == JobOutcome::Cause::success &&
            outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
 }
@@ -261,7 +262,8 @@ void Job::left_mpi(std::string why) {
 }
 
 void Job::interrupt(int signal) {
-    const bool again = signal != SIGPIPE && std::exchange(interrupted_, true);
+    const bool again =
+        signal == SIGKILL || (signal != SIGPIPE && std::exchange(interrupted_, true));
     end(signal);
     if (again) stop_order_ = Order{SIGKILL, std::chrono::milliseconds(0)};
 }

@@ -81,10 +81,11 @@ std::string JobOutput::report_text(const JobOutcome& outcome) const {
                           [this](plan::PlannedRank rank) { return tail(rank); });
 }
 
-int JobOutput::report(const JobOutcome& outcome, std::chrono::milliseconds limit) {
+int JobOutput::report(const JobOutcome& outcome, const std::string& text,
+                      std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
-    output_.message(report_text(outcome));
+    output_.message(text);
     const std::string& error_file = spec_.options.error_file;
     if (outcome.first && !error_file.empty())
         if (const auto left = leave_torch_error(error_file, *outcome.first); !left)

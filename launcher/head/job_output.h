@@ -47,7 +47,7 @@ public:
     std::string report_text(const JobOutcome& outcome) const;
     /// Shows that, and ends the Output.
     /// \return the exit status if the job itself has succeeded
-    int report(const JobOutcome& outcome, std::chrono::milliseconds limit);
+    int report(const JobOutcome& outcome, const std::string& text, std::chrono::milliseconds limit);
 
 private:
     std::vector<std::string> tail(plan::PlannedRank rank) const;

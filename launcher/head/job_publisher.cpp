@@ -7,6 +7,7 @@
 #include "launcher/watch/page.h"
 #include "launcher/watch/serialize.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -21,7 +22,7 @@ constexpr milliseconds kMeasureLimit{1'000};  // for what hosts tell
 constexpr milliseconds kNewsPeriod{1'000};    // after which a page is answered without news
 constexpr milliseconds kReaderAge{5'000};     // a page that was silent for so long is closed
 constexpr milliseconds kLastLook{2'000};      // for pages to see the end
-constexpr milliseconds kLastLines{2'000};     // for the log
+constexpr milliseconds kLastLines{2'000}, kHurriedLines{100};  // for the log
 constexpr milliseconds kLastCommands{10'000};
 constexpr std::size_t kEventsKept = 200;
 constexpr std::size_t kReadersMax = 100;
@@ -59,7 +60,10 @@ Result<void> JobPublisher::open(const plan::ShowOptions& options) {
             [this](watch::HttpRequest request) { return answer_metrics(std::move(request)); });
         if (!opened) return fail(opened.error(), "--metrics");
         metrics_ = std::move(*opened);
-        log::info("metrics at http://{}/metrics", metrics_->place());
+        // A port that nobody has chosen has to be told.
+        const bool is_news = options.metrics->port == 0;
+        log::write(is_news ? log::Level::quiet : log::Level::verbose,
+                   fmt::format("metrics at http://{}/metrics", metrics_->place()));
     }
     return options.page ? open_page(options) : Result<void>{};
 }
@@ -72,8 +76,13 @@ Result<void> JobPublisher::open_page(const plan::ShowOptions& options) {
     page_ = std::move(*opened);
     key_ = random_key();
     lookout_.keep_tails();
+    const std::string address = fmt::format("http://{}/#", page_->place());
+    record_.set_page(address + key_);
+    // What goes elsewhere than to a terminal may be read by others, as batch systems' files are.
+    const bool is_seen = ::isatty(STDERR_FILENO) == 1;
     log::write(log::Level::quiet,
-               fmt::format("the job's page: http://{}/#{}", page_->place(), key_));
+               fmt::format("the job's page: {}{}", address,
+                           is_seen ? key_ : "KEY, which `dtrun jobs --json` shows"));
     return {};
 }
 
@@ -124,6 +133,8 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest r
     if (request.path != "/api/view") co_return watch::HttpReply{404, "text/plain", "not here\n"};
 
     const std::string reader(request.value("page").substr(0, kReaderBytesMax));
+    std::erase_if(readers_,
+                  [](const auto& each) { return Clock::now() - each.second > kReaderAge; });
     if (readers_.size() < kReadersMax || readers_.contains(reader)) readers_[reader] = Clock::now();
     const auto known = to_int(request.value("after"), 0, INT64_MAX).value_or(-1);
     co_await wait_for_news(static_cast<std::uint64_t>(known));
@@ -149,15 +160,22 @@ bool JobPublisher::is_read() const {
         readers_, [](const auto& reader) { return Clock::now() - reader.second < kReaderAge; });
 }
 
+void JobPublisher::hurry() {
+    hurry_ = true;
+    if (commands_) commands_->hurry();
+    last_look_.cancel();
+}
+
 asio::awaitable<void> JobPublisher::finish() {
-    if (commands_) co_await commands_->finish(after(kLastCommands));
+    const Deadline last_commands = after(hurry_ ? milliseconds(0) : kLastCommands);
+    if (commands_) co_await commands_->finish(last_commands);
     for (Timer* const sleeper : sleepers_) sleeper->cancel();
     last_look_.expires_after(kLastLook);
-    if (page_ && is_read()) co_await last_look_.async_wait(use_tuple);
+    if (page_ && is_read() && !hurry_) co_await last_look_.async_wait(use_tuple);
     if (page_) co_await page_->join();
     if (metrics_) co_await metrics_->join();
     if (!log_) co_return;
-    if (const auto lost = log_->finish(after(kLastLines)))
+    if (const auto lost = log_->finish(after(hurry_ ? kHurriedLines : kLastLines)))
         log::error("--log-json: {}", lost->message);
 }
 

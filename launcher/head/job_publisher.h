@@ -32,6 +32,8 @@ public:
     Result<void> open(const plan::ShowOptions& options);
     /// The job is over: pages that are open see that, and what is left is written, for some seconds at most.
     asio::awaitable<void> finish();
+    /// The user wants it over: finish() waits no longer.
+    void hurry();
 
 private:
     void happened(const watch::Event& event) override;
@@ -54,6 +56,7 @@ private:
     std::uint64_t last_event_ = 0;
     std::set<Timer*> sleepers_;  ///< pages that wait for news
     Timer last_look_;            ///< cancelled when all pages have seen the end
+    bool hurry_ = false;
     /// When each page that is open somewhere has asked last, by a number that it has given itself.
     std::map<std::string, Deadline, std::less<>> readers_;
 };

@@ -108,8 +108,17 @@ void JobRecord::job_started() {
     tell(EventKind::job_started, std::move(fields));
 }
 
+void JobRecord::set_trouble(HostId host, Trouble trouble) {
+    while (!troubles_.has(host)) troubles_.push_back({});
+    troubles_[host] = std::move(trouble);
+}
+
+void JobRecord::host_coming(HostId host) {
+    if (troubles_.has(host)) troubles_[host] = {};
+}
+
 void JobRecord::host_joined(HostId host) {
-    if (host_state(host) == "joined" && troubles_.has(host)) troubles_[host].clear();
+    host_coming(host);
     if (listeners_.empty()) return;
     json::object fields = named(host);
     fields["address"] = hosts_[host].address;
@@ -117,8 +126,7 @@ void JobRecord::host_joined(HostId host) {
 }
 
 void JobRecord::host_failed(HostId host, const std::string& why) {
-    while (!troubles_.has(host)) troubles_.push_back({});
-    troubles_[host] = why;
+    set_trouble(host, {false, why});
     if (listeners_.empty()) return;
     json::object fields = named(host);
     fields["why"] = why;
@@ -126,8 +134,7 @@ void JobRecord::host_failed(HostId host, const std::string& why) {
 }
 
 void JobRecord::host_lost(HostId host, const std::string& why) {
-    while (!troubles_.has(host)) troubles_.push_back({});
-    troubles_[host] = why;
+    set_trouble(host, {true, why});
     for (const plan::PlannedRank place : spec_.hosts[host].ranks) {
         if (at(place).state != Place::State::running) continue;
         at(place).state = Place::State::lost;
@@ -140,7 +147,8 @@ void JobRecord::host_lost(HostId host, const std::string& why) {
 }
 
 void JobRecord::host_left(HostId host) {
-    if (!listeners_.empty()) tell(EventKind::host_left, named(host));
+    const bool has_trouble = troubles_.has(host) && !troubles_[host].why.empty();
+    if (!listeners_.empty() && !has_trouble) tell(EventKind::host_left, named(host));
 }
 
 JobRecord::Place& JobRecord::at(plan::PlannedRank place) {
@@ -179,7 +187,9 @@ void JobRecord::world_started(std::uint64_t generation) {
 void JobRecord::rank_started(plan::PlannedRank place, HostId host, const RankPid& rank,
                              std::uint64_t generation) {
     const Place& known = at(place);
-    if (known.pid == rank.pid && known.generation == generation) return;  // known, by its end
+    const bool runs = known.state == Place::State::running;
+    if (known.pid == rank.pid && (runs || known.generation == generation))
+        return;  // it goes on with another number, or its end is known already
     world_started(generation);
     at(place) = Place{.state = Place::State::running,
                       .pid = rank.pid,
@@ -199,6 +209,7 @@ void JobRecord::rank_exited(plan::PlannedRank place, HostId host, const Exited& 
     const bool runs = known.state == Place::State::running;
     if (could_start && runs && known.pid != exited.pid) return;  // another process is there already
     // A host tells of starts when all of its ranks have started; some may have ended by then.
+    if (!could_start) known = {};
     if (could_start && !runs)
         rank_started(place, host, {exited.rank, exited.place, exited.pid}, exited.generation);
     known.state = Place::State::ended;
@@ -251,9 +262,8 @@ void JobRecord::measured(HostId host, Measures measures) {
     if (usages_.size() < spec_.placement.ranks.size()) usages_.resize(spec_.placement.ranks.size());
     while (!measures_.has(host)) measures_.push_back({});
     for (const RankUsage& usage : measures.ranks) {
-        const auto place = hosts_.numbers().place_of(usage.rank);
-        if (!place || plan::host_of(spec_.placement.ranks[std::to_underlying(*place)]) != host)
-            continue;
+        const auto place = hosts_.planned_on(host, usage.place);
+        if (!place) continue;
         Usage& known = usages_[std::to_underlying(*place)];
         const std::int64_t span = measures.at_ns - known.at_ns;
         const bool same = known.last.pid == usage.pid && known.at_ns != 0;
@@ -283,11 +293,10 @@ std::string_view JobRecord::state() const {
 
 std::string_view JobRecord::host_state(HostId host) const {
     const HostState& known = hosts_[host];
-    const bool has_trouble = troubles_.has(host) && !troubles_[host].empty();
-    if (known.done && has_trouble) return "lost";
+    if (troubles_.has(host) && !troubles_[host].why.empty())
+        return troubles_[host].lost ? "lost" : "failed";
     if (known.done) return "left";
-    if (known.joined && !has_trouble) return "joined";
-    return has_trouble ? "failed" : "connecting";
+    return known.joined ? "joined" : "connecting";
 }
 
 std::string_view JobRecord::rank_state(const Place& place) const {
@@ -310,7 +319,7 @@ json::object JobRecord::host_view(HostId host) const {
     const std::string_view state = host_state(host);
     object["state"] = state;
     if (state == "connecting") object["doing"] = hosts_[host].phase;
-    if (troubles_.has(host) && !troubles_[host].empty()) object["why"] = troubles_[host];
+    if (troubles_.has(host) && !troubles_[host].why.empty()) object["why"] = troubles_[host].why;
     if (!hosts_[host].address.empty()) object["address"] = hosts_[host].address;
     if (!measures_.has(host) || !measures_[host] || state != "joined") return object;
     const Measures& measures = *measures_[host];
@@ -347,9 +356,13 @@ void JobRecord::add_usage(json::object& rank, plan::PlannedRank place) const {
     rank["processes"] = usage.last.processes;
     if (!usage.last.counts_steps) return;
     rank["step"] = usage.last.step;
-    rank["step_age_s"] = rounded(static_cast<double>(usage.at_ns - usage.last.step_ns) / kSecond);
-    if (usage.last.span_us > 0)
-        rank["steps_per_s"] = rounded(1e6 / static_cast<double>(usage.last.span_us));
+    const double age =
+        static_cast<double>(std::max<std::int64_t>(usage.at_ns - usage.last.step_ns, 0)) / kSecond;
+    rank["step_age_s"] = rounded(age);
+    if (usage.last.span_us == 0) return;
+    // A rank that has come to a stop has no pace any more.
+    const double span = std::max(static_cast<double>(usage.last.span_us) / 1e6, age);
+    rank["steps_per_s"] = rounded(1 / span);
 }
 
 json::object JobRecord::rank_view(plan::PlannedRank place) const {
@@ -385,6 +398,7 @@ json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     object["directory"] = spec_.directory;
     object["dtrun_pid"] = ::getpid();
     object["dtrun_host"] = host_name();
+    if (!page_.empty()) object["page"] = page_;
     object["started"] = watch::utc_time(started_ns_);
     object["ran_s"] = rounded(static_cast<double>(now_ns() - started_ns_) / kSecond);
     object["generation"] = generation_;

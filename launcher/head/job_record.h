@@ -27,10 +27,13 @@ public:
     /// Before the first event. \param id  the job's, hexadecimal
     void set_id(std::string id) { id_ = std::move(id); }
     const std::string& id() const { return id_; }
+    /// The address of the job's page, with its key.
+    void set_page(std::string address) { page_ = std::move(address); }
     void add_listener(watch::EventListener& listener) { listeners_.push_back(&listener); }
 
     // What happens.
     void job_started();
+    void host_coming(HostId host);  ///< an agent is started there once more
     void host_joined(HostId host);
     void host_failed(HostId host, const std::string& why);
     void host_lost(HostId host, const std::string& why);
@@ -70,6 +73,13 @@ private:
     void world_started(std::uint64_t generation);
     void rank_started(plan::PlannedRank place, HostId host, const RankPid& rank,
                       std::uint64_t generation);
+    /// Why a host cannot be used.
+    struct Trouble {
+        bool lost = false;  ///< after it had joined
+        std::string why{};  ///< empty: none
+    };
+
+    void set_trouble(HostId host, Trouble trouble);
     void tell(watch::EventKind kind, boost::json::object fields);
     Place& at(plan::PlannedRank place);
     boost::json::object host_view(HostId host) const;
@@ -83,7 +93,7 @@ private:
     const plan::JobSpec& spec_;
     const Hosts& hosts_;
     const Job& job_;
-    std::string id_;
+    std::string id_, page_;
     std::vector<watch::EventListener*> listeners_;
     std::uint64_t events_ = 0;
     std::int64_t started_ns_ = 0;
@@ -94,7 +104,7 @@ private:
     bool has_told_end_ = false;
     std::vector<Place> places_;
     std::vector<Usage> usages_;                  ///< by place; empty until somebody measures
-    PerHost<std::string> troubles_;              ///< why a host has failed or is lost
+    PerHost<Trouble> troubles_;                  ///< of hosts that have failed, or are lost
     PerHost<std::optional<Measures>> measures_;  ///< the last of each
 };
 

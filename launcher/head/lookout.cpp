@@ -21,6 +21,7 @@ constexpr std::uint32_t kReportLimitMs = 3'000;
 constexpr std::size_t kReportLinesMax = 40;
 constexpr std::size_t kLinesMax = 200'000;  // for who asks
 constexpr std::size_t kPieceBytes = 64u << 10;
+constexpr milliseconds kMeasuresAge{400};  // of measures that serve the next who asks
 /// For answers to come once agents stop looking.
 constexpr milliseconds kOnTheWay{500};
 
@@ -44,6 +45,7 @@ Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spe
       end_(std::move(end)),
       looks_(executor, hosts),
       measures_(executor, hosts),
+      measured_(executor),
       tasks_(executor) {}
 
 void Lookout::host_gone(HostId host) {
@@ -68,15 +70,31 @@ asio::awaitable<Survey> Lookout::take_stacks(Look look) {
     co_return survey;
 }
 
+void Lookout::keep_tails() {
+    constexpr std::size_t kAllBytes = 32u << 20, kLeast = 2u << 10, kMost = 16u << 10;
+    const std::size_t ranks = std::max<std::size_t>(spec_.placement.ranks.size(), 1);
+    tails_.emplace(std::clamp(kAllBytes / ranks, kLeast, kMost));
+}
+
 std::string Lookout::tail(Rank rank) const {
     const auto place = hosts_.numbers().place_of(rank);
     return place && tails_ ? std::string(tails_->of(*place)) : std::string();
 }
 
+/// However many look, hosts are asked once for all of them.
 asio::awaitable<boost::json::object> Lookout::measured_view(milliseconds limit) {
-    const Measure question;
-    const std::function<void(Measures)> taken_already = [](const Measures&) {};
-    if (limit > milliseconds(0)) co_await measures_.ask(question, limit, taken_already);
+    if (measuring_) {
+        measured_.expires_after(limit);
+        co_await measured_.async_wait(use_tuple);
+    } else if (limit > milliseconds(0) && Clock::now() - measured_at_ > kMeasuresAge) {
+        measuring_ = true;
+        const Measure question;
+        const std::function<void(Measures)> taken_already = [](const Measures&) {};
+        co_await measures_.ask(question, limit, taken_already);
+        measuring_ = false;
+        measured_at_ = Clock::now();
+        measured_.cancel();
+    }
     co_return record_.view(waiting_());
 }
 
@@ -94,7 +112,7 @@ void Lookout::asked(control::CallerId caller, const AskJob& ask) {
         case Wish::view:
             return tasks_.spawn(answer_view(caller, ask));
         case Wish::end:
-            return end_(ask.signal);
+            return end_(ask.signal);  // its connection ends with us
     }
     refuse(caller, "this dtrun does not know what is asked");
 }

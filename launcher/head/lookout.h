@@ -63,7 +63,7 @@ public:
     void measures_come(HostId host, Measures measures);
 
     /// From now on the last lines of each rank are kept.
-    void keep_tails() { tails_.emplace(); }
+    void keep_tails();
     std::string tail(Rank rank) const;
 
     /// What is known of the job; with what its ranks use, as far as hosts tell within a time.
@@ -114,6 +114,9 @@ private:
     std::function<void(int)> end_;
     AgentSurvey<Look, Stacks> looks_;
     AgentSurvey<Measure, Measures> measures_;
+    bool measuring_ = false;
+    Deadline measured_at_{};
+    Timer measured_;  ///< cancelled when hosts have answered
     control::ControlServer* server_ = nullptr;
     std::optional<watch::RankTails> tails_;
     std::map<control::CallerId, Watcher> watchers_;

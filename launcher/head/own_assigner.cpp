@@ -411,9 +411,13 @@ asio::awaitable<void> OwnAssigner::wait_after_failure() {
     restart_because_.reset();
     const bool at_once = Clock::now() - started_at_ < kShortLife;
     restarts_at_once_ = at_once ? restarts_at_once_ + 1 : 0;
-    if (restarts_at_once_ < 2) co_return;
-    const auto doublings = std::min<std::uint32_t>(restarts_at_once_ - 2, 16);
-    delay_.expires_after(std::min(kRestartDelayMax, kRestartDelay * (1 << doublings)));
+    std::chrono::milliseconds delay = context_.spec.options.restart_delay;
+    if (restarts_at_once_ >= 2) {
+        const auto doublings = std::min<std::uint32_t>(restarts_at_once_ - 2, 16);
+        delay = std::max(delay, std::min(kRestartDelayMax, kRestartDelay * (1 << doublings)));
+    }
+    if (delay == std::chrono::milliseconds(0)) co_return;
+    delay_.expires_after(delay);
     co_await delay_.async_wait(use_tuple);
 }
 

@@ -9,8 +9,10 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <span>
+#include <utility>
 
 namespace dtrun::head {
 namespace {
@@ -87,6 +89,11 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
     std::string text =
         fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
+    const plan::Options& options = spec.options;
+    if (std::cmp_less(outcome.restarts, options.max_restarts) &&
+        std::chrono::nanoseconds(first.ran_ns) < options.min_uptime)
+        text += fmt::format("  not started again: it has run for less than {:g} s (--min-uptime)\n",
+                            std::chrono::duration<double>(options.min_uptime).count());
     const auto lines = place ? tail(*place) : std::vector<std::string>{};
     text += exception_text(first.traceback, lines);
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";

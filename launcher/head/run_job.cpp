@@ -91,6 +91,7 @@ private:
     void apply(const discovery::HostChanges& changes);
     void add_starters(transport::AgentFile agent, ServerPlace place);
     asio::awaitable<void> watch_signals();
+    void got_signal(int signal);
     asio::awaitable<int> serve_others(int status);
 
     asio::io_context& io_;
@@ -106,6 +107,7 @@ private:
     output::UserTerminal terminal_;
     std::unique_ptr<JobServer> job_server_;  ///< of nodes that meet here
     int interrupted_ = 0;                    ///< by this signal
+    bool finishing_ = false;  ///< the job is over, and the publisher has its last words
     std::unique_ptr<Bootstraps> bootstraps_;
     std::unique_ptr<PlannedChannels> channels_;
     asio::signal_set signals_;
@@ -126,6 +128,7 @@ Result<void> RealHead::open() {
     if (!agent) return std::unexpected(agent.error());
     if (auto opened = open_output(); !opened) return opened;
     head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [this] { suspend(); });
+    head_->set_end([this](int signal) { got_signal(signal); });
     if (spec_.options.pty) head_->lend(terminal_);
     head_->record().set_id(hex(keys_.id));
     if (auto opened = open_publisher(); !opened) return opened;
@@ -288,7 +291,9 @@ asio::awaitable<int> RealHead::run() {
     if (host_watch_) host_watch_->start();
     asio::post(io_, [this] { open_control(); });  // while agents start
     const int status = co_await head_->run();
-    if (publisher_) co_await publisher_->finish();
+    finishing_ = publisher_ != nullptr;
+    if (finishing_ && head_->is_in_a_hurry()) publisher_->hurry();
+    if (finishing_) co_await publisher_->finish();
     if (control_) control_->stop();
     if (host_watch_) host_watch_->stop();
     server_->stop();
@@ -311,12 +316,18 @@ asio::awaitable<void> RealHead::watch_signals() {
             head_->terminal_resized();
             continue;
         }
-        head_->signalled(signal);
-        const bool ends =
-            signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
-        if (!ends || !job_server_ || std::exchange(interrupted_, signal) != 0) continue;
-        job_server_->interrupt(signal);
+        got_signal(signal);
     }
+}
+
+/// From the system, or from `dtrun end`.
+void RealHead::got_signal(int signal) {
+    head_->signalled(signal);
+    const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+                      signal == SIGQUIT || signal == SIGKILL;
+    if (ends && finishing_) publisher_->hurry();
+    if (!ends || !job_server_ || std::exchange(interrupted_, signal) != 0) return;
+    job_server_->interrupt(signal);
 }
 
 }  // namespace

@@ -283,6 +283,11 @@ struct Options {
     bool recovers_itself = false;
     int ranks_to_end_well = 0;  ///< with it; 0: all
     int max_restarts = 0;       ///< --max-restarts: how often a failed rank makes all start again
+    /// --restart-delay: from a failure until ranks start again, at least. Where they fail at once again and again,
+    /// it grows by itself.
+    std::chrono::milliseconds restart_delay{0};
+    /// --min-uptime: a rank that fails sooner is not worth a restart: it would fail again.
+    std::chrono::milliseconds min_uptime{0};
     /// --init-timeout: how long ranks wait for others in the stores of their frameworks, in which
     /// they meet. Unset: as long as the frameworks themselves do.
     std::optional<std::chrono::milliseconds> init_timeout;

@@ -71,7 +71,10 @@ std::string page_key(const Secret& secret) {
 }
 
 json::object daemon_view(const std::string& status) {
-    const json::value whole = json::parse(status);
+    // Members name themselves and their jobs, in any bytes.
+    json::parse_options options;
+    options.allow_invalid_utf8 = true;
+    const json::value whole = json::parse(status, {}, options);
     json::array jobs;
     for (const json::value& job : whole.at("jobs").as_array())
         jobs.push_back(job_view(job.as_object()));

@@ -6,7 +6,6 @@
 
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <utility>
 
@@ -14,7 +13,7 @@ namespace dtrun::watch {
 namespace {
 
 constexpr std::size_t kCallsMax = 10'000;  // that wait; a job of many ranks has many events
-constexpr std::chrono::milliseconds kEndLimit{1'000};  // from the end of its output to its exit
+constexpr std::chrono::milliseconds kEndLimit{1'000};  // from SIGKILL to its exit
 
 std::vector<std::string> environment_for(const std::string& event, const std::string& job) {
     std::vector<std::string> env;
@@ -61,8 +60,9 @@ asio::awaitable<void> EventCommands::run_calls() {
     idle_.cancel();
 }
 
+/// What it prints counts as its trouble. It may close its output, or leave it to others, when it likes.
 asio::awaitable<void> EventCommands::run(Call call) {
-    auto started = transport::start_process(executor_, {"sh", "-c", call.line},
+    auto started = transport::start_process(executor_, {"sh", "-c", "exec >&2; " + call.line},
                                             environment_for(call.event, job_), SIGKILL);
     if (!started) {
         log::warn("--on-event: {}", started.error().message);
@@ -74,23 +74,29 @@ asio::awaitable<void> EventCommands::run(Call call) {
     const auto written = co_await process_->write(call.input, deadline);
     if (!written) log::debug("--on-event: {}", written.error().message);
     process_->close_input();
-    std::array<char, 4096> piece;
-    Result<std::size_t> read = std::size_t{0};
-    do {
-        read = co_await process_->read(piece, deadline);
-    } while (read && *read > 0);
-    const bool late = !read && read.error().code == Errc::timed_out;
-    if (!read) process_->kill();
-    std::string ending = co_await process_->ending(after(kEndLimit));
-    if (late) ending = fmt::format("has not ended within {} s, and was killed", kRunLimit.count());
+    std::string ending = co_await process_->ending(deadline);
+    if (ending.empty()) {
+        process_->kill();
+        const std::string killed = co_await process_->ending(after(kEndLimit));
+        ending = fmt::format("has not ended within {} s, and was {}", kRunLimit.count(),
+                             killed.empty() ? "given up" : "killed");
+    }
     const std::string said(trim(process_->take_errors()));
     if (ending != "exit status 0" || !said.empty())
         log::warn("--on-event, for {}: {}{}{}", call.event, ending, said.empty() ? "" : ": ", said);
     process_.reset();
 }
 
+void EventCommands::hurry() {
+    hurry_ = true;
+    idle_.cancel();
+}
+
 asio::awaitable<void> EventCommands::finish(Deadline deadline) {
-    if (running_) {
+    // The end is what most want to hear of.
+    std::ranges::stable_partition(
+        calls_, [](const Call& call) { return call.event == name_of(EventKind::job_ended); });
+    if (running_ && !hurry_) {
         idle_.expires_at(deadline);
         co_await idle_.async_wait(use_tuple);
     }

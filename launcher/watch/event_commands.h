@@ -30,6 +30,7 @@ public:
     void happened(const Event& event) override;
     /// Returns once all have run, or at the deadline; what is left then is killed, or not run.
     asio::awaitable<void> finish(Deadline deadline);
+    void hurry();  ///< finish() waits no longer
 
     static constexpr std::chrono::seconds kRunLimit{30};
 
@@ -49,6 +50,7 @@ private:
     std::deque<Call> calls_;
     std::unique_ptr<transport::Process> process_;
     bool running_ = false;
+    bool hurry_ = false;
     std::size_t dropped_ = 0;
     Timer idle_;  ///< cancelled when nothing is left to run
     TaskGroup tasks_;

@@ -13,14 +13,15 @@ namespace dtrun::watch {
 /// The last bytes of what each rank has printed, both streams in one, as a terminal would have got them.
 class RankTails {
 public:
-    static constexpr std::size_t kBytes = 16u << 10;
+    /// \param bytes  of each rank that are kept, or up to twice as many
+    explicit RankTails(std::size_t bytes = 16u << 10) : bytes_(bytes) {}
 
     void add(plan::PlannedRank rank, std::string_view bytes) {
         std::string& tail = tails_[std::to_underlying(rank)];
-        if (bytes.size() > kBytes) bytes.remove_prefix(bytes.size() - kBytes);
+        if (bytes.size() > bytes_) bytes.remove_prefix(bytes.size() - bytes_);
         tail += bytes;
-        if (tail.size() <= 2 * kBytes) return;
-        tail.erase(0, tail.size() - kBytes);
+        if (tail.size() <= 2 * bytes_) return;
+        tail.erase(0, tail.size() - bytes_);
         tail.erase(0, tail.find('\n') + 1);
     }
     std::string_view of(plan::PlannedRank rank) const {
@@ -29,6 +30,7 @@ public:
     }
 
 private:
+    std::size_t bytes_;
     std::unordered_map<std::uint32_t, std::string> tails_;
 };
 

@@ -81,6 +81,7 @@ struct Measure {
 /// What a rank uses, with all processes below it.
 struct RankUsage {
     Rank rank{};
+    SlotIndex place{};
     std::int64_t pid = 0;
     std::uint64_t cpu_ns = 0;        ///< processor time since its start
     std::uint64_t memory_bytes = 0;  ///< in memory; what its processes share counts once
@@ -92,7 +93,8 @@ struct RankUsage {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("rank", m.rank), f("pid", m.pid), f("cpu_ns", m.cpu_ns), f("processes", m.processes);
+        f("rank", m.rank), f("place", m.place), f("pid", m.pid), f("cpu_ns", m.cpu_ns),
+            f("processes", m.processes);
         f("memory_bytes", m.memory_bytes), f("counts_steps", m.counts_steps);
         f("step", m.step), f("step_ns", m.step_ns), f("span_us", m.span_us);
     }

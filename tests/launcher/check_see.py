@@ -125,7 +125,7 @@ def check_jobs():
 
 def check_end():
     """A job ends by its id or the pid of its dtrun, and nothing of it is left."""
-    assert dtrun("end").returncode == 200
+    assert dtrun("end").returncode == 200 and dtrun("end", "").returncode == 200
     nobody = dtrun("end", "1")
     assert nobody.returncode == 200 and "no job" in nobody.stderr, nobody
     with running("-np", "2", "sleep", "60") as job:
@@ -260,9 +260,11 @@ def check_metrics():
 
 
 def page_of(job):
+    """The page's address, which is told, and its key, which is not where others may read it."""
     for line in job.stderr:
-        if match := re.search(r"the job's page: http://(127\.0\.0\.1:\d+)/#(\w{32})$", line.strip()):
-            return match[1], match[2]
+        if match := re.search(r"the job's page: http://(127\.0\.0\.1:\d+)/#KEY, which", line):
+            page = wait_for(lambda: view_of(job), "the job")["page"]
+            return match[1], re.fullmatch(rf"http://{match[1]}/#(\w{{32}})", page)[1]
     raise AssertionError("no page is told of")
 
 

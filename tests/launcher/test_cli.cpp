@@ -19,6 +19,17 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 using Strings = std::vector<std::string>;
 
+TEST_CASE("words about restarts need restarts", "[cli]") {
+    CHECK(options_of("--max-restarts 3 --restart-delay 5 --min-uptime 60 x").min_uptime ==
+          std::chrono::seconds(60));
+    CHECK(error_of("--min-uptime 60 x") ==
+          "--min-uptime says when ranks start again; add --max-restarts N");
+    CHECK(error_of("--restart-delay 1 x") ==
+          "--restart-delay says when ranks start again; add --max-restarts N");
+    CHECK(options_of("-np 2 --min-np 1 --restart-delay 2 x").restart_delay ==
+          std::chrono::seconds(2));
+}
+
 TEST_CASE("the command line ends at the first word that is no option", "[launcher][cli]") {
     const auto [typed, program] = GENERATE(table<std::string, Strings>({
         {"prog", {"prog"}},
@@ -621,9 +632,6 @@ TEST_CASE("a row is all that a command needs to be found, listed and explained",
     CHECK(help_on(commands, Strings{"topic"}) == help_t());
     CHECK(help_on(commands, Strings{"srve"}).error().message ==
           "no help on 'srve'; did you mean serve?; there is help on run, serve and topic");
-    CHECK_THAT(man_page(commands), Catch::StartsWith(".TH DTRUN 1\n") &&
-                                       Contains(".SH DTRUN SERVE\n.nf\nusage: a\n") &&
-                                       Contains("\n\\&'topic'\n\\&.a\\eb\n"));
 }
 
 TEST_CASE("docs/EXIT_CODES.md has the exit codes of --help, in the same words", "[launcher][cli]") {

@@ -88,8 +88,8 @@ TEST_CASE("metrics are numbers with the job, host and rank, in Prometheus' forma
     CHECK_THAT(text, Contains("dtrun_job_state{" + job + ",state=\"ended\"} 0\n"));
     CHECK_THAT(text, Contains("dtrun_hosts{" + job + ",state=\"lost\"} 1\n"));
     CHECK_THAT(text, Contains("dtrun_ranks{" + job + ",state=\"failed\"} 1\n"));
-    CHECK_THAT(text, Contains("dtrun_rank_cpu_seconds_total{" + job +
-                              ",rank=\"0\",host=\"s1\"} 12.5\n"));
+    CHECK_THAT(text,
+               Contains("dtrun_rank_cpu_seconds_total{" + job + ",rank=\"0\",host=\"s1\"} 12.5\n"));
     CHECK_THAT(text, Contains("dtrun_gpu_busy_ratio{" + job + ",host=\"s1\",gpu=\"0\"} 0.97\n"));
     CHECK(text.find("train.py") == std::string::npos);  // what runs is nobody's business
     // Each family has its help and type once, before its samples.
@@ -118,24 +118,27 @@ TEST_CASE("an event is one line of JSON with a schema, a time and a number", "[w
 }
 
 TEST_CASE("JSON has numbers as people write them", "[watch]") {
-    const auto value = boost::json::parse(R"({"a": 3.25, "b": [], "c": {}, "d": [1, null, true], "e": -7})");
+    const auto value =
+        boost::json::parse(R"({"a": 3.25, "b": [], "c": {}, "d": [1, null, true], "e": -7})");
     CHECK(serialize(value) == R"({"a":3.25,"b":[],"c":{},"d":[1,null,true],"e":-7})");
 }
 
 TEST_CASE("the last lines of a rank are kept, however much it prints", "[watch]") {
-    RankTails tails;
+    constexpr std::size_t kBytes = 4096;
+    RankTails tails(kBytes);
     const plan::PlannedRank rank{3};
     CHECK(tails.of(rank).empty());
     for (int i = 0; i < 10'000; ++i) tails.add(rank, fmt::format("line {}\n", i));
-    CHECK(tails.of(rank).size() <= 2 * RankTails::kBytes);
+    CHECK(tails.of(rank).size() <= 2 * kBytes);
     CHECK(tails.of(rank).ends_with("line 9998\nline 9999\n"));
     CHECK(tails.of(rank).starts_with("line "));
     tails.add(rank, std::string(1 << 20, 'x'));
-    CHECK(tails.of(rank).size() <= 2 * RankTails::kBytes);
+    CHECK(tails.of(rank).size() <= 2 * kBytes);
 }
 
 TEST_CASE("a daemon's status is shown as jobs", "[watch]") {
-    const auto view = daemon_view(R"({"jobs": [{"name": "train", "phase": "running", "generation": 2,
+    const auto view =
+        daemon_view(R"({"jobs": [{"name": "train", "phase": "running", "generation": 2,
         "waiting": 1, "slowest_rank": 1, "slowest_step": 5, "fastest_step": 9,
         "members": [{"host": "s1", "connected": true, "rank_list": [0, 1]},
                     {"host": "s2", "connected": false, "rank_list": [2]}]},
@@ -181,13 +184,15 @@ TEST_CASE("where a page listens is on the loopback unless an address is given", 
         CHECK_FALSE(parse_listen_address(wrong));
 }
 
-TEST_CASE("--on-event names events before a colon, or means those that people want", "[watch][cli]") {
+TEST_CASE("--on-event names events before a colon, or means those that people want",
+          "[watch][cli]") {
     const auto commands_of = [](const std::string& value) {
         return cli::parse_run(std::vector<std::string>{"--on-event", value, "true"}, {});
     };
     const auto some = commands_of("job_ended,restart:mail me");
     REQUIRE(some);
-    CHECK(some->options.show.commands[0].events == std::vector<std::string>{"job_ended", "restart"});
+    CHECK(some->options.show.commands[0].events ==
+          std::vector<std::string>{"job_ended", "restart"});
     CHECK(some->options.show.commands[0].line == "mail me");
     const auto all = commands_of("curl -d @- http://example.org/");
     REQUIRE(all);

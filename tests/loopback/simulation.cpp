@@ -416,6 +416,7 @@ Ending World::run() {
         io_, [&] { return over; }, begun_ + std::chrono::hours(2));
     ending_.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
     ending_.shown = output_->text();
+    ending_.view = head_->record().view({});
     ending_.output = output_->bytes();
     for (const auto& [generation, hosts] : started_) {
         std::string& text = ending_.started.emplace_back(fmt::format("{}: ", generation));

@@ -76,6 +76,7 @@ struct Ending {
     std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank
     std::vector<watch::Event> events{};  ///< that dtrun has told of
+    boost::json::object view{};          ///< of the job, when it was over
     std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs
 };
 

@@ -67,6 +67,10 @@ TEST_CASE("a host that has its power again takes part again, as the last", "[loo
         CHECK(ending.code == 0);
         CHECK(ending.started == Worlds{"1: 00112233", "2: 112233", "3: 11223300"});
         CHECK(ending.took < 100s);
+        // What is shown of it forgets that it was lost.
+        const boost::json::value& host = ending.view.at("hosts").at(0);
+        CHECK(host.at("state") == "left");
+        CHECK_FALSE(host.as_object().contains("why"));
     });
 }
 

@@ -446,6 +446,39 @@ TEST_CASE("whatever happens to a job, it ends in time, says why, and leaves no r
     }
 }
 
+TEST_CASE("--restart-delay keeps ranks from starting again at once", "[loopback]") {
+    Script script;
+    script.ranks[1] = {.life = 20ms, .code = 4};
+    script.options = [](plan::Options& options) {
+        options.max_restarts = 2;
+        options.restart_delay = 7s;
+    };
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 4);
+        CHECK(ending.started.size() == 3);
+        CHECK(ending.took >= 14s);
+        CHECK(ending.took < 17s);
+    });
+}
+
+TEST_CASE("a rank that fails before --min-uptime ends the job, and one that fails later does not",
+          "[loopback]") {
+    Script script;
+    script.options = [](plan::Options& options) {
+        options.max_restarts = 5;
+        options.min_uptime = 10s;
+    };
+    script.attempts[{1, 1}] = {.life = 20s, .code = 4};
+    script.attempts[{2, 0}] = {.life = 1s, .code = 5};
+    script.attempts[{2, 1}].life = 1h;
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 5);
+        CHECK(ending.started.size() == 2);
+        CHECK_THAT(ending.shown, Contains("not started again: it has run for less than 10 s "
+                                          "(--min-uptime)"));
+    });
+}
+
 /// The kinds of all events but those of single ranks, each with its host and code.
 std::string story_of(const Ending& ending) {
     std::string text;

@@ -505,6 +505,14 @@ Result<void> Agent::on_assign(std::string_view payload) {
     living_->begin(assign_);
     desk_.begin(assign_);
     start_ = Start{assign_.generation, fresh.size(), {assign_.generation, {}}};
+    for (const ranks::RunningRank& rank : runner_->running_ranks()) {
+        const auto is_there = [&rank](const std::vector<RankSlot>& slots) {
+            return std::ranges::find(slots, rank.place, &RankSlot::place) != slots.end();
+        };
+        if (is_there(assign_.ranks) && !is_there(fresh))  // it goes on in this world
+            start_->started.ranks.push_back(
+                {.rank = rank.rank, .place = rank.place, .pid = rank.pid});
+    }
     say_alive();
     tasks_.spawn(start_when_ready(fresh));
     return {};

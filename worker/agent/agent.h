@@ -59,10 +59,12 @@ struct AgentParts {
     std::function<asio::awaitable<std::vector<ProcessStacks>>(
         std::vector<ranks::RunningRank> ranks, contracts::Environment env, Look look)>
         take_stacks;
-    /// As ranks::measure_ranks(), and GPUs. Empty: nothing is known.
-    std::function<asio::awaitable<Measures>(std::vector<ranks::RunningRank> ranks,
-                                            contracts::Environment env)>
-        measure;
+    /// As ranks::measure_ranks(), with GPUs as they were last. Empty: nothing is known.
+    std::function<Measures(const std::vector<ranks::RunningRank>& ranks)> measure;
+    /// Finds out what GPUs do, for the next measure; after the first.
+    std::function<asio::awaitable<void>(std::vector<ranks::RunningRank> ranks,
+                                        contracts::Environment env)>
+        ask_gpus;
     /// So many free ports in a row.
     std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded

@@ -60,12 +60,11 @@ Result<void> Agent::on_measure(std::string_view payload) {
     return {};
 }
 
+/// The answer does not wait for what GPUs do, which may take seconds to find out.
 asio::awaitable<void> Agent::answer_measure(std::uint32_t number) {
+    std::vector<ranks::RunningRank> ranks = runner_->running_ranks();
     Measures measures;
-    if (parts_.measure) {
-        contracts::Environment env = preflight_.env;
-        measures = co_await parts_.measure(runner_->running_ranks(), std::move(env));
-    }
+    if (parts_.measure) measures = parts_.measure(ranks);
     measures.number = number;
     const auto steps = connections_->relay().steps();
     for (RankUsage& usage : measures.ranks) {
@@ -77,6 +76,9 @@ asio::awaitable<void> Agent::answer_measure(std::uint32_t number) {
         usage.span_us = static_cast<std::uint64_t>(found->second.span.count() * 1e6);
     }
     link_->send(encode(measures));
+    if (!parts_.ask_gpus) co_return;
+    contracts::Environment env = preflight_.env;
+    co_await parts_.ask_gpus(std::move(ranks), std::move(env));
 }
 
 /// Two tools cannot look at one process at once, so those who ask have their turn.

@@ -34,13 +34,6 @@ private:
     std::string node_;
 };
 
-asio::awaitable<Measures> measure(ranks::GpuWatch& gpus, std::vector<ranks::RunningRank> ranks,
-                                  contracts::Environment env) {
-    Measures measures = ranks::measure_ranks(ranks);
-    measures.gpus = co_await gpus.look(std::move(ranks), std::move(env));
-    co_return measures;
-}
-
 AgentParts real_parts(asio::io_context& io, const std::string& node) {
     AgentParts parts;
     parts.lifeline = Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -63,10 +56,14 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
         return ranks::take_stacks(**supervisor, std::move(ranks), std::move(env), look);
     };
     const auto gpus = std::make_shared<std::unique_ptr<ranks::GpuWatch>>();
-    parts.measure = [supervisor, gpus](std::vector<ranks::RunningRank> ranks,
-                                       contracts::Environment env) {
+    parts.measure = [supervisor, gpus](const std::vector<ranks::RunningRank>& ranks) {
         if (!*gpus) *gpus = std::make_unique<ranks::GpuWatch>(**supervisor);
-        return measure(**gpus, std::move(ranks), std::move(env));
+        Measures measures = ranks::measure_ranks(ranks);
+        measures.gpus = (*gpus)->last();
+        return measures;
+    };
+    parts.ask_gpus = [gpus](std::vector<ranks::RunningRank> ranks, contracts::Environment env) {
+        return (*gpus)->ask(std::move(ranks), std::move(env));
     };
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

@@ -27,6 +27,7 @@ struct StandbyOptions {
 struct RunningRank {
     Rank rank{};
     pid_t pid = 0;
+    SlotIndex place{};
 };
 
 /// Runs the ranks of one host. Supervisor does it with processes.

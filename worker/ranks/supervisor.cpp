@@ -115,7 +115,7 @@ bool Supervisor::executed(Ranks::iterator rank, const Result<void>& result) {
 std::vector<RunningRank> Supervisor::running_ranks() const {
     std::vector<RunningRank> ranks;
     for (const auto& [pid, rank] : ranks_)
-        if (!rank.executing) ranks.push_back({rank.rank, pid});
+        if (!rank.executing) ranks.push_back({rank.rank, pid, rank.place});
     std::ranges::sort(ranks, {}, &RunningRank::rank);
     return ranks;
 }

@@ -16,7 +16,7 @@
 namespace dtrun::ranks {
 namespace {
 
-constexpr std::chrono::seconds kGpusAge{2};     // of an answer that is good enough
+constexpr std::chrono::seconds kGpusAge{1};     // of an answer that is good enough
 constexpr std::chrono::seconds kGpusLimit{20};  // of a run, which takes seconds without its daemon
 constexpr std::size_t kGpusBytesMax = 64u << 10;
 constexpr std::uint64_t kMiB = 1u << 20;
@@ -60,6 +60,7 @@ Pages pages_of(pid_t pid) {
 RankUsage usage_of(const RunningRank& rank, const std::vector<pid_t>& below) {
     RankUsage usage;
     usage.rank = rank.rank;
+    usage.place = rank.place;
     usage.pid = rank.pid;
     std::uint64_t own = 0, shared = 0;
     const auto add = [&](pid_t pid) {
@@ -148,9 +149,8 @@ std::vector<GpuUsage> parse_gpus(std::string_view gpus, std::string_view process
     return found;
 }
 
-asio::awaitable<std::vector<GpuUsage>> GpuWatch::look(std::vector<RunningRank> ranks,
-                                                      contracts::Environment env) {
-    if (asking_ || (asked_at_ && Clock::now() - *asked_at_ < kGpusAge)) co_return last_;
+asio::awaitable<void> GpuWatch::ask(std::vector<RunningRank> ranks, contracts::Environment env) {
+    if (asking_ || (asked_at_ && Clock::now() - *asked_at_ < kGpusAge)) co_return;
     asking_ = true;
     const auto path = env.find("PATH");
     const auto program = find_program("nvidia-smi", "/", path == env.end() ? "" : path->second);
@@ -180,7 +180,6 @@ asio::awaitable<std::vector<GpuUsage>> GpuWatch::look(std::vector<RunningRank> r
     });
     asked_at_ = Clock::now();
     asking_ = false;
-    co_return last_;
 }
 
 }  // namespace dtrun::ranks

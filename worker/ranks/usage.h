@@ -28,10 +28,11 @@ class GpuWatch {
 public:
     explicit GpuWatch(Supervisor& processes) : processes_(processes) {}
 
-    /// What nvidia-smi says, or has said within the last two seconds. While it is asked for one caller, others
-    /// get its last answer. Nothing where the ranks' PATH has none.
-    asio::awaitable<std::vector<GpuUsage>> look(std::vector<RunningRank> ranks,
-                                                contracts::Environment env);
+    /// What nvidia-smi has said last.
+    const std::vector<GpuUsage>& last() const { return last_; }
+    /// Asks it again, unless it was asked within the last second or is being asked. Nothing is known where the
+    /// ranks' PATH has none.
+    asio::awaitable<void> ask(std::vector<RunningRank> ranks, contracts::Environment env);
 
 private:
     Supervisor& processes_;
