@@ -9,6 +9,7 @@
 #include "launcher/cli/man.h"
 #include "launcher/cli/run.h"
 #include "launcher/commands/ask_job.h"
+#include "launcher/commands/config_command.h"
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/join.h"
@@ -141,6 +142,11 @@ constexpr cli::Command kCommands[] = {
      .summary = "sets of variables by which programs know their place",
      .run = commands::run_contracts,
      .help = commands::contracts_help},
+    {.name = "config",
+     .summary = "options that are set before anything is typed",
+     .run = commands::run_config,
+     .help = commands::config_help,
+     .flags = flags_of<commands::config_flags>},
     {.name = "completion",
      .summary = "completion of all of this in bash, zsh and fish",
      .run = completion,
@@ -239,8 +245,8 @@ int completion(cli::Words words, plan::EnvironmentView environment) {
 std::string completion_help() {
     return R"(usage: dtrun completion bash|zsh|fish
 
-Prints a script by which the shell completes commands, options, their values, and
-jobs that run here:
+Prints a script by which the shell completes commands, options, their values,
+and jobs that run here:
 
   source <(dtrun completion bash)         in ~/.bashrc
   source <(dtrun completion zsh)          in ~/.zshrc, after compinit

@@ -78,14 +78,6 @@ std::string short_help(string_view help) {
     return std::string(help.substr(0, end));
 }
 
-const Flag* find_flag(std::span<const Flag> flags, string_view name) {
-    for (const Flag& flag : flags)
-        for (const string_view names : {flag.names, flag.also})
-            for (const string_view one : split(names, ' '))
-                if (one == name) return &flag;
-    return nullptr;
-}
-
 /// "[report|kill]" has two words, "FILE" none.
 std::vector<string_view> choices_of(string_view metavar) {
     while (metavar.starts_with('[') || metavar.starts_with('=')) metavar.remove_prefix(1);

@@ -312,6 +312,7 @@ Rows<RunDraft> elastic_flags() {
           .group = elastic,
           .in = {Taker::fronts},
           .needs_agents = true,
+          .adds_up = true,
           .help =
               "what these import beforehand, such as torch,numpy; repeatable (default: nothing)"},
          add_preload},

@@ -140,6 +140,11 @@ bool could_be_value(string_view metavar, string_view word) {
 
 }  // namespace
 
+const Flag* find_flag(std::span<const Flag> flags, string_view name) {
+    const auto named = flag_named(flags, name);
+    return named ? &flags[named->row] : nullptr;
+}
+
 bool is_option(string_view word) {
     return word.size() > 1 && word.starts_with('-');
 }

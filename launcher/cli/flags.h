@@ -79,6 +79,7 @@ struct Flag {
     Takers in{};                ///< other commands that take this flag of `dtrun run`
     bool needs_agents = false;  ///< only dtrun's own agents can do it, so --mpi mpirun refuses it
     bool is_arguments = false;  ///< a value with blanks may begin with a dash
+    bool adds_up = false;       ///< given twice, both count
     bool of_program = false;    ///< may stand behind a ':', for one of several programs
     bool common = false;        ///< what a newcomer needs: in --help
     /// The `names` that may be abbreviated, since another launcher parses them by Python's
@@ -233,6 +234,8 @@ Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
     return Rest{reader.rest(), reader.ended()};
 }
 
+/// The flag that has this name, with its dashes, among its own or those that it has for others; nullptr: none.
+const Flag* find_flag(std::span<const Flag> flags, std::string_view name);
 /// Whether a word is an option; "-" and "" are none.
 bool is_option(std::string_view word);
 /// Errc: invalid_input (an option whose dash is none of the keyboard's)

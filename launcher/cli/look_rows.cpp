@@ -78,6 +78,7 @@ Rows<RunDraft> look_flags() {
           .group = look,
           .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
+          .adds_up = true,
           .help = "run the program by COMMAND, as in 'perf record -o p.{rank} {}', or "
                   "RANKS:COMMAND for some; repeatable (default: none)"},
          add_wrap},

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "contracts/table.h"
 #include "launcher/cli/binding_rows.h"
+#include "launcher/cli/defaults.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/horovod_config.h"
 #include "launcher/cli/look_rows.h"
@@ -346,7 +347,9 @@ std::string python_command(plan::EnvironmentView environment) {
 Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
                                  const RunDialect& dialect) {
     RunDraft draft;
-    const auto rest = read_options(dialect.flags, words, draft);
+    const auto all = with_defaults(words, dialect.flags, run_flags().flags(), environment);
+    if (!all) return std::unexpected(all.error());
+    const auto rest = read_options(dialect.flags, *all, draft);
     if (!rest) return std::unexpected(rest.error());
     if (draft.asked != Ask::nothing) return RunCommand{.asked = draft.asked};
     if (const auto done = read_programs(draft, *rest, dialect); !done)

@@ -261,6 +261,7 @@ Rows<RunDraft> environment_flags() {
           .metavar = "VAR[=VALUE]",
           .group = environment,
           .in = {join, fronts, bench},
+          .adds_up = true,
           .of_program = true,
           .common = true,
           .help = "set a variable for every rank; without =VALUE, with its value here; repeatable"},
@@ -269,6 +270,7 @@ Rows<RunDraft> environment_flags() {
           .metavar = "FILE",
           .group = environment,
           .in = {join, fronts, bench},
+          .adds_up = true,
           .help = "set variables from lines VAR=VALUE; -x and VAR=VALUE before the program win; "
                   "repeatable"},
          add_text<&plan::Options::env_files>},
@@ -284,6 +286,7 @@ Rows<RunDraft> environment_flags() {
           .group = environment,
           .in = {fronts, bench},
           .needs_agents = true,
+          .adds_up = true,
           .help = "also set the variables of these kinds of programs; `dtrun contracts` lists them "
                   "(default: those marked there, and slurm in a Slurm allocation)"},
          add_contracts},
@@ -308,6 +311,7 @@ Rows<RunDraft> environment_flags() {
           .metavar = "ARGS",
           .group = environment,
           .is_arguments = true,
+          .adds_up = true,
           .argparse = "--mpi-args",
           .help = "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or "
                   "mpiexec of PATH (default: none)"},
@@ -369,6 +373,7 @@ Rows<RunDraft> reaching_flags() {
           .metavar = "NAMES",
           .group = reaching,
           .in = {fronts, bench},
+          .adds_up = true,
           .argparse = "--network-interfaces --network-interface",
           .help =
               "use only these, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME "
@@ -446,6 +451,7 @@ Rows<RunDraft> output_flags() {
           .group = output,
           .in = {fronts},
           .needs_agents = true,
+          .adds_up = true,
           .common = true,
           .help = "show only these, such as 0,3-5 (default: all)"},
          add_ranks<&plan::Options::only_ranks>},
@@ -454,6 +460,7 @@ Rows<RunDraft> output_flags() {
           .group = output,
           .in = {fronts},
           .needs_agents = true,
+          .adds_up = true,
           .help = "print only errors of dtrun itself, and the report of a failure"},
          add_ranks<&plan::Options::quiet_ranks>},
         {{.names = "--stdin",
@@ -603,6 +610,13 @@ Rows<RunDraft> other_flags() {
           .argparse = "--version",
           .help = "the version"},
          ask<Ask::version>},
+        {{.names = "--profile",
+          .metavar = "NAME",
+          .group = other,
+          .in = {join, fronts},
+          .help = "take the options of this profile of ~/.config/dtrun/config.yaml; `dtrun config` "
+                  "shows what is set where (default: DTRUN_PROFILE, else none)"},
+         nothing},
         {{.names = "--check-build -cb",
           .group = other,
           .argparse = "--check-build",

@@ -88,6 +88,7 @@ Rows<RunDraft> show_flags() {
           .group = publishing,
           .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
+          .adds_up = true,
           .help = "run COMMAND in a shell at the start, at each lost host or restart, and at the "
                   "end; EVENT,EVENT:COMMAND at others; the event is on its standard input; "
                   "repeatable (default: none)"},

@@ -1,5 +1,7 @@
 #include "launcher/commands/join.h"
 
+#include "launcher/cli/defaults.h"
+
 #include "launcher/commands/daemon_flags.h"
 
 #include <algorithm>
@@ -105,7 +107,9 @@ Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView envir
         draft.own.daemon.address = words[0];
         words = words.subspan(1);
     }
-    const auto rest = cli::read_options(join_flags(), words, draft);
+    const auto all = cli::with_defaults(words, join_flags(), cli::run_flags().flags(), environment);
+    if (!all) return std::unexpected(all.error());
+    const auto rest = cli::read_options(join_flags(), *all, draft);
     if (!rest) return std::unexpected(rest.error());
     if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
     if (const auto done = cli::read_program(draft, *rest, kUsage); !done)

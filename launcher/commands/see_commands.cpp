@@ -30,9 +30,9 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kJobs = R"(usage: dtrun jobs [HOST[:PORT]] [options]
 
-The jobs of yours whose dtrun runs on this machine; with HOST those of the daemon
-(`dtrun serve`) there, as `dtrun status` shows them. JOB of other commands is
-what stands under JOB, or a begin of it, or the pid under DTRUN.
+The jobs of yours whose dtrun runs on this machine; with HOST those of the
+daemon (`dtrun serve`) there, as `dtrun status` shows them. JOB of other
+commands is what stands under JOB, or a begin of it, or the pid under DTRUN.
 
 Exit code: 0, also if there are none.
 )";
@@ -50,8 +50,9 @@ Exit code: 0; 200 no such job.
 
 constexpr std::string_view kEnd = R"(usage: dtrun end JOB [options]
 
-Ends a job of yours, as SIGTERM to its dtrun does: ranks get SIGTERM, and SIGKILL
-after its --grace. Returns when nothing of it is left. JOB is as of `dtrun jobs`.
+Ends a job of yours, as SIGTERM to its dtrun does: ranks get SIGTERM, and
+SIGKILL after its --grace. Returns when nothing of it is left. JOB is as of
+`dtrun jobs`.
 
 Exit code: 0; 200 no such job.
 )";
@@ -91,7 +92,7 @@ cli::Rows<SeeDraft> top_rows() {
     };
 }
 
-constexpr cli::HelpSection kSections[] = {{other, "Options"}};
+constexpr cli::HelpSection kSeeSections[] = {{other, "Options"}};
 
 /// What the head of a job says of it.
 asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& client,
@@ -325,11 +326,11 @@ std::string jobs_help() {
 }
 
 std::string top_help() {
-    return std::string(kTop) + cli::sections(top_flags().flags(), kSections);
+    return std::string(kTop) + cli::sections(top_flags().flags(), kSeeSections);
 }
 
 std::string end_help() {
-    return std::string(kEnd) + cli::sections(end_flags().flags(), kSections);
+    return std::string(kEnd) + cli::sections(end_flags().flags(), kSeeSections);
 }
 
 int run_jobs(cli::Words words, plan::EnvironmentView environment) {

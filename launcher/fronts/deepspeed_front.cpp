@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
+#include "launcher/cli/defaults.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/fronts/deepspeed.h"
 #include "launcher/fronts/deepspeed_elasticity.h"
@@ -202,7 +203,10 @@ Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView envir
     DeepspeedDraft draft;
     draft.options.grace = kDeepspeedGrace;
     draft.options.directory_in_pythonpath = true;
-    const auto rest = cli::read_options(deepspeed_flags(), words, draft);
+    const auto all =
+        cli::with_defaults(words, deepspeed_flags(), cli::run_flags().flags(), environment);
+    if (!all) return std::unexpected(all.error());
+    const auto rest = cli::read_options(deepspeed_flags(), *all, draft);
     if (!rest) return std::unexpected(rest.error());
     if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
     if (draft.options.mpirun)

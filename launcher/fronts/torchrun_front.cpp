@@ -1,6 +1,7 @@
 // `dtrun torchrun`: torchrun's words become the Options of a job.
 
 #include "base/strings.h"
+#include "launcher/cli/defaults.h"
 #include "launcher/fronts/torchrun_meeting.h"
 #include "launcher/output/line_prefix.h"
 
@@ -129,7 +130,10 @@ Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView enviro
     TorchrunDraft draft;
     if (const auto done = read_variables(draft, environment); !done)
         return std::unexpected(done.error());
-    const auto rest = cli::read_options(torchrun_flags(), words, draft);
+    const auto all =
+        cli::with_defaults(words, torchrun_flags(), cli::run_flags().flags(), environment);
+    if (!all) return std::unexpected(all.error());
+    const auto rest = cli::read_options(torchrun_flags(), *all, draft);
     if (!rest) return std::unexpected(rest.error());
     if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
     if (draft.options.mpirun)

@@ -7,8 +7,8 @@ import sys
 import tempfile
 
 DTRUN = sys.argv[1]
-COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "stacks", "attach", "torchrun", "deepspeed", "mpirun",
-            "contracts", "help", "version"]
+COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
+            "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "help", "version"]
 TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "man"]
 
 
@@ -40,7 +40,7 @@ def main():
             assert printed(command, "--help") == text, command
         if command not in ("run", "help", "version"):
             assert f"\n  dtrun {command} " in help_text, command
-            assert f".SH DTRUN {command.upper()}\n" in manual, command
+            assert f".BR dtrun\\-{command} (1)" in manual, command
     for topic in TOPICS[:-1]:
         assert f"\n  dtrun help {topic} " in help_text, topic
     assert printed("help", "environment").startswith("What a rank finds in its environment")
