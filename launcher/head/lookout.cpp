@@ -83,8 +83,8 @@ std::string Lookout::tail(Rank rank) const {
 
 /// However many look, hosts are asked once for all of them.
 asio::awaitable<boost::json::object> Lookout::measured_view(milliseconds limit) {
-    if (measuring_) {
-        measured_.expires_after(limit);
+    if (limit > milliseconds(0) && measuring_) {
+        measured_.expires_after(limit);  // who waited already goes on with what there is
         co_await measured_.async_wait(use_tuple);
     } else if (limit > milliseconds(0) && Clock::now() - measured_at_ > kMeasuresAge) {
         measuring_ = true;
