@@ -41,7 +41,7 @@ void EventCommands::happened(const Event& event) {
     const std::string name(name_of(event.kind));
     for (const plan::EventCommand& command : commands_) {
         if (std::ranges::find(command.events, name) == command.events.end()) continue;
-        if (calls_.size() >= kCallsMax) {
+        if (calls_.size() >= kCallsMax && event.kind != EventKind::job_ended) {
             ++dropped_;
             continue;
         }
