@@ -48,10 +48,7 @@ public:
 
     /// The job as it is now; docs/EVENTS.md has the fields. \param waiting  who waits for what
     boost::json::object view(const std::vector<std::string>& waiting) const;
-    std::string_view state() const;  ///< "starting", "running", "restarting", "ending" or "ended"
     bool has_ended() const { return ended_code_.has_value(); }
-
-    static std::string_view name_of(JobOutcome::Cause cause);
 
 private:
     /// What is known of the process at a place.
@@ -89,6 +86,8 @@ private:
     std::string_view host_state(HostId host) const;
     std::string_view rank_state(const Place& place) const;
     std::uint32_t world_size() const;
+    std::string_view state() const;  ///< "starting", "running", "restarting", "ending" or "ended"
+    static std::string_view name_of(JobOutcome::Cause cause);
 
     const plan::JobSpec& spec_;
     const Hosts& hosts_;

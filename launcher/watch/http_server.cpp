@@ -149,14 +149,10 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
     --connections_;
 }
 
-void HttpServer::stop() noexcept {
+asio::awaitable<void> HttpServer::join() {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
     tasks_.stop();
-}
-
-asio::awaitable<void> HttpServer::join() {
-    stop();
     co_await tasks_.join();
 }
 

@@ -46,7 +46,7 @@ public:
 
     /// "127.0.0.1:8080"
     std::string place() const;
-    void stop() noexcept;
+    /// Stops it, and returns once nothing of it runs.
     asio::awaitable<void> join();
 
 private:
