@@ -2,6 +2,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "tests/cluster/support/cluster.h"
+#include "tests/cluster/support/ranks.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -221,10 +222,18 @@ TEST_CASE("leftovers of all kinds are found, and reset ends them and heals every
     CHECK(cluster.leftovers().empty());
     cluster.run("head", ssh({"s1", "setsid sleep 61 >/dev/null 2>&1 </dev/null &"}));
     cluster.run("s2", {"sh", "-c", "(trap '' TERM HUP; exec sleep 62) >/dev/null 2>&1 &"});
-    REQUIRE(cluster.processes("s1").size() == 1);
-    const Process leftover = cluster.processes("s1")[0];
+    // Their shells may end before either has become a `sleep`, and a process has no command line
+    // for a moment of its exec.
+    const auto both_sleep = [&] {
+        const std::string found = cluster.leftovers();
+        return found.find("sleep 61") != std::string::npos &&
+               found.find("sleep 62") != std::string::npos;
+    };
+    REQUIRE(wait_until(both_sleep, milliseconds(10000)));
+    const std::vector<Process> left = cluster.processes("s1");
+    REQUIRE(left.size() == 1);
+    const Process& leftover = left[0];
     CHECK(leftover.cmdline == "sleep 61");
-    CHECK(cluster.leftovers().find("sleep 62") != std::string::npos);
     CHECK_FALSE(cluster.wait_gone("s1", is_sleep, milliseconds(50)));
     cluster.kill(leftover.pid_outside, SIGTERM);
     CHECK(cluster.wait_gone("s1", is_sleep));
@@ -253,10 +262,6 @@ Command this_program(const std::string& hidden_test) {
 std::string line_after(const std::string& text, std::string_view key) {
     const std::size_t start = text.find(key) + key.size();
     return text.substr(start, text.find('\n', start) - start);
-}
-
-std::string file_text(const std::string& path) {
-    return read_file(path).value_or("");
 }
 
 /// Where /proc shows the namespaces of the processes whose pids these are.
