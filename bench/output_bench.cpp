@@ -112,11 +112,6 @@ Figure run_once(const Setup& setup) {
 }
 
 bool parse(int argc, char** argv, Setup& setup) {
-    const std::map<std::string, Tag> tags = {{"none", Tag::none},
-                                             {"rank", Tag::rank},
-                                             {"host", Tag::host},
-                                             {"rank-host", Tag::rank_host},
-                                             {"horovod", Tag::horovod}};
     const std::map<std::string, std::size_t*> numbers = {{"--line", &setup.line_bytes},
                                                          {"--chunk", &setup.chunk_bytes},
                                                          {"--ranks", &setup.ranks},
@@ -129,8 +124,8 @@ bool parse(int argc, char** argv, Setup& setup) {
         }
         if (++i == argc) return false;
         const std::string value = argv[i];
-        if (name == "--tag" && tags.contains(value)) {
-            setup.output.tag = tags.at(value);
+        if (const auto tag = Tag::parse(value); name == "--tag" && tag) {
+            setup.output.tag = *tag;
         } else if (name == "--dir") {
             setup.output.directory = value;
         } else if (name == "--to") {

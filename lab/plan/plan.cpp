@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "lab/names.h"
+#include "launcher/cli/flags.h"
 
 #include <fmt/ranges.h>
 #include <algorithm>
@@ -20,26 +21,12 @@ constexpr double kDefaultSeconds = 40;
 constexpr std::chrono::milliseconds kRowMin{50};
 constexpr std::chrono::milliseconds kRowMax{1'000};
 
-Result<std::uint64_t> parse_bytes(string_view text) {
-    string_view digits = text;
-    int shift = 0;
-    for (const auto& [letter, bits] : {std::pair('K', 10), {'M', 20}, {'G', 30}})
-        if (!text.empty() && (text.back() == letter || text.back() == letter + ('a' - 'A'))) {
-            digits.remove_suffix(1);
-            shift = bits;
-        }
-    const auto number = to_int(digits, 1, static_cast<long long>(kBytesMax >> shift));
-    if (!number)
-        return fail(Errc::invalid_input, "'{}' is not a number of bytes such as 4, 64K or 16M",
-                    text);
-    return static_cast<std::uint64_t>(*number) << shift;
-}
-
 Result<void> add_range(std::vector<std::uint64_t>& sizes, string_view item, std::size_t dots) {
     const std::size_t colon = item.find(':');
-    const auto first = parse_bytes(item.substr(0, dots));
+    const auto first = cli::parse_bytes(item.substr(0, dots), kBytesMax);
     if (!first) return std::unexpected(first.error());
-    const auto last = parse_bytes(item.substr(dots + 2, colon - std::min(colon, dots + 2)));
+    const auto last =
+        cli::parse_bytes(item.substr(dots + 2, colon - std::min(colon, dots + 2)), kBytesMax);
     if (!last) return std::unexpected(last.error());
     std::uint64_t factor = 2;
     if (colon != string_view::npos) {
@@ -226,7 +213,7 @@ Result<std::vector<std::uint64_t>> parse_sizes(string_view text) {
                 return std::unexpected(done.error());
             continue;
         }
-        const auto bytes = parse_bytes(item);
+        const auto bytes = cli::parse_bytes(item, kBytesMax);
         if (!bytes) return std::unexpected(bytes.error());
         sizes.push_back(*bytes);
     }

@@ -298,6 +298,21 @@ Result<int> whole_number(string_view value, int min, int max) {
     return static_cast<int>(*number);
 }
 
+Result<std::uint64_t> parse_bytes(string_view text, std::uint64_t max) {
+    string_view digits = text;
+    int shift = 0;
+    for (const auto& [letter, bits] : {std::pair('K', 10), {'M', 20}, {'G', 30}})
+        if (!text.empty() && (text.back() == letter || text.back() == letter + ('a' - 'A'))) {
+            digits.remove_suffix(1);
+            shift = bits;
+        }
+    const auto number = to_int(digits, 1, static_cast<long long>(max >> shift));
+    if (!number)
+        return fail(Errc::invalid_input, "'{}' is not a number of bytes such as 4, 64K or 16M",
+                    text);
+    return static_cast<std::uint64_t>(*number) << shift;
+}
+
 Result<std::chrono::milliseconds> parse_seconds(string_view text, std::chrono::milliseconds min,
                                                 std::chrono::milliseconds max) {
     using Seconds = std::chrono::duration<double>;

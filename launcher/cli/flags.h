@@ -247,6 +247,8 @@ Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
                                                 std::chrono::milliseconds max);
 /// Errc: invalid_input (no whole number, or out of range)
 Result<int> whole_number(std::string_view text, int min, int max);
+/// "4", "64K", "16M" or "1G", from 1 to `max`. Errc: invalid_input
+Result<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t max);
 /// "USR1", "SIGUSR1" or a number. Errc: invalid_input (none that a program can take)
 Result<int> parse_signal(std::string_view text);
 inline constexpr std::chrono::milliseconds kTimeoutMin{1};

@@ -5,7 +5,6 @@
 #include "launcher/cli/binding_rows.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
-#include "launcher/output/line_prefix.h"
 
 #include <algorithm>
 #include <utility>
@@ -42,6 +41,12 @@ constexpr string_view kManyPrograms =
     "write the programs behind each other: dtrun -np 2 ./a : -np 1 ./b";
 constexpr string_view kMcaFiles =
     "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
+
+template <const plan::Tag* Form>
+Result<void> set_tag(RunDraft& draft, string_view) {
+    draft.options.tag = *Form;
+    return {};
+}
 
 Result<void> add_variable(RunDraft& draft, string_view name, string_view value) {
     if (const auto settable = plan::check_settable(name); !settable) return settable;
@@ -299,9 +304,9 @@ Rows<RunDraft> words_of_launching() {
 Rows<RunDraft> words_of_output() {
     return {
         {{.names = "--tag-output -tag-output", .group = foreign, .help = "--tag horovod"},
-         set_to<&plan::Options::tag, output::Tag::horovod>},
+         set_tag<&plan::Tag::horovod>},
         {{.names = "-l --label -prepend-rank --label-io", .group = foreign, .help = "--tag rank"},
-         set_to<&plan::Options::tag, output::Tag::rank>},
+         set_tag<&plan::Tag::rank>},
         {{.names = "-u --unbuffered -print-all-exitcodes",
           .group = foreign,
           .help = "accepted: lines are shown as soon as they are whole"},

@@ -7,10 +7,10 @@
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/horovod_rows.h"
 #include "launcher/cli/look_rows.h"
+#include "launcher/cli/output_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
 #include "launcher/cli/show_rows.h"
-#include "launcher/output/line_prefix.h"
 
 #include <algorithm>
 #include <iterator>
@@ -100,39 +100,6 @@ Result<void> set_plan(RunDraft& draft, string_view value) {
                                                          {"json", plan::PlanFormat::json}});
     if (!choice) return fail(Errc::invalid_input, "'{}' is neither text nor json", value);
     draft.options.plan = *choice;
-    return {};
-}
-
-Result<void> set_tag(RunDraft& draft, string_view value) {
-    const auto choice = choose<output::Tag>(value, {{"none", output::Tag::none},
-                                                    {"rank", output::Tag::rank},
-                                                    {"host", output::Tag::host},
-                                                    {"rank-host", output::Tag::rank_host},
-                                                    {"horovod", output::Tag::horovod}});
-    if (!choice) return std::unexpected(choice.error());
-    draft.options.tag = *choice;
-    return {};
-}
-
-template <plan::RankSet plan::Options::*Member>
-Result<void> add_ranks(RunDraft& draft, string_view value) {
-    const auto ranks = plan::RankSet::parse(value);
-    if (!ranks) return std::unexpected(ranks.error());
-    (draft.options.*Member).add(*ranks);
-    return {};
-}
-
-Result<void> set_stdin(RunDraft& draft, string_view value) {
-    using enum plan::StdinTarget::Kind;
-    if (value == "none" || value == "all") {
-        draft.options.stdin_target = {value == "all" ? all : none, 0};
-        return {};
-    }
-    const auto number = to_int(value, 0, kRanksMax - 1);
-    if (!number || value.starts_with('-'))
-        return fail(Errc::invalid_input, "'{}' is neither none, all nor a rank from 0 to {}", value,
-                    kRanksMax - 1);
-    draft.options.stdin_target = {plan::StdinTarget::Kind::rank, static_cast<int>(*number)};
     return {};
 }
 
@@ -418,75 +385,6 @@ Rows<RunDraft> reaching_flags() {
           .help = "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
                   "--connect-timeout)"},
          set_seconds<&plan::Options::start_timeout, 1>},
-    };
-}
-
-Rows<RunDraft> output_flags() {
-    return {
-        {{.names = "--tag",
-          .metavar = "FORM",
-          .group = output,
-          .in = {join, fronts},
-          .common = true,
-          .help = "before each line: none, rank, host, rank-host or horovod, which is [3]<stdout>: "
-                  "(default: horovod; none with one rank)"},
-         set_tag},
-        {{.names = "--timestamps --prefix-output-with-timestamp -prefix-timestamp",
-          .also = "--timestamp-output -timestamp-output",
-          .group = output,
-          .in = {join, fronts},
-          .argparse = "--prefix-output-with-timestamp -prefix-timestamp",
-          .help = "the time before each line, taken on its host (default: none)"},
-         set_true<&plan::Options::timestamps>},
-        {{.names = "--output-dir --output-filename",
-          .metavar = "DIR",
-          .group = output,
-          .needs_agents = true,
-          .common = true,
-          .argparse = "--output-filename",
-          .help = "also write DIR/rank.N/stdout and stderr (default: no files)"},
-         set_text<&plan::Options::output_dir>},
-        {{.names = "--only-ranks",
-          .metavar = "RANKS",
-          .group = output,
-          .in = {fronts},
-          .needs_agents = true,
-          .adds_up = true,
-          .common = true,
-          .help = "show only these, such as 0,3-5 (default: all)"},
-         add_ranks<&plan::Options::only_ranks>},
-        {{.names = "--quiet-ranks",
-          .metavar = "RANKS",
-          .group = output,
-          .in = {fronts},
-          .needs_agents = true,
-          .adds_up = true,
-          .help = "print only errors of dtrun itself, and the report of a failure"},
-         add_ranks<&plan::Options::quiet_ranks>},
-        {{.names = "--stdin",
-          .also = "-stdin",
-          .metavar = "none|all|RANK",
-          .group = output,
-          .in = {join, fronts},
-          .help = "who reads standard input (default: 0)"},
-         set_stdin},
-        {{.names = "--quiet",
-          .group = output,
-          .in = {join, torchrun, bench},
-          .help = "of dtrun's own messages only errors (default: warnings too)"},
-         set_to<&plan::Options::verbosity, log::Level::quiet>},
-        {{.names = "--verbose",
-          .group = output,
-          .in = {join, fronts, bench},
-          .common = true,
-          .argparse = "--verbose",
-          .help = "tell each step: hosts joining, ranks starting and ending"},
-         set_to<&plan::Options::verbosity, log::Level::verbose>},
-        {{.names = "--debug",
-          .group = output,
-          .in = {join, fronts, bench},
-          .help = "and every event of the protocol, with times"},
-         set_to<&plan::Options::verbosity, log::Level::debug>},
     };
 }
 

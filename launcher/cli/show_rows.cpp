@@ -99,8 +99,9 @@ Rows<RunDraft> show_flags() {
           .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
           .common = true,
-          .help = "show the job on a page, whose address is printed (default: no page; --web "
-                  "alone: at any free port of this machine's loopback)"},
+          .help =
+              "show the job on a page, whose address is printed (default: none; --web alone: at "
+              "a free port of the loopback)"},
          set_listen<&plan::ShowOptions::page>},
         {{.names = "--metrics",
           .metavar = "ADDRESS:PORT",

@@ -3,7 +3,6 @@
 #include "base/strings.h"
 #include "launcher/cli/defaults.h"
 #include "launcher/fronts/torchrun_meeting.h"
-#include "launcher/output/line_prefix.h"
 
 #include <algorithm>
 
@@ -91,7 +90,7 @@ void set_output(TorchrunDraft& draft, plan::EnvironmentView environment) {
     const auto prefix = plan::find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     output.prefix = prefix && !prefix->empty() ? *prefix : "[${role_name}${local_rank}]:";
     if (options.tag) output.prefixed = {};
-    if (!options.tag) options.tag = output::Tag::none;
+    if (!options.tag) options.tag = plan::Tag::none;
     output.local_ranks = words.local_ranks;
     if (output.to_file.any()) options.output_dir = words.log_dir;
 }

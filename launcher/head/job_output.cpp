@@ -20,15 +20,31 @@ JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
       hosts_(hosts),
       answers_(answers),
       reader_gone_(std::move(reader_gone)),
+      folds_(executor),
       idle_(std::move(executor), Timer::time_point::max()) {}
 
 void JobOutput::add(HostId host, plan::PlannedRank rank, const OutputView& output) {
     answers_.output(host).add(output.data.size());
     output_.add(rank, output.header.stream, output.header.time_ns, output.data);
+    watch_folds();
+}
+
+/// Lines that wait for equal ones are shown in time, though nothing else may happen.
+void JobOutput::watch_folds() {
+    const auto due = output_.due();
+    if (!due || folds_run_) return;
+    folds_run_ = true;
+    folds_.expires_at(*due);
+    folds_.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;
+        folds_run_ = false;
+        return_credits();
+    });
 }
 
 void JobOutput::finish(plan::PlannedRank rank, Stream stream) {
     if (stream == Stream::out || stream == Stream::err) output_.finish(rank, stream);
+    watch_folds();
 }
 
 std::vector<std::string> JobOutput::tail(plan::PlannedRank rank) const {
@@ -49,6 +65,7 @@ void JobOutput::return_credits() {
         if (const auto bytes = answers_.output(host).take_credit())
             hosts_.send(host, encode(Credit{bytes}));
     for (Error& failure : output_.take_failures()) failed(std::move(failure));
+    watch_folds();
     if (output_.idle()) idle_.cancel();
 }
 
@@ -73,6 +90,7 @@ void JobOutput::host_gone(HostId host) {
 
 asio::awaitable<void> JobOutput::drain(const bool& hurry) {
     for (const HostId host : hosts_.hosts()) host_gone(host);  // some may have been lost
+    watch_folds();
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 

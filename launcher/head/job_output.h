@@ -51,6 +51,7 @@ public:
 
 private:
     std::vector<std::string> tail(plan::PlannedRank rank) const;
+    void watch_folds();
     void failed(Error failure);
 
     const plan::JobSpec& spec_;
@@ -58,6 +59,8 @@ private:
     Hosts& hosts_;
     AnswerWatch& answers_;
     std::function<void()> reader_gone_;
+    Timer folds_;  ///< runs while lines wait for equal ones
+    bool folds_run_ = false;
     Timer idle_;                         ///< cancelled when the output may be idle
     int exit_code_ = 0;                  ///< of ours, if the job itself succeeds
     std::vector<std::string> failures_;  ///< shown by report()

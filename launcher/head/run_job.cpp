@@ -228,7 +228,7 @@ Result<void> RealHead::open_output() {
     if (!options) return std::unexpected(options.error());
     if (spec_.options.pty) options->is_raw_terminal = [this] { return terminal_.is_raw(); };
     auto output = output::OutputMux::create(std::move(*options), rank_hosts, wake);
-    if (!output) return fail(output.error(), "{}", output::files_flag(spec_.options.rank_output));
+    if (!output) return std::unexpected(output.error());
     output_ = std::move(*output);
     log::set_sink(
         [](void* mux, std::string_view line) {

@@ -1,7 +1,6 @@
 #include "launcher/mpirun/mpirun_command.h"
 
 #include "base/strings.h"
-#include "launcher/output/line_prefix.h"
 #include "launcher/plan/binding.h"
 
 #include <fmt/format.h>
@@ -206,7 +205,7 @@ private:
     }
 
     bool tagged() const {
-        return options_.tag ? *options_.tag != output::Tag::none : spec_.placement.world_size() > 1;
+        return options_.tag ? *options_.tag != plan::Tag::none : spec_.placement.world_size() > 1;
     }
 
     Result<void> openmpi() {
@@ -323,7 +322,8 @@ private:
     }
 
     Result<void> openmpi_output(bool prte) {
-        if (options_.tag == output::Tag::host || options_.tag == output::Tag::rank_host)
+        const auto& tag = options_.tag;
+        if (tag && *tag != plan::Tag::none && *tag != plan::Tag::rank && *tag != plan::Tag::horovod)
             return cannot("{} tags lines with ranks only; use --tag rank or none", mpirun_.name);
         if (prte) {
             Words forms;
@@ -340,7 +340,7 @@ private:
     Result<void> hydra() {
         if (auto done = hydra_mapping(); !done) return done;
         if (auto done = hydra_reaching(); !done) return done;
-        hydra_output();
+        if (auto done = hydra_output(); !done) return done;
         if (auto done = hydra_stdin(); !done) return done;
         if (spec_.directory_required) add({"-wdir", spec_.directory});
         if (const Words names = forwarded(); !names.empty()) add({"-genvlist", joined(names, ",")});
@@ -416,16 +416,18 @@ private:
         return {};
     }
 
-    void hydra_output() {
-        const output::Tag tag =
-            tagged() ? options_.tag.value_or(output::Tag::rank) : output::Tag::none;
-        std::string pattern = options_.timestamps ? "%t " : "";
-        if (tag == output::Tag::host) pattern += "[%h] ";
-        if (tag == output::Tag::rank_host) pattern += "[%r@%h] ";
-        const bool by_rank = tag == output::Tag::rank || tag == output::Tag::horovod;
-        if (by_rank && pattern.empty()) return add({"-prepend-rank"});
-        if (by_rank) pattern += "[%r] ";
-        if (!pattern.empty()) add({"-prepend-pattern", pattern});
+    Result<void> hydra_output() {
+        plan::Tag tag = tagged() ? options_.tag.value_or(plan::Tag::rank) : plan::Tag::none;
+        if (tag == plan::Tag::horovod) tag = plan::Tag::rank;
+        if (options_.timestamps) tag = tag.timed();
+        if (tag == plan::Tag::rank) {
+            add({"-prepend-rank"});
+            return {};
+        }
+        const auto pattern = tag.hydra_pattern();
+        if (!pattern) return cannot("{} has no --tag with {{stream}}", mpirun_.name);
+        if (!pattern->empty()) add({"-prepend-pattern", *pattern});
+        return {};
     }
 
     Result<void> hydra_stdin() {

@@ -1,6 +1,7 @@
 #include "launcher/output/line_prefix.h"
 
 #include <fmt/format.h>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <ctime>
@@ -85,22 +86,25 @@ FirstLine first_line(std::string_view bytes) {
     return {content, content + (bytes[content + 1] == '\n' ? 2 : 1), false};
 }
 
+/// Puts a terminal's escapes around it.
+void show_as(LineStart& start, std::string_view attributes) {
+    if (start.text.empty()) return;
+    const std::string begin = fmt::format("\x1b[{}m", attributes);
+    start.text = begin + start.text + "\x1b[0m";
+    for (std::size_t& at : start.times) at += begin.size();
+}
+
 }  // namespace
 
-std::string prefix_text(Tag tag, Rank rank, Stream stream, std::string_view host) {
-    switch (tag) {
-        case Tag::none:
-            return "";
-        case Tag::rank:
-            return fmt::format("[{}] ", rank);
-        case Tag::host:
-            return fmt::format("[{}] ", host);
-        case Tag::rank_host:
-            return fmt::format("[{}@{}] ", rank, host);
-        case Tag::horovod:
-            return fmt::format("[{}]<{}>:", rank, stream == Stream::out ? "stdout" : "stderr");
-    }
-    return "";
+void color(LineStart& start, Rank rank) {
+    // Red is left to errors, and black, white and the dark blue cannot be read on every background.
+    constexpr std::array kColors{36, 33, 32, 35, 94, 96, 93, 92, 95};
+    const auto index = static_cast<std::size_t>(std::to_underlying(rank)) % kColors.size();
+    show_as(start, fmt::format("{}", kColors[index]));
+}
+
+void embolden(LineStart& start) {
+    show_as(start, "1");
 }
 
 std::string_view Timestamp::text(std::int64_t time_ns) {
@@ -118,24 +122,20 @@ std::string_view Timestamp::text(std::int64_t time_ns) {
         localtime_r(&time, &local);
         std::strftime(text_, sizeof text_, "%Y-%m-%dT%H:%M:%S", &local);
     }
-    fmt::format_to_n(text_ + 19, 5, ".{:03} ", millisecond - second * 1000);
+    fmt::format_to_n(text_ + 19, 4, ".{:03}", millisecond - second * 1000);
     return {text_, kChars};
 }
 
-LinePrefixer::LinePrefixer(std::string_view prefix, bool stamped, PartBudget& budget)
-    : prefix_(std::string(stamped ? Timestamp::kChars : 0, ' ').append(prefix)),
-      stamp_chars_(stamped ? Timestamp::kChars : 0),
-      cut_(prefix_.empty() ? "" : "\n"),
-      budget_(budget) {}
+LinePrefixer::LinePrefixer(LineStart start, PartBudget& budget)
+    : start_(std::move(start)), budget_(budget) {}
 
-void LinePrefixer::set_prefix(std::string_view prefix) {
-    prefix_.resize(stamp_chars_);
-    prefix_ += prefix;
+void LinePrefixer::set_start(LineStart start) {
+    start_ = std::move(start);
 }
 
 void LinePrefixer::add(std::string_view bytes, std::string_view stamp, BufferQueue::Filler& out) {
     if (bytes.empty()) return;
-    prefix_.replace(0, stamp.size(), stamp);
+    for (const std::size_t at : start_.times) start_.text.replace(at, stamp.size(), stamp);
     if (after_cr_) {
         const bool lf = bytes.front() == '\n';
         end_part(lf ? "\r\n" : "\r", out);
@@ -149,7 +149,7 @@ void LinePrefixer::add(std::string_view bytes, std::string_view stamp, BufferQue
 std::string_view LinePrefixer::whole_lines(std::string_view bytes, BufferQueue::Filler& out) {
     const char* line = bytes.data();
     const char* const end = bytes.data() + bytes.size();
-    const std::size_t prefix_size = prefix_.size();
+    const std::size_t prefix_size = start_.text.size();
     EndScanner scanner(bytes);
     while (const char* const found = scanner.next()) {
         const char* next = found + 1;
@@ -164,11 +164,11 @@ std::string_view LinePrefixer::whole_lines(std::string_view bytes, BufferQueue::
             add_to_part({line, content}, out);
             end_part({found, size - content}, out);
         } else if (prefix_size + size <= static_cast<std::size_t>(out.end() - to)) {
-            std::memcpy(to, prefix_.data(), prefix_size);
+            std::memcpy(to, start_.text.data(), prefix_size);
             std::memcpy(to + prefix_size, line, size);
             out.advance(to + prefix_size + size);
         } else {
-            out.write(prefix_);
+            out.write(start_.text);
             out.write({line, size});
         }
         line = next;
@@ -185,19 +185,23 @@ std::string_view LinePrefixer::continue_part(std::string_view bytes, BufferQueue
     }
     after_cr_ = first.undecided_cr;
     count_part();
-    if (budget_.used > budget_.total_max && !after_cr_) end_part(cut_, out);
+    if (budget_.used > budget_.total_max && !after_cr_) end_part(cut(), out);
     return {};
 }
 
 void LinePrefixer::add_to_part(std::string_view content, BufferQueue::Filler& out) {
-    if (part_.empty()) part_ = prefix_;
+    const auto begin = [this] {
+        part_ = start_.text;
+        part_start_ = part_.size();
+    };
+    if (part_.empty()) begin();
     for (;;) {
-        const std::size_t room = budget_.line_max - (part_.size() - prefix_.size());
+        const std::size_t room = budget_.line_max - (part_.size() - part_start_);
         if (content.size() <= room) break;
         part_ += content.substr(0, room);
         content.remove_prefix(room);
-        end_part(cut_, out);
-        part_ = prefix_;
+        end_part(cut(), out);
+        begin();
     }
     part_ += content;
 }
@@ -206,7 +210,7 @@ void LinePrefixer::finish(BufferQueue::Filler& out) {
     if (after_cr_) {
         end_part("\r", out);
     } else if (!part_.empty()) {
-        end_part(cut_, out);
+        end_part(cut(), out);
     }
 }
 

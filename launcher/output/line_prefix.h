@@ -2,32 +2,29 @@
 
 #include "base/numbered.h"
 #include "launcher/output/buffer_queue.h"
-#include "launcher/output/output_stream.h"
-#include "rendezvous/wire/output_messages.h"
+#include "launcher/plan/tag.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace dtrun::output {
 
-/// What stands before each line on the console.
-enum class Tag {
-    none,
-    rank,       ///< "[3] "
-    host,       ///< "[s2] "
-    rank_host,  ///< "[3@s2] "
-    horovod,    ///< "[3]<stdout>:"
-};
+using plan::LineStart;
+using plan::Tag;
 
-std::string prefix_text(Tag tag, Rank rank, Stream stream, std::string_view host);
+/// Shows what stands before a line in the colour of its rank, on a terminal.
+void color(LineStart& start, Rank rank);
+/// The same for what is said of several ranks at once.
+void embolden(LineStart& start);
 
-/// Local time as "2026-11-21T10:11:12.345 ", made anew only when the millisecond changes.
+/// Local time as "2026-11-21T10:11:12.345", made anew only when the millisecond changes.
 ///
 /// Thread: one.
 class Timestamp {
 public:
-    static constexpr std::size_t kChars = 24;
+    static constexpr std::size_t kChars = LineStart::kTimeChars;
 
     /// \param time_ns  since 1970
     /// \return kChars characters, valid until the next call
@@ -51,13 +48,13 @@ struct PartBudget {
 /// Thread: one. Lifetime: `budget` outlives it.
 class LinePrefixer {
 public:
-    /// \param stamped  add() gets a stamp
-    LinePrefixer(std::string_view prefix, bool stamped, PartBudget& budget);
+    LinePrefixer(LineStart start, PartBudget& budget);
 
-    /// Sets the prefix of lines that begin from now on.
-    void set_prefix(std::string_view prefix);
+    /// Sets what stands before lines that begin from now on.
+    void set_start(LineStart start);
+    bool is_timed() const { return !start_.times.empty(); }  ///< add() needs a stamp
 
-    /// \param stamp  Timestamp::kChars, before the prefix of lines that begin in `bytes`; or empty
+    /// \param stamp  Timestamp::kChars for lines that begin in `bytes`; empty unless is_timed()
     void add(std::string_view bytes, std::string_view stamp, BufferQueue::Filler& out);
 
     /// Shows an unfinished line, with a '\n' if there is a prefix.
@@ -69,13 +66,14 @@ private:
     void add_to_part(std::string_view content, BufferQueue::Filler& out);
     void end_part(std::string_view line_end, BufferQueue::Filler& out);
     void count_part();
+    /// What ends a line that has no end of its own.
+    std::string_view cut() const { return start_.text.empty() ? "" : "\n"; }
 
-    std::string prefix_;       // of lines that begin now, after its stamp
-    std::size_t stamp_chars_;  // of prefix_, for the stamp
-    std::string_view cut_;     // what ends a line that has no end of its own
-    std::string part_;         // unfinished line after its prefix; empty: there is none
-    bool after_cr_ = false;    // the unfinished line ended with '\r', perhaps a '\n' follows
-    std::size_t counted_ = 0;  // share in budget_.used
+    LineStart start_;             // of lines that begin now
+    std::string part_;            // unfinished line after its start; empty: there is none
+    std::size_t part_start_ = 0;  // how much of it that start is
+    bool after_cr_ = false;       // the unfinished line ended with '\r', perhaps a '\n' follows
+    std::size_t counted_ = 0;     // share in budget_.used
     PartBudget& budget_;
 };
 

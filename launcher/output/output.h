@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,9 @@ public:
 
     /// Credits for bytes written since the last call; valid until the next. Formats waiting bytes.
     virtual std::span<const OutputCredit> collect() = 0;
+
+    /// When collect() has to be called at the latest, for lines that wait for equal ones. Nothing: none wait.
+    virtual std::optional<Clock::time_point> due() const { return {}; }
 
     /// Everything accepted has left, except unfinished lines, and is credited. Changes to true with
     /// a call that asks for collect().

@@ -1,6 +1,8 @@
 #include "launcher/output/output_layout.h"
 
 #include "base/log.h"
+#include "base/text_layout.h"
+#include "launcher/output/path_pattern.h"
 #include "launcher/output/rank_files.h"
 #include "rendezvous/wire/output_messages.h"
 
@@ -9,6 +11,7 @@
 #include <sys/stat.h>
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -18,6 +21,7 @@ namespace dtrun::output {
 namespace {
 
 constexpr int kTries = 100;
+constexpr int kFoldersMax = 100'000;  // of one name and second
 
 std::uint8_t bit_of(Stream stream) {
     return stream == Stream::out ? 1 : 2;
@@ -99,15 +103,52 @@ RankFileName deepspeed_names() {
     };
 }
 
+/// What a pattern has become, as a folder that was not there before: "-2", "-3" and so on follow it
+/// where it was.
+Result<std::string> make_numbered_folder(std::string path) {
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    const std::string parent = std::filesystem::path(path).parent_path().string();
+    if (!parent.empty())
+        if (auto made = make_directory(parent); !made) return std::unexpected(made.error());
+    for (int number = 1; number <= kFoldersMax; ++number) {
+        std::string name = number == 1 ? path : fmt::format("{}-{}", path, number);
+        if (::mkdir(name.c_str(), 0777) == 0) return name;
+        if (errno != EEXIST)
+            return fail(code_of_file_error(errno), "{}: {}", name, std::strerror(errno));
+    }
+    return fail(Errc::internal, "{}: no free name", path);
+}
+
+/// The flag by which the user has asked for files of ranks.
+std::string_view files_flag(const plan::RankOutput& output) {
+    using enum plan::RankOutput::Files;
+    switch (output.files) {
+        case torchrun:
+            return "--log-dir";
+        case deepspeed:
+            return "--enable_each_rank_log";
+        case ranks:
+            break;
+    }
+    return "--output-dir";
+}
+
 Result<void> choose_files(OutputOptions& options, const plan::JobSpec& spec,
-                          std::string_view job_id) {
+                          std::string_view job_id, const PathFacts& facts) {
     const plan::Options& asked = spec.options;
     using Files = plan::RankOutput::Files;
     using enum plan::RankOutput::Files;
     const Files files = asked.rank_output.files;
+    options.files_flag = files_flag(asked.rank_output);
     if (!asked.rank_output.to_file.any()) return {};
     if (asked.output_dir.empty() && files != torchrun) return {};
     options.directory = asked.output_dir;
+    if (files == ranks && is_path_pattern(options.directory)) {
+        auto folder = make_numbered_folder(expand_path_pattern(asked.output_dir, facts));
+        if (!folder) return fail(folder.error(), "--output-dir");
+        options.directory = std::move(*folder);
+        return {};
+    }
     if (files == deepspeed) options.file_name = deepspeed_names();
     if (files == ranks)
         if (auto done = remove_attempts(options.directory); !done)
@@ -134,6 +175,16 @@ std::vector<StreamShow> choose_shows(const plan::JobSpec& spec, std::size_t firs
         show.prefix = expand_line_prefix(asked.prefix, spec.options.role, local_rank);
     }
     return shows;
+}
+
+/// The terminal's own wish goes before what dtrun does by itself.
+Color colors(Color asked) {
+    if (asked != Color::on_terminals) return asked;
+    const char* const no_color = std::getenv("NO_COLOR");
+    const char* const terminal = std::getenv("TERM");
+    const bool plain = (no_color != nullptr && *no_color != '\0') ||
+                       (terminal != nullptr && std::string_view(terminal) == "dumb");
+    return plain ? Color::never : Color::on_terminals;
 }
 
 /// The rank that has the user's terminal is alone there: two that write to one screen are of no use.
@@ -176,6 +227,9 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
     const bool several = world_size > 1 || options.may_grow;
     options.tag = asked.tag.value_or(several ? Tag::horovod : Tag::none);
     options.timestamps = asked.timestamps;
+    options.color = colors(asked.color);
+    options.fold = asked.fold;
+    options.rotation = asked.log_rotation;
     options.pending_bytes_max = 1u << 20;  // what fits into a core's cache
     if (asked.pty)
         show_terminal(options, *asked.pty, world_size);
@@ -185,8 +239,15 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
                 (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
                 !asked.quiet_ranks.contains(rank));
     if (!asked.pty) options.shows = choose_shows(spec, 0);
-    if (auto done = choose_files(options, spec, job_id); !done)
+    const PathFacts facts{std::string(job_id.substr(0, kJobDigits)), std::time(nullptr)};
+    if (auto done = choose_files(options, spec, job_id, facts); !done)
         return std::unexpected(done.error());
+    if (!asked.log.empty()) {
+        options.log = expand_path_pattern(asked.log, facts);
+        options.log_begin = fmt::format("dtrun: job {}: {} on {}\n", facts.job,
+                                        plural(static_cast<unsigned>(world_size), "rank"),
+                                        plural(spec.hosts.size(), "host"));
+    }
     return options;
 }
 
@@ -199,18 +260,6 @@ MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first) {
     using enum plan::RankOutput::Files;
     if (spec.options.rank_output.files == torchrun) more.file_name = torchrun_names(spec);
     return more;
-}
-
-std::string_view files_flag(const plan::RankOutput& output) {
-    switch (output.files) {
-        case plan::RankOutput::Files::torchrun:
-            return "--log-dir";
-        case plan::RankOutput::Files::deepspeed:
-            return "--enable_each_rank_log";
-        case plan::RankOutput::Files::ranks:
-            break;
-    }
-    return "--output-dir";
 }
 
 }  // namespace dtrun::output

@@ -19,9 +19,6 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
 /// \param first  the first of them
 MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first);
 
-/// The flag by which the user has asked for files of ranks.
-std::string_view files_flag(const plan::RankOutput& output);
-
 /// `text` in which "${role_name}" and "${local_rank}", also without braces, are replaced, and
 /// "$rank" has got braces.
 std::string expand_line_prefix(std::string text, std::string_view role, std::uint32_t local_rank);

@@ -1,11 +1,17 @@
 #include "launcher/output/output_mux.h"
 
+#include "base/simulated.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/output/fd_writer.h"
+#include "launcher/output/line_folder.h"
+#include "launcher/output/line_prefix.h"
 #include "launcher/output/line_tail.h"
+#include "launcher/output/log_file.h"
 #include "launcher/output/rank_files.h"
 #include "launcher/output/taken_inbox.h"
+#include "launcher/plan/rank_set.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -37,17 +43,21 @@ struct Console {
 
     FdWriter writer;
     std::deque<Waiting> backlog;
+    LineFolder folder{{}};  ///< empty unless lines are folded
 };
 
 /// One stream of a rank.
 struct StreamState {
     LinePrefixer lines;
-    Console* console = nullptr;  ///< null: not shown
-    bool raw = false;            ///< shown as it comes
-    bool filed = false;          ///< goes to a file
+    Console* console = nullptr;            ///< null: not shown
+    bool raw = false;                      ///< shown as it comes
+    bool filed = false;                    ///< goes to a file
+    std::optional<LineCutter> cutter{};    ///< its lines are folded
+    std::optional<LinePrefixer> logged{};  ///< it goes to the log
     std::uint64_t received_bytes = 0;
     std::uint64_t console_bytes = 0;  ///< of these, taken by the console
     std::uint64_t file_bytes = 0;
+    std::uint64_t log_bytes = 0;
     std::uint64_t credited_bytes = 0;
 };
 
@@ -56,12 +66,22 @@ struct StreamState {
 struct OutputMux::Impl {
     Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
     Result<void> open_files();
-    std::string prefix(std::size_t stream, Rank rank) const;
+    Result<void> open_log();
+    bool has_own_prefix(std::size_t stream) const;
+    LineStart plain_start(std::size_t stream, Rank rank) const;
+    LineStart start(std::size_t stream, Rank rank) const;
+    LineStart start_of_all(const FoldedLine& line) const;
     bool is_raw() const;
+    bool is_colored(const Console& console) const;
     void add_stream(std::size_t stream);
+    LineStart logged_start(std::size_t stream) const;
 
     std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void finish(std::size_t stream);
+    void fold(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
+    void show_folded(Console& console, const FoldedLine& line);
+    void show_due(Console& console);
+    void log_message(std::string_view whole_lines);
     void pump();
     bool waiting() const;
     void credit(std::size_t stream);
@@ -79,9 +99,10 @@ struct OutputMux::Impl {
     std::vector<LineTail> tails;           ///< by rank
     std::vector<OutputCredit> credits;
     std::uint64_t uncredited_bytes = 0;
-    std::vector<Taken> console_taken;
-    std::vector<Taken> file_taken;
+    TakenInbox::Boxes taken;
     std::unique_ptr<RankFiles> files;
+    std::unique_ptr<LogFile> log;
+    plan::RankNumbers numbers;
     bool stopped = false;
 };
 
@@ -92,7 +113,8 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
       raw(is_raw()),
       inbox(std::move(wake)),
       parts{options.line_part_max, options.part_total_max},
-      tails(hosts.size()) {
+      tails(hosts.size()),
+      numbers(hosts.size()) {
     const BufferQueue::Options queue{.pending_bytes_max = options.pending_bytes_max,
                                      .gather = options.gather};
     const auto taken = [this](std::span<const Taken> pieces) {
@@ -107,35 +129,91 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
     for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
 }
 
-std::string OutputMux::Impl::prefix(std::size_t stream, Rank rank) const {
+bool OutputMux::Impl::has_own_prefix(std::size_t stream) const {
+    return stream < options.shows.size() && !options.shows[stream].prefix.empty();
+}
+
+/// What stands before lines of a stream, without colours.
+LineStart OutputMux::Impl::plain_start(std::size_t stream, Rank rank) const {
     constexpr std::string_view kRank = "${rank}";
-    const plan::PlannedRank planned = rank_of(stream);
-    std::string own = stream < options.shows.size() ? options.shows[stream].prefix : "";
-    if (own.empty())
-        return prefix_text(options.tag, rank, stream_of(stream),
-                           hosts[std::to_underlying(planned)]);
+    const std::string number = fmt::format("{}", rank);
+    const Tag tag = options.timestamps ? options.tag.timed() : options.tag;
+    if (!has_own_prefix(stream))
+        return tag.start(number, hosts[std::to_underlying(rank_of(stream))], stream_of(stream));
+    LineStart start =
+        options.timestamps ? Tag::none.timed().start({}, {}, Stream::out) : LineStart{};
+    std::string own = options.shows[stream].prefix;
     for (std::size_t at; (at = own.find(kRank)) != std::string::npos;)
-        own.replace(at, kRank.size(), fmt::format("{}", rank));
-    return own;
+        own.replace(at, kRank.size(), number);
+    start.text += own;
+    return start;
+}
+
+LineStart OutputMux::Impl::start(std::size_t stream, Rank rank) const {
+    LineStart start = plain_start(stream, rank);
+    const Console* const console = streams[stream].console;
+    if (console != nullptr && is_colored(*console)) color(start, rank);
+    return start;
+}
+
+/// What stands before a line that one stream has printed, or several alike.
+LineStart OutputMux::Impl::start_of_all(const FoldedLine& line) const {
+    const std::size_t first = line.streams.front();
+    if (line.streams.size() == 1) return start(first, numbers.of(rank_of(first)));
+    std::vector<std::pair<Rank, std::size_t>> ranks;  // and their places
+    for (const std::size_t stream : line.streams) {
+        const plan::PlannedRank place = rank_of(stream);
+        ranks.emplace_back(numbers.of(place), std::to_underlying(place));
+    }
+    std::ranges::sort(ranks);
+    std::vector<Rank> in_order;
+    std::vector<std::string> hosts_in_order;
+    for (const auto& [rank, place] : ranks) {
+        in_order.push_back(rank);
+        if (std::ranges::find(hosts_in_order, hosts[place]) == hosts_in_order.end())
+            hosts_in_order.push_back(hosts[place]);
+    }
+    const Tag tag = has_own_prefix(first) ? Tag::rank : options.tag;
+    LineStart start = (options.timestamps ? tag.timed() : tag)
+                          .start(plan::rank_ranges(in_order), compress_nodelist(hosts_in_order),
+                                 stream_of(first));
+    if (is_colored(*streams[first].console)) embolden(start);
+    return start;
+}
+
+bool OutputMux::Impl::is_colored(const Console& console) const {
+    return options.color == Color::always ||
+           (options.color == Color::on_terminals && console.writer.is_terminal());
 }
 
 /// Whether bytes may pass as they come.
 bool OutputMux::Impl::is_raw() const {
     const auto plain = [](const StreamShow& show) { return show.prefix.empty(); };
-    return options.tag == Tag::none && !options.timestamps && hosts.size() == 1 &&
-           !options.may_grow && std::ranges::all_of(options.shows, plain);
+    return options.tag.empty() && !options.timestamps && hosts.size() == 1 && !options.may_grow &&
+           std::ranges::all_of(options.shows, plain);
 }
 
 void OutputMux::Impl::add_stream(std::size_t stream) {
     const std::size_t rank = std::to_underlying(rank_of(stream));
     const bool shown = (rank >= options.console.size() || options.console[rank]) &&
                        (stream >= options.shows.size() || options.shows[stream].console);
-    LinePrefixer lines(prefix(stream, Rank{static_cast<std::uint32_t>(rank)}), options.timestamps,
-                       parts);
     Console* const console =
         shown ? console_of[stream_index(plan::PlannedRank{0}, stream_of(stream))] : nullptr;
     const bool as_it_comes = raw || (stream < options.shows.size() && options.shows[stream].raw);
-    streams.push_back({std::move(lines), console, as_it_comes});
+    const Rank number{static_cast<std::uint32_t>(rank)};
+    StreamState& state = streams.emplace_back(LinePrefixer({}, parts), console, as_it_comes);
+    state.lines.set_start(start(stream, number));
+    if (console != nullptr && options.fold && !as_it_comes) {
+        state.cutter.emplace(parts.line_max);
+        console->folder.add_stream(stream);
+    }
+    if (log) state.logged.emplace(logged_start(stream), parts);
+}
+
+LineStart OutputMux::Impl::logged_start(std::size_t stream) const {
+    const plan::PlannedRank place = rank_of(stream);
+    return Tag::logged.start(fmt::format("{}", numbers.of(place)), hosts[std::to_underlying(place)],
+                             stream_of(stream));
 }
 
 Result<void> OutputMux::Impl::open_files() {
@@ -143,12 +221,25 @@ Result<void> OutputMux::Impl::open_files() {
     const int world_size = static_cast<int>(hosts.size());
     auto made = RankFiles::create(
         options.directory, options.file_name ? options.file_name : plain_file_names(world_size),
-        world_size, options.files_open_max, {.gather = options.gather},
+        world_size, options.files_open_max, options.rotation, {.gather = options.gather},
         [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::files, pieces); });
     if (!made) return std::unexpected(made.error());
     files = std::move(*made);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
         streams[stream].filed = files->has_file(rank_of(stream), stream_of(stream));
+    return {};
+}
+
+Result<void> OutputMux::Impl::open_log() {
+    if (options.log.empty()) return {};
+    auto opened = LogFile::open(
+        options.log, options.rotation, {.gather = options.gather},
+        [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::log, pieces); });
+    if (!opened) return fail(opened.error(), "--log");
+    log = std::move(*opened);
+    for (std::size_t stream = 0; stream < streams.size(); stream++)
+        streams[stream].logged.emplace(logged_start(stream), parts);
+    if (!options.log_begin.empty()) log_message(options.log_begin);
     return {};
 }
 
@@ -160,11 +251,12 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
     std::size_t shown = 0;
     while (shown < bytes.size() && !queue.full()) {
         const std::string_view slice = bytes.substr(shown, kSliceBytes);
-        const std::string_view stamp = options.timestamps ? timestamp.text(time_ns) : "";
+        if (state.cutter) fold(stream, time_ns, slice);
+        const std::string_view stamp = state.lines.is_timed() ? timestamp.text(time_ns) : "";
         BufferQueue::Filler out(queue);
         if (state.raw)
             out.write(slice);
-        else
+        else if (!state.cutter)
             state.lines.add(slice, stamp, out);
         out.account(static_cast<std::uint32_t>(stream), slice.size());
         shown += slice.size();
@@ -173,8 +265,60 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
 }
 
 void OutputMux::Impl::finish(std::size_t stream) {
-    BufferQueue::Filler out(streams[stream].console->writer.queue());
-    streams[stream].lines.finish(out);
+    StreamState& state = streams[stream];
+    if (!state.cutter) {
+        BufferQueue::Filler out(state.console->writer.queue());
+        state.lines.finish(out);
+        return;
+    }
+    LineFolder& folder = state.console->folder;
+    state.cutter->finish([&](std::string line) {
+        folder.add(stream, since_1970().count(), std::move(line), Clock::now());
+    });
+    show_due(*state.console);
+}
+
+/// Keeps whole lines until it is known who prints the same.
+void OutputMux::Impl::fold(std::size_t stream, std::int64_t time_ns, std::string_view bytes) {
+    StreamState& state = streams[stream];
+    LineFolder& folder = state.console->folder;
+    const Clock::time_point now = Clock::now();
+    state.cutter->add(bytes,
+                      [&](std::string line) { folder.add(stream, time_ns, std::move(line), now); });
+    show_due(*state.console);
+}
+
+void OutputMux::Impl::show_folded(Console& console, const FoldedLine& line) {
+    LineStart start = start_of_all(line);
+    for (const std::size_t at : start.times)
+        start.text.replace(at, Timestamp::kChars, timestamp.text(line.time_ns));
+    BufferQueue::Filler out(console.writer.queue());
+    out.write(start.text);
+    out.write(line.text);
+}
+
+/// Shows the lines that have waited for long enough, as far as there is room.
+void OutputMux::Impl::show_due(Console& console) {
+    const Clock::time_point now = Clock::now();
+    while (!console.writer.queue().full()) {
+        const std::optional<FoldedLine> line = console.folder.take(now);
+        if (!line) return;
+        show_folded(console, *line);
+    }
+}
+
+/// Any thread.
+void OutputMux::Impl::log_message(std::string_view whole_lines) {
+    Timestamp now;
+    const std::string stamp(now.text(since_1970().count()));
+    BufferQueue::Filler out(log->queue());
+    while (!whole_lines.empty()) {
+        const std::size_t size = std::min(whole_lines.find('\n'), whole_lines.size() - 1) + 1;
+        out.write(stamp);
+        out.write(" ");
+        out.write(whole_lines.substr(0, size));
+        whole_lines.remove_prefix(size);
+    }
 }
 
 /// Shows what waits, as far as there is room now.
@@ -188,6 +332,7 @@ void OutputMux::Impl::pump() {
             if (next.end) finish(next.stream);
             console->backlog.pop_front();
         }
+        show_due(*console);
     }
 }
 
@@ -195,12 +340,13 @@ bool OutputMux::Impl::waiting() const {
     return std::ranges::any_of(consoles, [](const auto& each) { return !each->backlog.empty(); });
 }
 
-/// A byte is credited when the console and the file have both taken it, where there are both.
+/// A byte is credited when all have taken it that it goes to.
 void OutputMux::Impl::credit(std::size_t stream) {
     StreamState& state = streams[stream];
     std::uint64_t taken = state.received_bytes;
     if (state.console != nullptr) taken = std::min(taken, state.console_bytes);
     if (state.filed) taken = std::min(taken, state.file_bytes);
+    if (state.logged) taken = std::min(taken, state.log_bytes);
     if (taken == state.credited_bytes) return;
     credits.push_back({rank_of(stream), stream_of(stream), taken - state.credited_bytes});
     uncredited_bytes -= taken - state.credited_bytes;
@@ -224,7 +370,9 @@ Result<std::unique_ptr<OutputMux>> OutputMux::create(OutputOptions options,
                                                      std::vector<std::string> hosts,
                                                      std::function<void()> wake) {
     auto impl = std::make_unique<Impl>(std::move(options), std::move(hosts), std::move(wake));
-    if (const auto opened = impl->open_files(); !opened) return std::unexpected(opened.error());
+    if (auto opened = impl->open_files(); !opened)
+        return fail(opened.error(), "{}", impl->options.files_flag);
+    if (auto opened = impl->open_log(); !opened) return std::unexpected(opened.error());
     return std::unique_ptr<OutputMux>(new OutputMux(std::move(impl)));
 }
 
@@ -243,6 +391,7 @@ void OutputMux::add_places(MorePlaces places) {
         impl.files->add_ranks(static_cast<int>(places.hosts.size()), std::move(places.file_name));
     std::ranges::move(places.hosts, std::back_inserter(impl.hosts));
     impl.tails.resize(impl.hosts.size());
+    impl.numbers.add_places(impl.hosts.size());
     for (std::size_t stream = before; stream < impl.hosts.size() * 2; ++stream) {
         impl.add_stream(stream);
         if (impl.files)
@@ -251,8 +400,13 @@ void OutputMux::add_places(MorePlaces places) {
 }
 
 void OutputMux::set_numbers(const plan::RankNumbers& numbers) {
-    for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream)
-        impl_->streams[stream].lines.set_prefix(impl_->prefix(stream, numbers.of(rank_of(stream))));
+    impl_->numbers = numbers;
+    for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream) {
+        const Rank rank = numbers.of(rank_of(stream));
+        impl_->streams[stream].lines.set_start(impl_->start(stream, rank));
+        if (auto& logged = impl_->streams[stream].logged)
+            logged->set_start(impl_->logged_start(stream));
+    }
 }
 
 void OutputMux::begin_attempt(int attempt) {
@@ -269,9 +423,16 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
     impl_->uncredited_bytes += bytes.size();
     if (stream == Stream::err) impl_->tails[std::to_underlying(rank)].add(bytes);
     if (state.filed) impl_->files->add(rank, stream, bytes);
+    if (state.logged) {
+        const std::string_view stamp = impl_->timestamp.text(host_time_ns);
+        BufferQueue::Filler out(impl_->log->queue());
+        state.logged->add(bytes, stamp, out);
+        out.account(static_cast<std::uint32_t>(index), bytes.size());
+    }
     if (state.console == nullptr) {
         const Taken nothing{static_cast<std::uint32_t>(index), 0};
-        if (!state.filed) impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
+        if (!state.filed && !state.logged)
+            impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
         return;
     }
     std::deque<Waiting>& backlog = state.console->backlog;
@@ -281,6 +442,10 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
 
 void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
     const std::size_t index = stream_index(rank, stream);
+    if (auto& logged = impl_->streams[index].logged) {
+        BufferQueue::Filler out(impl_->log->queue());
+        logged->finish(out);
+    }
     Console* const console = impl_->streams[index].console;
     if (console == nullptr) return;
     if (console->backlog.empty())
@@ -290,6 +455,7 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 }
 
 void OutputMux::message(std::string_view whole_lines) {
+    if (impl_->log) impl_->log_message(whole_lines);
     FdWriter& writer = impl_->console_of[1]->writer;
     const std::size_t columns = writer.columns();
     std::string text = columns > 0 ? fold_messages(whole_lines, columns) : std::string(whole_lines);
@@ -309,29 +475,46 @@ bool OutputMux::has_terminal() const {
 
 std::span<const OutputCredit> OutputMux::collect() {
     Impl& impl = *impl_;
-    impl.console_taken.clear();
-    impl.file_taken.clear();
+    for (std::vector<Taken>& box : impl.taken) box.clear();
     impl.credits.clear();
-    impl.inbox.take(impl.console_taken, impl.file_taken);
-    for (const Taken& each : impl.console_taken)
+    impl.inbox.take(impl.taken);
+    using enum TakenInbox::Sink;
+    const auto taken_by = [&](TakenInbox::Sink sink) -> const std::vector<Taken>& {
+        return impl.taken[std::to_underlying(sink)];
+    };
+    for (const Taken& each : taken_by(console))
         impl.streams[each.stream].console_bytes += each.bytes;
-    for (const Taken& each : impl.file_taken) impl.streams[each.stream].file_bytes += each.bytes;
-    for (const Taken& each : impl.console_taken) impl.credit(each.stream);
-    for (const Taken& each : impl.file_taken) impl.credit(each.stream);
+    for (const Taken& each : taken_by(files)) impl.streams[each.stream].file_bytes += each.bytes;
+    for (const Taken& each : taken_by(log)) impl.streams[each.stream].log_bytes += each.bytes;
+    for (const std::vector<Taken>& box : impl.taken)
+        for (const Taken& each : box) impl.credit(each.stream);
     if (!impl.stopped) impl.pump();
     return impl.credits;
+}
+
+std::optional<Clock::time_point> OutputMux::due() const {
+    std::optional<Clock::time_point> first;
+    for (const auto& console : impl_->consoles)
+        if (const auto due = console->folder.due(); due && !console->writer.queue().full())
+            first = std::min(first.value_or(*due), *due);
+    return first;
 }
 
 bool OutputMux::idle() const {
     const auto written = [](const auto& each) { return each->writer.queue().idle(); };
     // A sink is idle a moment before it reports its last bytes as taken; hence both checks.
+    const auto folded = [](const auto& each) { return !each->folder.empty(); };
     return impl_->uncredited_bytes == 0 && !impl_->waiting() &&
-           std::ranges::all_of(impl_->consoles, written) && (!impl_->files || impl_->files->idle());
+           std::ranges::none_of(impl_->consoles, folded) &&
+           std::ranges::all_of(impl_->consoles, written) &&
+           (!impl_->files || impl_->files->idle()) && (!impl_->log || impl_->log->queue().idle());
 }
 
 std::vector<Error> OutputMux::take_failures() {
     std::vector<Error> failures;
     if (impl_->files) failures = impl_->files->take_failures();
+    if (impl_->log)
+        if (auto failure = impl_->log->take_failure()) failures.push_back(std::move(*failure));
     for (const auto& console : impl_->consoles)
         if (auto failure = console->writer.take_failure()) failures.push_back(std::move(*failure));
     return failures;
@@ -352,11 +535,15 @@ void OutputMux::stop(Deadline deadline) {
         impl_->inbox.wait(deadline);
         impl_->pump();
     }
+    for (const auto& console : impl_->consoles)
+        while (const auto line = console->folder.take()) impl_->show_folded(*console, *line);
     if (impl_->files) impl_->files->stop(deadline);
+    if (impl_->log) impl_->log->stop(deadline);
     for (const auto& console : impl_->consoles)
         console->writer.stop(deadline, impl_->drop_backlog(*console));
     for (const auto& console : impl_->consoles) console->writer.join();
     if (impl_->files) impl_->files->join();
+    if (impl_->log) impl_->log->join();
 }
 
 }  // namespace dtrun::output

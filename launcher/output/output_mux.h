@@ -2,15 +2,18 @@
 
 #include "base/numbered.h"
 #include "base/result.h"
-#include "launcher/output/line_prefix.h"
 #include "launcher/output/output.h"
 #include "launcher/output/output_stream.h"
 #include "launcher/output/rank_files.h"
+#include "launcher/output/rotation.h"
+#include "launcher/plan/log_options.h"
+#include "launcher/plan/tag.h"
 #include "rendezvous/wire/output_messages.h"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,11 +21,20 @@
 
 namespace dtrun::output {
 
+using plan::Color;
+using plan::Tag;
+
 struct OutputOptions {
     Tag tag = Tag::horovod;
-    bool timestamps = false;        ///< before the prefix: time of the host when it read the bytes
-    std::string directory;          ///< for per-rank files, made if missing; empty: no files
-    RankFileName file_name;         ///< of these; empty: plain_file_names()
+    bool timestamps = false;  ///< before the tag: time of the host when it read the bytes
+    Color color = Color::never;
+    bool fold = false;       ///< equal lines of several ranks are shown as one
+    std::string directory;   ///< for per-rank files, made if missing; empty: no files
+    RankFileName file_name;  ///< of these; empty: plain_file_names()
+    std::string_view files_flag = "--output-dir";  ///< by which the user has asked for these
+    std::string log;                ///< a file that all lines are appended to; empty: none
+    std::string log_begin;          ///< its first line of this job
+    Rotation rotation;              ///< of all files
     std::vector<bool> console;      ///< by rank: shown on the console; empty: every rank is
     std::vector<StreamShow> shows;  ///< by stream_index(); empty: all as the tag has it
     bool may_grow = false;          ///< add_places() may be called
@@ -43,6 +55,9 @@ struct OutputOptions {
 /// line longer than `line_part_max` is shown in pieces of that size; so is any line while all
 /// unfinished ones exceed `part_total_max`. With a prefix each piece gets one and a '\n'; without,
 /// nothing is ever added. One rank and Tag::none: bytes pass as they come.
+///
+/// Where lines are folded, those of several ranks that are equal and come within 100 ms are shown once, with all
+/// the ranks in the tag. The log has each of them.
 ///
 /// Memory: at most the bytes not yet credited, twice `part_total_max`, and about
 /// `pending_bytes_max` for each console, however much longer the prefixes make the text.
@@ -72,6 +87,7 @@ public:
     void set_status(std::string_view text) override;
     bool has_terminal() const override;
     std::span<const OutputCredit> collect() override;
+    std::optional<Clock::time_point> due() const override;
     bool idle() const override;
     std::vector<Error> take_failures() override;
     std::vector<std::string> tail(plan::PlannedRank rank) const override;

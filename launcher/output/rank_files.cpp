@@ -45,8 +45,9 @@ std::vector<fs::path> files_of_attempt(const fs::path& folder) {
             return {};
         for (const fs::directory_entry& file : fs::directory_iterator(rank.path(), error)) {
             const std::string name = file.path().filename();
-            if ((name != "stdout" && name != "stderr") || !is_type(file, fs::file_type::regular))
-                return {};
+            const bool of_rank = name == "stdout" || name == "stderr" ||
+                                 is_numbered(name, "stdout.") || is_numbered(name, "stderr.");
+            if (!of_rank || !is_type(file, fs::file_type::regular)) return {};
             paths.push_back(file.path());
         }
         paths.push_back(rank.path());
@@ -101,10 +102,12 @@ RankFileName plain_file_names(int world_size) {
 
 Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, RankFileName name,
                                                      int world_size, std::size_t open_max,
+                                                     Rotation rotation,
                                                      BufferQueue::Options options,
                                                      TakenFunction taken) {
-    std::unique_ptr<RankFiles> files(new RankFiles(
-        std::move(directory), std::move(name), world_size, open_max, options, std::move(taken)));
+    std::unique_ptr<RankFiles> files(new RankFiles(std::move(directory), std::move(name),
+                                                   world_size, open_max, rotation, options,
+                                                   std::move(taken)));
     choose_files(files->name_, files->uses_, 0);
     files->added_name_ = files->name_;
     files->added_uses_ = files->uses_;
@@ -114,9 +117,10 @@ Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, Rank
 }
 
 RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
-                     BufferQueue::Options options, TakenFunction taken)
+                     Rotation rotation, BufferQueue::Options options, TakenFunction taken)
     : directory_(std::move(directory)),
       open_max_(std::max<std::size_t>(open_max, 1)),
+      rotation_(rotation),
       taken_(std::move(taken)),
       queue_(options),
       name_(std::move(name)),
@@ -151,6 +155,8 @@ Result<void> RankFiles::make_files(std::size_t first) {
         made_folder = folder;
         if (!open(stream, O_TRUNC))
             return fail(code_of_file_error(errno), "{}: {}", path(stream), strerror(errno));
+        files_[stream].size = 0;
+        remove_set_aside(path(stream));
     }
     return {};
 }
@@ -189,6 +195,12 @@ bool RankFiles::close_oldest() {
     files_[open_files_.front()].fd.reset();
     open_files_.pop_front();
     return true;
+}
+
+void RankFiles::close(std::size_t file) {
+    if (!files_[file].fd) return;
+    files_[file].fd.reset();
+    std::erase(open_files_, file);
 }
 
 void RankFiles::add(plan::PlannedRank rank, Stream stream, std::string_view bytes) {
@@ -325,7 +337,19 @@ void RankFiles::switch_attempt(std::size_t steps) {
 }
 
 void RankFiles::write_file(std::size_t file, const Segment* begin, const Segment* end) {
-    if (!open(file, 0)) return give_up(file, strerror(errno));
+    std::uint64_t bytes = 0;
+    for (const Segment* part = begin; part != end; part++) bytes += part->bytes.size();
+    Result<void> written;
+    if (rotation_.bytes_max == 0 || files_[file].size + bytes <= rotation_.bytes_max)
+        written = write_whole(file, begin, end);
+    else
+        for (const Segment* part = begin; part != end && written; part++)
+            written = write_rotating(file, *part);
+    if (!written) give_up(file, written.error().message);
+}
+
+Result<void> RankFiles::write_whole(std::size_t file, const Segment* begin, const Segment* end) {
+    if (!open(file, 0)) return fail(Errc::internal, "{}", strerror(errno));
     std::size_t skip = 0;  // bytes of *begin that have been written
     while (begin != end) {
         iovec parts[64];
@@ -335,10 +359,30 @@ void RankFiles::write_file(std::size_t file, const Segment* begin, const Segment
         parts[0].iov_base = static_cast<char*>(parts[0].iov_base) + skip;
         parts[0].iov_len -= skip;
         const ssize_t n = ::writev(files_[file].fd.get(), parts, count);
-        if (n < 0 && errno != EINTR) return give_up(file, strerror(errno));
-        skip += n > 0 ? static_cast<std::size_t>(n) : 0;
+        if (n < 0 && errno != EINTR) return fail(Errc::internal, "{}", strerror(errno));
+        const std::size_t put = n > 0 ? static_cast<std::size_t>(n) : 0;
+        files_[file].size += put;
+        skip += put;
         while (begin != end && skip >= begin->bytes.size()) skip -= (begin++)->bytes.size();
     }
+    return {};
+}
+
+/// Writes what belongs into the file, sets that aside, and goes on with the next.
+Result<void> RankFiles::write_rotating(std::size_t file, const Segment& segment) {
+    std::string_view rest = segment.bytes;
+    while (!rest.empty()) {
+        const std::uint64_t size = files_[file].size;
+        const std::uint64_t room = rotation_.bytes_max - std::min(size, rotation_.bytes_max);
+        const Segment part{file, rest.substr(0, part_that_fits(rest, room, size == 0))};
+        if (auto written = write_whole(file, &part, &part + 1); !written) return written;
+        rest.remove_prefix(part.bytes.size());
+        if (rest.empty()) break;
+        close(file);
+        if (auto aside = set_aside(path(file), rotation_.keep); !aside) return aside;
+        files_[file].size = 0;
+    }
+    return {};
 }
 
 void RankFiles::give_up(std::size_t file, std::string_view why) {

@@ -5,6 +5,7 @@
 #include "launcher/output/buffer_queue.h"
 #include "launcher/output/fd_writer.h"
 #include "launcher/output/rank_file_name.h"
+#include "launcher/output/rotation.h"
 #include "launcher/plan/planned_rank.h"
 #include "rendezvous/wire/output_messages.h"
 
@@ -40,6 +41,8 @@ Errc code_of_file_error(int error);
 /// The ranks' bytes as they came, in a file for each stream, written on a thread of their own so
 /// that a slow disk keeps nobody else waiting.
 ///
+/// A file that grows beyond the limit of the Rotation is set aside.
+///
 /// At most `open_max` files are open at a time, so thousands of ranks need no higher limit of
 /// descriptors. A file that fails gets nothing more, and what was meant for it counts as taken.
 ///
@@ -49,6 +52,7 @@ public:
     /// Makes all directories and empty files. Errc: invalid_input, internal; names the path
     static Result<std::unique_ptr<RankFiles>> create(std::string directory, RankFileName name,
                                                      int world_size, std::size_t open_max,
+                                                     Rotation rotation,
                                                      BufferQueue::Options options,
                                                      TakenFunction taken);
     ~RankFiles();  ///< stop() at once
@@ -81,6 +85,7 @@ private:
     enum class Use : std::uint8_t { none, own, of_stdout };
     struct File {
         Fd fd;
+        std::uint64_t size = 0;
         bool failed = false;
     };
     struct Segment {
@@ -89,7 +94,7 @@ private:
     };
 
     RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
-              BufferQueue::Options options, TakenFunction taken);
+              Rotation rotation, BufferQueue::Options options, TakenFunction taken);
     static void choose_files(const RankFileName& name, std::vector<Use>& uses, std::size_t first);
     Result<void> make_files(std::size_t first);
     void take_more();
@@ -97,16 +102,20 @@ private:
     std::string path(std::size_t file) const;
     bool open(std::size_t file, int flags);
     bool close_oldest();
+    void close(std::size_t file);
     void run();
     void write_out(const BufferQueue::Buffer& buffer);
     void write_segments();
     void write_file(std::size_t file, const Segment* begin, const Segment* end);
+    Result<void> write_whole(std::size_t file, const Segment* begin, const Segment* end);
+    Result<void> write_rotating(std::size_t file, const Segment& segment);
     void switch_attempt(std::size_t steps);
     void give_up(std::size_t file, std::string_view why);
     void add_failure(Error failure);
 
     const std::string directory_;
     const std::size_t open_max_;
+    const Rotation rotation_;
     const TakenFunction taken_;
     BufferQueue queue_;
     RankFileName added_name_;      // of what is added now, as the rest

@@ -18,7 +18,9 @@ namespace dtrun::output {
 /// Thread: add() any, the rest the owner's.
 class TakenInbox {
 public:
-    enum class Sink : std::size_t { console, files };
+    enum class Sink : std::size_t { console, files, log };
+    /// Of each sink.
+    using Boxes = std::array<std::vector<Taken>, 3>;
 
     /// \param wake  called by add(), at most once between two take()
     explicit TakenInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
@@ -35,12 +37,11 @@ public:
         if (!woken_.exchange(true)) wake_();
     }
 
-    /// \param console  empty, as is `files`; both receive what has come since the last call
-    void take(std::vector<Taken>& console, std::vector<Taken>& files) {
+    /// \param boxes  all empty; they receive what has come since the last call
+    void take(Boxes& boxes) {
         woken_ = false;
         const std::lock_guard lock(mutex_);
-        console.swap(boxes_[static_cast<std::size_t>(Sink::console)]);
-        files.swap(boxes_[static_cast<std::size_t>(Sink::files)]);
+        boxes.swap(boxes_);
     }
 
     /// Returns at the deadline, or once there was an add() since the last call.
@@ -55,8 +56,8 @@ private:
     std::atomic<bool> woken_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::array<std::vector<Taken>, 2> boxes_;  // guarded by mutex_
-    bool news_ = false;                        // guarded by mutex_
+    Boxes boxes_;        // guarded by mutex_
+    bool news_ = false;  // guarded by mutex_
 };
 
 }  // namespace dtrun::output

@@ -3,7 +3,9 @@
 #include "base/log.h"
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
+#include "launcher/plan/log_options.h"
 #include "launcher/plan/rank_set.h"
+#include "launcher/plan/tag.h"
 #include "rendezvous/elastic/generations.h"
 #include "rendezvous/wire/binding_request.h"
 #include "rendezvous/wire/heartbeat.h"
@@ -17,10 +19,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-namespace dtrun::output {
-enum class Tag;  // launcher/output/line_prefix.h
-}
 
 namespace dtrun::plan {
 
@@ -261,10 +259,14 @@ struct Options {
     std::optional<std::chrono::milliseconds> start_timeout;
 
     // What is shown.
-    std::optional<output::Tag> tag;  ///< --tag; unset: horovod with several ranks, none with one
-    bool timestamps = false;         ///< --timestamps: before the tag, taken on the rank's host
-    /// --output-dir, for per-rank files. Empty: none, or for torchrun's files a new one.
+    std::optional<Tag> tag;             ///< --tag; unset: horovod with several ranks, none with one
+    bool timestamps = false;            ///< --timestamps: before the tag, taken on the rank's host
+    Color color = Color::on_terminals;  ///< --color
+    bool fold = false;                  ///< --fold: equal lines of several ranks become one
+    /// --output-dir, for per-rank files, perhaps a pattern. Empty: none, or for torchrun's files a new one.
     std::string output_dir;
+    std::string log;        ///< --log, a file for all lines, perhaps a pattern; empty: none
+    Rotation log_rotation;  ///< --log-max and --log-keep, of these files
     /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's forms.
     RankOutput rank_output;
     RankSet quiet_ranks;       ///< --quiet-ranks: not on the console

@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "launcher/output/path_pattern.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kJobDigits = 12;     // of a job's id; a command takes any begin of it
+using output::kJobDigits;
 constexpr std::size_t kHostLinesMax = 12;  // where there are more, ranks matter more
 constexpr std::size_t kNameColumns = 16;   // of a host
 constexpr std::size_t kWaitingMax = 3;

@@ -256,7 +256,9 @@ TEST_CASE("a wrong value names the flag and the range", "[launcher][cli]") {
          "gpu "
          "and auto"},
         {"--binding-args 'x' p", "--binding-args: 'x' is for mpirun only (--mpi mpirun)"},
-        {"--tag all p", "--tag: 'all' is not one of none, rank, host, rank-host and horovod"},
+        {"--tag all p",
+         "--tag: 'all' is not one of none, rank, host, rank-host and horovod, nor a form such as "
+         "'{host}:{rank} {time}'"},
         {"--plan=xml p", "--plan: 'xml' is neither text nor json"},
         {"--stdin -1 p", "--stdin: '-1' is neither none, all nor a rank from 0 to 16777215"},
         {"--stdin one p", "--stdin: 'one' is neither none, all nor a rank from 0 to 16777215"},

@@ -1,6 +1,7 @@
 #include "launcher/output/rank_files.h"
 #include "rendezvous/wire/output_messages.h"
 #include "tests/launcher/output_support.h"
+#include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
 #include <filesystem>
@@ -11,23 +12,6 @@ using namespace dtrun::output;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// A directory that goes away with its content.
-class TemporaryDirectory {
-public:
-    TemporaryDirectory() {
-        std::string name = fs::temp_directory_path() / "dtrun-output-XXXXXX";
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    ~TemporaryDirectory() { fs::remove_all(path_); }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-
-private:
-    std::string path_;
-};
 
 std::string content(const std::string& path) {
     const auto text = read_file(path);
@@ -54,9 +38,9 @@ TEST_CASE("Directories of ranks are padded to the width of the last rank", "[out
 
 TEST_CASE("Every rank has two files of its raw bytes", "[output]") {
     const int world_size = GENERATE(1, 11, 101);
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    auto options = with_directory(directory / "new/D", console);
+    auto options = with_directory(directory.at("new/D"), console);
     options.files_open_max = 8;  // most files are closed and opened again
     options.console = {false};
     MuxUser mux(options, std::vector<std::string>(static_cast<std::size_t>(world_size), "s1"));
@@ -70,7 +54,7 @@ TEST_CASE("Every rank has two files of its raw bytes", "[output]") {
     mux->stop(soon());
     CHECK(mux.failures.empty());
     for (int rank = 0; rank < world_size; rank++) {
-        const std::string path = directory / "new/D/" + rank_directory(planned(rank), world_size);
+        const std::string path = directory.at("new/D/") + rank_directory(planned(rank), world_size);
         REQUIRE(
             content(path + "/stdout") ==
             fmt::format("{0} out\r\xff{1}\n{0} out\r\xff{2}\n{0} out\r\xff{3}\n", rank, 0, 1, 2));
@@ -80,50 +64,50 @@ TEST_CASE("Every rank has two files of its raw bytes", "[output]") {
 }
 
 TEST_CASE("Files of an earlier run are emptied at the start", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
     for (const char* const text : {"a long text\n", "short\n"}) {
-        MuxUser mux(with_directory(directory / "D", console), {"s1"});
+        MuxUser mux(with_directory(directory.at("D"), console), {"s1"});
         mux->add(r0, Stream::out, 0, text);
         mux->stop(soon());
-        CHECK(content(directory / "D/rank.0/stdout") == text);
-        CHECK(content(directory / "D/rank.0/stderr").empty());
+        CHECK(content(directory.at("D/rank.0/stdout")) == text);
+        CHECK(content(directory.at("D/rank.0/stderr")).empty());
     }
 }
 
 TEST_CASE("A directory that cannot be made is an error that names it", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    fs::create_directory(directory / "D");
-    REQUIRE(fs::copy_file("/proc/self/status", directory / "D/rank.0"));
-    const auto made = OutputMux::create(with_directory(directory / "D", console), {"s1"}, [] {});
+    fs::create_directory(directory.at("D"));
+    REQUIRE(fs::copy_file("/proc/self/status", directory.at("D/rank.0")));
+    const auto made = OutputMux::create(with_directory(directory.at("D"), console), {"s1"}, [] {});
     REQUIRE_FALSE(made.has_value());
     CHECK(made.error().code == Errc::invalid_input);
-    CHECK(made.error().message == directory / "D/rank.0: Not a directory");
+    CHECK(made.error().message == "--output-dir: " + directory.at("D/rank.0: Not a directory"));
 }
 
 TEST_CASE("A full disk is reported once for each file, and keeps nobody waiting", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    fs::create_directories(directory / "D/rank.1");
-    fs::create_symlink("/dev/full", directory / "D/rank.1/stdout");
-    MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
+    fs::create_directories(directory.at("D/rank.1"));
+    fs::create_symlink("/dev/full", directory.at("D/rank.1/stdout"));
+    MuxUser mux(with_directory(directory.at("D"), console), {"s1", "s1"});
     for (int i = 0; i < 3; i++) {
         for (const int rank : {0, 1}) mux->add(planned(rank), Stream::out, 0, "text\n");
         REQUIRE(mux.drain());
     }
     REQUIRE(mux.failures.size() == 1);
     CHECK(mux.failures[0].message ==
-          directory / "D/rank.1/stdout: No space left on device; it is not complete");
+          directory.at("D/rank.1/stdout: No space left on device; it is not complete"));
     CHECK(mux.credited(r1, Stream::out) == 15);
-    CHECK(content(directory / "D/rank.0/stdout") == "text\ntext\ntext\n");
+    CHECK(content(directory.at("D/rank.0/stdout")) == "text\ntext\ntext\n");
     CHECK(console.text().find("[1]<stdout>:text\n") != std::string::npos);
 }
 
 TEST_CASE("A restart has files of its own, and those before keep what they have", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
+    MuxUser mux(with_directory(directory.at("D"), console), {"s1", "s1"});
     mux->add(r0, Stream::out, 0, "first\n");
     mux->add(r1, Stream::err, 0, "dies");
     mux->finish(r1, Stream::err);
@@ -137,19 +121,19 @@ TEST_CASE("A restart has files of its own, and those before keep what they have"
     REQUIRE(mux.drain());
     mux->stop(soon());
     CHECK(mux.failures.empty());
-    CHECK(content(directory / "D/rank.0/stdout") == "first\n");
-    CHECK(content(directory / "D/rank.1/stderr") == "dies");
-    CHECK(content(directory / "D/attempt_1/rank.0/stdout") == "second\n");
-    CHECK(content(directory / "D/attempt_1/rank.1/stderr").empty());
-    CHECK(content(directory / "D/attempt_4/rank.0/stdout") == "fifth\n");
-    CHECK_FALSE(fs::exists(directory / "D/attempt_3"));
+    CHECK(content(directory.at("D/rank.0/stdout")) == "first\n");
+    CHECK(content(directory.at("D/rank.1/stderr")) == "dies");
+    CHECK(content(directory.at("D/attempt_1/rank.0/stdout")) == "second\n");
+    CHECK(content(directory.at("D/attempt_1/rank.1/stderr")).empty());
+    CHECK(content(directory.at("D/attempt_4/rank.0/stdout")) == "fifth\n");
+    CHECK_FALSE(fs::exists(directory.at("D/attempt_3")));
     CHECK(mux.credited(r0, Stream::out) == 6 + 7 + 6);
 }
 
 TEST_CASE("Many bytes around a restart all land in the files of their attempt", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    auto options = with_directory(directory / "D", console);
+    auto options = with_directory(directory.at("D"), console);
     options.console = {false, false, false};
     options.files_open_max = 2;
     MuxUser mux(options, std::vector<std::string>(3, "s1"));
@@ -168,13 +152,13 @@ TEST_CASE("Many bytes around a restart all land in the files of their attempt", 
     mux->stop(soon());
     CHECK(mux.failures.empty());
     REQUIRE(sent.size() == 12);
-    for (const auto& [path, text] : sent) CHECK(content(directory / path) == text);
+    for (const auto& [path, text] : sent) CHECK(content(directory.at(path)) == text);
 }
 
 TEST_CASE("Both outputs of a rank may share a file, in the order of their arrival", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    auto options = with_directory(directory / "D", console);
+    auto options = with_directory(directory.at("D"), console);
     options.file_name = [](std::size_t stream, int) {
         return fmt::format("time_rank{}.log", rank_of(stream));
     };
@@ -188,16 +172,16 @@ TEST_CASE("Both outputs of a rank may share a file, in the order of their arriva
     REQUIRE(mux.drain());
     mux->stop(soon());
     CHECK(mux.failures.empty());
-    CHECK(content(directory / "D/time_rank0.log") == expected[0]);
-    CHECK(content(directory / "D/time_rank1.log") == expected[1]);
+    CHECK(content(directory.at("D/time_rank0.log")) == expected[0]);
+    CHECK(content(directory.at("D/time_rank1.log")) == expected[1]);
     CHECK(mux.credited(r0, Stream::out) + mux.credited(r0, Stream::err) == expected[0].size());
 }
 
 TEST_CASE("A stream without a file is only shown, and one that is neither is still credited",
           "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    auto options = with_directory(directory / "D", console);
+    auto options = with_directory(directory.at("D"), console);
     options.tag = Tag::none;
     options.file_name = [](std::size_t stream, int) -> std::string {
         return stream == 0 ? "out0" : "";
@@ -212,8 +196,8 @@ TEST_CASE("A stream without a file is only shown, and one that is neither is sti
     }
     REQUIRE(mux.drain());
     mux->stop(soon());
-    CHECK(content(directory / "D/out0") == "out0\n");
-    CHECK(std::distance(fs::directory_iterator(directory / "D"), fs::directory_iterator()) == 1);
+    CHECK(content(directory.at("D/out0")) == "out0\n");
+    CHECK(std::distance(fs::directory_iterator(directory.at("D")), fs::directory_iterator()) == 1);
     std::vector<std::string> lines = lines_of(console.text());
     std::ranges::sort(lines);
     CHECK(lines == std::vector<std::string>{"err0\n", "out1\n"});
@@ -224,11 +208,11 @@ TEST_CASE("A stream without a file is only shown, and one that is neither is sti
 
 TEST_CASE("A restart whose files cannot be made is reported once, and keeps nobody waiting",
           "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const MemoryFile console;
-    MuxUser mux(with_directory(directory / "D", console), {"s1", "s1"});
+    MuxUser mux(with_directory(directory.at("D"), console), {"s1", "s1"});
     REQUIRE(mux.drain());
-    { std::ofstream in_the_way(directory / "D/attempt_1"); }
+    { std::ofstream in_the_way(directory.at("D/attempt_1")); }
     mux->begin_attempt(1);
     for (int i = 0; i < 10; i++) mux->add(i % 2 == 0 ? r0 : r1, Stream::out, 0, "text\n");
     REQUIRE(mux.drain());

@@ -1,7 +1,10 @@
 #include "base/fd.h"
+#include "base/interfaces.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/output_layout.h"
+#include "launcher/output/path_pattern.h"
 #include "rendezvous/wire/output_messages.h"
+#include "tests/support/temp_dir.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>
@@ -34,19 +37,6 @@ JobSpec spec_of(const std::vector<std::pair<std::string, int>>& hosts) {
     return spec;
 }
 
-class TemporaryDirectory {
-public:
-    TemporaryDirectory() {
-        std::string name = fs::temp_directory_path() / "dtrun-layout-XXXXXX";
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~TemporaryDirectory() { fs::remove_all(path); }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    std::string path;
-};
-
 }  // namespace
 
 TEST_CASE("Without torchrun's words all streams are shown and have plain files", "[output]") {
@@ -62,16 +52,16 @@ TEST_CASE("Without torchrun's words all streams are shown and have plain files",
 
 TEST_CASE("torchrun's files are called by attempt and local rank, behind the host's folder",
           "[output][torchrun]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const bool several = GENERATE(false, true);
     JobSpec spec = several ? spec_of({{"s1", 1}, {"s2", 12}}) : spec_of({{"s1", 2}});
-    spec.options.output_dir = directory.path + "/new/logs";
+    spec.options.output_dir = directory.path() + "/new/logs";
     spec.options.run_id = several ? "" : "my/run";
     spec.options.rank_output.files = RankOutput::Files::torchrun;
     spec.options.rank_output.to_file = {{{1, 1}, {11, 3}}, 0};
     const auto options = output_options(spec, "00ab");
     REQUIRE(options.has_value());
-    const std::string start = directory.path + "/new/logs/" + (several ? "00ab_" : "my_run_");
+    const std::string start = directory.path() + "/new/logs/" + (several ? "00ab_" : "my_run_");
     CHECK(options->directory.starts_with(start));
     CHECK(std::regex_match(options->directory.substr(start.size()), std::regex("[a-z0-9_]{8}")));
     CHECK(fs::is_directory(options->directory));
@@ -110,15 +100,15 @@ TEST_CASE("DeepSpeed's files are one for each rank", "[output][deepspeed]") {
 }
 
 TEST_CASE("Nothing into files means no folder", "[output][torchrun]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     JobSpec spec = spec_of({{"s1", 1}});
-    spec.options.output_dir = directory.path + "/logs";
+    spec.options.output_dir = directory.path() + "/logs";
     spec.options.rank_output.files = RankOutput::Files::torchrun;
     spec.options.rank_output.to_file = {{{0, 0}}, 0};
     const auto options = output_options(spec, "job");
     REQUIRE(options.has_value());
     CHECK(options->directory.empty());
-    CHECK_FALSE(fs::exists(directory.path + "/logs"));
+    CHECK_FALSE(fs::exists(directory.path() + "/logs"));
 }
 
 TEST_CASE("A folder that cannot be made is an error that names it", "[output][torchrun]") {
@@ -150,23 +140,23 @@ TEST_CASE("Without --log-dir torchrun's files are in a new folder that nobody el
 }
 
 TEST_CASE("What restarts of an earlier job left goes, and nothing else", "[output]") {
-    const TemporaryDirectory directory;
+    const TempDir directory;
     const auto write = [&](const std::string& path) {
-        const fs::path whole = fs::path(directory.path) / path;
+        const fs::path whole = fs::path(directory.path()) / path;
         fs::create_directories(whole.parent_path());
         std::ofstream(whole) << "text";
     };
     for (const char* const path :
          {"rank.0/stdout", "attempt_1/rank.0/stdout", "attempt_1/rank.0/stderr",
-          "attempt_1/rank.1/stdout", "attempt_12/rank.07/stderr", "attempt_2/rank.0/model.pt",
-          "attempt_3/rank.0/stdout", "attempt_3/notes", "attempt_x/rank.0/stdout",
-          "attempt_4/0/stdout", "attempt_5"})
+          "attempt_1/rank.1/stdout", "attempt_12/rank.07/stderr", "attempt_12/rank.07/stderr.3",
+          "attempt_2/rank.0/model.pt", "attempt_3/rank.0/stdout", "attempt_3/notes",
+          "attempt_x/rank.0/stdout", "attempt_4/0/stdout", "attempt_5"})
         write(path);
-    fs::create_directory_symlink(directory.path + "/attempt_3", directory.path + "/attempt_6");
+    fs::create_directory_symlink(directory.path() + "/attempt_3", directory.path() + "/attempt_6");
     JobSpec spec = spec_of({{"s1", 2}});
-    spec.options.output_dir = directory.path;
+    spec.options.output_dir = directory.path();
     REQUIRE(output_options(spec, "job").has_value());
-    const auto there = [&](const char* path) { return fs::exists(directory.path + "/" + path); };
+    const auto there = [&](const char* path) { return fs::exists(directory.path() + "/" + path); };
     CHECK_FALSE(there("attempt_1"));
     CHECK_FALSE(there("attempt_12"));
     for (const char* const path :
@@ -175,6 +165,37 @@ TEST_CASE("What restarts of an earlier job left goes, and nothing else", "[outpu
           "attempt_6"}) {
         CAPTURE(path);
         CHECK(there(path));
+    }
+}
+
+TEST_CASE("A pattern gives each job a folder of its own, whatever is there", "[output]") {
+    const TempDir directory;
+    JobSpec spec = spec_of({{"s1", 2}});
+    spec.options.output_dir = directory.path() + "/logs/%j-100%%/";
+    spec.options.log = directory.path() + "/%j.log";
+    std::vector<std::string> folders;
+    for (int job = 0; job < 3; ++job) {
+        const auto options = output_options(spec, "00ab00ab00ab00ab");
+        REQUIRE(options.has_value());
+        folders.push_back(options->directory);
+        CHECK(options->log == directory.path() + "/00ab00ab00ab.log");
+        CHECK(options->log_begin == "dtrun: job 00ab00ab00ab: 2 ranks on 1 host\n");
+    }
+    const std::string first = directory.path() + "/logs/00ab00ab00ab-100%";
+    CHECK(folders == std::vector<std::string>{first, first + "-2", first + "-3"});
+    for (const std::string& folder : folders) CHECK(fs::is_empty(folder));
+}
+
+TEST_CASE("A pattern's letters are the job, the time and this machine", "[output]") {
+    const PathFacts facts{"00ab", 0};
+    const std::string time = expand_path_pattern("%t", facts);
+    CHECK(time.size() == std::string_view("19700101-000000").size());
+    CHECK(time.find_first_not_of("0123456789-") == std::string::npos);
+    CHECK(expand_path_pattern("a/%j%%t-%h", facts) == "a/00ab%t-" + host_name());
+    CHECK(check_path_pattern("a/%j%%-%t%h").has_value());
+    for (const char* const wrong : {"%", "a%", "%n", "%j%x", "%%%"}) {
+        CAPTURE(wrong);
+        CHECK_FALSE(check_path_pattern(wrong).has_value());
     }
 }
 

@@ -46,23 +46,13 @@ void set_zone(const char* zone) {
 
 }  // namespace
 
-TEST_CASE("Each tag has its form", "[output]") {
-    CHECK(prefix_text(Tag::none, Rank{3}, Stream::out, "s2") == "");
-    CHECK(prefix_text(Tag::rank, Rank{3}, Stream::out, "s2") == "[3] ");
-    CHECK(prefix_text(Tag::host, Rank{3}, Stream::out, "s2") == "[s2] ");
-    CHECK(prefix_text(Tag::rank_host, Rank{3}, Stream::out, "s2") == "[3@s2] ");
-    CHECK(prefix_text(Tag::horovod, Rank{3}, Stream::out, "s2") == "[3]<stdout>:");
-    CHECK(prefix_text(Tag::horovod, Rank{12}, Stream::err, "s2") == "[12]<stderr>:");
-}
-
 TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
     Dice dice;
     INFO("DTRUN_SEED=" << dice.seed());
     for (int round = 0; round < 300; round++) {
-        const std::string prefix = prefix_text(round % 2 == 0 ? Tag::horovod : Tag::none,
-                                               static_cast<Rank>(dice.upto(2000)), Stream::out, "");
+        const std::string prefix = round % 2 == 0 ? fmt::format("[{}]: ", dice.upto(2000)) : "";
         PartBudget budget{1 + dice.upto(round % 3 == 0 ? 300 : 10), 1u << 20};
-        LinePrefixer lines(prefix, false, budget);
+        LinePrefixer lines({prefix}, budget);
         const std::string bytes = dice.bytes(dice.upto(2000));
         Written written;
         for (const auto piece : dice.split(bytes, 1 + dice.upto(round % 5 == 0 ? 3 : 500)))
@@ -75,7 +65,7 @@ TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
 
 TEST_CASE("A carriage return ends a line, together with the newline after it", "[output]") {
     PartBudget budget{1000, 1000};
-    LinePrefixer lines("> ", false, budget);
+    LinePrefixer lines({"> "}, budget);
     Written written;
     written.add(lines, "10%\r20%\rdone\r");
     CHECK(written.text() == "> 10%\r> 20%\r");  // the newline may follow in the next chunk
@@ -91,7 +81,7 @@ TEST_CASE("A carriage return ends a line, together with the newline after it", "
 TEST_CASE("An unfinished line waits, and gets an end of its own only with a prefix", "[output]") {
     PartBudget budget{1000, 1000};
     for (const std::string prefix : {"> ", ""}) {
-        LinePrefixer lines(prefix, false, budget);
+        LinePrefixer lines({prefix}, budget);
         Written written;
         written.add(lines, "one\ntw");
         CHECK(written.text() == prefix + "one\n");
@@ -105,7 +95,7 @@ TEST_CASE("An unfinished line waits, and gets an end of its own only with a pref
 
 TEST_CASE("A line without end takes no more memory than a line may", "[output]") {
     PartBudget budget{1000, 1u << 20};
-    LinePrefixer lines("> ", false, budget);
+    LinePrefixer lines({"> "}, budget);
     Written written;
     std::size_t most = 0;
     for (int i = 0; i < 10'000; i++) {
@@ -122,7 +112,7 @@ TEST_CASE("A line without end takes no more memory than a line may", "[output]")
 TEST_CASE("All unfinished lines together keep to their limit", "[output]") {
     PartBudget budget{1000, 2000};
     std::vector<LinePrefixer> lines;
-    for (int rank = 0; rank < 50; rank++) lines.emplace_back("> ", false, budget);
+    for (int rank = 0; rank < 50; rank++) lines.emplace_back(LineStart{"> "}, budget);
     Written written;
     for (int i = 0; i < 8; i++) {
         for (LinePrefixer& each : lines) {
@@ -143,7 +133,7 @@ TEST_CASE("A line has the time at which its first bytes came", "[output]") {
     set_zone("UTC");
     Timestamp timestamp;
     PartBudget budget{1000, 1000};
-    LinePrefixer lines("[3] ", true, budget);
+    LinePrefixer lines(Tag::rank.timed().start("3", "s2", Stream::out), budget);
     Written written;
     constexpr std::int64_t kTime = 1'795'255'872'345'999'999;
     written.add(lines, "a\nb", timestamp.text(kTime));
@@ -157,9 +147,9 @@ TEST_CASE("A line has the time at which its first bytes came", "[output]") {
 TEST_CASE("Timestamps are local, whatever order they come in", "[output]") {
     set_zone("XYZ-05:30");
     Timestamp timestamp;
-    CHECK(timestamp.text(0) == "1970-01-01T05:30:00.000 ");
-    CHECK(timestamp.text(1'999'000'000) == "1970-01-01T05:30:01.999 ");
-    CHECK(timestamp.text(1'000'000'000) == "1970-01-01T05:30:01.000 ");
-    CHECK(timestamp.text(-1) == "1970-01-01T05:29:59.999 ");
+    CHECK(timestamp.text(0) == "1970-01-01T05:30:00.000");
+    CHECK(timestamp.text(1'999'000'000) == "1970-01-01T05:30:01.999");
+    CHECK(timestamp.text(1'000'000'000) == "1970-01-01T05:30:01.000");
+    CHECK(timestamp.text(-1) == "1970-01-01T05:29:59.999");
     set_zone("UTC");
 }

@@ -57,8 +57,8 @@ TEST_CASE("Streams of many ranks keep their lines whole and their order", "[outp
         shown_of[line.substr(0, line.find(':') + 1)] += line;
     REQUIRE(shown_of.size() == sent.size());
     for (std::size_t stream = 0; stream < sent.size(); stream++) {
-        const std::string prefix = prefix_text(
-            Tag::horovod, Rank{std::to_underlying(rank_of(stream))}, stream_of(stream), "s1");
+        const std::string prefix =
+            fmt::format("[{}]<{}>:", stream / 2, stream % 2 == 0 ? "stdout" : "stderr");
         REQUIRE(shown_of[prefix] == shown(prefix, sent[stream], 1u << 20));
         REQUIRE(mux.credited(rank_of(stream), stream_of(stream)) == sent[stream].size());
         REQUIRE(mux->bytes(rank_of(stream), stream_of(stream)) == sent[stream].size());

@@ -1,5 +1,7 @@
 #include "worker/ranks/output_pump.h"
 
+#include "base/simulated.h"
+
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <algorithm>
@@ -23,11 +25,6 @@ std::size_t available(int pipe) {
 bool at_end(int pipe) {
     pollfd state{pipe, POLLIN, 0};
     return ::poll(&state, 1, 0) == 1 && (state.revents & POLLIN) == 0;
-}
-
-std::int64_t unix_time_ns() {
-    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count();
 }
 
 }  // namespace
@@ -95,7 +92,7 @@ void OutputPump::pump() {
 
 void OutputPump::transfer(Handle source, std::size_t bytes) {
     window_ -= bytes;
-    const OutputHeader header{source->place, source->stream, unix_time_ns()};
+    const OutputHeader header{source->place, source->stream, since_1970().count()};
     const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
     link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.get(), bytes,
                          [this, source, bytes] { transferred(source, bytes); });

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "launcher/cli/run.h"
+
+namespace dtrun::cli {
+
+/// Flags of `dtrun run` about what ranks print and read.
+Rows<RunDraft> output_flags();
+
+}  // namespace dtrun::cli

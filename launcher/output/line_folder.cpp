@@ -1,0 +1,90 @@
+#include "launcher/output/line_folder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dtrun::output {
+
+void LineCutter::add(std::string_view bytes, const Each& each) {
+    const auto end_line = [&] { each(std::exchange(part_, {})); };
+    while (!bytes.empty()) {
+        if (part_.ends_with('\r')) {
+            if (bytes.front() == '\n') {
+                part_ += '\n';
+                bytes.remove_prefix(1);
+            }
+            end_line();
+            continue;
+        }
+        const std::size_t room = line_max_ - part_.size();
+        if (room == 0 && bytes.front() != '\n' && bytes.front() != '\r') {
+            part_ += '\n';
+            end_line();
+            continue;
+        }
+        const std::size_t content = std::min(bytes.find_first_of("\r\n"), bytes.size());
+        part_ += bytes.substr(0, std::min(content, room));
+        bytes.remove_prefix(std::min(content, room));
+        if (content > room || bytes.empty()) continue;
+        part_ += bytes.front();
+        bytes.remove_prefix(1);
+        if (part_.ends_with('\n')) end_line();
+    }
+}
+
+void LineCutter::finish(const Each& each) {
+    if (part_.empty()) return;
+    if (!part_.ends_with('\r')) part_ += '\n';
+    each(std::exchange(part_, {}));
+}
+
+/// Streams of one kind print lines that may be one.
+std::string LineFolder::key_of(std::size_t stream, std::string_view text) {
+    std::string key(1, stream_of(stream) == Stream::out ? 'o' : 'e');
+    return key.append(text);
+}
+
+void LineFolder::add(std::size_t stream, std::int64_t time_ns, std::string line,
+                     Clock::time_point now) {
+    std::uint64_t& next = next_of_[stream];
+    std::deque<std::uint64_t>& alike = by_text_[key_of(stream, line)];
+    const auto found =
+        std::ranges::find_if(alike, [&](std::uint64_t number) { return number >= next; });
+    if (found != alike.end()) {
+        kept_[*found - first_].line.streams.push_back(stream);
+        next = *found + 1;
+        return;
+    }
+    const std::uint64_t number = first_ + kept_.size();
+    alike.push_back(number);
+    next = number + 1;
+    bytes_ += line.size();
+    kept_.push_back({{std::move(line), {stream}, time_ns}, now + options_.wait});
+}
+
+std::optional<FoldedLine> LineFolder::take(Clock::time_point now) {
+    if (kept_.empty()) return {};
+    const Kept& oldest = kept_.front();
+    const bool all_have_it = oldest.line.streams.size() >= count_of(oldest.line.streams.front());
+    if (!all_have_it && now < oldest.until && bytes_ <= options_.bytes_max) return {};
+    return take();
+}
+
+std::optional<FoldedLine> LineFolder::take() {
+    if (kept_.empty()) return {};
+    FoldedLine line = std::move(kept_.front().line);
+    kept_.pop_front();
+    ++first_;
+    bytes_ -= line.text.size();
+    const auto alike = by_text_.find(key_of(line.streams.front(), line.text));
+    alike->second.pop_front();
+    if (alike->second.empty()) by_text_.erase(alike);
+    return line;
+}
+
+std::optional<Clock::time_point> LineFolder::due() const {
+    if (kept_.empty()) return {};
+    return kept_.front().until;
+}
+
+}  // namespace dtrun::output

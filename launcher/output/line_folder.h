@@ -1,0 +1,93 @@
+#pragma once
+
+#include "base/clock.h"
+#include "launcher/output/output_stream.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace dtrun::output {
+
+/// Cuts a stream into lines, which end at '\n', '\r' or "\r\n".
+///
+/// Memory: a line longer than `line_max` is cut, and each piece gets a '\n'.
+class LineCutter {
+public:
+    using Each = std::function<void(std::string line)>;
+
+    explicit LineCutter(std::size_t line_max) : line_max_(line_max) {}
+
+    /// \param each  called with every line that is whole, with its end
+    void add(std::string_view bytes, const Each& each);
+    /// The stream has ended: an unfinished line gets a '\n'.
+    void finish(const Each& each);
+
+private:
+    std::size_t line_max_;
+    std::string part_;  ///< with an '\r' at its end, perhaps: a '\n' may follow
+};
+
+/// Lines that several streams have printed alike within a moment, as one.
+struct FoldedLine {
+    std::string text{};                  ///< with its end
+    std::vector<std::size_t> streams{};  ///< stream_index() of each, in order of their arrival
+    std::int64_t time_ns = 0;            ///< when the first one was read
+};
+
+/// Keeps lines for a moment, in which equal ones of other ranks become one with them.
+///
+/// The lines of a stream keep their order: a line joins an equal one only behind all that its stream has
+/// joined before. A line is shown once every stream has it, at the latest when the moment is over,
+/// or when all that is kept takes too much memory.
+///
+/// Cost: a look into a hash table for each line. Thread: one.
+class LineFolder {
+public:
+    struct Options {
+        Clock::duration wait = std::chrono::milliseconds(100);
+        std::size_t bytes_max = 256u << 10;  ///< of all that is kept
+    };
+
+    explicit LineFolder(Options options) : options_(options) {}
+
+    /// A line that every stream of its kind has printed waits no longer.
+    void add_stream(std::size_t stream) { ++count_of(stream); }
+    void add(std::size_t stream, std::int64_t time_ns, std::string line, Clock::time_point now);
+    /// The next line that has been kept for long enough.
+    std::optional<FoldedLine> take(Clock::time_point now);
+    /// The next line whatever its time. Nothing: there is none.
+    std::optional<FoldedLine> take();
+
+    bool empty() const { return kept_.empty(); }
+    /// When take() gives the next line at the latest. Nothing: none is kept.
+    std::optional<Clock::time_point> due() const;
+
+private:
+    struct Kept {
+        FoldedLine line;
+        Clock::time_point until;
+    };
+
+    static std::string key_of(std::size_t stream, std::string_view text);
+    std::size_t& count_of(std::size_t stream) { return streams_[stream_of(stream) == Stream::err]; }
+
+    const Options options_;
+    std::array<std::size_t, 2> streams_{};  // that may print, of out and err
+    std::deque<Kept> kept_;                 // oldest first
+    std::uint64_t first_ = 0;               // number of the oldest; they are numbered as they come
+    std::size_t bytes_ = 0;
+    /// Numbers of kept lines with this text, newest last.
+    std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;
+    std::unordered_map<std::size_t, std::uint64_t>
+        next_of_;  // by stream: what it may join begins here
+};
+
+}  // namespace dtrun::output

@@ -1,0 +1,43 @@
+#include "launcher/output/rotation.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace dtrun::output {
+namespace {
+
+std::string name_of(const std::string& path, int number) {
+    return number == 0 ? path : fmt::format("{}.{}", path, number);
+}
+
+}  // namespace
+
+std::size_t part_that_fits(std::string_view bytes, std::uint64_t room, bool fresh) {
+    if (bytes.size() <= room) return bytes.size();
+    const auto most = static_cast<std::size_t>(room);
+    const std::size_t end = bytes.substr(0, most).rfind('\n');
+    if (end != std::string_view::npos) return end + 1;
+    return fresh ? std::max<std::size_t>(most, 1) : 0;
+}
+
+Result<void> set_aside(const std::string& path, int keep) {
+    if (keep == 0 && ::unlink(path.c_str()) != 0)
+        return fail(Errc::internal, "{}: {}", path, std::strerror(errno));
+    for (int number = keep; number > 0; --number) {
+        const std::string from = name_of(path, number - 1);
+        if (::rename(from.c_str(), name_of(path, number).c_str()) != 0 && errno != ENOENT)
+            return fail(Errc::internal, "{}: {}", from, std::strerror(errno));
+    }
+    return {};
+}
+
+void remove_set_aside(const std::string& path) {
+    for (int number = 1; ::unlink(name_of(path, number).c_str()) == 0; ++number) {
+    }
+}
+
+}  // namespace dtrun::output
