@@ -11,6 +11,7 @@
 #include "launcher/commands/ask_job.h"
 #include "launcher/commands/config_command.h"
 #include "launcher/commands/contracts_command.h"
+#include "launcher/commands/doctor_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/join.h"
 #include "launcher/commands/look_commands.h"
@@ -78,6 +79,16 @@ constexpr cli::Command kCommands[] = {
      .run = commands::run_hosts_command,
      .help = commands::hosts_help,
      .flags = flags_of<commands::hosts_flags>},
+    {.name = "doctor",
+     .summary = "what is wrong with hosts, before a job finds out",
+     .run = commands::run_doctor,
+     .help = commands::doctor_help,
+     .flags = flags_of<commands::doctor_flags>},
+    {.name = "info",
+     .summary = "this machine and this dtrun, for a report of a bug",
+     .run = commands::run_info,
+     .help = commands::info_help,
+     .flags = flags_of<commands::info_flags>},
     {.name = "serve",
      .summary = "a rendezvous daemon for ranks that others start",
      .run = commands::run_serve,
@@ -104,7 +115,7 @@ constexpr cli::Command kCommands[] = {
      .help = commands::jobs_help,
      .flags = flags_of<commands::jobs_flags>},
     {.name = "top",
-     .summary = "what the ranks of a running job use, and how far they are",
+     .summary = "what ranks of a running job use, and how far it is",
      .run = commands::run_top,
      .help = commands::top_help,
      .flags = flags_of<commands::top_flags>},
@@ -119,7 +130,7 @@ constexpr cli::Command kCommands[] = {
      .help = commands::stacks_help,
      .flags = flags_of<commands::stacks_flags>},
     {.name = "attach",
-     .summary = "the output of a rank of a running job, and input for it",
+     .summary = "output of a rank of a running job, and input for it",
      .run = commands::run_attach,
      .help = commands::attach_help,
      .flags = flags_of<commands::attach_flags>},
@@ -162,7 +173,7 @@ constexpr cli::Command kCommands[] = {
      .run = nullptr,
      .help = cli::horovod_help},
     {.name = "words",
-     .summary = "words of mpirun, srun and others, and what they are here",
+     .summary = "words of mpirun, srun and others, and dtrun's",
      .run = nullptr,
      .help = cli::words_help},
     {.name = "environment",

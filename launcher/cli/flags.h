@@ -48,7 +48,8 @@ enum class Taker : std::uint8_t {
     torchrun = 2,
     deepspeed = 4,
     fronts = torchrun | deepspeed,
-    bench = 8
+    bench = 8,
+    doctor = 16
 };
 
 class Takers {

@@ -1,5 +1,6 @@
 #include "launcher/head/channel_opener.h"
 
+#include "launcher/head/slurm_step.h"
 #include "launcher/transport/process_channel.h"
 
 #include <unistd.h>
@@ -10,6 +11,7 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::size_t kLookUpsMax = 16;  // of names, at once
+constexpr const char* kExamine = "--checkup";
 
 /// What a log-in on this machine would give; the ranks' environment comes on top.
 std::vector<std::string> login_environment() {
@@ -61,6 +63,11 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         co_return here;
     }
     const std::string command = remote_command(task);
+    if (target.transport == plan::Transport::slurm) {
+        phase("srun");
+        auto here = start_here(srun_command(spec_, {&host, 1}, command), spec_.srun_env, SIGTERM);
+        co_return here;
+    }
     if (target.transport == plan::Transport::ssh_command) {
         phase("ssh");
         const auto limit =
@@ -85,12 +92,14 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
 
 std::vector<std::string> PlannedChannels::local_command(AgentTask task) const {
     if (task == AgentTask::run) return {agent_.path};
+    if (task == AgentTask::examine) return {agent_.path, kExamine};
     return {agent_.path, "--sweep", hex(keys_.id)};
 }
 
 std::string PlannedChannels::remote_command(AgentTask task) const {
-    return task == AgentTask::run ? transport::remote_agent_command(agent_)
-                                  : transport::remote_sweep_command(agent_, hex(keys_.id));
+    if (task == AgentTask::run) return transport::remote_agent_command(agent_);
+    if (task == AgentTask::examine) return transport::remote_agent_command(agent_, kExamine);
+    return transport::remote_sweep_command(agent_, hex(keys_.id));
 }
 
 Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(

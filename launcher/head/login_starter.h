@@ -22,8 +22,9 @@ namespace dtrun::head {
 
 /// What the agent's program is run for.
 enum class AgentTask : std::uint8_t {
-    run,   ///< to become the host's agent
-    sweep  ///< to end what a job whose agent is gone has left there
+    run,      ///< to become the host's agent
+    examine,  ///< to examine the host for `dtrun doctor`
+    sweep     ///< to end what a job whose agent is gone has left there
 };
 
 /// Opens channels to hosts.

@@ -24,10 +24,10 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 // told which agent to expect (build id, size, SHA-256), and stores it. Nothing else is sent before the
 // agent has said that it runs, so that `head` cannot read too far.
 constexpr std::string_view kStart =
-    "has \"$i\" && exec \"$a\"; "
+    "has \"$i\" && exec \"$a\" $o; "
     "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
     "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h || exit 1; "
-    "has \"$id\" && exec \"$a\"; put echo dtrun-agent-send; exec \"$a\"";
+    "has \"$id\" && exec \"$a\" $o; put echo dtrun-agent-send; exec \"$a\" $o";
 
 /// What ssh says when it has not got as far as running a command: it then exits with 255.
 std::optional<Error> failure_of_ssh(std::string_view ending) {
@@ -92,9 +92,9 @@ asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_vie
     co_return Result<void>{};
 }
 
-std::string remote_agent_command(const AgentFile& agent) {
+std::string remote_agent_command(const AgentFile& agent, std::string_view option) {
     const std::string script =
-        fmt::format("i={}; {}{}{}", agent.build_id, kFindAgent, kStoreAgent, kStart);
+        fmt::format("i={}; o={}; {}{}{}", agent.build_id, option, kFindAgent, kStoreAgent, kStart);
     return "exec /bin/sh -c " + shell_quote(script);
 }
 

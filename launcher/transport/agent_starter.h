@@ -21,7 +21,8 @@ inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
 
 /// The command that finds the agent on a host, or asks for it and stores it in the user's cache
 /// directory. One line for any login shell; nothing of the job is in it.
-std::string remote_agent_command(const AgentFile& agent);
+/// \param option  of the agent; empty: none
+std::string remote_agent_command(const AgentFile& agent, std::string_view option = "");
 
 /// The command that has the agent of a host end what a job has left there.
 /// \param job  its id, in hexadecimal

@@ -1,5 +1,6 @@
 #include "rendezvous/wire/message.h"
 
+#include "rendezvous/wire/checkup_messages.h"
 #include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/fields_codec.h"

@@ -28,6 +28,7 @@ check rendezvous/exchange rendezvous/wire base
 check rendezvous/membership rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
+check rendezvous/checkup rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base
 check worker/client worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles
@@ -37,7 +38,8 @@ check worker/binding 'base/*' rendezvous/wire/binding_request.h
 check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base
-check worker/agent worker/binding worker/mpi worker/ranks worker/stores contracts rendezvous base
+check worker/checkup worker/ranks rendezvous base
+check worker/agent worker/binding worker/checkup worker/mpi worker/ranks worker/stores contracts rendezvous base
 check collectives worker/include 'base/*'
 check launcher contracts hostfiles rendezvous base lab worker/binding
 check launcher/transport hostfiles rendezvous base
@@ -48,9 +50,10 @@ check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
 check launcher/control rendezvous base
 check launcher/watch launcher/plan launcher/transport launcher/output base
 check launcher/head launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
+check launcher/doctor launcher/head launcher/plan launcher/transport hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output launcher/watch contracts hostfiles worker/binding/cpu_list.h base
 check launcher/fronts launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
-check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/watch launcher/head \
+check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/watch launcher/head launcher/doctor \
     launcher/mpirun worker/binding contracts hostfiles rendezvous base
 check lab launcher/cli launcher/plan collectives hostfiles base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }

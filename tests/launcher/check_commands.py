@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 DTRUN = sys.argv[1]
-COMMANDS = ["run", "bench", "hosts", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
+COMMANDS = ["run", "bench", "hosts", "doctor", "info", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
             "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "help", "version"]
 TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "man"]
 

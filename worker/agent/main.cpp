@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
+#include "worker/checkup/checkup.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
-    "to do; --node NAME tells it that Slurm starts it. By hand it is good for two things:\n"
+    "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does. By hand "
+    "it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB    end what a job of this id has left on this host\n";
 
@@ -40,6 +42,10 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (option == "--sweep" && argc == 3) return sweep(argv[2]);
+    if (option == "--checkup" && argc == 2) {
+        const int status = dtrun::checkup::run_checkup();
+        ::_exit(status);
+    }
     const bool of_scheduler = option == "--node" && argc == 3;
     if (argc > 1 && !of_scheduler) {
         std::fputs(kUsage, option == "--help" ? stdout : stderr);

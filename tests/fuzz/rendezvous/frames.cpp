@@ -1,5 +1,6 @@
 // Everything that can arrive from the network: frames, and the message in each.
 
+#include "rendezvous/wire/checkup_messages.h"
 #include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/handshake_records.h"

@@ -1,0 +1,220 @@
+#include "launcher/commands/doctor_command.h"
+
+#include "base/interfaces.h"
+#include "base/log.h"
+#include "base/loop/asio.h"
+#include "base/soft_limits.h"
+#include "base/strings.h"
+#include "base/text_layout.h"
+#include "launcher/cli/command.h"
+#include "launcher/cli/defaults.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/setters.h"
+#include "launcher/doctor/examiner.h"
+#include "launcher/head/bootstraps.h"
+#include "launcher/head/channel_opener.h"
+#include "launcher/plan/exit_code.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/transport/agent_file.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+namespace dtrun::commands {
+namespace {
+
+using enum cli::FlagGroup;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kDoctor = R"(usage: dtrun doctor [options]
+
+Examines hosts before a job finds out: whether one can log in to each and start
+the agent there; clocks, limits, /dev/shm; whether hosts reach each other and
+this machine at all their interfaces; MTUs; versions of Python, torch, MPI, NCCL
+and NVIDIA's driver that differ; GPUs, and who else uses them; and, by a short
+exchange, hosts and links that are slower than the others. It takes some
+seconds, for 64 hosts as well. Without -H and --hostfile hosts are those of the
+batch system, else this machine.
+
+Exit code: 0 all is well; 1 something is to be mended, which is printed, hosts
+with the same trouble together; 200 and more as of `dtrun run`.
+)";
+
+constexpr std::string_view kInfo = R"(usage: dtrun info
+
+Prints what a report of a bug has to say about this machine and this dtrun, to
+be pasted as it is. It has no secrets: of variables only those of dtrun and of
+communication libraries are shown, and none whose name says that it is secret.
+
+Exit code: 0.
+)";
+
+constexpr milliseconds kConnectTimeout{5'000};
+
+constexpr cli::HelpSection kDoctorSections[] = {{native, "What is printed"},
+                                                {hosts, "Which hosts"},
+                                                {environment, "What ranks would find there"},
+                                                {reaching, "Reaching them"},
+                                                {output, "Messages"},
+                                                {other, "About dtrun"}};
+constexpr cli::HelpSection kInfoSections[] = {{other, "About dtrun"}};
+
+cli::Rows<DoctorDraft> print_rows() {
+    return {{{.names = "--json",
+              .group = native,
+              .help = "everything that was found out, as JSON; docs/DOCTOR.md has the fields"},
+             [](DoctorDraft& draft, std::string_view) -> Result<void> {
+                 draft.json = true;
+                 return {};
+             }}};
+}
+
+/// Examines the hosts of a plan.
+Result<doctor::Examination> examine(plan::JobSpec& spec) {
+    auto agent = transport::find_agent();
+    if (!agent) return std::unexpected(agent.error());
+    auto& io = *new asio::io_context(1);  // look-ups that hang may live on until the process ends
+    const head::JobKeys keys;
+    const head::Hosts hosts(spec);
+    head::Bootstraps bootstraps(spec, keys, hosts, {});
+    head::PlannedChannels channels(io.get_executor(), spec, keys, std::move(*agent), bootstraps);
+    doctor::Examiner examiner(io.get_executor(), spec, channels);
+    std::optional<doctor::Examination> found;
+    asio::co_spawn(io, examiner.run(), [&](std::exception_ptr error, doctor::Examination result) {
+        if (error) std::rethrow_exception(error);
+        found = std::move(result);
+        io.stop();
+    });
+    io.run();
+    return std::move(*found);
+}
+
+/// Ends the process: a name look-up that hangs would keep it.
+[[noreturn]] void leave(int status) {
+    std::fflush(nullptr);
+    ::_exit(status);
+}
+
+Result<plan::JobSpec> plan_of(plan::Options options, plan::EnvironmentView environment) {
+    std::error_code no_directory;
+    const std::string directory = std::filesystem::current_path(no_directory).string();
+    options.program = {"true"};  // nothing is run
+    return plan::make_job_spec(std::move(options), environment, directory);
+}
+
+/// Variables that change how jobs run, and are nobody's secret.
+bool is_of_interest(std::string_view name) {
+    for (const std::string_view secret : {"SECRET", "TOKEN", "KEY", "PASSW", "CREDENTIAL"})
+        if (name.find(secret) != std::string_view::npos) return false;
+    for (const std::string_view prefix :
+         {"DTRUN_", "NCCL_", "GLOO_", "HOROVOD_", "OMPI_MCA_", "PMIX_MCA_", "UCX_", "FI_", "I_MPI_",
+          "OMP_", "CUDA_VISIBLE", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_STEP_ID",
+          "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "VIRTUAL_ENV", "CONDA_PREFIX"})
+        if (name.starts_with(prefix)) return true;
+    return false;
+}
+
+std::string info_text(const doctor::Examination& examination, plan::EnvironmentView environment) {
+    std::string text = cli::version_text();
+    const auto add = [&text](std::string_view name, std::string_view value) {
+        if (!value.empty()) text += two_columns(name, value, 16);
+    };
+    std::error_code none;
+    add("program", std::filesystem::read_symlink("/proc/self/exe", none).string());
+    const auto agent = transport::find_agent();
+    add("agent", agent ? agent->path : agent.error().message);
+    const doctor::HostReport& here = examination.hosts.front();
+    if (here.why) add("examination", *here.why);
+    for (const HostFact& fact : here.facts) add(fact.name, fact.value);
+    if (here.seen)
+        for (const HostAddress& address : here.seen->addresses)
+            add("interface", fmt::format("{} {}/{} mtu {}", address.interface, address.address,
+                                         address.prefix, address.mtu));
+    for (const std::string& variable : environment)
+        if (is_of_interest(std::string_view(variable).substr(0, variable.find('='))))
+            add("variable", escaped(variable, 512));
+    return text;
+}
+
+}  // namespace
+
+const cli::FlagTable<DoctorDraft>& doctor_flags() {
+    static const cli::FlagTable<DoctorDraft> table(
+        "dtrun doctor",
+        {print_rows(), cli::rows_for<DoctorDraft>(cli::run_flags().taken_by(cli::Taker::doctor))});
+    return table;
+}
+
+int run_doctor(cli::Words words, plan::EnvironmentView environment) {
+    DoctorDraft draft;
+    const auto all =
+        cli::with_defaults(words, doctor_flags(), cli::run_flags().flags(), environment);
+    if (!all) return cli::complain(all.error());
+    const auto rest = cli::read_options(doctor_flags(), *all, draft);
+    if (!rest) return cli::complain(rest.error());
+    if (draft.asked == cli::Ask::help) return cli::print(doctor_help());
+    if (draft.asked == cli::Ask::version) return cli::print(cli::version_text());
+    if (!rest->words.empty())
+        return cli::complain(
+            {Errc::invalid_input,
+             fmt::format("'{}' is no option; usage: dtrun doctor [options]", rest->words.front())});
+    plan::Options& options = draft.options;
+    log::init("dtrun", options.verbosity);
+    const auto waits = [](const cli::GivenFlag& flag) { return flag.name == "--connect-timeout"; };
+    if (std::ranges::none_of(draft.given, waits)) options.connect_timeout = kConnectTimeout;
+    auto spec = plan_of(std::move(options), environment);
+    if (!spec) return cli::complain(spec.error());
+    if (spec->allocation && spec->allocation->is_bystander) {
+        log::info("task 0 of this Slurm step examines the hosts; nothing to do here");
+        return 0;
+    }
+    const auto examination = examine(*spec);
+    if (!examination) return cli::complain(examination.error());
+    const std::vector<doctor::Finding> findings = doctor::diagnose(*examination);
+    std::string text = draft.json ? doctor::to_json(*examination, findings)
+                                  : doctor::to_text(*examination, findings);
+    if (const std::size_t columns = terminal_columns(STDOUT_FILENO); columns > 0 && !draft.json)
+        text = fold_messages(text, columns);
+    if (const int status = cli::print(text); status != 0) leave(status);
+    leave(findings.empty() ? 0 : 1);
+}
+
+std::string doctor_help() {
+    return std::string(kDoctor) + cli::sections(doctor_flags().flags(), kDoctorSections);
+}
+
+const cli::FlagTable<InfoDraft>& info_flags() {
+    static const cli::FlagTable<InfoDraft> table("dtrun info", {cli::about_rows<InfoDraft>()});
+    return table;
+}
+
+int run_info(cli::Words words, plan::EnvironmentView environment) {
+    InfoDraft draft;
+    const auto rest = cli::read_options(info_flags(), words, draft);
+    if (!rest) return cli::complain(rest.error());
+    if (draft.asked == cli::Ask::help) return cli::print(info_help());
+    if (draft.asked == cli::Ask::version) return cli::print(cli::version_text());
+    if (!rest->words.empty())
+        return cli::complain(
+            {Errc::invalid_input,
+             fmt::format("'{}' is no option; usage: dtrun info", rest->words.front())});
+    log::init("dtrun", log::Level::normal);
+    plan::Options options;
+    options.transport = plan::TransportChoice::local;
+    options.connect_timeout = kConnectTimeout;
+    auto spec = plan_of(std::move(options), environment);
+    if (!spec) return cli::complain(spec.error());
+    const auto examination = examine(*spec);
+    if (!examination) return cli::complain(examination.error());
+    leave(cli::print(info_text(*examination, environment)));
+}
+
+std::string info_help() {
+    return std::string(kInfo) + cli::sections(info_flags().flags(), kInfoSections);
+}
+
+}  // namespace dtrun::commands

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "launcher/cli/flags.h"
+#include "launcher/cli/run.h"
+#include "launcher/plan/environment.h"
+
+#include <string>
+
+namespace dtrun::commands {
+
+/// `dtrun doctor`: what is wrong with hosts before a job finds out.
+struct DoctorDraft : cli::RunDraft {
+    bool json = false;  ///< --json
+};
+
+const cli::FlagTable<DoctorDraft>& doctor_flags();
+/// \return the process's exit status: 0 if all is well, 1 if something is to be mended
+int run_doctor(cli::Words words, plan::EnvironmentView environment);
+std::string doctor_help();
+
+/// `dtrun info`: what a report of a bug has to say about this machine.
+struct InfoDraft : cli::Draft {};
+
+const cli::FlagTable<InfoDraft>& info_flags();
+/// \return the process's exit status
+int run_info(cli::Words words, plan::EnvironmentView environment);
+std::string info_help();
+
+}  // namespace dtrun::commands

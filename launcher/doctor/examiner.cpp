@@ -1,0 +1,289 @@
+#include "launcher/doctor/examiner.h"
+
+#include "base/ids.h"
+#include "base/interfaces.h"
+#include "base/log.h"
+#include "base/simulated.h"
+#include "base/strings.h"
+#include "rendezvous/wire/message.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace dtrun::doctor {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr unsigned kAtOnce = 128;  // log-ins: more at once only make each slower
+constexpr milliseconds kAnswerLimit{3'000};
+constexpr milliseconds kVisitLimit{2'000};      // for a connection between two hosts
+constexpr milliseconds kExchangeLimit{400};     // for one exchange, also where a link is slow
+constexpr milliseconds kExchangesLimit{1'500};  // for all of them
+constexpr milliseconds kSecondLooksLimit{1'000};
+constexpr milliseconds kFactsLimit{4'300};  // for programs to tell their versions
+constexpr milliseconds kEndLimit{1'000};
+constexpr std::uint64_t kExchangeBytes = 4u << 20;
+constexpr std::size_t kRoundsMax = 6;
+constexpr int kSecondLooks = 3;
+
+milliseconds since(Deadline start) {
+    return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+}
+
+}  // namespace
+
+Examiner::Examiner(asio::any_io_executor executor, const plan::JobSpec& spec,
+                   head::ChannelOpener& channels)
+    : executor_(std::move(executor)), spec_(spec), channels_(channels) {
+    token_.resize(Examine::kTokenBytes);
+    random_bytes({reinterpret_cast<std::uint8_t*>(token_.data()), token_.size()});
+    for (const plan::JobHost& host : spec_.hosts) {
+        patients_.emplace_back();
+        HostReport& report = found_.hosts.emplace_back();
+        report.name = host.host.name;
+        report.here = host.transport == plan::Transport::local;
+    }
+}
+
+asio::awaitable<Examination> Examiner::run() {
+    const Deadline start = Clock::now();
+    const bool any_elsewhere =
+        std::ranges::any_of(found_.hosts, [](const HostReport& host) { return !host.here; });
+    if (any_elsewhere) {
+        auto opened = checkup::OpenDoor::open(executor_, token_);
+        if (opened) home_ = std::move(*opened);
+        for (const InterfaceAddress& address : interface_addresses())
+            if (home_ && !address.loopback)
+                found_.home.push_back({"", address.address, home_->port()});
+    }
+    std::vector<HostId> all;
+    for (const HostId host : patients_.hosts()) all.push_back(host);
+    const Work logging_in = [this](HostId host) { return log_in(host); };
+    const Work visiting = [this](HostId host) { return visit(host); };
+    const Work waiting = [this](HostId host) { return wait_for_facts(host); };
+    const Work ending = [this](HostId host) { return end(host); };
+    co_await all_do(all, logging_in);
+    until_ = after(kFactsLimit);
+    if (any_elsewhere) co_await all_do(well(), visiting);
+    co_await all_do(well(), waiting);
+    if (any_elsewhere) co_await exchange_all();  // while nothing else goes on there
+    co_await all_do(all, ending);
+    if (home_) co_await home_->join();
+    found_.took = since(start);
+    co_return std::move(found_);
+}
+
+std::vector<HostId> Examiner::well() const {
+    std::vector<HostId> hosts;
+    for (const HostId host : patients_.hosts())
+        if (found_.hosts[std::to_underlying(host)].is_well()) hosts.push_back(host);
+    return hosts;
+}
+
+/// Does something for each of these hosts, for many at once.
+asio::awaitable<void> Examiner::all_do(std::vector<HostId> hosts, Work work) {
+    std::ranges::reverse(hosts);
+    TaskGroup workers(executor_);
+    const std::size_t count = std::min<std::size_t>(hosts.size(), kAtOnce);
+    for (std::size_t i = 0; i < count; ++i) workers.spawn(work_off(hosts, work));
+    co_await workers.join();
+}
+
+asio::awaitable<void> Examiner::work_off(std::vector<HostId>& left, const Work& work) {
+    while (!left.empty()) {
+        const HostId host = left.back();
+        left.pop_back();
+        co_await work(host);
+    }
+}
+
+asio::awaitable<void> Examiner::log_in(HostId host) {
+    const Deadline start = Clock::now();
+    const auto begun = co_await begin(host);
+    if (begun) co_return;
+    HostReport& failed = report(host);
+    std::string why = begun.error().message;
+    if (begun.error().code == Errc::timed_out)
+        why += fmt::format(" within {:.3g} s (--connect-timeout)",
+                           std::chrono::duration<double>(since(start)).count());
+    failed.why = why;
+}
+
+asio::awaitable<Result<void>> Examiner::begin(HostId host) {
+    const milliseconds patience = spec_.options.connect_timeout;
+    Deadline deadline = after(patience);
+    const Deadline start = Clock::now();
+    const std::string name = spec_.hosts[host].host.name;
+    const std::function<void(const char*)> phase = [name](const char* what) {
+        log::info("{}: {}", name, what);
+    };
+    auto opened = co_await channels_.open(host, head::AgentTask::examine, deadline, phase);
+    if (!opened) co_return std::unexpected(opened.error());
+    Patient& patient = patients_[host];
+    patient.channel = std::move(*opened);
+    transport::LineReader lines(*patient.channel);
+    auto greeted = co_await transport::greet_agent(*patient.channel, lines, copies_, deadline,
+                                                   patience, phase);
+    if (!greeted) co_return greeted;
+    report(host).login = since(start);
+    Examine examine;
+    examine.token = token_;
+    examine.directory = spec_.directory;
+    for (const auto& [variable, value] : spec_.hosts[host].env)
+        examine.env.push_back(fmt::format("{}={}", variable, value));
+    const std::int64_t asked_ns = since_1970().count();
+    const Take take = [this, host, asked_ns](const FrameView& frame) {
+        if (frame.type != FrameType::examined) return false;
+        auto seen = decode<Examined>(frame.payload);
+        if (!seen) return false;
+        const std::int64_t now_ns = since_1970().count();
+        HostReport& known = report(host);
+        known.ahead =
+            std::chrono::nanoseconds(seen->time_ns - (asked_ns + (now_ns - asked_ns) / 2));
+        known.uncertainty = std::chrono::nanoseconds((now_ns - asked_ns) / 2);
+        const auto& wanted = spec_.options.network_interfaces;
+        std::erase_if(seen->addresses, [&](const HostAddress& address) {
+            return !wanted.empty() && std::ranges::find(wanted, address.interface) == wanted.end();
+        });
+        if (!wanted.empty() && seen->addresses.empty())
+            known.why = fmt::format("it has no network interface {} (--network-interfaces)",
+                                    join_names(wanted));
+        known.seen = std::move(*seen);
+        return true;
+    };
+    Bytes question = encode(examine);
+    auto answered = co_await ask(host, std::move(question), take, after(kAnswerLimit));
+    co_return answered;
+}
+
+asio::awaitable<void> Examiner::visit(HostId host) {
+    Visit order;
+    order.doors = doors_for(found_, std::to_underlying(host));
+    if (!report(host).here) std::ranges::copy(found_.home, std::back_inserter(order.doors));
+    if (order.doors.empty()) co_return;
+    order.limit_ms = static_cast<std::uint32_t>(kVisitLimit.count());
+    const Take take = [this, host](const FrameView& frame) {
+        if (frame.type != FrameType::visited) return false;
+        auto visited = decode<Visited>(frame.payload);
+        if (!visited) return false;
+        report(host).visited = std::move(visited->failures);
+        return true;
+    };
+    Bytes question = encode(order);
+    const auto answered =
+        co_await ask(host, std::move(question), take, after(kVisitLimit + kAnswerLimit));
+    if (!answered) report(host).why = "its agent stopped answering: " + answered.error().message;
+}
+
+/// Everybody with some others; then those once more, alone, that were slow: it may have been chance.
+asio::awaitable<void> Examiner::exchange_all() {
+    const Deadline until = after(kExchangesLimit);
+    std::vector<std::size_t> hosts;
+    for (const HostId host : well()) hosts.push_back(std::to_underlying(host));
+    for (const auto& round : rounds_of(hosts, kRoundsMax)) {
+        if (Clock::now() >= until) break;
+        TaskGroup pairs(executor_);
+        for (const auto& [from, to] : round) pairs.spawn(exchange(from, to));
+        co_await pairs.join();
+    }
+    for (int look = 0; look < kSecondLooks; ++look)
+        for (const PairSpeed& slow : suspicious(found_)) {
+            if (Clock::now() >= until + kSecondLooksLimit) co_return;
+            co_await exchange(slow.from, slow.to);
+        }
+}
+
+asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
+    auto door = open_door(found_, from, to);
+    if (!door) {
+        std::swap(from, to);
+        door = open_door(found_, from, to);
+    }
+    if (!door) co_return;  // they cannot reach each other, which is told already
+    const HostId host{static_cast<std::uint32_t>(from)};
+    Speed exchanged;
+    const Take take = [&exchanged](const FrameView& frame) {
+        if (frame.type != FrameType::speed) return false;
+        auto told = decode<Speed>(frame.payload);
+        if (told) exchanged = std::move(*told);
+        return told.has_value();
+    };
+    Bytes question = encode(
+        SpeedTest{*door, kExchangeBytes, static_cast<std::uint32_t>(kExchangeLimit.count())});
+    const auto answered =
+        co_await ask(host, std::move(question), take, after(kExchangeLimit + kAnswerLimit));
+    if (!answered) {
+        report(host).why = "its agent stopped answering: " + answered.error().message;
+        co_return;
+    }
+    const double seconds =
+        static_cast<double>(std::max<std::uint64_t>(exchanged.took_us, 1)) * 1e-6;
+    PairSpeed speed{from, to, static_cast<double>(exchanged.bytes) / seconds, exchanged.why};
+    const auto known = std::ranges::find_if(found_.pairs, [&](const PairSpeed& pair) {
+        return std::minmax(pair.from, pair.to) == std::minmax(from, to);
+    });
+    if (known == found_.pairs.end())
+        found_.pairs.push_back(std::move(speed));
+    else if (speed.bytes_per_second > known->bytes_per_second)
+        *known = std::move(speed);
+}
+
+asio::awaitable<void> Examiner::wait_for_facts(HostId host) {
+    if (!report(host).facts.empty()) co_return;
+    const Take take = [this, host](const FrameView&) { return !report(host).facts.empty(); };
+    const auto came = co_await listen(host, take, std::max(until_, after(milliseconds(200))));
+    if (!came) report(host).why = "it does not tell what it has: " + came.error().message;
+}
+
+asio::awaitable<void> Examiner::end(HostId host) {
+    if (patients_[host].channel) co_await patients_[host].channel->end(kEndLimit);
+}
+
+/// Sends a question, and reads until it is answered. Errc: those of Channel; invalid_input
+asio::awaitable<Result<void>> Examiner::ask(HostId host, Bytes question, Take take,
+                                            Deadline deadline) {
+    const auto sent = co_await patients_[host].channel->write(question, deadline);
+    if (!sent) co_return sent;
+    auto answered = co_await listen(host, std::move(take), deadline);
+    co_return answered;
+}
+
+asio::awaitable<Result<void>> Examiner::listen(HostId host, Take take, Deadline deadline) {
+    Patient& patient = patients_[host];
+    std::array<char, 16384> bytes;
+    for (;;) {
+        const auto taken = take_frames(host, take);
+        if (!taken) co_return std::unexpected(taken.error());
+        if (*taken) co_return Result<void>{};
+        const auto n = co_await patient.channel->read(bytes, deadline);
+        if (!n) co_return std::unexpected(n.error());
+        if (*n == 0) {
+            const std::string ending = co_await transport::describe_ending(*patient.channel);
+            co_return fail(Errc::closed, "the agent ended: {}", ending);
+        }
+        patient.received.append(bytes.data(), *n);
+    }
+}
+
+/// \return true: the answer was among them
+Result<bool> Examiner::take_frames(HostId host, const Take& take) {
+    Patient& patient = patients_[host];
+    std::string_view rest = patient.received;
+    bool done = false;
+    while (!done) {
+        const auto frame = next_frame(rest);
+        if (!frame) return std::unexpected(frame.error());
+        if (!*frame) break;
+        if ((*frame)->type == FrameType::facts)
+            if (auto facts = decode<HostFacts>((*frame)->payload))
+                report(host).facts = std::move(facts->facts);
+        done = take(**frame);
+    }
+    patient.received.erase(0, patient.received.size() - rest.size());
+    return done;
+}
+
+}  // namespace dtrun::doctor

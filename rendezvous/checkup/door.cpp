@@ -1,0 +1,254 @@
+#include "rendezvous/checkup/door.h"
+
+#include "base/crypto.h"
+#include "base/loop/deadline.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace dtrun::checkup {
+namespace {
+
+constexpr std::chrono::seconds kGreetingLimit{5};
+constexpr std::chrono::seconds kServiceLimit{30};
+constexpr std::size_t kChunkBytes = 256u << 10;
+constexpr std::uint64_t kBytesMax = 1u << 30;  // of an exchange: nobody asks for more
+constexpr std::size_t kGreetingBytes = Examine::kTokenBytes + 1 + 8;
+constexpr char kVisit = 'v', kExchange = 'x', kTaken = 'k';
+
+/// How far an exchange has come.
+struct Traffic {
+    std::uint64_t sent = 0, received = 0;
+};
+
+std::string greeting(std::string_view token, char wish, std::uint64_t bytes) {
+    std::string text(token);
+    text += wish;
+    for (int shift = 56; shift >= 0; shift -= 8) text += static_cast<char>(bytes >> shift);
+    return text;
+}
+
+bool is_same(std::string_view a, std::string_view b) {
+    const auto bytes = [](std::string_view text) {
+        return std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+    };
+    return equal_constant_time(bytes(a), bytes(b));
+}
+
+std::uint64_t bytes_of(std::string_view greeting) {
+    std::uint64_t bytes = 0;
+    for (const char c : greeting.substr(Examine::kTokenBytes + 1))
+        bytes = bytes << 8 | static_cast<unsigned char>(c);
+    return bytes;
+}
+
+asio::awaitable<void> send_bytes(tcp::socket& socket, std::uint64_t bytes, Traffic& traffic) {
+    static const std::vector<char> kZeros(kChunkBytes);
+    while (bytes > 0) {
+        const auto buffer =
+            asio::buffer(kZeros.data(), std::min<std::uint64_t>(bytes, kChunkBytes));
+        const auto [error, n] = co_await socket.async_write_some(buffer, use_tuple);
+        if (error) co_return;
+        traffic.sent += n;
+        bytes -= n;
+    }
+}
+
+/// \return false: the connection has ended before, or the limit has come
+asio::awaitable<bool> take_bytes(tcp::socket& socket, std::uint64_t bytes, Traffic& traffic) {
+    std::vector<char> into(kChunkBytes);
+    while (bytes > 0) {
+        const auto buffer = asio::buffer(into.data(), std::min<std::uint64_t>(bytes, kChunkBytes));
+        const auto [error, n] = co_await socket.async_read_some(buffer, use_tuple);
+        if (error) co_return false;
+        traffic.received += n;
+        bytes -= n;
+    }
+    co_return true;
+}
+
+/// Both sides do this.
+asio::awaitable<bool> swap_bytes(tcp::socket& socket, std::uint64_t bytes, Traffic& traffic) {
+    TaskGroup sender(socket.get_executor());
+    sender.spawn(send_bytes(socket, bytes, traffic));
+    const bool taken = co_await take_bytes(socket, bytes, traffic);
+    co_await sender.join();
+    if (!taken) co_return false;
+    std::array<char, 1> said{kTaken};
+    const auto out = asio::buffer(said);
+    const auto [write_error, written] = co_await asio::async_write(socket, out, use_tuple);
+    if (write_error) co_return false;
+    const auto in = asio::buffer(said);
+    const auto [read_error, read] = co_await asio::async_read(socket, in, use_tuple);
+    co_return !read_error && said[0] == kTaken;
+}
+
+/// Bytes that have gone both ways; of what was sent, those that the other side's machine has.
+std::uint64_t both_ways(tcp::socket& socket, const Traffic& traffic) {
+    int waiting = 0;
+    if (::ioctl(socket.native_handle(), SIOCOUTQ, &waiting) != 0) waiting = 0;
+    const std::uint64_t sent =
+        traffic.sent - std::min<std::uint64_t>(traffic.sent, static_cast<unsigned>(waiting));
+    return std::min(sent, traffic.received);
+}
+
+/// Connects to a door and says what is wanted. Nothing: done; else why not.
+asio::awaitable<std::optional<std::string>> enter(tcp::socket& socket, Door door,
+                                                  std::string wish) {
+    boost::system::error_code invalid;
+    const auto address = asio::ip::make_address(door.address, invalid);
+    if (invalid) co_return "'" + door.address + "' is no address";
+    const tcp::endpoint endpoint(address, door.port);
+    const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
+    if (error == asio::error::operation_aborted) co_return "no answer";
+    if (error) co_return error.message();
+    socket.set_option(tcp::no_delay(true), invalid);
+    const auto buffer = asio::buffer(wish);
+    const auto [write_error, n] = co_await asio::async_write(socket, buffer, use_tuple);
+    if (write_error) co_return write_error.message();
+    co_return std::nullopt;
+}
+
+/// What was sent and has not arrived is not to fill a slow link any longer.
+void drop_unsent(tcp::socket& socket) {
+    boost::system::error_code none;
+    socket.set_option(asio::socket_base::linger(true, 0), none);
+    socket.close(none);
+}
+
+asio::awaitable<void> visit_one(std::string token, Door door, Deadline deadline,
+                                std::optional<std::string>& failure) {
+    tcp::socket socket(co_await asio::this_coro::executor);
+    DeadlineGuard guard(socket, deadline);
+    std::string wish = greeting(token, kVisit, 0);
+    failure = co_await enter(socket, std::move(door), std::move(wish));
+    if (failure) co_return;
+    std::array<char, 1> answer{};
+    const auto buffer = asio::buffer(answer);
+    const auto [error, n] = co_await asio::async_read(socket, buffer, use_tuple);
+    if (guard.expired())
+        failure = "it takes connections, but does not answer";
+    else if (error || answer[0] != kVisit)
+        failure = "somebody else answers there";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OpenDoor>> OpenDoor::open(asio::any_io_executor executor,
+                                                 std::string token) {
+    boost::system::error_code error;
+    for (const auto& family : {tcp::v6(), tcp::v4()}) {
+        tcp::acceptor acceptor(executor);
+        acceptor.open(family, error);
+        if (!error && family == tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), error);
+        if (!error) acceptor.bind(tcp::endpoint(family, 0), error);
+        if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+        if (error) continue;
+        std::unique_ptr<OpenDoor> door(new OpenDoor(std::move(acceptor), std::move(token)));
+        door->tasks_.spawn(door->accept());
+        return door;
+    }
+    return fail(Errc::internal, "no port can be opened: {}", error.message());
+}
+
+OpenDoor::OpenDoor(tcp::acceptor acceptor, std::string token)
+    : acceptor_(std::move(acceptor)),
+      token_(std::move(token)),
+      port_(acceptor_.local_endpoint().port()),
+      tasks_(acceptor_.get_executor()) {}
+
+asio::awaitable<void> OpenDoor::accept() {
+    for (;;) {
+        auto [error, socket] = co_await acceptor_.async_accept(use_tuple);
+        if (error == asio::error::operation_aborted) co_return;
+        if (error) {  // out of descriptors, perhaps for a moment
+            Timer pause(acceptor_.get_executor(), after(std::chrono::milliseconds(20)));
+            co_await pause.async_wait(use_tuple);
+            continue;
+        }
+        tasks_.spawn(serve(std::move(socket)));
+    }
+}
+
+asio::awaitable<void> OpenDoor::serve(tcp::socket caller) {
+    std::array<char, kGreetingBytes> said{};
+    {
+        DeadlineGuard guard(caller, after(kGreetingLimit));
+        const auto buffer = asio::buffer(said);
+        const auto [error, n] = co_await asio::async_read(caller, buffer, use_tuple);
+        if (error) co_return;
+    }
+    const std::string_view greeting(said.data(), said.size());
+    if (!is_same(greeting.substr(0, Examine::kTokenBytes), token_)) co_return;
+    DeadlineGuard guard(caller, after(kServiceLimit));
+    boost::system::error_code none;
+    caller.set_option(tcp::no_delay(true), none);
+    const std::uint64_t bytes = bytes_of(greeting);
+    if (said[Examine::kTokenBytes] == kVisit) {
+        const auto buffer = asio::buffer(&kVisit, 1);
+        co_await asio::async_write(caller, buffer, use_tuple);
+        co_return;
+    }
+    if (said[Examine::kTokenBytes] != kExchange || bytes > kBytesMax) co_return;
+    Traffic traffic;
+    bool whole = co_await swap_bytes(caller, bytes / 8, traffic);
+    if (whole) whole = co_await swap_bytes(caller, bytes, traffic);
+    if (!whole) drop_unsent(caller);
+}
+
+asio::awaitable<void> OpenDoor::join() {
+    boost::system::error_code none;
+    acceptor_.close(none);
+    tasks_.stop();
+    co_await tasks_.join();
+}
+
+asio::awaitable<Visited> visit(std::string token, Visit order) {
+    const auto executor = co_await asio::this_coro::executor;
+    const Deadline deadline = after(std::chrono::milliseconds(order.limit_ms));
+    std::vector<std::optional<std::string>> failures(order.doors.size());
+    TaskGroup visits(executor);
+    for (std::size_t i = 0; i < failures.size(); ++i)
+        visits.spawn(visit_one(token, order.doors[i], deadline, failures[i]));
+    co_await visits.join();
+    Visited visited;
+    for (std::size_t i = 0; i < failures.size(); ++i)
+        if (failures[i]) visited.failures.push_back({order.doors[i], *failures[i]});
+    co_return visited;
+}
+
+asio::awaitable<Speed> test_speed(std::string token, SpeedTest order) {
+    tcp::socket socket(co_await asio::this_coro::executor);
+    DeadlineGuard guard(socket, after(std::chrono::milliseconds(order.limit_ms)));
+    std::string wish = greeting(token, kExchange, order.bytes);
+    Speed speed;
+    const auto failure = co_await enter(socket, order.door, std::move(wish));
+    if (failure) {
+        speed.why = *failure;
+        co_return speed;
+    }
+    Traffic traffic;
+    Deadline start = Clock::now();
+    const bool warm = co_await swap_bytes(socket, order.bytes / 8, traffic);
+    // Where these few take so long already, all of them would only fill the link.
+    const bool fast = Clock::now() - start < std::chrono::milliseconds(order.limit_ms) / 4;
+    if (warm && fast) {
+        traffic = {};
+        start = Clock::now();
+        co_await swap_bytes(socket, order.bytes, traffic);
+    }
+    speed.took_us = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+    speed.bytes = both_ways(socket, traffic);
+    if (speed.bytes == 0) speed.why = "it connects, but no data come through";
+    drop_unsent(socket);
+    co_return speed;
+}
+
+}  // namespace dtrun::checkup

@@ -1,0 +1,86 @@
+"""check_doctor.py DTRUN: a doctor and a report of this machine, by dtrun as it is built."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+DTRUN = sys.argv[1]
+
+
+def dtrun(*words, **env):
+    return subprocess.run([DTRUN, *words], capture_output=True, text=True, check=False,
+                          stdin=subprocess.DEVNULL, env={**os.environ, **env})
+
+
+def stub(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + text)
+    os.chmod(path, 0o755)
+
+
+def processes_of(name):
+    return subprocess.run(["pgrep", "-f", name], capture_output=True, text=True, check=False).stdout.split()
+
+
+def this_machine_is_examined():
+    done = dtrun("doctor", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == (1 if found["findings"] else 0), done
+    [host] = found["hosts"]
+    assert host["examined"] and host["name"] == "localhost", host
+    assert host["facts"]["python"].count(".") == 2, host
+    assert abs(host["clock_ahead_s"]) < 10, host
+    assert dtrun("doctor").stdout.splitlines()[-1].startswith("1 of 1 host examined in "), done
+
+
+def gpus_and_who_uses_them():
+    with tempfile.TemporaryDirectory() as folder:
+        stub(folder, "nvidia-smi", """case "$*" in
+*query-gpu=index,uuid*) printf '0, GPU-a, NVIDIA H100, 9, 40960, 81559\\n1, GPU-b, NVIDIA H100, 0, 0, 81559\\n';;
+*query-compute*) printf 'GPU-a, 1234567\\n';;
+*ecc*) printf '0, 0\\n1, 3\\n';;
+esac
+""")
+        done = dtrun("doctor", PATH=folder + ":" + os.environ["PATH"])
+    assert done.returncode == 1, done
+    assert "localhost: others compute there: GPU 0 (40960 MiB, 1 process)" in done.stdout, done
+    assert "memory errors that could not be corrected: GPU 1 (3)" in done.stdout, done
+    assert "2 x NVIDIA H100" in done.stdout, done
+
+
+def a_program_that_hangs_holds_nobody_up():
+    with tempfile.TemporaryDirectory() as folder:
+        stub(folder, "python3", "exec sleep 4711.5\n")
+        done = dtrun("doctor", "--json", PATH=folder + ":/usr/bin:/bin")
+    host = json.loads(done.stdout)["hosts"][0]
+    assert host["facts"]["kernel"], done
+    assert not processes_of("sleep 4711.5"), "a program was left behind"
+
+
+def mistakes_are_answered():
+    for words, said in ((["doctor", "s1"], "'s1' is no option"), (["info", "x"], "'x' is no option"),
+                        (["doctor", "-np", "4"], "-np")):
+        done = dtrun(*words)
+        assert done.returncode == 200 and said in done.stderr, done
+    done = dtrun("doctor", "-H", "localhost", "--network-interfaces", "nope0")
+    assert done.returncode == 1 and "it has no network interface nope0" in done.stdout, done
+    done = dtrun("doctor", "-H", "no-such-host.invalid")
+    assert done.returncode == 1 and done.stdout.startswith("no-such-host.invalid: "), done
+
+
+def a_report_has_no_secrets():
+    done = dtrun("info", DTRUN_SECRET="hunter2", NCCL_DEBUG="INFO", DTRUN_API_TOKEN="hunter3",
+                 AWS_ACCESS_KEY_ID="hunter4", PASSWORD="hunter5")
+    assert done.returncode == 0 and "hunter" not in done.stdout, done
+    assert "NCCL_DEBUG=INFO" in done.stdout and "python_path" in done.stdout, done
+    assert done.stdout.startswith("dtrun "), done
+
+
+this_machine_is_examined()
+gpus_and_who_uses_them()
+a_program_that_hangs_holds_nobody_up()
+mistakes_are_answered()
+a_report_has_no_secrets()
+print("well")

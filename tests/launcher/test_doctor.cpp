@@ -1,0 +1,230 @@
+// What a doctor makes of what hosts tell.
+#include "launcher/doctor/examination.h"
+
+#include <fmt/format.h>
+#include <boost/json/parse.hpp>
+#include <catch2/catch.hpp>
+#include <set>
+
+using namespace dtrun;
+using namespace dtrun::doctor;
+using Catch::Contains;
+
+namespace {
+
+/// Hosts s1, s2, … in one network that have nothing wrong, and reach each other at one speed.
+Examination healthy(std::size_t count) {
+    Examination examination;
+    for (std::size_t i = 0; i < count; ++i) {
+        HostReport& host = examination.hosts.emplace_back();
+        host.name = fmt::format("s{}", i + 1);
+        host.login = std::chrono::milliseconds(200);
+        host.seen =
+            Examined{0, 4000, {{"eth0", fmt::format("10.0.0.{}", i + 1), 24, 1500, 10'000}}};
+        host.facts = {{"directory_problem", ""},  {"descriptors", "1048576"},
+                      {"processes", "unlimited"}, {"memlock", "unlimited"},
+                      {"shm", "8589934592"},      {"shm_free", "8589934592"},
+                      {"python", "3.11.2"},       {"python_path", "/usr/bin/python3"},
+                      {"torch", "2.1.0"},         {"mpi", "Open MPI 4.1.4"},
+                      {"gpus", "8 x H100"}};
+        host.visited.emplace();
+    }
+    for (std::size_t a = 0; a < count; ++a)
+        for (std::size_t b = a + 1; b < count; ++b) examination.pairs.push_back({a, b, 1e9});
+    return examination;
+}
+
+void set_fact(HostReport& host, std::string_view name, const std::string& value) {
+    for (HostFact& fact : host.facts)
+        if (fact.name == name) fact.value = value;
+}
+
+void fail_visits(Examination& examination, std::size_t from, std::size_t to) {
+    for (const Door& door : doors_for(examination, from))
+        if (door.host == examination.hosts[to].name)
+            examination.hosts[from].visited->push_back({door, "no answer"});
+}
+
+/// "s1,s2 topic: text" of all that is found.
+std::vector<std::string> found_in(const Examination& examination) {
+    std::vector<std::string> lines;
+    for (const Finding& finding : diagnose(examination))
+        lines.push_back(
+            fmt::format("{} {}: {}", fmt::join(finding.hosts, ","), finding.topic, finding.text));
+    return lines;
+}
+
+std::string only_finding(const Examination& examination) {
+    const auto lines = found_in(examination);
+    INFO(fmt::format("{}", fmt::join(lines, "\n")));
+    REQUIRE(lines.size() == 1);
+    return lines[0];
+}
+
+}  // namespace
+
+TEST_CASE("A doctor finds nothing where all is well", "[doctor]") {
+    for (const std::size_t count : {1u, 2u, 3u, 7u}) {
+        const Examination examination = healthy(count);
+        CHECK(found_in(examination).empty());
+        CHECK_THAT(to_text(examination, {}), Contains("all is well; Python 3.11.2, torch 2.1.0"));
+    }
+}
+
+TEST_CASE("Hosts that cannot be examined are named by what is in the way", "[doctor]") {
+    Examination examination = healthy(4);
+    for (const std::size_t host : {1u, 3u}) {
+        examination.hosts[host] = {.name = examination.hosts[host].name};
+        examination.hosts[host].why = "Permission denied";
+    }
+    std::erase_if(examination.pairs,
+                  [](const PairSpeed& pair) { return pair.from % 2 == 1 || pair.to % 2 == 1; });
+    CHECK(only_finding(examination) == "s2,s4 log-in: Permission denied");
+    CHECK_THAT(to_text(examination, diagnose(examination)), Contains("s2 and s4: Permission"));
+}
+
+TEST_CASE("A clock is wrong only by more than the answer took", "[doctor]") {
+    using namespace std::chrono_literals;
+    Examination examination = healthy(3);
+    examination.hosts[1].ahead = -120s;
+    examination.hosts[2].ahead = 3s;
+    examination.hosts[2].uncertainty = 2500ms;
+    CHECK_THAT(only_finding(examination), Contains("s2 clock: its clock is 120 s behind"));
+}
+
+TEST_CASE("What is too small by itself is told, also if it is so everywhere", "[doctor]") {
+    Examination examination = healthy(2);
+    for (HostReport& host : examination.hosts) set_fact(host, "shm", "67108864");
+    CHECK_THAT(only_finding(examination), Contains("s1,s2 shm: /dev/shm has only 64.0 MiB"));
+    examination = healthy(3);
+    set_fact(examination.hosts[2], "descriptors", "1024");
+    CHECK_THAT(only_finding(examination), Contains("s3 limits: only 1024 open files"));
+    examination = healthy(3);
+    set_fact(examination.hosts[0], "shm_free", "1000");
+    CHECK_THAT(only_finding(examination), Contains("s1 shm: /dev/shm is full"));
+    examination = healthy(3);
+    examination.hosts[1].facts.push_back({"rdma", "yes"});
+    set_fact(examination.hosts[1], "memlock", "8388608");
+    CHECK_THAT(only_finding(examination), Contains("s2 limits: only 8388608 bytes of memory"));
+    examination = healthy(3);
+    set_fact(examination.hosts[1], "directory_problem", "No such file or directory");
+    CHECK_THAT(only_finding(examination), Contains("s2 directory: ranks cannot run"));
+}
+
+TEST_CASE("Of versions the few that differ from the many are one line for each host", "[doctor]") {
+    Examination examination = healthy(5);
+    set_fact(examination.hosts[3], "python", "3.9.1");
+    set_fact(examination.hosts[3], "python_path", "/opt/bin/python3");
+    set_fact(examination.hosts[3], "torch", "");
+    CHECK(only_finding(examination) ==
+          "s4 versions: Python 3.9.1, elsewhere 3.11.2; torch is not there, elsewhere 2.1.0 "
+          "(Python is /opt/bin/python3 there)");
+    examination = healthy(3);
+    set_fact(examination.hosts[1], "gpus", "7 x H100");
+    CHECK_THAT(only_finding(examination),
+               Contains("s2 gpus: it has 7 x H100, elsewhere there are"));
+    examination = healthy(3);
+    for (HostReport& host : examination.hosts)
+        host.facts.push_back({"gpus_in_use", "GPU 3 (40960 MiB, 2 processes)"});
+    CHECK_THAT(only_finding(examination), Contains("s1,s2,s3 gpus: others compute there: GPU 3"));
+}
+
+TEST_CASE("Who is not reached, and who does not reach, are told apart", "[doctor]") {
+    Examination examination = healthy(5);
+    for (const std::size_t from : {0u, 1u, 3u, 4u}) fail_visits(examination, from, 2);
+    CHECK(only_finding(examination) ==
+          "s3 ports: no other host reaches its ports (10.0.0.3 port 4000: no answer); is there a "
+          "firewall?");
+    examination = healthy(5);
+    for (const std::size_t to : {0u, 1u, 3u, 4u}) fail_visits(examination, 2, to);
+    CHECK(only_finding(examination) ==
+          "s3 ports: it does not reach s1 (10.0.0.1), s2 (10.0.0.2), s4 (10.0.0.4) and s5 "
+          "(10.0.0.5): no answer");
+    examination = healthy(3);
+    examination.home = {{"", "10.0.0.9", 5000}, {"", "10.1.0.9", 5000}};
+    examination.hosts[0].visited->push_back({examination.home[0], "no answer"});
+    CHECK(found_in(examination).empty());  // one way is enough
+    examination.hosts[0].visited->push_back({examination.home[1], "Connection refused"});
+    CHECK_THAT(only_finding(examination), Contains("s1 ports: it cannot connect back"));
+}
+
+TEST_CASE("A host ought to reach others at all addresses of networks that it shares", "[doctor]") {
+    Examination examination = healthy(3);
+    for (std::size_t i = 0; i < 3; ++i) {
+        auto& addresses = examination.hosts[i].seen->addresses;
+        addresses.push_back({"docker0", "172.17.0.1", 16, 1500, 0});
+        if (i < 2) addresses.push_back({"ib0", fmt::format("10.1.0.{}", i + 1), 24, 4092, 0});
+        addresses.push_back({"eth1", fmt::format("192.168.{}.5", i), 24, 1500, 0});
+    }
+    const auto addresses = [&](std::size_t from) {
+        std::set<std::string> found;
+        for (const Door& door : doors_for(examination, from)) found.insert(door.address);
+        return found;
+    };
+    CHECK(addresses(0) == std::set<std::string>{"10.0.0.2", "10.0.0.3", "10.1.0.2"});
+    CHECK(addresses(2) == std::set<std::string>{"10.0.0.1", "10.0.0.2"});
+    examination.hosts[2].seen->addresses = {{"eth0", "10.9.0.3", 24, 1500, 0},
+                                            {"eth1", "10.8.0.3", 24, 1500, 0}};
+    CHECK(addresses(0) == std::set<std::string>{"10.0.0.2", "10.1.0.2", "10.9.0.3", "10.8.0.3"});
+    examination.hosts[0].visited->push_back({{"s3", "10.9.0.3", 4000}, "no answer"});
+    CHECK(found_in(examination).empty());  // it is behind a router: one of its addresses is enough
+    CHECK(open_door(examination, 0, 2)->address == "10.8.0.3");
+}
+
+TEST_CASE("In one network packets have one size", "[doctor]") {
+    Examination examination = healthy(4);
+    examination.hosts[1].seen->addresses[0].mtu = 9000;
+    CHECK_THAT(only_finding(examination), Contains("s2 mtu: eth0 has an MTU of 9000"));
+}
+
+TEST_CASE("A slow host and a slow link are told apart, and some difference is usual", "[doctor]") {
+    Examination examination = healthy(6);
+    for (PairSpeed& pair : examination.pairs)
+        if (pair.from == 2 || pair.to == 2) pair.bytes_per_second = 2e6;
+    CHECK_THAT(only_finding(examination),
+               Contains("s3 speed: it exchanges 2 MB/s with others, who have 1.0 GB/s"));
+    CHECK(suspicious(examination).size() == 1);
+    examination = healthy(6);
+    examination.pairs[0].bytes_per_second = 2e6;
+    CHECK_THAT(only_finding(examination), Contains("s1 speed: with s2 it exchanges only 2 MB/s"));
+    examination = healthy(6);
+    for (std::size_t i = 0; i < examination.pairs.size(); i += 2)
+        examination.pairs[i].bytes_per_second = 4e8;
+    CHECK(found_in(examination).empty());
+    examination = healthy(2);
+    examination.pairs[0].bytes_per_second = 0;
+    examination.pairs[0].why = "it connects, but no data come through";
+    CHECK_THAT(only_finding(examination), Contains("compare the MTU"));
+}
+
+TEST_CASE("In each round everybody has one partner, and over all rounds everybody once",
+          "[doctor]") {
+    for (std::size_t count = 0; count < 12; ++count) {
+        std::vector<std::size_t> hosts;
+        for (std::size_t i = 0; i < count; ++i) hosts.push_back(i * 3);
+        std::set<std::pair<std::size_t, std::size_t>> met;
+        for (const auto& round : rounds_of(hosts, 100)) {
+            std::set<std::size_t> busy;
+            for (const auto& [a, b] : round) {
+                CHECK(busy.insert(a).second);
+                CHECK(busy.insert(b).second);
+                CHECK(met.insert(std::minmax(a, b)).second);
+            }
+        }
+        CHECK(met.size() == (count == 0 ? 0 : count * (count - 1) / 2));
+    }
+    std::vector<std::size_t> many(64);
+    CHECK(rounds_of(many, 6).size() == 6);
+}
+
+TEST_CASE("What was found out is there as JSON", "[doctor]") {
+    Examination examination = healthy(2);
+    set_fact(examination.hosts[1], "python", "3.9.1");
+    const auto all = boost::json::parse(to_json(examination, diagnose(examination))).as_object();
+    CHECK(all.at("schema") == 1);
+    CHECK(all.at("hosts").as_array().size() == 2);
+    CHECK(all.at("hosts").at(1).at("facts").at("python") == "3.9.1");
+    CHECK(all.at("findings").at(0).at("hosts").at(0) == "s2");
+    CHECK(all.at("findings").at(0).at("topic") == "versions");
+    CHECK(all.at("pairs").at(0).at("bytes_per_second") == 1e9);
+}

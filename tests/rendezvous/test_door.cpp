@@ -1,0 +1,79 @@
+// Whether hosts reach each other, and how fast, over loopback.
+#include "rendezvous/checkup/door.h"
+#include "tests/support/loop.h"
+
+#include <catch2/catch.hpp>
+
+namespace dtrun::checkup {
+namespace {
+
+const std::string kToken(Examine::kTokenBytes, 't');
+
+struct Doors {
+    Doors() : door(OpenDoor::open(io.get_executor(), kToken).value()) {}
+    ~Doors() { run_to_end(io, ended()); }
+    asio::awaitable<bool> ended() {
+        co_await door->join();
+        co_return true;
+    }
+    Door at(const std::string& address) const { return {"s1", address, door->port()}; }
+
+    asio::io_context io;
+    std::unique_ptr<OpenDoor> door;
+};
+
+/// A port at which nobody listens.
+std::uint16_t closed_port() {
+    asio::io_context io;
+    tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    return acceptor.local_endpoint().port();
+}
+
+}  // namespace
+
+TEST_CASE("Doors that can be reached are told from those that cannot", "[doctor]") {
+    Doors doors;
+    tcp::acceptor silent(doors.io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    Visit order;
+    order.limit_ms = 300;
+    order.doors = {doors.at("127.0.0.1"),
+                   {"s2", "127.0.0.1", closed_port()},
+                   {"s3", "127.0.0.1", silent.local_endpoint().port()},
+                   {"s4", "nowhere", 1}};
+    const Visited visited = run_to_end(doors.io, visit(kToken, order));
+    REQUIRE(visited.failures.size() == 3);
+    CHECK(visited.failures[0].door == order.doors[1]);
+    CHECK(visited.failures[0].why == "Connection refused");
+    CHECK(visited.failures[1].why == "it takes connections, but does not answer");
+    CHECK(visited.failures[2].why == "'nowhere' is no address");
+}
+
+TEST_CASE("A door hangs up on whoever does not know the token", "[doctor]") {
+    Doors doors;
+    const Visit order{{doors.at("127.0.0.1")}, 1'000};
+    const Visited visited =
+        run_to_end(doors.io, visit(std::string(Examine::kTokenBytes, 'x'), order));
+    REQUIRE(visited.failures.size() == 1);
+    CHECK(visited.failures[0].why == "somebody else answers there");
+}
+
+TEST_CASE("Bytes go both ways, and what came through in time counts", "[doctor]") {
+    Doors doors;
+    const SpeedTest all{doors.at("127.0.0.1"), 4u << 20, 5'000};
+    const Speed speed = run_to_end(doors.io, test_speed(kToken, all));
+    CHECK(speed.bytes == 4u << 20);
+    CHECK(speed.took_us > 0);
+    CHECK(speed.why.empty());
+    const SpeedTest too_many{doors.at("127.0.0.1"), 1u << 30, 50};
+    const Speed part = run_to_end(doors.io, test_speed(kToken, too_many));
+    CHECK(part.bytes > 0);
+    CHECK(part.bytes < 1u << 30);
+    tcp::acceptor silent(doors.io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    const SpeedTest nobody{{"s2", "127.0.0.1", silent.local_endpoint().port()}, 4u << 20, 100};
+    CHECK(run_to_end(doors.io, test_speed(kToken, nobody)).why ==
+          "it connects, but no data come through");
+    const SpeedTest closed{{"s2", "127.0.0.1", closed_port()}, 1u << 20, 100};
+    CHECK(run_to_end(doors.io, test_speed(kToken, closed)).why == "Connection refused");
+}
+
+}  // namespace dtrun::checkup

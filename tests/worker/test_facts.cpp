@@ -1,0 +1,47 @@
+// What a host tells a doctor.
+#include "base/simulated.h"
+#include "worker/checkup/facts.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+using namespace dtrun;
+using namespace dtrun::checkup;
+
+TEST_CASE("Versions of MPI and of NVIDIA's driver are read from what they say", "[doctor]") {
+    CHECK(mpi_version("mpirun (Open MPI) 4.1.4\n\nReport bugs to …\n") == "Open MPI 4.1.4");
+    CHECK(mpi_version("mpirun (Open MPI) 5.0.3rc1\n") == "Open MPI 5.0.3rc1");
+    CHECK(mpi_version("HYDRA build details:\n    Version:                                 4.0.2\n"
+                      "    Release Date: …\n") == "MPICH 4.0.2");
+    CHECK(mpi_version("Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307\n(C)\n") ==
+          "Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307");
+    CHECK(mpi_version("").empty());
+    CHECK(driver_version("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n"
+                         "GCC version:  gcc version 12.2.0\n") == "535.104.05");
+    CHECK(driver_version("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  "
+                         "Release Build\n") == "570.86.15");
+    CHECK(driver_version("").empty());
+}
+
+TEST_CASE("This host tells what it has", "[doctor]") {
+    const auto facts = gather_facts("/nowhere");
+    const auto fact = [&](std::string_view name) {
+        const auto found = std::ranges::find(facts, name, &HostFact::name);
+        REQUIRE(found != facts.end());
+        return found->value;
+    };
+    CHECK(fact("directory_problem") == "No such file or directory");
+    CHECK_FALSE(fact("descriptors").empty());
+    CHECK(std::atoll(fact("shm").c_str()) > 0);
+    CHECK(fact("python").starts_with("3."));
+    CHECK(fact("python_path").starts_with("/"));
+    for (const char* const name : {"torch", "mpi", "nccl", "driver", "gpus", "memlock"}) fact(name);
+    for (const HostAddress& address : addresses_here()) {
+        CHECK(address.address != "127.0.0.1");
+        CHECK(address.prefix > 0);
+        CHECK(address.mtu > 0);
+    }
+    const auto off = time_of_date() - since_1970().count();
+    CHECK(std::abs(off) < 10'000'000'000);
+}

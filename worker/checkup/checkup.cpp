@@ -1,0 +1,147 @@
+#include "worker/checkup/checkup.h"
+
+#include "base/fd.h"
+#include "base/loop/asio.h"
+#include "base/loop/task_group.h"
+#include "rendezvous/checkup/door.h"
+#include "rendezvous/wire/message.h"
+#include "worker/checkup/facts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace dtrun::checkup {
+namespace {
+
+/// One examination, from the first frame to the end of standard input.
+class Checkup {
+public:
+    explicit Checkup(asio::io_context& io)
+        : io_(io),
+          input_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
+          tasks_(io.get_executor()) {}
+
+    asio::awaitable<void> run();
+    /// Ends programs that still tell their versions.
+    void end();
+
+private:
+    Result<void> take(const FrameView& frame);
+    Result<void> begin(const Examine& examine);
+    asio::awaitable<void> pay(Visit order);
+    asio::awaitable<void> trade(SpeedTest order);
+
+    template <class Message>
+    void say(const Message& message) {
+        const Bytes frame = encode(message);
+        if (!write_all(STDOUT_FILENO, frame)) input_.close();
+    }
+
+    asio::io_context& io_;
+    asio::posix::stream_descriptor input_;
+    Examine asked_;
+    std::unique_ptr<OpenDoor> door_;
+    std::thread facts_;
+    TaskGroup tasks_;
+};
+
+asio::awaitable<void> Checkup::run() {
+    std::string received;
+    std::array<char, 16384> bytes;
+    for (;;) {
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, n] = co_await input_.async_read_some(buffer, use_tuple);
+        if (error) co_return;
+        received.append(bytes.data(), n);
+        std::string_view rest = received;
+        for (;;) {
+            const auto frame = next_frame(rest);
+            if (!frame) co_return;
+            if (!*frame) break;
+            if (!take(**frame)) co_return;
+        }
+        received.erase(0, received.size() - rest.size());
+    }
+}
+
+Result<void> Checkup::take(const FrameView& frame) {
+    if (frame.type == FrameType::examine) {
+        const auto examine = decode<Examine>(frame.payload);
+        return examine ? begin(*examine) : std::unexpected(examine.error());
+    }
+    if (frame.type == FrameType::visit && door_) {
+        auto order = decode<Visit>(frame.payload);
+        if (!order) return std::unexpected(order.error());
+        tasks_.spawn(pay(std::move(*order)));
+    }
+    if (frame.type == FrameType::speed_test && door_) {
+        auto order = decode<SpeedTest>(frame.payload);
+        if (!order) return std::unexpected(order.error());
+        tasks_.spawn(trade(std::move(*order)));
+    }
+    return {};
+}
+
+Result<void> Checkup::begin(const Examine& examine) {
+    if (door_ || examine.token.size() != Examine::kTokenBytes)
+        return fail(Errc::invalid_input, "no examination");
+    asked_ = examine;
+    for (const std::string& variable : asked_.env)
+        if (const std::size_t end = variable.find('='); end != std::string::npos)
+            ::setenv(variable.substr(0, end).c_str(), variable.substr(end + 1).c_str(), 1);
+    auto door = OpenDoor::open(io_.get_executor(), asked_.token);
+    if (!door) return std::unexpected(door.error());
+    door_ = std::move(*door);
+    say(Examined{time_of_date(), door_->port(), addresses_here()});
+    facts_ = std::thread([this] {
+        auto facts = std::make_shared<HostFacts>(HostFacts{gather_facts(asked_.directory)});
+        asio::post(io_, [this, facts] { say(*facts); });
+    });
+    return {};
+}
+
+asio::awaitable<void> Checkup::pay(Visit order) {
+    const Visited visited = co_await visit(asked_.token, std::move(order));
+    say(visited);
+}
+
+asio::awaitable<void> Checkup::trade(SpeedTest order) {
+    const Speed speed = co_await test_speed(asked_.token, std::move(order));
+    say(speed);
+}
+
+void Checkup::end() {
+    ::kill(::getpid(),
+           SIGTERM);  // every thread has it blocked, and waits for it beside its program
+    if (facts_.joinable()) facts_.join();
+}
+
+}  // namespace
+
+int run_checkup() {
+    sigset_t ending;
+    ::sigemptyset(&ending);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ending, signal);
+    ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    if (!write_all(STDOUT_FILENO, fmt::format("dtrun-agent {}\n", kProtocolVersion))) return 1;
+    // They live on while the process ends: handlers that are still queued refer to them.
+    auto& io = *new asio::io_context(1);
+    auto& checkup = *new Checkup(io);
+    asio::co_spawn(io, checkup.run(), [&io](std::exception_ptr error) {
+        if (error) std::rethrow_exception(error);
+        io.stop();
+    });
+    io.run();
+    checkup.end();
+    return 0;
+}
+
+}  // namespace dtrun::checkup
