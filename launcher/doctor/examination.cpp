@@ -436,14 +436,19 @@ void judge_speeds(const Examination& examination, Findings& findings) {
     const auto is_slow = [&](std::size_t host) {
         return best.size() > 2 && best.at(host) * kSlower < usual;
     };
+    const auto is_certain = [&](std::size_t host) {
+        return std::ranges::any_of(examination.pairs, [&](const PairSpeed& pair) {
+            return (pair.from == host || pair.to == host) && pair.is_certain();
+        });
+    };
     for (const auto& [host, speed] : best)
-        if (is_slow(host))
+        if (is_slow(host) && is_certain(host))
             findings.add("speed", examination.hosts[host].name,
                          fmt::format("it exchanges {} with others, who have {} among themselves: "
                                      "look at its network card, cable and switch port",
                                      speed_text(speed), speed_text(usual)));
     for (const PairSpeed& pair : examination.pairs) {
-        if (is_slow(pair.from) || is_slow(pair.to)) continue;
+        if (is_slow(pair.from) || is_slow(pair.to) || !pair.is_certain()) continue;
         const std::string& from = examination.hosts[pair.from].name;
         const std::string& to = examination.hosts[pair.to].name;
         if (!pair.why.empty())

@@ -30,11 +30,16 @@ struct HostReport {
     std::string_view fact(std::string_view wanted) const;
 };
 
-/// How fast two hosts exchange bytes, each way.
+/// How fast two hosts exchange bytes, each way: the best of several looks.
 struct PairSpeed {
     std::size_t from = 0, to = 0;  ///< into the list of hosts
     double bytes_per_second = 0;
     std::string why{};  ///< no byte came through
+    int looks = 1;
+
+    /// One look may be chance: the hosts had something else to do.
+    static constexpr int kLooksMin = 3;
+    bool is_certain() const { return looks >= kLooksMin; }
 };
 
 /// Everything that an examination has found out.

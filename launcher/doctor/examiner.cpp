@@ -27,7 +27,6 @@ constexpr milliseconds kFactsLimit{4'300};  // for programs to tell their versio
 constexpr milliseconds kEndLimit{1'000};
 constexpr std::uint64_t kExchangeBytes = 4u << 20;
 constexpr std::size_t kRoundsMax = 6;
-constexpr int kSecondLooks = 3;
 
 milliseconds since(Deadline start) {
     return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
@@ -189,7 +188,7 @@ asio::awaitable<void> Examiner::exchange_all() {
         for (const auto& [from, to] : round) pairs.spawn(exchange(from, to));
         co_await pairs.join();
     }
-    for (int look = 0; look < kSecondLooks; ++look)
+    for (int look = 1; look < PairSpeed::kLooksMin; ++look)
         for (const PairSpeed& slow : suspicious(found_)) {
             if (Clock::now() >= until + kSecondLooksLimit) co_return;
             co_await exchange(slow.from, slow.to);
@@ -225,10 +224,15 @@ asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
     const auto known = std::ranges::find_if(found_.pairs, [&](const PairSpeed& pair) {
         return std::minmax(pair.from, pair.to) == std::minmax(from, to);
     });
-    if (known == found_.pairs.end())
+    if (known == found_.pairs.end()) {
         found_.pairs.push_back(std::move(speed));
-    else if (speed.bytes_per_second > known->bytes_per_second)
+        co_return;
+    }
+    speed.looks = known->looks + 1;
+    if (speed.bytes_per_second > known->bytes_per_second)
         *known = std::move(speed);
+    else
+        known->looks = speed.looks;
 }
 
 asio::awaitable<void> Examiner::wait_for_facts(HostId host) {
