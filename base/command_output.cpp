@@ -32,6 +32,7 @@ Result<pid_t> start(const std::vector<std::string>& words, int output, Captured 
     if (captured == Captured::out_alone)
         plan.descriptors.push_back({ProcessPlan::kNull, STDERR_FILENO});
     plan.group = ProcessPlan::Group::own_group;
+    plan.death_signal = SIGKILL;  // our thread waits for it
     plan.keep_ignored_signals = true;
     plan.blocked_signals = &signal_mask;
     auto pid = spawn_process(plan);

@@ -1,9 +1,8 @@
 #include "launcher/commands/doctor_command.h"
 
-#include "base/interfaces.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/asio.h"
-#include "base/soft_limits.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/cli/command.h"
@@ -54,6 +53,7 @@ Exit code: 0.
 )";
 
 constexpr milliseconds kConnectTimeout{5'000};
+constexpr std::uint64_t kDescriptors = 256, kDescriptorsOfHost = 8;
 
 constexpr cli::HelpSection kDoctorSections[] = {{native, "What is printed"},
                                                 {hosts, "Which hosts"},
@@ -77,6 +77,7 @@ cli::Rows<DoctorDraft> print_rows() {
 Result<doctor::Examination> examine(plan::JobSpec& spec) {
     auto agent = transport::find_agent();
     if (!agent) return std::unexpected(agent.error());
+    raise_descriptor_limit(kDescriptors + spec.hosts.size() * kDescriptorsOfHost);
     auto& io = *new asio::io_context(1);  // look-ups that hang may live on until the process ends
     const head::JobKeys keys;
     const head::Hosts hosts(spec);
@@ -108,7 +109,8 @@ Result<plan::JobSpec> plan_of(plan::Options options, plan::EnvironmentView envir
 
 /// Variables that change how jobs run, and are nobody's secret.
 bool is_of_interest(std::string_view name) {
-    for (const std::string_view secret : {"SECRET", "TOKEN", "KEY", "PASSW", "CREDENTIAL"})
+    for (const std::string_view secret :
+         {"SECRET", "TOKEN", "KEY", "PASS", "CREDENTIAL", "DTRUN_OPTIONS"})
         if (name.find(secret) != std::string_view::npos) return false;
     for (const std::string_view prefix :
          {"DTRUN_", "NCCL_", "GLOO_", "HOROVOD_", "OMPI_MCA_", "PMIX_MCA_", "UCX_", "FI_", "I_MPI_",

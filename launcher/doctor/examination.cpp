@@ -175,12 +175,12 @@ std::string usual_value(const std::vector<const HostReport*>& hosts, std::string
 void judge_logins(const Examination& examination, Findings& findings) {
     std::vector<std::chrono::milliseconds> times;
     for (const HostReport& host : examination.hosts)
-        if (host.seen) times.push_back(host.login);
+        if (host.seen && !host.copied) times.push_back(host.login);
     std::ranges::sort(times);
     for (const HostReport& host : examination.hosts) {
         if (host.why) {
             findings.add("log-in", host.name, *host.why);
-        } else if (host.login > kLoginMax && times.size() > 2 &&
+        } else if (!host.copied && host.login > kLoginMax && times.size() > 2 &&
                    host.login > 4 * times[times.size() / 2]) {
             findings.add(
                 "log-in", host.name,
@@ -219,9 +219,11 @@ void judge_limits(const Examination& examination, Findings& findings) {
     for (const HostReport* host : known) {
         if (const std::string_view problem = host->fact("directory_problem"); !problem.empty())
             findings.add("directory", host->name,
-                         fmt::format("ranks cannot run in the directory that dtrun was started in: "
-                                     "{}; mount it there, or write --wdir DIR",
-                                     problem));
+                         fmt::format("{}: {}; {}", examination.directory, problem,
+                                     examination.directory_required
+                                         ? "ranks cannot run there (--wdir)"
+                                         : "ranks would run in their home; mount it there, or "
+                                           "write --wdir DIR"));
         const auto descriptors = to_int(host->fact("descriptors"), 0, INT64_MAX);
         const bool few = descriptors && *descriptors < kDescriptorsMin;
         if (few)
@@ -268,6 +270,25 @@ void judge_memory(const Examination& examination, Findings& findings) {
     }
 }
 
+/// One machine under several names has each rank twice.
+void judge_names(const Examination& examination, Findings& findings) {
+    std::map<std::string, std::vector<std::string>> names;  // by addresses
+    for (const HostReport& host : examination.hosts) {
+        if (!host.is_well() || host.seen->addresses.empty()) continue;
+        std::vector<std::string> addresses;
+        for (const HostAddress& address : host.seen->addresses)
+            addresses.push_back(address.interface + "=" + address.address);
+        std::ranges::sort(addresses);
+        names[fmt::format("{}", fmt::join(addresses, ","))].push_back(host.name);
+    }
+    for (const auto& [addresses, same] : names)
+        for (const std::string& name : same)
+            if (same.size() > 1)
+                findings.add("names", name,
+                             "these names are one machine: its addresses are the same; ports and "
+                             "speeds to it were not tried");
+}
+
 /// Who does not reach whom. What nobody reaches, and who reaches nobody, are one line each.
 class PortJudge {
 public:
@@ -283,37 +304,39 @@ public:
             const std::vector<std::size_t> callers = callers_of(to);
             const bool nobody = !callers.empty() && callers.size() == tried_by_[to].size();
             if (!nobody) continue;
-            const VisitFailure& first = *failures_.at({callers.front(), to});
+            const VisitFailure& first = *failures_.at({to, callers.front()});
             findings_.add(
                 "ports", hosts[to].name,
                 fmt::format("no other host reaches its ports ({} port {}: {}); is there a "
                             "firewall?",
                             first.door.address, first.door.port, first.why));
-            for (const std::size_t from : callers) failures_.erase({from, to});
+            for (const std::size_t from : callers) failures_.erase({to, from});
         }
-        for (std::size_t from = 0; from < hosts.size(); ++from) {
-            std::map<std::string, std::vector<std::string>> by_reason;
-            for (const auto& [pair, failure] : failures_)
-                if (pair.first == from)
-                    by_reason[failure->why].push_back(
-                        fmt::format("{} ({})", hosts[pair.second].name, failure->door.address));
-            for (const auto& [why, others] : by_reason)
-                findings_.add("ports", hosts[from].name,
-                              fmt::format("it does not reach {}: {}", join_names(others, 8), why));
-        }
+        std::map<std::pair<std::size_t, std::string>, std::vector<std::string>> by_reason;
+        for (const auto& [pair, failure] : failures_)
+            by_reason[{pair.second, failure->why}].push_back(
+                fmt::format("{} ({})", hosts[pair.first].name, failure->door.address));
+        for (const auto& [reason, others] : by_reason)
+            findings_.add(
+                "ports", hosts[reason.first].name,
+                fmt::format("it does not reach {}: {}", join_names(others, 8), reason.second));
     }
 
 private:
     void look(std::size_t from) {
         const HostReport& self = examination_.hosts[from];
         if (!self.visited) return;
-        const std::vector<Door> doors = doors_for(examination_, from);
+        std::map<std::string_view, std::vector<Door>> doors;  // by host
+        for (Door& door : doors_for(examination_, from)) {
+            std::vector<Door>& of_host = doors[host_named(door.host)];
+            of_host.push_back(std::move(door));
+        }
         for (std::size_t to = 0; to < examination_.hosts.size(); ++to) {
             const HostReport& other = examination_.hosts[to];
             const VisitFailure* failed = nullptr;
             std::size_t tried = 0, failures = 0;
-            for (const Door& door : doors) {
-                if (door.host != other.name) continue;
+            if (!other.is_well()) continue;  // it has a trouble of its own
+            for (const Door& door : doors[other.name]) {
                 ++tried;
                 const auto found = std::ranges::find(*self.visited, door, &VisitFailure::door);
                 if (found == self.visited->end()) continue;
@@ -323,14 +346,20 @@ private:
             if (tried == 0) continue;
             tried_by_[to].push_back(from);
             const bool bad = have_common_network(self, other) ? failures > 0 : failures == tried;
-            if (bad) failures_[{from, to}] = failed;
+            if (bad) failures_[{to, from}] = failed;
         }
+    }
+
+    /// A host's name, as long as the hosts are there.
+    std::string_view host_named(const std::string& name) const {
+        return std::ranges::find(examination_.hosts, name, &HostReport::name)->name;
     }
 
     std::vector<std::size_t> callers_of(std::size_t to) const {
         std::vector<std::size_t> callers;
-        for (const auto& [pair, failure] : failures_)
-            if (pair.second == to) callers.push_back(pair.first);
+        for (auto at = failures_.lower_bound({to, 0});
+             at != failures_.end() && at->first.first == to; ++at)
+            callers.push_back(at->first.second);
         return callers;
     }
 
@@ -355,18 +384,20 @@ private:
     const Examination& examination_;
     Findings& findings_;
     std::map<std::pair<std::size_t, std::size_t>, const VisitFailure*>
-        failures_;                                              // by caller and target
+        failures_;                                              // by target and caller
     std::map<std::size_t, std::vector<std::size_t>> tried_by_;  // by target
 };
 
 /// In one network all interfaces take packets of the same size.
 void judge_mtus(const Examination& examination, Findings& findings) {
     std::map<std::string, std::map<std::uint32_t, int>> sizes;  // by network
+    const auto holders = holders_of_addresses(examination);     // several: it leads nowhere
     const auto each = [&](auto&& visit) {
         for (const HostReport& host : examination.hosts)
             if (host.seen)
                 for (const HostAddress& address : host.seen->addresses)
-                    if (address.mtu > 0) visit(host, address, sizes[network_of(address)]);
+                    if (address.mtu > 0 && holders.at(address.address) == 1)
+                        visit(host, address, sizes[network_of(address)]);
     };
     each(
         [](const HostReport&, const HostAddress& address, auto& counts) { ++counts[address.mtu]; });
@@ -442,12 +473,14 @@ void judge_speeds(const Examination& examination, Findings& findings) {
         });
     };
     for (const auto& [host, speed] : best)
-        if (is_slow(host) && is_certain(host))
+        if (is_slow(host) && is_certain(host) && examination.hosts[host].is_well())
             findings.add("speed", examination.hosts[host].name,
                          fmt::format("it exchanges {} with others, who have {} among themselves: "
                                      "look at its network card, cable and switch port",
                                      speed_text(speed), speed_text(usual)));
     for (const PairSpeed& pair : examination.pairs) {
+        if (!examination.hosts[pair.from].is_well() || !examination.hosts[pair.to].is_well())
+            continue;
         if (is_slow(pair.from) || is_slow(pair.to) || !pair.is_certain()) continue;
         const std::string& from = examination.hosts[pair.from].name;
         const std::string& to = examination.hosts[pair.to].name;
@@ -484,6 +517,7 @@ std::vector<PairSpeed> suspicious(const Examination& examination) {
 std::vector<Finding> diagnose(const Examination& examination) {
     Findings findings;
     judge_logins(examination, findings);
+    judge_names(examination, findings);
     judge_clocks(examination, findings);
     judge_limits(examination, findings);
     judge_memory(examination, findings);

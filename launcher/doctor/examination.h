@@ -17,7 +17,8 @@ struct HostReport {
     std::string name{};
     bool here = false;                  ///< this machine
     std::optional<std::string> why{};   ///< why it could not be examined, or not to the end
-    std::chrono::milliseconds login{};  ///< until its agent was there
+    std::chrono::milliseconds login{};  ///< until its agent was there; 0: it was not
+    bool copied = false;                ///< the agent, too
     std::optional<Examined> seen{};
     std::chrono::nanoseconds ahead{};        ///< of this machine's clock
     std::chrono::nanoseconds uncertainty{};  ///< of that, either way
@@ -45,7 +46,9 @@ struct PairSpeed {
 /// Everything that an examination has found out.
 struct Examination {
     std::vector<HostReport> hosts{};
-    std::vector<Door> home{};  ///< this machine's, if hosts are to reach it; `host` is empty
+    std::string directory{};          ///< in which ranks would run
+    bool directory_required = false;  ///< --wdir: else home will do where it is missing
+    std::vector<Door> home{};         ///< this machine's, if hosts are to reach it; `host` is empty
     std::vector<PairSpeed> pairs{};
     std::chrono::milliseconds took{};
 };
@@ -64,8 +67,9 @@ std::optional<Door> open_door(const Examination& examination, std::size_t from, 
 
 /// Something that ought to be mended.
 struct Finding {
-    std::string topic;  ///< "log-in", "clock", "directory", "limits", "shm", "ports", "mtu",
-                        ///< "versions", "gpus" or "speed"
+    std::string
+        topic;  ///< "log-in", "names", "clock", "directory", "limits", "shm", "ports", "mtu",
+                ///< "versions", "gpus" or "speed"
     std::vector<std::string> hosts{};  ///< that it is about
     std::string text;                  ///< what, and what to do
 

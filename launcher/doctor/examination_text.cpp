@@ -74,6 +74,12 @@ std::string to_text(const Examination& examination, const std::vector<Finding>& 
     double best = 0;
     for (const PairSpeed& pair : examination.pairs) best = std::max(best, pair.bytes_per_second);
     if (const std::string common = common_text(examination); !common.empty()) text += "; " + common;
+    if (const auto uncertain = std::ranges::count_if(
+            suspicious(examination), [](const PairSpeed& pair) { return !pair.is_certain(); });
+        uncertain > 0)
+        text += fmt::format("; {} four times slower than is usual, too many to be looked at again",
+                            uncertain == 1 ? "1 pair of hosts was"
+                                           : fmt::format("{} pairs of hosts were", uncertain));
     if (best > 0) text += fmt::format("; two hosts exchange up to {:.2g} GB/s", best / 1e9);
     return text + "\n";
 }

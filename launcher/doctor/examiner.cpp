@@ -11,6 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <set>
 
 namespace dtrun::doctor {
 namespace {
@@ -21,12 +24,29 @@ constexpr unsigned kAtOnce = 128;  // log-ins: more at once only make each slowe
 constexpr milliseconds kAnswerLimit{3'000};
 constexpr milliseconds kVisitLimit{2'000};      // for a connection between two hosts
 constexpr milliseconds kExchangeLimit{400};     // for one exchange, also where a link is slow
-constexpr milliseconds kExchangesLimit{1'500};  // for all of them
-constexpr milliseconds kSecondLooksLimit{1'000};
+constexpr milliseconds kExchangesLimit{2'000};  // for all of them
+constexpr milliseconds kSecondLooksLimit{1'600};
+constexpr std::size_t kSlowMax =
+    4;  // pairs; where more are slow than these or a quarter, none is an exception
+constexpr std::size_t kLooksAtOnce = 3;     // of pairs that have nothing to do with each other
 constexpr milliseconds kFactsLimit{4'300};  // for programs to tell their versions
 constexpr milliseconds kEndLimit{1'000};
 constexpr std::uint64_t kExchangeBytes = 4u << 20;
 constexpr std::size_t kRoundsMax = 6;
+
+/// What a host says, as a terminal and JSON may have it.
+std::string harmless(std::string_view text) {
+    constexpr std::size_t kBytesMax = 300;
+    return escaped(text, kBytesMax);
+}
+
+/// What went wrong, perhaps in several lines, of which some are the host's own.
+std::string in_one_line(std::string_view text) {
+    std::string line;
+    for (const std::string_view part : split(text, '\n'))
+        if (!trim(part).empty()) line += (line.empty() ? "" : "; ") + harmless(trim(part));
+    return line;
+}
 
 milliseconds since(Deadline start) {
     return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
@@ -39,6 +59,8 @@ Examiner::Examiner(asio::any_io_executor executor, const plan::JobSpec& spec,
     : executor_(std::move(executor)), spec_(spec), channels_(channels) {
     token_.resize(Examine::kTokenBytes);
     random_bytes({reinterpret_cast<std::uint8_t*>(token_.data()), token_.size()});
+    found_.directory = spec_.directory;
+    found_.directory_required = spec_.directory_required;
     for (const plan::JobHost& host : spec_.hosts) {
         patients_.emplace_back();
         HostReport& report = found_.hosts.emplace_back();
@@ -105,10 +127,11 @@ asio::awaitable<void> Examiner::log_in(HostId host) {
     if (begun) co_return;
     HostReport& failed = report(host);
     std::string why = begun.error().message;
-    if (begun.error().code == Errc::timed_out)
+    const bool greeted = failed.login > milliseconds(0);
+    if (begun.error().code == Errc::timed_out && !greeted)
         why += fmt::format(" within {:.3g} s (--connect-timeout)",
                            std::chrono::duration<double>(since(start)).count());
-    failed.why = why;
+    failed.why = in_one_line(why);
 }
 
 asio::awaitable<Result<void>> Examiner::begin(HostId host) {
@@ -116,8 +139,10 @@ asio::awaitable<Result<void>> Examiner::begin(HostId host) {
     Deadline deadline = after(patience);
     const Deadline start = Clock::now();
     const std::string name = spec_.hosts[host].host.name;
-    const std::function<void(const char*)> phase = [name](const char* what) {
+    bool copied = false;
+    const std::function<void(const char*)> phase = [name, &copied](const char* what) {
         log::info("{}: {}", name, what);
+        copied = copied || std::string_view(what).starts_with("copying");
     };
     auto opened = co_await channels_.open(host, head::AgentTask::examine, deadline, phase);
     if (!opened) co_return std::unexpected(opened.error());
@@ -127,7 +152,8 @@ asio::awaitable<Result<void>> Examiner::begin(HostId host) {
     auto greeted = co_await transport::greet_agent(*patient.channel, lines, copies_, deadline,
                                                    patience, phase);
     if (!greeted) co_return greeted;
-    report(host).login = since(start);
+    report(host).login = std::max(since(start), milliseconds(1));
+    report(host).copied = copied;
     Examine examine;
     examine.token = token_;
     examine.directory = spec_.directory;
@@ -150,6 +176,10 @@ asio::awaitable<Result<void>> Examiner::begin(HostId host) {
         if (!wanted.empty() && seen->addresses.empty())
             known.why = fmt::format("it has no network interface {} (--network-interfaces)",
                                     join_names(wanted));
+        for (HostAddress& address : seen->addresses) {
+            address.interface = harmless(address.interface);
+            address.address = harmless(address.address);
+        }
         known.seen = std::move(*seen);
         return true;
     };
@@ -168,16 +198,19 @@ asio::awaitable<void> Examiner::visit(HostId host) {
         if (frame.type != FrameType::visited) return false;
         auto visited = decode<Visited>(frame.payload);
         if (!visited) return false;
+        for (VisitFailure& failure : visited->failures) failure.why = harmless(failure.why);
         report(host).visited = std::move(visited->failures);
         return true;
     };
     Bytes question = encode(order);
     const auto answered =
         co_await ask(host, std::move(question), take, after(kVisitLimit + kAnswerLimit));
-    if (!answered) report(host).why = "its agent stopped answering: " + answered.error().message;
+    if (!answered)
+        report(host).why = in_one_line("its agent stopped answering: " + answered.error().message);
 }
 
-/// Everybody with some others; then those once more, alone, that were slow: it may have been chance.
+/// Everybody with some others; then those twice more that were slow, a few at a time: it may have been
+/// chance.
 asio::awaitable<void> Examiner::exchange_all() {
     const Deadline until = after(kExchangesLimit);
     std::vector<std::size_t> hosts;
@@ -188,11 +221,31 @@ asio::awaitable<void> Examiner::exchange_all() {
         for (const auto& [from, to] : round) pairs.spawn(exchange(from, to));
         co_await pairs.join();
     }
-    for (int look = 1; look < PairSpeed::kLooksMin; ++look)
-        for (const PairSpeed& slow : suspicious(found_)) {
-            if (Clock::now() >= until + kSecondLooksLimit) co_return;
-            co_await exchange(slow.from, slow.to);
+    const std::vector<PairSpeed> slow = suspicious(found_);
+    if (slow.size() > std::max<std::size_t>(kSlowMax, hosts.size() / 4)) co_return;
+    std::vector<std::size_t> left(slow.size());
+    std::iota(left.begin(), left.end(), std::size_t{0});
+    while (!left.empty() && Clock::now() < until + kSecondLooksLimit) {
+        std::set<std::size_t> busy;  // hosts
+        std::vector<std::size_t> later;
+        TaskGroup looks(executor_);
+        for (const std::size_t i : left) {
+            const bool free = busy.size() < kLooksAtOnce * 2 && !busy.contains(slow[i].from) &&
+                              !busy.contains(slow[i].to);
+            if (!free) {
+                later.push_back(i);
+                continue;
+            }
+            busy.insert({slow[i].from, slow[i].to});
+            looks.spawn(look_again(slow[i].from, slow[i].to));
         }
+        co_await looks.join();
+        left = std::move(later);
+    }
+}
+
+asio::awaitable<void> Examiner::look_again(std::size_t from, std::size_t to) {
+    for (int look = 1; look < PairSpeed::kLooksMin; ++look) co_await exchange(from, to);
 }
 
 asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
@@ -215,12 +268,13 @@ asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
     const auto answered =
         co_await ask(host, std::move(question), take, after(kExchangeLimit + kAnswerLimit));
     if (!answered) {
-        report(host).why = "its agent stopped answering: " + answered.error().message;
+        report(host).why = in_one_line("its agent stopped answering: " + answered.error().message);
         co_return;
     }
     const double seconds =
         static_cast<double>(std::max<std::uint64_t>(exchanged.took_us, 1)) * 1e-6;
-    PairSpeed speed{from, to, static_cast<double>(exchanged.bytes) / seconds, exchanged.why};
+    PairSpeed speed{from, to, static_cast<double>(exchanged.bytes) / seconds,
+                    harmless(exchanged.why)};
     const auto known = std::ranges::find_if(found_.pairs, [&](const PairSpeed& pair) {
         return std::minmax(pair.from, pair.to) == std::minmax(from, to);
     });
@@ -239,7 +293,8 @@ asio::awaitable<void> Examiner::wait_for_facts(HostId host) {
     if (!report(host).facts.empty()) co_return;
     const Take take = [this, host](const FrameView&) { return !report(host).facts.empty(); };
     const auto came = co_await listen(host, take, std::max(until_, after(milliseconds(200))));
-    if (!came) report(host).why = "it does not tell what it has: " + came.error().message;
+    if (!came)
+        report(host).why = in_one_line("it does not tell what it has: " + came.error().message);
 }
 
 asio::awaitable<void> Examiner::end(HostId host) {
@@ -250,7 +305,8 @@ asio::awaitable<void> Examiner::end(HostId host) {
 asio::awaitable<Result<void>> Examiner::ask(HostId host, Bytes question, Take take,
                                             Deadline deadline) {
     const auto sent = co_await patients_[host].channel->write(question, deadline);
-    if (!sent) co_return sent;
+    // Where the agent has ended, its end says more than our broken pipe.
+    if (!sent && sent.error().code != Errc::closed) co_return sent;
     auto answered = co_await listen(host, std::move(take), deadline);
     co_return answered;
 }
@@ -272,6 +328,11 @@ asio::awaitable<Result<void>> Examiner::listen(HostId host, Take take, Deadline 
     }
 }
 
+void Examiner::take_facts(HostId host, std::vector<HostFact> facts) {
+    for (HostFact& fact : facts) fact = {harmless(fact.name), harmless(fact.value)};
+    report(host).facts = std::move(facts);
+}
+
 /// \return true: the answer was among them
 Result<bool> Examiner::take_frames(HostId host, const Take& take) {
     Patient& patient = patients_[host];
@@ -283,7 +344,7 @@ Result<bool> Examiner::take_frames(HostId host, const Take& take) {
         if (!*frame) break;
         if ((*frame)->type == FrameType::facts)
             if (auto facts = decode<HostFacts>((*frame)->payload))
-                report(host).facts = std::move(facts->facts);
+                take_facts(host, std::move(facts->facts));
         done = take(**frame);
     }
     patient.received.erase(0, patient.received.size() - rest.size());

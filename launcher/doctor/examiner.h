@@ -44,11 +44,13 @@ private:
     asio::awaitable<Result<void>> begin(HostId host);
     asio::awaitable<void> visit(HostId host);
     asio::awaitable<void> exchange_all();
+    asio::awaitable<void> look_again(std::size_t from, std::size_t to);
     asio::awaitable<void> exchange(std::size_t from, std::size_t to);
     asio::awaitable<void> wait_for_facts(HostId host);
     asio::awaitable<void> end(HostId host);
     asio::awaitable<Result<void>> ask(HostId host, Bytes question, Take take, Deadline deadline);
     asio::awaitable<Result<void>> listen(HostId host, Take take, Deadline deadline);
+    void take_facts(HostId host, std::vector<HostFact> facts);
     Result<bool> take_frames(HostId host, const Take& take);
     std::vector<HostId> well() const;
     HostReport& report(HostId host) { return found_.hosts[std::to_underlying(host)]; }

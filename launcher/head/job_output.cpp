@@ -72,11 +72,13 @@ void JobOutput::return_credits() {
 /// A console whose reader is gone ends the job, as it ends a program. A file that cannot be written
 /// does not end the job, but is reported and makes it fail.
 void JobOutput::failed(Error failure) {
-    if (failure.code == Errc::closed)
+    if (failure.code == Errc::closed) {
         reader_gone_();
-    else if (exit_code_ == 0)
-        exit_code_ = plan::kExitInternal;
-    failures_.push_back(std::move(failure.message));
+        failures_.push_back(std::move(failure.message));
+        return;
+    }
+    if (exit_code_ == 0) exit_code_ = plan::kExitInternal;
+    output_.message("dtrun: " + failure.message + "\n");
 }
 
 void JobOutput::add_places(plan::PlannedRank first) {

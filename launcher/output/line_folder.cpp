@@ -16,7 +16,7 @@ void LineCutter::add(std::string_view bytes, const Each& each) {
             end_line();
             continue;
         }
-        const std::size_t room = line_max_ - part_.size();
+        const std::size_t room = budget_->line_max - part_.size();
         if (room == 0 && bytes.front() != '\n' && bytes.front() != '\r') {
             part_ += '\n';
             end_line();
@@ -30,12 +30,23 @@ void LineCutter::add(std::string_view bytes, const Each& each) {
         bytes.remove_prefix(1);
         if (part_.ends_with('\n')) end_line();
     }
+    count();
+    if (budget_->used <= budget_->total_max || part_.empty() || part_.ends_with('\r')) return;
+    part_ += '\n';
+    end_line();
+    count();
+}
+
+void LineCutter::count() {
+    budget_->used += part_.size() - counted_;
+    counted_ = part_.size();
 }
 
 void LineCutter::finish(const Each& each) {
     if (part_.empty()) return;
     if (!part_.ends_with('\r')) part_ += '\n';
     each(std::exchange(part_, {}));
+    count();
 }
 
 /// Streams of one kind print lines that may be one.
@@ -48,8 +59,7 @@ void LineFolder::add(std::size_t stream, std::int64_t time_ns, std::string line,
                      Clock::time_point now) {
     std::uint64_t& next = next_of_[stream];
     std::deque<std::uint64_t>& alike = by_text_[key_of(stream, line)];
-    const auto found =
-        std::ranges::find_if(alike, [&](std::uint64_t number) { return number >= next; });
+    const auto found = std::ranges::lower_bound(alike, next);
     if (found != alike.end()) {
         kept_[*found - first_].line.streams.push_back(stream);
         next = *found + 1;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "launcher/output/line_prefix.h"
 #include "launcher/output/output_stream.h"
 
 #include <array>
@@ -18,12 +19,15 @@ namespace dtrun::output {
 
 /// Cuts a stream into lines, which end at '\n', '\r' or "\r\n".
 ///
-/// Memory: a line longer than `line_max` is cut, and each piece gets a '\n'.
+/// Memory: a line longer than one may be is cut, and so is any while all unfinished ones take too much; each
+/// piece gets a '\n'.
+///
+/// Lifetime: `budget` outlives it.
 class LineCutter {
 public:
     using Each = std::function<void(std::string line)>;
 
-    explicit LineCutter(std::size_t line_max) : line_max_(line_max) {}
+    explicit LineCutter(PartBudget& budget) : budget_(&budget) {}
 
     /// \param each  called with every line that is whole, with its end
     void add(std::string_view bytes, const Each& each);
@@ -31,8 +35,11 @@ public:
     void finish(const Each& each);
 
 private:
-    std::size_t line_max_;
-    std::string part_;  ///< with an '\r' at its end, perhaps: a '\n' may follow
+    void count();
+
+    PartBudget* budget_;
+    std::size_t counted_ = 0;  // share in budget_->used
+    std::string part_;         ///< with an '\r' at its end, perhaps: a '\n' may follow
 };
 
 /// Lines that several streams have printed alike within a moment, as one.

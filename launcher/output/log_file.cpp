@@ -5,9 +5,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -39,7 +39,7 @@ Result<void> LogFile::open_file() {
     struct stat found {};
     if (!file_ || ::fstat(file_.get(), &found) != 0)
         return fail(code_of_file_error(errno), "{}: {}", path_, std::strerror(errno));
-    size_ = static_cast<std::uint64_t>(found.st_size);
+    fill_ = {static_cast<std::uint64_t>(found.st_size), false};
     if (!S_ISREG(found.st_mode)) rotation_.bytes_max = 0;  // a device keeps its name
     return {};
 }
@@ -68,6 +68,10 @@ void LogFile::run() {
         }
         batch.clear();
     }
+    {
+        const std::lock_guard lock(mutex_);
+        if (!failed_) unwritten_bytes_ += abandoned_bytes_;
+    }
     if (unwritten_bytes_ > 0)
         give_up({Errc::timed_out,
                  fmt::format("{}: too slow, {} bytes not written", path_, unwritten_bytes_)});
@@ -77,11 +81,9 @@ void LogFile::run() {
 Result<void> LogFile::write(std::string_view bytes) {
     while (!bytes.empty()) {
         std::size_t fits = bytes.size();
-        if (rotation_.bytes_max > 0) {
-            const std::uint64_t room = rotation_.bytes_max - std::min(size_, rotation_.bytes_max);
-            fits = part_that_fits(bytes, room, size_ == 0);
-        }
+        if (rotation_.bytes_max > 0) fits = part_that_fits(bytes, fill_, rotation_.bytes_max);
         if (auto written = write_part(bytes.substr(0, fits)); !written) return written;
+        fill_.add(bytes.substr(0, fits));
         bytes.remove_prefix(fits);
         if (bytes.empty()) break;
         if (auto aside = set_aside(path_, rotation_.keep); !aside) return aside;
@@ -94,12 +96,32 @@ Result<void> LogFile::write_part(std::string_view bytes) {
     while (!bytes.empty()) {
         const ssize_t n = ::write(file_.get(), bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) {
+            if (auto waited = wait_for_reader(); !waited) return waited;
+            continue;
+        }
         if (n < 0)
             return fail(Errc::internal, "{}: {}; it is not complete", path_, std::strerror(errno));
         bytes.remove_prefix(static_cast<std::size_t>(n));
-        size_ += static_cast<std::uint64_t>(n);
     }
     return {};
+}
+
+/// The file may be a pipe, and full.
+Result<void> LogFile::wait_for_reader() {
+    constexpr int kLookMs = 50;  // whether stop() was called meanwhile
+    pollfd room{file_.get(), POLLOUT, 0};
+    ::poll(&room, 1, kLookMs);
+    if (!queue_.closed() || queue_.time_left() > Clock::duration::zero()) return {};
+    return fail(Errc::timed_out, "{}: its reader is too slow; it is not complete", path_);
+}
+
+void LogFile::stop(Deadline deadline, std::size_t abandoned_bytes) {
+    {
+        const std::lock_guard lock(mutex_);
+        abandoned_bytes_ = abandoned_bytes;
+    }
+    queue_.close(deadline);
 }
 
 void LogFile::give_up(Error why) {

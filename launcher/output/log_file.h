@@ -35,7 +35,8 @@ public:
     std::optional<Error> take_failure();
 
     /// Lets the thread write what there is until the deadline; join() waits for its end.
-    void stop(Deadline deadline) { queue_.close(deadline); }
+    /// \param abandoned_bytes  bytes that never reached the queue, for the error message
+    void stop(Deadline deadline, std::size_t abandoned_bytes = 0);
     void join();
 
 private:
@@ -44,6 +45,7 @@ private:
     void run();
     Result<void> write(std::string_view bytes);
     Result<void> write_part(std::string_view bytes);
+    Result<void> wait_for_reader();
     void give_up(Error why);
 
     const std::string path_;
@@ -53,12 +55,13 @@ private:
 
     // The thread's own once it runs.
     Fd file_;
-    std::uint64_t size_ = 0;
+    Fill fill_;
     bool failed_ = false;
     std::size_t unwritten_bytes_ = 0;
 
     std::mutex mutex_;
-    std::optional<Error> failure_;  // guarded by mutex_
+    std::optional<Error> failure_;     // guarded by mutex_
+    std::size_t abandoned_bytes_ = 0;  // guarded by mutex_
 
     std::thread thread_;
 };

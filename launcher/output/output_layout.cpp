@@ -177,6 +177,12 @@ std::vector<StreamShow> choose_shows(const plan::JobSpec& spec, std::size_t firs
     return shows;
 }
 
+/// By --only-ranks and --quiet-ranks.
+bool is_shown(const plan::Options& asked, int rank) {
+    return (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
+           !asked.quiet_ranks.contains(rank);
+}
+
 /// The terminal's own wish goes before what dtrun does by itself.
 Color colors(Color asked) {
     if (asked != Color::on_terminals) return asked;
@@ -235,9 +241,7 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
         show_terminal(options, *asked.pty, world_size);
     else if (!asked.quiet_ranks.empty() || !asked.only_ranks.empty())
         for (int rank = 0; rank < world_size; ++rank)
-            options.console.push_back(
-                (asked.only_ranks.empty() || asked.only_ranks.contains(rank)) &&
-                !asked.quiet_ranks.contains(rank));
+            options.console.push_back(is_shown(asked, rank));
     if (!asked.pty) options.shows = choose_shows(spec, 0);
     const PathFacts facts{std::string(job_id.substr(0, kJobDigits)), std::time(nullptr)};
     if (auto done = choose_files(options, spec, job_id, facts); !done)
@@ -257,6 +261,13 @@ MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first) {
     for (std::size_t rank = before; rank < spec.placement.ranks.size(); ++rank)
         more.hosts.push_back(spec.host_of(plan::PlannedRank{static_cast<std::uint32_t>(rank)}));
     more.shows = choose_shows(spec, before);
+    const plan::Options& asked = spec.options;
+    if (!asked.only_ranks.empty() || !asked.quiet_ranks.empty()) {
+        more.shows.resize(more.hosts.size() * 2);
+        for (std::size_t stream = 0; stream < more.shows.size(); ++stream)
+            if (!is_shown(asked, static_cast<int>(before + stream / 2)))
+                more.shows[stream].console = false;
+    }
     using enum plan::RankOutput::Files;
     if (spec.options.rank_output.files == torchrun) more.file_name = torchrun_names(spec);
     return more;

@@ -18,6 +18,7 @@
 #include <array>
 #include <deque>
 #include <iterator>
+#include <set>
 #include <utility>
 
 namespace dtrun::output {
@@ -34,6 +35,8 @@ struct Waiting {
     std::string bytes;
     std::size_t shown = 0;  ///< of `bytes`
     bool end = false;       ///< finish() instead of bytes
+    std::optional<Rank>
+        number{};  ///< what the stream's rank is called from now on, instead of bytes
 };
 
 /// One descriptor, with what waits for it.
@@ -52,6 +55,7 @@ struct StreamState {
     Console* console = nullptr;            ///< null: not shown
     bool raw = false;                      ///< shown as it comes
     bool filed = false;                    ///< goes to a file
+    Rank number{};                         ///< of its rank, in lines on the console
     std::optional<LineCutter> cutter{};    ///< its lines are folded
     std::optional<LinePrefixer> logged{};  ///< it goes to the log
     std::uint64_t received_bytes = 0;
@@ -74,7 +78,7 @@ struct OutputMux::Impl {
     bool is_raw() const;
     bool is_colored(const Console& console) const;
     void add_stream(std::size_t stream);
-    LineStart logged_start(std::size_t stream) const;
+    LineStart logged_start(std::size_t stream, Rank number) const;
 
     std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void finish(std::size_t stream);
@@ -85,7 +89,11 @@ struct OutputMux::Impl {
     void pump();
     bool waiting() const;
     void credit(std::size_t stream);
-    std::size_t drop_backlog(Console& console);
+    std::size_t drop_backlog(std::deque<Waiting>& backlog, TakenInbox::Sink sink);
+    void renumber(std::size_t stream, Rank number);
+    std::size_t log_some(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
+    void end_log_line(std::size_t stream);
+    void pump_log();
 
     OutputOptions options;
     std::vector<std::string> hosts;
@@ -102,7 +110,7 @@ struct OutputMux::Impl {
     TakenInbox::Boxes taken;
     std::unique_ptr<RankFiles> files;
     std::unique_ptr<LogFile> log;
-    plan::RankNumbers numbers;
+    std::deque<Waiting> log_backlog;
     bool stopped = false;
 };
 
@@ -113,8 +121,7 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
       raw(is_raw()),
       inbox(std::move(wake)),
       parts{options.line_part_max, options.part_total_max},
-      tails(hosts.size()),
-      numbers(hosts.size()) {
+      tails(hosts.size()) {
     const BufferQueue::Options queue{.pending_bytes_max = options.pending_bytes_max,
                                      .gather = options.gather};
     const auto taken = [this](std::span<const Taken> pieces) {
@@ -159,24 +166,23 @@ LineStart OutputMux::Impl::start(std::size_t stream, Rank rank) const {
 /// What stands before a line that one stream has printed, or several alike.
 LineStart OutputMux::Impl::start_of_all(const FoldedLine& line) const {
     const std::size_t first = line.streams.front();
-    if (line.streams.size() == 1) return start(first, numbers.of(rank_of(first)));
+    if (line.streams.size() == 1) return start(first, streams[first].number);
     std::vector<std::pair<Rank, std::size_t>> ranks;  // and their places
-    for (const std::size_t stream : line.streams) {
-        const plan::PlannedRank place = rank_of(stream);
-        ranks.emplace_back(numbers.of(place), std::to_underlying(place));
-    }
+    for (const std::size_t stream : line.streams)
+        ranks.emplace_back(streams[stream].number, std::to_underlying(rank_of(stream)));
     std::ranges::sort(ranks);
+    const Tag tag = has_own_prefix(first) ? Tag::rank : options.tag;
     std::vector<Rank> in_order;
     std::vector<std::string> hosts_in_order;
+    std::set<std::string_view> known;
     for (const auto& [rank, place] : ranks) {
         in_order.push_back(rank);
-        if (std::ranges::find(hosts_in_order, hosts[place]) == hosts_in_order.end())
+        if (tag.has_host() && known.insert(hosts[place]).second)
             hosts_in_order.push_back(hosts[place]);
     }
-    const Tag tag = has_own_prefix(first) ? Tag::rank : options.tag;
     LineStart start = (options.timestamps ? tag.timed() : tag)
-                          .start(plan::rank_ranges(in_order), compress_nodelist(hosts_in_order),
-                                 stream_of(first));
+                          .start(plan::rank_ranges(in_order, in_order.size()),
+                                 compress_nodelist(hosts_in_order), stream_of(first));
     if (is_colored(*streams[first].console)) embolden(start);
     return start;
 }
@@ -202,17 +208,17 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
     const bool as_it_comes = raw || (stream < options.shows.size() && options.shows[stream].raw);
     const Rank number{static_cast<std::uint32_t>(rank)};
     StreamState& state = streams.emplace_back(LinePrefixer({}, parts), console, as_it_comes);
+    state.number = number;
     state.lines.set_start(start(stream, number));
     if (console != nullptr && options.fold && !as_it_comes) {
-        state.cutter.emplace(parts.line_max);
+        state.cutter.emplace(parts);
         console->folder.add_stream(stream);
     }
-    if (log) state.logged.emplace(logged_start(stream), parts);
+    if (log) state.logged.emplace(logged_start(stream, number), parts);
 }
 
-LineStart OutputMux::Impl::logged_start(std::size_t stream) const {
-    const plan::PlannedRank place = rank_of(stream);
-    return Tag::logged.start(fmt::format("{}", numbers.of(place)), hosts[std::to_underlying(place)],
+LineStart OutputMux::Impl::logged_start(std::size_t stream, Rank number) const {
+    return Tag::logged.start(fmt::format("{}", number), hosts[std::to_underlying(rank_of(stream))],
                              stream_of(stream));
 }
 
@@ -238,7 +244,7 @@ Result<void> OutputMux::Impl::open_log() {
     if (!opened) return fail(opened.error(), "--log");
     log = std::move(*opened);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
-        streams[stream].logged.emplace(logged_start(stream), parts);
+        streams[stream].logged.emplace(logged_start(stream, streams[stream].number), parts);
     if (!options.log_begin.empty()) log_message(options.log_begin);
     return {};
 }
@@ -326,6 +332,7 @@ void OutputMux::Impl::pump() {
     for (const auto& console : consoles) {
         while (!console->backlog.empty() && !console->writer.queue().full()) {
             Waiting& next = console->backlog.front();
+            if (next.number) renumber(next.stream, *next.number);
             const std::string_view rest = std::string_view(next.bytes).substr(next.shown);
             next.shown += show(next.stream, next.time_ns, rest);
             if (next.shown < next.bytes.size()) break;
@@ -334,10 +341,56 @@ void OutputMux::Impl::pump() {
         }
         show_due(*console);
     }
+    pump_log();
 }
 
 bool OutputMux::Impl::waiting() const {
-    return std::ranges::any_of(consoles, [](const auto& each) { return !each->backlog.empty(); });
+    return !log_backlog.empty() ||
+           std::ranges::any_of(consoles, [](const auto& each) { return !each->backlog.empty(); });
+}
+
+/// The rank has another number in lines that begin from now on.
+void OutputMux::Impl::renumber(std::size_t stream, Rank number) {
+    StreamState& state = streams[stream];
+    if (state.console != nullptr)
+        while (const auto line = state.console->folder.take()) show_folded(*state.console, *line);
+    state.number = number;
+    state.lines.set_start(start(stream, number));
+}
+
+/// Formats as much for the log as that takes; returns how many bytes that was.
+std::size_t OutputMux::Impl::log_some(std::size_t stream, std::int64_t time_ns,
+                                      std::string_view bytes) {
+    StreamState& state = streams[stream];
+    std::size_t logged = 0;
+    while (logged < bytes.size() && !log->queue().full()) {
+        const std::string_view slice = bytes.substr(logged, kSliceBytes);
+        const std::string_view stamp = timestamp.text(time_ns);
+        BufferQueue::Filler out(log->queue());
+        state.logged->add(slice, stamp, out);
+        out.account(static_cast<std::uint32_t>(stream), slice.size());
+        logged += slice.size();
+    }
+    return logged;
+}
+
+void OutputMux::Impl::end_log_line(std::size_t stream) {
+    BufferQueue::Filler out(log->queue());
+    streams[stream].logged->finish(out);
+}
+
+/// Formats what waits for the log, as far as there is room now.
+void OutputMux::Impl::pump_log() {
+    while (!log_backlog.empty() && !log->queue().full()) {
+        Waiting& next = log_backlog.front();
+        if (next.number)
+            streams[next.stream].logged->set_start(logged_start(next.stream, *next.number));
+        const std::string_view rest = std::string_view(next.bytes).substr(next.shown);
+        next.shown += log_some(next.stream, next.time_ns, rest);
+        if (next.shown < next.bytes.size()) break;
+        if (next.end) end_log_line(next.stream);
+        log_backlog.pop_front();
+    }
 }
 
 /// A byte is credited when all have taken it that it goes to.
@@ -354,15 +407,15 @@ void OutputMux::Impl::credit(std::size_t stream) {
 }
 
 /// Counts as taken what can no longer be shown; returns how many bytes that was.
-std::size_t OutputMux::Impl::drop_backlog(Console& console) {
+std::size_t OutputMux::Impl::drop_backlog(std::deque<Waiting>& backlog, TakenInbox::Sink sink) {
     std::size_t dropped = 0;
-    for (const Waiting& each : console.backlog) {
+    for (const Waiting& each : backlog) {
         const std::size_t rest = each.bytes.size() - each.shown;
         const Taken taken{static_cast<std::uint32_t>(each.stream), rest};
-        inbox.add(TakenInbox::Sink::console, {&taken, 1});
+        inbox.add(sink, {&taken, 1});
         dropped += rest;
     }
-    console.backlog.clear();
+    backlog.clear();
     return dropped;
 }
 
@@ -391,7 +444,6 @@ void OutputMux::add_places(MorePlaces places) {
         impl.files->add_ranks(static_cast<int>(places.hosts.size()), std::move(places.file_name));
     std::ranges::move(places.hosts, std::back_inserter(impl.hosts));
     impl.tails.resize(impl.hosts.size());
-    impl.numbers.add_places(impl.hosts.size());
     for (std::size_t stream = before; stream < impl.hosts.size() * 2; ++stream) {
         impl.add_stream(stream);
         if (impl.files)
@@ -400,12 +452,20 @@ void OutputMux::add_places(MorePlaces places) {
 }
 
 void OutputMux::set_numbers(const plan::RankNumbers& numbers) {
-    impl_->numbers = numbers;
-    for (std::size_t stream = 0; stream < impl_->streams.size(); ++stream) {
-        const Rank rank = numbers.of(rank_of(stream));
-        impl_->streams[stream].lines.set_start(impl_->start(stream, rank));
-        if (auto& logged = impl_->streams[stream].logged)
-            logged->set_start(impl_->logged_start(stream));
+    Impl& impl = *impl_;
+    for (std::size_t stream = 0; stream < impl.streams.size(); ++stream) {
+        const Rank number = numbers.of(rank_of(stream));
+        if (number == kNoRank) continue;  // what it has printed keeps its number
+        StreamState& state = impl.streams[stream];
+        if (state.console == nullptr || state.console->backlog.empty())
+            impl.renumber(stream, number);
+        else
+            state.console->backlog.push_back({stream, 0, {}, 0, false, number});
+        if (!state.logged) continue;
+        if (impl.log_backlog.empty())
+            state.logged->set_start(impl.logged_start(stream, number));
+        else
+            impl.log_backlog.push_back({stream, 0, {}, 0, false, number});
     }
 }
 
@@ -424,10 +484,10 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
     if (stream == Stream::err) impl_->tails[std::to_underlying(rank)].add(bytes);
     if (state.filed) impl_->files->add(rank, stream, bytes);
     if (state.logged) {
-        const std::string_view stamp = impl_->timestamp.text(host_time_ns);
-        BufferQueue::Filler out(impl_->log->queue());
-        state.logged->add(bytes, stamp, out);
-        out.account(static_cast<std::uint32_t>(index), bytes.size());
+        std::string_view rest = bytes;
+        if (impl_->log_backlog.empty())
+            rest.remove_prefix(impl_->log_some(index, host_time_ns, rest));
+        if (!rest.empty()) impl_->log_backlog.push_back({index, host_time_ns, std::string(rest)});
     }
     if (state.console == nullptr) {
         const Taken nothing{static_cast<std::uint32_t>(index), 0};
@@ -442,9 +502,11 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
 
 void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
     const std::size_t index = stream_index(rank, stream);
-    if (auto& logged = impl_->streams[index].logged) {
-        BufferQueue::Filler out(impl_->log->queue());
-        logged->finish(out);
+    if (impl_->streams[index].logged) {
+        if (impl_->log_backlog.empty())
+            impl_->end_log_line(index);
+        else
+            impl_->log_backlog.push_back({index, 0, {}, 0, true});
     }
     Console* const console = impl_->streams[index].console;
     if (console == nullptr) return;
@@ -538,9 +600,11 @@ void OutputMux::stop(Deadline deadline) {
     for (const auto& console : impl_->consoles)
         while (const auto line = console->folder.take()) impl_->show_folded(*console, *line);
     if (impl_->files) impl_->files->stop(deadline);
-    if (impl_->log) impl_->log->stop(deadline);
+    const std::size_t unlogged = impl_->drop_backlog(impl_->log_backlog, TakenInbox::Sink::log);
+    if (impl_->log) impl_->log->stop(deadline, unlogged);
     for (const auto& console : impl_->consoles)
-        console->writer.stop(deadline, impl_->drop_backlog(*console));
+        console->writer.stop(deadline,
+                             impl_->drop_backlog(console->backlog, TakenInbox::Sink::console));
     for (const auto& console : impl_->consoles) console->writer.join();
     if (impl_->files) impl_->files->join();
     if (impl_->log) impl_->log->join();

@@ -57,7 +57,7 @@ struct OutputOptions {
 /// nothing is ever added. One rank and Tag::none: bytes pass as they come.
 ///
 /// Where lines are folded, those of several ranks that are equal and come within 100 ms are shown once, with all
-/// the ranks in the tag. The log has each of them.
+/// the ranks in the tag; a line without end gets one. The log has each of them.
 ///
 /// Memory: at most the bytes not yet credited, twice `part_total_max`, and about
 /// `pending_bytes_max` for each console, however much longer the prefixes make the text.

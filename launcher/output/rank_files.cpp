@@ -155,7 +155,7 @@ Result<void> RankFiles::make_files(std::size_t first) {
         made_folder = folder;
         if (!open(stream, O_TRUNC))
             return fail(code_of_file_error(errno), "{}: {}", path(stream), strerror(errno));
-        files_[stream].size = 0;
+        files_[stream].fill = {};
         remove_set_aside(path(stream));
     }
     return {};
@@ -340,7 +340,7 @@ void RankFiles::write_file(std::size_t file, const Segment* begin, const Segment
     std::uint64_t bytes = 0;
     for (const Segment* part = begin; part != end; part++) bytes += part->bytes.size();
     Result<void> written;
-    if (rotation_.bytes_max == 0 || files_[file].size + bytes <= rotation_.bytes_max)
+    if (rotation_.bytes_max == 0 || files_[file].fill.bytes + bytes <= rotation_.bytes_max)
         written = write_whole(file, begin, end);
     else
         for (const Segment* part = begin; part != end && written; part++)
@@ -360,10 +360,11 @@ Result<void> RankFiles::write_whole(std::size_t file, const Segment* begin, cons
         parts[0].iov_len -= skip;
         const ssize_t n = ::writev(files_[file].fd.get(), parts, count);
         if (n < 0 && errno != EINTR) return fail(Errc::internal, "{}", strerror(errno));
-        const std::size_t put = n > 0 ? static_cast<std::size_t>(n) : 0;
-        files_[file].size += put;
-        skip += put;
-        while (begin != end && skip >= begin->bytes.size()) skip -= (begin++)->bytes.size();
+        skip += n > 0 ? static_cast<std::size_t>(n) : 0;
+        while (begin != end && skip >= begin->bytes.size()) {
+            files_[file].fill.add(begin->bytes);
+            skip -= (begin++)->bytes.size();
+        }
     }
     return {};
 }
@@ -372,15 +373,14 @@ Result<void> RankFiles::write_whole(std::size_t file, const Segment* begin, cons
 Result<void> RankFiles::write_rotating(std::size_t file, const Segment& segment) {
     std::string_view rest = segment.bytes;
     while (!rest.empty()) {
-        const std::uint64_t size = files_[file].size;
-        const std::uint64_t room = rotation_.bytes_max - std::min(size, rotation_.bytes_max);
-        const Segment part{file, rest.substr(0, part_that_fits(rest, room, size == 0))};
+        const Segment part{
+            file, rest.substr(0, part_that_fits(rest, files_[file].fill, rotation_.bytes_max))};
         if (auto written = write_whole(file, &part, &part + 1); !written) return written;
         rest.remove_prefix(part.bytes.size());
         if (rest.empty()) break;
         close(file);
         if (auto aside = set_aside(path(file), rotation_.keep); !aside) return aside;
-        files_[file].size = 0;
+        files_[file].fill = {};
     }
     return {};
 }

@@ -85,7 +85,7 @@ private:
     enum class Use : std::uint8_t { none, own, of_stdout };
     struct File {
         Fd fd;
-        std::uint64_t size = 0;
+        Fill fill;
         bool failed = false;
     };
     struct Segment {

@@ -16,12 +16,19 @@ std::string name_of(const std::string& path, int number) {
 
 }  // namespace
 
-std::size_t part_that_fits(std::string_view bytes, std::uint64_t room, bool fresh) {
+std::size_t part_that_fits(std::string_view bytes, const Fill& file, std::uint64_t bytes_max) {
+    constexpr std::uint64_t kLineMax = 1u << 20;
+    const std::uint64_t room = bytes_max - std::min(file.bytes, bytes_max);
     if (bytes.size() <= room) return bytes.size();
     const auto most = static_cast<std::size_t>(room);
     const std::size_t end = bytes.substr(0, most).rfind('\n');
     if (end != std::string_view::npos) return end + 1;
-    return fresh ? std::max<std::size_t>(most, 1) : 0;
+    if (!file.in_line && file.bytes > 0) return 0;
+    if (!file.in_line) return std::max<std::size_t>(most, 1);
+    const std::size_t next_end = bytes.find('\n');
+    const std::uint64_t rest = next_end == std::string_view::npos ? bytes.size() : next_end + 1;
+    const std::uint64_t limit = bytes_max + kLineMax;
+    return static_cast<std::size_t>(std::min(rest, limit - std::min(file.bytes, limit)));
 }
 
 Result<void> set_aside(const std::string& path, int keep) {

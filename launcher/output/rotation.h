@@ -12,10 +12,20 @@ namespace dtrun::output {
 
 using plan::Rotation;
 
-/// How much of `bytes` belongs into a file that has `room` left: up to the end of a line where there is one, and
-/// all if it fits.
-/// \param fresh  nothing is in that file, so that a line longer than it has to be cut
-std::size_t part_that_fits(std::string_view bytes, std::uint64_t room, bool fresh);
+/// How far a file is.
+struct Fill {
+    std::uint64_t bytes = 0;
+    bool in_line = false;  ///< its last line has no end yet
+
+    void add(std::string_view written) {
+        bytes += written.size();
+        if (!written.empty()) in_line = !written.ends_with('\n');
+    }
+};
+
+/// How much of `bytes` belongs into a file before it is set aside: whole lines, and the rest of one that it has
+/// begun, for which it may become up to 1 MiB larger than `bytes_max`. A line longer than that is cut.
+std::size_t part_that_fits(std::string_view bytes, const Fill& file, std::uint64_t bytes_max);
 
 /// Sets a file aside. Errc: internal; names the path
 Result<void> set_aside(const std::string& path, int keep);

@@ -8,8 +8,6 @@ namespace dtrun::plan {
 
 namespace {
 
-constexpr std::size_t kRangesShown = 16;
-
 std::optional<int> rank_number(std::string_view text) {
     if (text.starts_with('-')) return {};
     return to_int(text, 0, kRanksMax - 1);
@@ -48,11 +46,11 @@ bool RankSet::contains(int rank) const {
         ranges_, [rank](const Range& range) { return range.first <= rank && rank <= range.last; });
 }
 
-std::string rank_ranges(const std::vector<Rank>& ranks) {
+std::string rank_ranges(const std::vector<Rank>& ranks, std::size_t ranges_max) {
     std::string text;
     std::size_t shown = 0;
     for (std::size_t i = 0; i < ranks.size();) {
-        if (++shown > kRangesShown) return text + fmt::format(", … ({} ranks)", ranks.size());
+        if (++shown > ranges_max) return text + fmt::format(", … ({} ranks)", ranks.size());
         std::size_t end = i + 1;
         while (end < ranks.size() && follows(ranks[end], ranks[end - 1])) ++end;
         text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[i]);

@@ -36,8 +36,8 @@ private:
     std::vector<Range> ranges_;
 };
 
-/// "0-2, 5", for people; of very many ranges the first ones and how many ranks there are in all.
+/// "0-2, 5", for people; of more ranges than `ranges_max` the first ones and how many ranks there are in all.
 /// \param ranks  in order, each once
-std::string rank_ranges(const std::vector<Rank>& ranks);
+std::string rank_ranges(const std::vector<Rank>& ranks, std::size_t ranges_max = 16);
 
 }  // namespace dtrun::plan

@@ -35,13 +35,14 @@ public:
     static Result<Tag> parse(std::string_view text);
 
     bool empty() const { return parts_.empty(); }
+    bool has_host() const { return has(Field::host); }
     /// The same with the time in front, unless it has the time already.
     Tag timed() const;
     /// The same as a pattern of MPICH's and Intel MPI's mpirun: %r, %h and %t. Errc: invalid_input (they
     /// have no field for a stream)
     Result<std::string> hydra_pattern() const;
 
-    /// \param ranks  a number, or several as "0-3,5"
+    /// \param ranks  a number, or several as "0-3, 5"
     /// \param hosts  a name, or several
     LineStart start(std::string_view ranks, std::string_view hosts, Stream stream) const;
 

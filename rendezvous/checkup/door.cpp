@@ -3,6 +3,7 @@
 #include "base/crypto.h"
 #include "base/loop/deadline.h"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <algorithm>
@@ -16,9 +17,11 @@ namespace dtrun::checkup {
 namespace {
 
 constexpr std::chrono::seconds kGreetingLimit{5};
+constexpr std::chrono::milliseconds kLateVisitLimit{200};
 constexpr std::chrono::seconds kServiceLimit{30};
 constexpr std::size_t kChunkBytes = 256u << 10;
-constexpr std::uint64_t kBytesMax = 1u << 30;  // of an exchange: nobody asks for more
+constexpr std::uint64_t kBytesMax = 64u << 20;  // of an exchange: nobody asks for more
+constexpr std::size_t kVisitsMax = 256;         // at once, of one host
 constexpr std::size_t kGreetingBytes = Examine::kTokenBytes + 1 + 8;
 constexpr char kVisit = 'v', kExchange = 'x', kTaken = 'k';
 
@@ -138,6 +141,18 @@ asio::awaitable<void> visit_one(std::string token, Door door, Deadline deadline,
         failure = "somebody else answers there";
 }
 
+/// Tries those doors that nobody has tried yet, one after the other.
+asio::awaitable<void> visit_some(const std::string& token, const Visit& order, std::size_t& next,
+                                 Deadline deadline,
+                                 std::vector<std::optional<std::string>>& failures) {
+    while (next < failures.size()) {
+        const std::size_t i = next++;
+        // One that is late for its turn still has a moment.
+        const Deadline until = std::max(deadline, after(kLateVisitLimit));
+        co_await visit_one(token, order.doors[i], until, failures[i]);
+    }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OpenDoor>> OpenDoor::open(asio::any_io_executor executor,
@@ -147,6 +162,7 @@ Result<std::unique_ptr<OpenDoor>> OpenDoor::open(asio::any_io_executor executor,
         tcp::acceptor acceptor(executor);
         acceptor.open(family, error);
         if (!error && family == tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), error);
+        if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
         if (!error) acceptor.bind(tcp::endpoint(family, 0), error);
         if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
         if (error) continue;
@@ -213,9 +229,10 @@ asio::awaitable<Visited> visit(std::string token, Visit order) {
     const auto executor = co_await asio::this_coro::executor;
     const Deadline deadline = after(std::chrono::milliseconds(order.limit_ms));
     std::vector<std::optional<std::string>> failures(order.doors.size());
+    std::size_t next = 0;
     TaskGroup visits(executor);
-    for (std::size_t i = 0; i < failures.size(); ++i)
-        visits.spawn(visit_one(token, order.doors[i], deadline, failures[i]));
+    for (std::size_t i = 0; i < std::min(failures.size(), kVisitsMax); ++i)
+        visits.spawn(visit_some(token, order, next, deadline, failures));
     co_await visits.join();
     Visited visited;
     for (std::size_t i = 0; i < failures.size(); ++i)
@@ -233,6 +250,7 @@ asio::awaitable<Speed> test_speed(std::string token, SpeedTest order) {
         speed.why = *failure;
         co_return speed;
     }
+    speed.reached = true;
     Traffic traffic;
     Deadline start = Clock::now();
     const bool warm = co_await swap_bytes(socket, order.bytes / 8, traffic);

@@ -126,13 +126,14 @@ struct SpeedTest {
 };
 
 struct Speed {
+    bool reached = false;  ///< there was a connection
     std::uint64_t bytes = 0;
     std::uint64_t took_us = 0;
     std::string why;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("bytes", m.bytes), f("took_us", m.took_us), f("why", m.why);
+        f("reached", m.reached), f("bytes", m.bytes), f("took_us", m.took_us), f("why", m.why);
     }
 };
 

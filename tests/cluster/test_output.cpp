@@ -406,8 +406,9 @@ TEST_CASE("the live line does not get in the way of what ranks print", "[cluster
     CHECK(done.exit_code == 0);
     std::string text = done.out;
     for (std::size_t at; (at = text.find("\x1b[K")) != std::string::npos;)
-        text.erase(0, at + 3);  // nothing but the live line was shown before
-    CHECK(sorted_lines(text) == Lines{"[0] hello\r", "[1] hello\r"});
+        text.erase(0, at + 3);   // nothing but the live line was shown before
+    CHECK(sorted_lines(text) ==  // each rank in its colour, since this is a terminal
+          Lines{"\x1b[33m[1] \x1b[0mhello\r", "\x1b[36m[0] \x1b[0mhello\r"});
 }
 
 TEST_CASE("without a terminal the news of slow hosts are plain lines, and few",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 
-DTRUN = sys.argv[1]
+DTRUN = os.path.abspath(sys.argv[1])
 
 
 def dtrun(*words, **env):
@@ -55,8 +55,29 @@ def a_program_that_hangs_holds_nobody_up():
         stub(folder, "python3", "exec sleep 4711.5\n")
         done = dtrun("doctor", "--json", PATH=folder + ":/usr/bin:/bin")
     host = json.loads(done.stdout)["hosts"][0]
-    assert host["facts"]["kernel"], done
+    assert host["facts"]["kernel"] and host["facts"]["python"] == "(does not answer)", done
     assert not processes_of("sleep 4711.5"), "a program was left behind"
+
+
+def what_hosts_say_is_shown_harmlessly():
+    with tempfile.TemporaryDirectory() as folder:
+        stub(folder, "python3", r"""printf '3.1\033[31m\377\n/x\n'""" + "\n")
+        stub(folder, "csv.py", "")
+        env = {"PATH": folder + ":" + os.environ["PATH"]}
+        shown, as_json = dtrun("doctor", **env), dtrun("doctor", "--json", **env)
+    assert "\033" not in shown.stdout and r"\x1b[31m\xff" in shown.stdout, shown
+    json.loads(as_json.stdout)
+
+
+def modules_of_this_directory_are_not_run():
+    with tempfile.TemporaryDirectory() as folder:
+        mark = os.path.join(folder, "ran")
+        for module in ("csv", "email", "zipfile", "json"):
+            with open(os.path.join(folder, module + ".py"), "w", encoding="utf-8") as file:
+                file.write(f"open({mark!r}, 'w').close()\n")
+        done = subprocess.run([DTRUN, "doctor", "--json"], cwd=folder, capture_output=True, text=True, check=False)
+        assert json.loads(done.stdout)["hosts"][0]["facts"]["python"].startswith("3."), done
+        assert not os.path.exists(mark)
 
 
 def mistakes_are_answered():
@@ -72,7 +93,7 @@ def mistakes_are_answered():
 
 def a_report_has_no_secrets():
     done = dtrun("info", DTRUN_SECRET="hunter2", NCCL_DEBUG="INFO", DTRUN_API_TOKEN="hunter3",
-                 AWS_ACCESS_KEY_ID="hunter4", PASSWORD="hunter5")
+                 AWS_ACCESS_KEY_ID="hunter4", PASSWORD="hunter5", DTRUN_OPTIONS="-x A=hunter6")
     assert done.returncode == 0 and "hunter" not in done.stdout, done
     assert "NCCL_DEBUG=INFO" in done.stdout and "python_path" in done.stdout, done
     assert done.stdout.startswith("dtrun "), done
@@ -81,6 +102,8 @@ def a_report_has_no_secrets():
 this_machine_is_examined()
 gpus_and_who_uses_them()
 a_program_that_hangs_holds_nobody_up()
+what_hosts_say_is_shown_harmlessly()
+modules_of_this_directory_are_not_run()
 mistakes_are_answered()
 a_report_has_no_secrets()
 print("well")

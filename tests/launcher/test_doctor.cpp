@@ -108,8 +108,10 @@ TEST_CASE("What is too small by itself is told, also if it is so everywhere", "[
     set_fact(examination.hosts[1], "memlock", "8388608");
     CHECK_THAT(only_finding(examination), Contains("s2 limits: only 8388608 bytes of memory"));
     examination = healthy(3);
+    examination.directory = "/work";
     set_fact(examination.hosts[1], "directory_problem", "No such file or directory");
-    CHECK_THAT(only_finding(examination), Contains("s2 directory: ranks cannot run"));
+    CHECK_THAT(only_finding(examination),
+               Contains("s2 directory: /work: No such file or directory; ranks would"));
 }
 
 TEST_CASE("Of versions the few that differ from the many are one line for each host", "[doctor]") {
@@ -170,6 +172,28 @@ TEST_CASE("A host ought to reach others at all addresses of networks that it sha
     examination.hosts[0].visited->push_back({{"s3", "10.9.0.3", 4000}, "no answer"});
     CHECK(found_in(examination).empty());  // it is behind a router: one of its addresses is enough
     CHECK(open_door(examination, 0, 2)->address == "10.8.0.3");
+}
+
+TEST_CASE("Names that are one machine are told, and what leads nowhere is not compared",
+          "[doctor]") {
+    Examination examination = healthy(3);
+    examination.hosts[2].seen->addresses = examination.hosts[0].seen->addresses;
+    CHECK_THAT(only_finding(examination), Contains("s1,s3 names: these names are one machine"));
+    examination = healthy(3);
+    for (HostReport& host : examination.hosts)
+        host.seen->addresses.push_back({"docker0", "172.17.0.1", 16, 1500, 0});
+    examination.hosts[1].seen->addresses.back().mtu = 1450;
+    CHECK(found_in(examination).empty());
+}
+
+TEST_CASE("A host with a trouble of its own is not blamed for its ports and its speed",
+          "[doctor]") {
+    Examination examination = healthy(4);
+    for (const std::size_t from : {0u, 2u, 3u}) fail_visits(examination, from, 1);
+    for (PairSpeed& pair : examination.pairs)
+        if (pair.from == 1 || pair.to == 1) pair = {pair.from, pair.to, 0, "", 3};
+    examination.hosts[1].why = "its agent stopped answering";
+    CHECK(only_finding(examination) == "s2 log-in: its agent stopped answering");
 }
 
 TEST_CASE("In one network packets have one size", "[doctor]") {

@@ -5,7 +5,10 @@
 #include "tests/launcher/output_support.h"
 #include "tests/support/temp_dir.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -164,7 +167,8 @@ TEST_CASE("A cutter gives the lines of a stream, whatever its chunks are", "[out
     for (int round = 0; round < 300; ++round) {
         const std::size_t line_max = 1 + dice.upto(300);
         const std::string bytes = dice.bytes(dice.upto(2000));
-        LineCutter cutter(line_max);
+        PartBudget budget{line_max, 1u << 20};
+        LineCutter cutter(budget);
         std::vector<std::string> lines;
         const auto keep = [&](std::string line) { lines.push_back(std::move(line)); };
         for (const auto piece : dice.split(bytes, 1 + dice.upto(500))) cutter.add(piece, keep);
@@ -175,6 +179,7 @@ TEST_CASE("A cutter gives the lines of a stream, whatever its chunks are", "[out
             text += "> " + line;
         }
         REQUIRE(text == shown("> ", bytes, line_max));
+        REQUIRE(budget.used == 0);
     }
 }
 
@@ -194,6 +199,70 @@ TEST_CASE("The tag of a folded line names all its ranks and hosts", "[output]") 
     mux.collect();
     CHECK(mux.credited(r0, Stream::out) == 15);
     CHECK(mux->idle());
+}
+
+TEST_CASE("A hundred thousand equal lines fold as fast as any", "[output]") {
+    LineFolder folder({.bytes_max = 1u << 30});
+    const Clock::time_point now = Clock::now();
+    for (const std::size_t rank : {0u, 1u}) folder.add_stream(out_of(rank));
+    for (int i = 0; i < 100'000; ++i) folder.add(out_of(0), 0, "\n", now);
+    for (int i = 0; i < 100'000; ++i) folder.add(out_of(1), 0, "\n", now);
+    std::size_t lines = 0;
+    while (const auto line = folder.take(now)) lines += line->streams.size() == 2;
+    CHECK(lines == 100'000);
+}
+
+TEST_CASE("Lines keep the number that their rank had when they came", "[output]") {
+    const MemoryFile file;
+    const TempDir directory;
+    auto options = on(file);
+    options.fold = GENERATE(true, false);
+    options.log = directory.at("all.log");
+    MuxUser mux(options, {"s1", "s2", "s3"});
+    for (const int rank : {0, 1, 2}) mux->add(planned(rank), Stream::out, 0, "old\npart");
+    mux->set_numbers(plan::RankNumbers({Rank{1}, kNoRank, Rank{0}}));
+    for (const int rank : {0, 2}) mux->add(planned(rank), Stream::out, 0, "ial\nnew\n");
+    mux->finish(r1, Stream::out);
+    mux->stop(soon());
+    CHECK(file.text().find(fmt::format("{}", kNoRank)) == std::string::npos);
+    CHECK(file.text().find("[1] part\n") != std::string::npos);
+    const std::string log = without_times(content(options.log));
+    for (const char* const line : {"[1@s2 stdout] part\n", "[1@s1 stdout] new\n",
+                                   "[0@s3 stdout] new\n", "[0@s1 stdout] old\n"}) {
+        CAPTURE(line, log);
+        CHECK(log.find(line) != std::string::npos);
+    }
+}
+
+TEST_CASE("A log whose reader is slow loses nothing, and takes a bounded part of the memory",
+          "[output]") {
+    const MemoryFile file;
+    const TempDir directory;
+    const std::string fifo = directory.at("log");
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const Fd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    auto options = on(file);
+    options.console = {false};
+    options.log = fifo;
+    MuxUser mux(options, {"s1"});
+    std::string lines;
+    for (int i = 0; i < 2000; ++i) lines += fmt::format("line {}\n", i);
+    constexpr int kTimes = 100;
+    for (int i = 0; i < kTimes; ++i) mux->add(r0, Stream::out, 0, lines);
+    mux.collect();
+    CHECK(mux.credited(r0, Stream::out) < lines.size() * kTimes);
+    std::string read;
+    std::string part(256u << 10, '\0');
+    while (!mux->idle()) {
+        mux.collect();
+        const ssize_t n = ::read(reader.get(), part.data(), part.size());
+        if (n > 0) read.append(part, 0, static_cast<std::size_t>(n));
+    }
+    for (ssize_t n; (n = ::read(reader.get(), part.data(), part.size())) > 0;)
+        read.append(part, 0, static_cast<std::size_t>(n));
+    CHECK(mux.failures.empty());
+    CHECK(mux.credited(r0, Stream::out) == lines.size() * kTimes);
+    CHECK(std::ranges::count(read, '\n') == 2000 * kTimes);
 }
 
 TEST_CASE("The log has every line with its time, rank and host, and what dtrun says", "[output]") {
@@ -303,9 +372,12 @@ TEST_CASE("Only so many files are kept as were asked for, the newest", "[output]
 }
 
 TEST_CASE("A line that is longer than a file may be is cut", "[output]") {
-    CHECK(part_that_fits("abc\ndef\ngh", 100, true) == 10);
-    CHECK(part_that_fits("abc\ndef\ngh", 9, true) == 8);
-    CHECK(part_that_fits("abc\ndef\n", 3, false) == 0);
-    CHECK(part_that_fits("abc\ndef\n", 3, true) == 3);
-    CHECK(part_that_fits("abc\n", 0, true) == 1);
+    const Fill fresh, full{10, false}, in_line{10, true}, huge{10 + (1u << 20), true};
+    CHECK(part_that_fits("abc\ndef\ngh", fresh, 100) == 10);
+    CHECK(part_that_fits("abc\ndef\ngh", fresh, 9) == 8);
+    CHECK(part_that_fits("abc\ndef\n", full, 13) == 0);
+    CHECK(part_that_fits("abc\ndef\n", fresh, 3) == 3);
+    CHECK(part_that_fits("abc\ndef\n", in_line, 10) == 4);  // what the file has begun is not cut
+    CHECK(part_that_fits("abcd", in_line, 10) == 4);
+    CHECK(part_that_fits("abcd", huge, 10) == 0);
 }

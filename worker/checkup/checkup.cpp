@@ -11,14 +11,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 #include <array>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <thread>
 #include <utility>
 
 namespace dtrun::checkup {
 namespace {
+
+constexpr std::chrono::seconds kEndLimit{1};
+constexpr std::uint64_t kDescriptors = 65'536;  // hosts that all visit each other at once
 
 /// One examination, from the first frame to the end of standard input.
 class Checkup {
@@ -31,6 +37,7 @@ public:
     asio::awaitable<void> run();
     /// Ends programs that still tell their versions.
     void end();
+    const std::string& failed() const { return failed_; }  ///< why; empty: it has not
 
 private:
     Result<void> take(const FrameView& frame);
@@ -47,8 +54,11 @@ private:
     asio::io_context& io_;
     asio::posix::stream_descriptor input_;
     Examine asked_;
+    std::string failed_;
     std::unique_ptr<OpenDoor> door_;
-    std::thread facts_;
+    std::promise<void> all_told_;
+    std::future<void> told_ = all_told_.get_future();
+    bool tells_ = false;
     TaskGroup tasks_;
 };
 
@@ -65,7 +75,10 @@ asio::awaitable<void> Checkup::run() {
             const auto frame = next_frame(rest);
             if (!frame) co_return;
             if (!*frame) break;
-            if (!take(**frame)) co_return;
+            if (const auto taken = take(**frame); !taken) {
+                failed_ = taken.error().message;
+                co_return;
+            }
         }
         received.erase(0, received.size() - rest.size());
     }
@@ -99,11 +112,13 @@ Result<void> Checkup::begin(const Examine& examine) {
     auto door = OpenDoor::open(io_.get_executor(), asked_.token);
     if (!door) return std::unexpected(door.error());
     door_ = std::move(*door);
+    tells_ = true;
     say(Examined{time_of_date(), door_->port(), addresses_here()});
-    facts_ = std::thread([this] {
+    std::thread([this, all = std::move(all_told_)]() mutable {
         auto facts = std::make_shared<HostFacts>(HostFacts{gather_facts(asked_.directory)});
         asio::post(io_, [this, facts] { say(*facts); });
-    });
+        all.set_value();
+    }).detach();
     return {};
 }
 
@@ -120,12 +135,14 @@ asio::awaitable<void> Checkup::trade(SpeedTest order) {
 void Checkup::end() {
     ::kill(::getpid(),
            SIGTERM);  // every thread has it blocked, and waits for it beside its program
-    if (facts_.joinable()) facts_.join();
+    // A program that a broken driver holds may not end at all; then we do not wait for it.
+    if (tells_) told_.wait_for(kEndLimit);
 }
 
 }  // namespace
 
 int run_checkup() {
+    raise_descriptor_limit(kDescriptors);
     sigset_t ending;
     ::sigemptyset(&ending);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ending, signal);
@@ -141,7 +158,9 @@ int run_checkup() {
     });
     io.run();
     checkup.end();
-    return 0;
+    if (checkup.failed().empty()) return 0;
+    std::fputs((checkup.failed() + "\n").c_str(), stderr);
+    return 1;
 }
 
 }  // namespace dtrun::checkup

@@ -1,5 +1,6 @@
 #include "worker/checkup/facts.h"
 
+#include "base/clock.h"
 #include "base/command_output.h"
 #include "base/fd.h"
 #include "base/interfaces.h"
@@ -26,12 +27,13 @@
 namespace dtrun::checkup {
 namespace {
 
-constexpr std::chrono::seconds kProgramLimit{4};  // for a program to tell its version
+constexpr std::chrono::milliseconds kFactsLimit{3'700};  // for all programs to tell their versions
 constexpr std::chrono::seconds kDateLimit{1};
 
 /// Asks packages for their versions by what is installed: an import of torch takes seconds.
 constexpr const char* kPython = R"(
 import sys
+sys.path[:] = [folder for folder in sys.path if folder]  # not what lies in this directory
 print(sys.version.split()[0])
 print(sys.executable)
 try:
@@ -52,23 +54,47 @@ tell("nccl", "nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 
 using Facts = std::vector<HostFact>;
 
-/// What a program prints; empty if there is none, or if it fails.
-std::string output_of(const std::vector<std::string>& words, std::chrono::milliseconds limit) {
-    const auto output = command_output(words, Captured::out_alone, limit);
-    return output && output->status == 0 ? output->text : "";
-}
+/// What a program has to say of a fact.
+struct Said {
+    std::string text{};  ///< that it prints
+    std::string
+        trouble{};  ///< the fact, where it does not say it; empty also where there is no such program
+};
+
+/// Programs that tell something, all until one moment.
+class Programs {
+public:
+    explicit Programs(Deadline until) : until_(until) {}
+
+    Said ask(const std::vector<std::string>& words) const {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - Clock::now());
+        auto output = command_output(words, Captured::out_alone,
+                                     std::max(left, std::chrono::milliseconds(1)));
+        if (output && output->status == 0) return {std::move(output->text)};
+        if (output) return {{}, fmt::format("(fails with exit code {})", output->status)};
+        if (output.error().code == Errc::not_found) return {};
+        return {{}, "(does not answer)"};
+    }
+
+private:
+    Deadline until_;
+};
 
 std::string first_line(std::string_view text) {
     return std::string(trim(text.substr(0, text.find('\n'))));
 }
 
-Facts python_facts() {
-    std::string said;
-    for (const char* const name : {"python3", "python"}) {
-        said = output_of({name, "-c", kPython}, kProgramLimit);
-        if (!said.empty()) break;
-    }
-    Facts facts{{"python", ""}, {"python_path", ""}, {"torch", ""}, {"mpi4py", ""}, {"nccl", ""}};
+Facts python_facts(const Programs& programs) {
+    Said answer = programs.ask({"python3", "-c", kPython});
+    if (answer.text.empty() && answer.trouble.empty())
+        answer = programs.ask({"python", "-c", kPython});
+    Facts facts{{"python", answer.trouble},
+                {"python_path", ""},
+                {"torch", ""},
+                {"mpi4py", ""},
+                {"nccl", ""}};
+    const std::string& said = answer.text;
+    if (said.empty()) return facts;
     const auto lines = split(said, '\n');
     for (std::size_t i = 0; i < lines.size(); ++i) {
         if (i < 2) facts[i].value = trim(lines[i]);
@@ -80,20 +106,25 @@ Facts python_facts() {
     return facts;
 }
 
-Facts mpi_facts() {
-    return {{"mpi", mpi_version(output_of({"mpirun", "--version"}, kProgramLimit))}};
+Facts mpi_facts(const Programs& programs) {
+    const Said said = programs.ask({"mpirun", "--version"});
+    return {{"mpi", said.text.empty() ? said.trouble : mpi_version(said.text)}};
 }
 
-Facts gpu_facts() {
-    const std::vector<GpuUsage> gpus = ranks::parse_gpus(
-        output_of(
-            {"nvidia-smi", "--query-gpu=index,uuid,name,utilization.gpu,memory.used,memory.total",
-             "--format=csv,noheader,nounits"},
-            kProgramLimit),
-        output_of(
-            {"nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"},
-            kProgramLimit),
-        [](pid_t) { return kNoRank; });
+/// nvidia-smi takes seconds where NVIDIA's daemon does not run, so all is asked at once.
+Facts gpu_facts(const Programs& programs) {
+    const auto ask = [&programs](const char* query) {
+        return std::async(std::launch::async, [&programs, query] {
+            return programs.ask({"nvidia-smi", query, "--format=csv,noheader,nounits"});
+        });
+    };
+    auto cards = ask("--query-gpu=index,uuid,name,utilization.gpu,memory.used,memory.total");
+    auto processes = ask("--query-compute-apps=gpu_uuid,pid");
+    auto ecc = ask("--query-gpu=index,ecc.errors.uncorrected.volatile.total");
+    const Said known = cards.get();
+    const std::vector<GpuUsage> gpus =
+        ranks::parse_gpus(known.text, processes.get().text, [](pid_t) { return kNoRank; });
+    const std::string errors = ecc.get().text;
     Facts facts{{"gpus", ""}, {"gpus_in_use", ""}, {"gpu_errors", ""}};
     std::vector<std::pair<std::string, int>> kinds;
     std::vector<std::string> in_use;
@@ -107,13 +138,8 @@ Facts gpu_facts() {
     }
     std::vector<std::string> names;
     for (const auto& [name, count] : kinds) names.push_back(fmt::format("{} x {}", count, name));
-    facts[0].value = fmt::format("{}", fmt::join(names, ", "));
+    facts[0].value = gpus.empty() ? known.trouble : fmt::format("{}", fmt::join(names, ", "));
     facts[1].value = fmt::format("{}", fmt::join(in_use, ", "));
-    if (gpus.empty()) return facts;
-    const std::string errors =
-        output_of({"nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total",
-                   "--format=csv,noheader,nounits"},
-                  kProgramLimit);
     std::vector<std::string> broken;
     for (const std::string_view line : split(errors, '\n')) {
         const std::size_t comma = line.find(',');
@@ -191,12 +217,13 @@ std::uint32_t number_in(const std::string& path) {
 }  // namespace
 
 std::vector<HostFact> gather_facts(const std::string& directory) {
-    std::future<Facts> programs[] = {std::async(std::launch::async, python_facts),
-                                     std::async(std::launch::async, mpi_facts),
-                                     std::async(std::launch::async, gpu_facts)};
+    const Programs programs(after(kFactsLimit));
+    const auto start = [&programs](Facts (*gather)(const Programs&)) {
+        return std::async(std::launch::async, gather, std::cref(programs));
+    };
+    std::future<Facts> asked[] = {start(python_facts), start(mpi_facts), start(gpu_facts)};
     Facts facts = machine_facts(directory);
-    for (std::future<Facts>& program : programs)
-        std::ranges::move(program.get(), std::back_inserter(facts));
+    for (std::future<Facts>& each : asked) std::ranges::move(each.get(), std::back_inserter(facts));
     return facts;
 }
 
@@ -221,7 +248,7 @@ std::vector<HostAddress> addresses_here() {
 }
 
 std::int64_t time_of_date() {
-    const std::string said = output_of({"date", "+%s.%N"}, kDateLimit);
+    const std::string said = Programs(after(kDateLimit)).ask({"date", "+%s.%N"}).text;
     const std::size_t dot = said.find('.');
     const auto seconds = to_int(trim(std::string_view(said).substr(0, dot)), 1, 1LL << 40);
     if (!seconds) return since_1970().count();

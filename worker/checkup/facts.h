@@ -12,8 +12,8 @@ namespace dtrun::checkup {
 
 /// What this host has that jobs depend on, and what differs between hosts at their cost: limits, /dev/shm,
 /// versions of programs as our environment finds them, GPUs. Names are those of docs/DOCTOR.md.
-/// Blocks while programs tell their versions, for kProgramLimit at most; a signal that would end this
-/// process ends that.
+/// Blocks while programs tell their versions, for 4 s at most, unless a broken driver holds one for longer; a
+/// signal that would end this process ends that. A value in parentheses says why it is not known.
 /// \param directory  in which ranks would run
 std::vector<HostFact> gather_facts(const std::string& directory);
 
