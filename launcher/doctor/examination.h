@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,6 +53,11 @@ struct Examination {
     std::vector<PairSpeed> pairs{};
     std::chrono::milliseconds took{};
 };
+
+/// The bits of an address that are its network's; empty: it is no address.
+std::string network_of(const HostAddress& address);
+/// How many hosts have each address: those of several lead nowhere.
+std::map<std::string, int> holders_of_addresses(const Examination& examination);
 
 /// The doors of others that a host ought to reach: of those in networks that it has an address in, or of
 /// hosts with which it has none in common, all. Addresses that several hosts have are left out: they lead

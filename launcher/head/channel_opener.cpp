@@ -65,7 +65,9 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
     const std::string command = remote_command(task);
     if (target.transport == plan::Transport::slurm) {
         phase("srun");
-        auto here = start_here(srun_command(spec_, {&host, 1}, command), spec_.srun_env, SIGTERM);
+        auto argv = srun_command(spec_, {&host, 1}, command);
+        argv.insert(argv.begin() + 1, "--unbuffered");  // frames are no lines, for which srun waits
+        auto here = start_here(argv, spec_.srun_env, SIGTERM);
         co_return here;
     }
     if (target.transport == plan::Transport::ssh_command) {

@@ -5,10 +5,10 @@
 #include "base/text_layout.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/output/fd_writer.h"
+#include "launcher/output/job_log.h"
 #include "launcher/output/line_folder.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/line_tail.h"
-#include "launcher/output/log_file.h"
 #include "launcher/output/rank_files.h"
 #include "launcher/output/taken_inbox.h"
 #include "launcher/plan/rank_set.h"
@@ -33,10 +33,9 @@ struct Waiting {
     std::size_t stream = 0;
     std::int64_t time_ns = 0;
     std::string bytes;
-    std::size_t shown = 0;  ///< of `bytes`
-    bool end = false;       ///< finish() instead of bytes
-    std::optional<Rank>
-        number{};  ///< what the stream's rank is called from now on, instead of bytes
+    std::size_t shown = 0;         ///< of `bytes`
+    bool end = false;              ///< finish() instead of bytes
+    std::optional<Rank> number{};  ///< of the rank from now on, instead of bytes
 };
 
 /// One descriptor, with what waits for it.
@@ -52,12 +51,11 @@ struct Console {
 /// One stream of a rank.
 struct StreamState {
     LinePrefixer lines;
-    Console* console = nullptr;            ///< null: not shown
-    bool raw = false;                      ///< shown as it comes
-    bool filed = false;                    ///< goes to a file
-    Rank number{};                         ///< of its rank, in lines on the console
-    std::optional<LineCutter> cutter{};    ///< its lines are folded
-    std::optional<LinePrefixer> logged{};  ///< it goes to the log
+    Console* console = nullptr;          ///< null: not shown
+    bool raw = false;                    ///< shown as it comes
+    bool filed = false;                  ///< goes to a file
+    Rank number{};                       ///< of its rank, in lines on the console
+    std::optional<LineCutter> cutter{};  ///< its lines are folded
     std::uint64_t received_bytes = 0;
     std::uint64_t console_bytes = 0;  ///< of these, taken by the console
     std::uint64_t file_bytes = 0;
@@ -78,22 +76,17 @@ struct OutputMux::Impl {
     bool is_raw() const;
     bool is_colored(const Console& console) const;
     void add_stream(std::size_t stream);
-    LineStart logged_start(std::size_t stream, Rank number) const;
 
     std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void finish(std::size_t stream);
     void fold(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void show_folded(Console& console, const FoldedLine& line);
     void show_due(Console& console);
-    void log_message(std::string_view whole_lines);
     void pump();
     bool waiting() const;
     void credit(std::size_t stream);
-    std::size_t drop_backlog(std::deque<Waiting>& backlog, TakenInbox::Sink sink);
+    std::size_t drop_backlog(Console& console);
     void renumber(std::size_t stream, Rank number);
-    std::size_t log_some(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
-    void end_log_line(std::size_t stream);
-    void pump_log();
 
     OutputOptions options;
     std::vector<std::string> hosts;
@@ -109,8 +102,7 @@ struct OutputMux::Impl {
     std::uint64_t uncredited_bytes = 0;
     TakenInbox::Boxes taken;
     std::unique_ptr<RankFiles> files;
-    std::unique_ptr<LogFile> log;
-    std::deque<Waiting> log_backlog;
+    std::unique_ptr<JobLog> log;
     bool stopped = false;
 };
 
@@ -214,12 +206,7 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
         state.cutter.emplace(parts);
         console->folder.add_stream(stream);
     }
-    if (log) state.logged.emplace(logged_start(stream, number), parts);
-}
-
-LineStart OutputMux::Impl::logged_start(std::size_t stream, Rank number) const {
-    return Tag::logged.start(fmt::format("{}", number), hosts[std::to_underlying(rank_of(stream))],
-                             stream_of(stream));
+    if (log) log->add_stream(hosts[rank], number);
 }
 
 Result<void> OutputMux::Impl::open_files() {
@@ -238,14 +225,14 @@ Result<void> OutputMux::Impl::open_files() {
 
 Result<void> OutputMux::Impl::open_log() {
     if (options.log.empty()) return {};
-    auto opened = LogFile::open(
-        options.log, options.rotation, {.gather = options.gather},
+    auto opened = JobLog::open(
+        options.log, options.rotation, {.gather = options.gather}, parts,
         [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::log, pieces); });
     if (!opened) return fail(opened.error(), "--log");
     log = std::move(*opened);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
-        streams[stream].logged.emplace(logged_start(stream, streams[stream].number), parts);
-    if (!options.log_begin.empty()) log_message(options.log_begin);
+        log->add_stream(hosts[stream / 2], streams[stream].number);
+    if (!options.log_begin.empty()) log->message(options.log_begin);
     return {};
 }
 
@@ -313,20 +300,6 @@ void OutputMux::Impl::show_due(Console& console) {
     }
 }
 
-/// Any thread.
-void OutputMux::Impl::log_message(std::string_view whole_lines) {
-    Timestamp now;
-    const std::string stamp(now.text(since_1970().count()));
-    BufferQueue::Filler out(log->queue());
-    while (!whole_lines.empty()) {
-        const std::size_t size = std::min(whole_lines.find('\n'), whole_lines.size() - 1) + 1;
-        out.write(stamp);
-        out.write(" ");
-        out.write(whole_lines.substr(0, size));
-        whole_lines.remove_prefix(size);
-    }
-}
-
 /// Shows what waits, as far as there is room now.
 void OutputMux::Impl::pump() {
     for (const auto& console : consoles) {
@@ -341,11 +314,11 @@ void OutputMux::Impl::pump() {
         }
         show_due(*console);
     }
-    pump_log();
+    if (log) log->pump();
 }
 
 bool OutputMux::Impl::waiting() const {
-    return !log_backlog.empty() ||
+    return (log && log->waiting()) ||
            std::ranges::any_of(consoles, [](const auto& each) { return !each->backlog.empty(); });
 }
 
@@ -358,48 +331,13 @@ void OutputMux::Impl::renumber(std::size_t stream, Rank number) {
     state.lines.set_start(start(stream, number));
 }
 
-/// Formats as much for the log as that takes; returns how many bytes that was.
-std::size_t OutputMux::Impl::log_some(std::size_t stream, std::int64_t time_ns,
-                                      std::string_view bytes) {
-    StreamState& state = streams[stream];
-    std::size_t logged = 0;
-    while (logged < bytes.size() && !log->queue().full()) {
-        const std::string_view slice = bytes.substr(logged, kSliceBytes);
-        const std::string_view stamp = timestamp.text(time_ns);
-        BufferQueue::Filler out(log->queue());
-        state.logged->add(slice, stamp, out);
-        out.account(static_cast<std::uint32_t>(stream), slice.size());
-        logged += slice.size();
-    }
-    return logged;
-}
-
-void OutputMux::Impl::end_log_line(std::size_t stream) {
-    BufferQueue::Filler out(log->queue());
-    streams[stream].logged->finish(out);
-}
-
-/// Formats what waits for the log, as far as there is room now.
-void OutputMux::Impl::pump_log() {
-    while (!log_backlog.empty() && !log->queue().full()) {
-        Waiting& next = log_backlog.front();
-        if (next.number)
-            streams[next.stream].logged->set_start(logged_start(next.stream, *next.number));
-        const std::string_view rest = std::string_view(next.bytes).substr(next.shown);
-        next.shown += log_some(next.stream, next.time_ns, rest);
-        if (next.shown < next.bytes.size()) break;
-        if (next.end) end_log_line(next.stream);
-        log_backlog.pop_front();
-    }
-}
-
 /// A byte is credited when all have taken it that it goes to.
 void OutputMux::Impl::credit(std::size_t stream) {
     StreamState& state = streams[stream];
     std::uint64_t taken = state.received_bytes;
     if (state.console != nullptr) taken = std::min(taken, state.console_bytes);
     if (state.filed) taken = std::min(taken, state.file_bytes);
-    if (state.logged) taken = std::min(taken, state.log_bytes);
+    if (log) taken = std::min(taken, state.log_bytes);
     if (taken == state.credited_bytes) return;
     credits.push_back({rank_of(stream), stream_of(stream), taken - state.credited_bytes});
     uncredited_bytes -= taken - state.credited_bytes;
@@ -407,15 +345,15 @@ void OutputMux::Impl::credit(std::size_t stream) {
 }
 
 /// Counts as taken what can no longer be shown; returns how many bytes that was.
-std::size_t OutputMux::Impl::drop_backlog(std::deque<Waiting>& backlog, TakenInbox::Sink sink) {
+std::size_t OutputMux::Impl::drop_backlog(Console& console) {
     std::size_t dropped = 0;
-    for (const Waiting& each : backlog) {
+    for (const Waiting& each : console.backlog) {
         const std::size_t rest = each.bytes.size() - each.shown;
         const Taken taken{static_cast<std::uint32_t>(each.stream), rest};
-        inbox.add(sink, {&taken, 1});
+        inbox.add(TakenInbox::Sink::console, {&taken, 1});
         dropped += rest;
     }
-    backlog.clear();
+    console.backlog.clear();
     return dropped;
 }
 
@@ -461,11 +399,7 @@ void OutputMux::set_numbers(const plan::RankNumbers& numbers) {
             impl.renumber(stream, number);
         else
             state.console->backlog.push_back({stream, 0, {}, 0, false, number});
-        if (!state.logged) continue;
-        if (impl.log_backlog.empty())
-            state.logged->set_start(impl.logged_start(stream, number));
-        else
-            impl.log_backlog.push_back({stream, 0, {}, 0, false, number});
+        if (impl.log) impl.log->set_number(stream, number);
     }
 }
 
@@ -483,16 +417,10 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
     impl_->uncredited_bytes += bytes.size();
     if (stream == Stream::err) impl_->tails[std::to_underlying(rank)].add(bytes);
     if (state.filed) impl_->files->add(rank, stream, bytes);
-    if (state.logged) {
-        std::string_view rest = bytes;
-        if (impl_->log_backlog.empty())
-            rest.remove_prefix(impl_->log_some(index, host_time_ns, rest));
-        if (!rest.empty()) impl_->log_backlog.push_back({index, host_time_ns, std::string(rest)});
-    }
+    if (impl_->log) impl_->log->add(index, host_time_ns, bytes);
     if (state.console == nullptr) {
         const Taken nothing{static_cast<std::uint32_t>(index), 0};
-        if (!state.filed && !state.logged)
-            impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
+        if (!state.filed && !impl_->log) impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
         return;
     }
     std::deque<Waiting>& backlog = state.console->backlog;
@@ -502,12 +430,7 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
 
 void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
     const std::size_t index = stream_index(rank, stream);
-    if (impl_->streams[index].logged) {
-        if (impl_->log_backlog.empty())
-            impl_->end_log_line(index);
-        else
-            impl_->log_backlog.push_back({index, 0, {}, 0, true});
-    }
+    if (impl_->log) impl_->log->finish(index);
     Console* const console = impl_->streams[index].console;
     if (console == nullptr) return;
     if (console->backlog.empty())
@@ -517,7 +440,7 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 }
 
 void OutputMux::message(std::string_view whole_lines) {
-    if (impl_->log) impl_->log_message(whole_lines);
+    if (impl_->log) impl_->log->message(whole_lines);
     FdWriter& writer = impl_->console_of[1]->writer;
     const std::size_t columns = writer.columns();
     std::string text = columns > 0 ? fold_messages(whole_lines, columns) : std::string(whole_lines);
@@ -569,7 +492,7 @@ bool OutputMux::idle() const {
     return impl_->uncredited_bytes == 0 && !impl_->waiting() &&
            std::ranges::none_of(impl_->consoles, folded) &&
            std::ranges::all_of(impl_->consoles, written) &&
-           (!impl_->files || impl_->files->idle()) && (!impl_->log || impl_->log->queue().idle());
+           (!impl_->files || impl_->files->idle()) && (!impl_->log || impl_->log->idle());
 }
 
 std::vector<Error> OutputMux::take_failures() {
@@ -600,11 +523,9 @@ void OutputMux::stop(Deadline deadline) {
     for (const auto& console : impl_->consoles)
         while (const auto line = console->folder.take()) impl_->show_folded(*console, *line);
     if (impl_->files) impl_->files->stop(deadline);
-    const std::size_t unlogged = impl_->drop_backlog(impl_->log_backlog, TakenInbox::Sink::log);
-    if (impl_->log) impl_->log->stop(deadline, unlogged);
+    if (impl_->log) impl_->log->stop(deadline);
     for (const auto& console : impl_->consoles)
-        console->writer.stop(deadline,
-                             impl_->drop_backlog(console->backlog, TakenInbox::Sink::console));
+        console->writer.stop(deadline, impl_->drop_backlog(*console));
     for (const auto& console : impl_->consoles) console->writer.join();
     if (impl_->files) impl_->files->join();
     if (impl_->log) impl_->log->join();

@@ -322,6 +322,14 @@ TEST_CASE("nodes that lack the agent get it through srun, once", "[cluster][slur
     f.check_clean();
 }
 
+TEST_CASE("a doctor examines the nodes of an allocation, each by an srun", "[cluster][slurm]") {
+    const Fixture fixture;
+    const Finished done = fixture.run({"-N3"}, {"doctor"});
+    INFO(done.out << done.err);
+    CHECK_THAT(done.out, Contains("3 of 3 hosts examined in") && Contains("all is well"));
+    CHECK(done.exit_code == 0);
+}
+
 TEST_CASE("agents of a step relay for each other above the threshold", "[cluster][slurm]") {
     Fixture f;
     const Finished done = f.run({"-N4", "-n8", "--ntasks-per-node=2"},

@@ -1,0 +1,439 @@
+#include "base/strings.h"
+#include "launcher/doctor/examination.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace dtrun::doctor {
+namespace {
+
+constexpr double kSlower = 4;  // than others: a speed that is worth a word
+constexpr std::chrono::seconds kClockMax{1};
+constexpr std::chrono::seconds kLoginMax{3};
+constexpr std::uint64_t kShmMin = 256u << 20;
+constexpr std::uint64_t kShmFreeMin = 64u << 20;
+constexpr long long kDescriptorsMin = 4096;
+
+/// The best that each host has reached with anybody.
+std::map<std::size_t, double> best_speeds(const Examination& examination) {
+    std::map<std::size_t, double> best;
+    for (const PairSpeed& pair : examination.pairs)
+        for (const std::size_t host : {pair.from, pair.to})
+            best[host] = std::max(best[host], pair.bytes_per_second);
+    return best;
+}
+
+/// What hosts reach here, in the middle; 0: nobody has exchanged anything.
+double usual_speed(const Examination& examination) {
+    std::vector<double> speeds;
+    for (const auto& [host, speed] : best_speeds(examination)) speeds.push_back(speed);
+    if (speeds.empty()) return 0;
+    std::ranges::sort(speeds);
+    return speeds[speeds.size() / 2];
+}
+
+std::string speed_text(double bytes_per_second) {
+    if (bytes_per_second >= 1e9) return fmt::format("{:.1f} GB/s", bytes_per_second / 1e9);
+    if (bytes_per_second >= 1e6) return fmt::format("{:.0f} MB/s", bytes_per_second / 1e6);
+    return fmt::format("{:.1f} MB/s", bytes_per_second / 1e6);
+}
+
+std::string size_text(std::uint64_t bytes) {
+    const auto size = static_cast<double>(bytes);
+    if (bytes >= 1u << 30) return fmt::format("{:.1f} GiB", size / (1u << 30));
+    return fmt::format("{:.1f} MiB", size / (1u << 20));
+}
+
+/// Collects what is found; equal texts become one finding.
+class Findings {
+public:
+    void add(std::string_view topic, const std::string& host, std::string text) {
+        const auto known = std::ranges::find_if(
+            found_, [&](const Finding& each) { return each.topic == topic && each.text == text; });
+        if (known == found_.end())
+            found_.push_back({std::string(topic), {host}, std::move(text)});
+        else if (std::ranges::find(known->hosts, host) == known->hosts.end())
+            known->hosts.push_back(host);
+    }
+    std::vector<Finding> take() { return std::move(found_); }
+
+private:
+    std::vector<Finding> found_;
+};
+
+/// The value that most hosts have; of two that as many have, the one of the first host.
+std::string usual_value(const std::vector<const HostReport*>& hosts, std::string_view fact) {
+    std::map<std::string_view, int> counts;
+    for (const HostReport* host : hosts) ++counts[host->fact(fact)];
+    std::string_view usual;
+    int most = 0;
+    for (const HostReport* host : hosts)
+        if (const int count = counts[host->fact(fact)]; count > most) {
+            most = count;
+            usual = host->fact(fact);
+        }
+    return std::string(usual);
+}
+
+void judge_logins(const Examination& examination, Findings& findings) {
+    std::vector<std::chrono::milliseconds> times;
+    for (const HostReport& host : examination.hosts)
+        if (host.seen && !host.copied) times.push_back(host.login);
+    std::ranges::sort(times);
+    for (const HostReport& host : examination.hosts) {
+        if (host.why) {
+            findings.add("log-in", host.name, *host.why);
+        } else if (!host.copied && host.login > kLoginMax && times.size() > 2 &&
+                   host.login > 4 * times[times.size() / 2]) {
+            findings.add(
+                "log-in", host.name,
+                fmt::format("it takes {:.0f} s to log in, elsewhere {:.1f}; its name "
+                            "service or its home may be slow",
+                            std::chrono::duration<double>(host.login).count(),
+                            std::chrono::duration<double>(times[times.size() / 2]).count()));
+        }
+    }
+}
+
+void judge_clocks(const Examination& examination, Findings& findings) {
+    for (const HostReport& host : examination.hosts) {
+        if (!host.seen || host.here) continue;
+        const auto off = std::chrono::abs(host.ahead);
+        if (off - host.uncertainty <= kClockMax) continue;
+        findings.add("clock", host.name,
+                     fmt::format("its clock is {:.0f} s {} this machine's, so times of logs and of "
+                                 "checkpoints do not agree; is an NTP service running there?",
+                                 std::chrono::duration<double>(off).count(),
+                                 host.ahead.count() > 0 ? "ahead of" : "behind"));
+    }
+}
+
+/// The numbers of which a small one is a trouble by itself.
+void judge_limits(const Examination& examination, Findings& findings) {
+    std::vector<const HostReport*> known;
+    for (const HostReport& host : examination.hosts)
+        if (!host.facts.empty()) known.push_back(&host);
+    const std::pair<std::string_view, std::string_view> limits[] = {
+        {"descriptors", "open files (ulimit -Hn)"},
+        {"processes", "processes (ulimit -Hu)"},
+        {"memlock", "locked memory in bytes (ulimit -Hl)"}};
+    std::map<std::string_view, std::string> usual;
+    for (const auto& [fact, what] : limits) usual[fact] = usual_value(known, fact);
+    for (const HostReport* host : known) {
+        if (const std::string_view problem = host->fact("directory_problem"); !problem.empty())
+            findings.add("directory", host->name,
+                         fmt::format("{}: {}; {}", examination.directory, problem,
+                                     examination.directory_required
+                                         ? "ranks cannot run there (--wdir)"
+                                         : "ranks would run in their home; mount it there, or "
+                                           "write --wdir DIR"));
+        const auto descriptors = to_int(host->fact("descriptors"), 0, INT64_MAX);
+        const bool few = descriptors && *descriptors < kDescriptorsMin;
+        if (few)
+            findings.add("limits", host->name,
+                         fmt::format("only {} open files are allowed (ulimit -Hn); jobs with many "
+                                     "ranks need {}",
+                                     *descriptors, kDescriptorsMin));
+        if (host->fact("rdma") == "yes" && host->fact("memlock") != "unlimited")
+            findings.add("limits", host->name,
+                         fmt::format("only {} bytes of memory may be locked (ulimit -Hl); "
+                                     "InfiniBand needs \"unlimited\"",
+                                     host->fact("memlock")));
+        for (const auto& [fact, what] : limits) {
+            const bool said = (fact == "descriptors" && few) ||
+                              (fact == "memlock" && host->fact("rdma") == "yes");
+            if (said || host->fact(fact) == usual[fact] || host->fact(fact).empty()) continue;
+            findings.add("limits", host->name,
+                         fmt::format("{}: {}, elsewhere {}", what, host->fact(fact), usual[fact]));
+        }
+    }
+}
+
+void judge_memory(const Examination& examination, Findings& findings) {
+    constexpr std::string_view kWhy =
+        "; NCCL and torch's data loaders need more (mount -o remount,size=8G /dev/shm, or docker "
+        "run "
+        "--shm-size=8g)";
+    for (const HostReport& host : examination.hosts) {
+        if (host.facts.empty()) continue;
+        const auto size = to_int(host.fact("shm"), 0, INT64_MAX);
+        const auto free = to_int(host.fact("shm_free"), 0, INT64_MAX);
+        if (!size)
+            findings.add("shm", host.name, "there is no /dev/shm" + std::string(kWhy));
+        else if (static_cast<std::uint64_t>(*size) < kShmMin)
+            findings.add("shm", host.name,
+                         fmt::format("/dev/shm has only {}{}",
+                                     size_text(static_cast<std::uint64_t>(*size)), kWhy));
+        else if (free && static_cast<std::uint64_t>(*free) < kShmFreeMin)
+            findings.add("shm", host.name,
+                         fmt::format("/dev/shm is full: {} of {} are free; ls -l /dev/shm shows "
+                                     "what is left there",
+                                     size_text(static_cast<std::uint64_t>(*free)),
+                                     size_text(static_cast<std::uint64_t>(*size))));
+    }
+}
+
+/// One machine under several names has each rank twice.
+void judge_names(const Examination& examination, Findings& findings) {
+    std::map<std::string, std::vector<std::string>> names;  // by addresses
+    for (const HostReport& host : examination.hosts) {
+        if (!host.is_well() || host.seen->addresses.empty()) continue;
+        std::vector<std::string> addresses;
+        for (const HostAddress& address : host.seen->addresses)
+            addresses.push_back(address.interface + "=" + address.address);
+        std::ranges::sort(addresses);
+        names[fmt::format("{}", fmt::join(addresses, ","))].push_back(host.name);
+    }
+    for (const auto& [addresses, same] : names)
+        for (const std::string& name : same)
+            if (same.size() > 1)
+                findings.add("names", name,
+                             "these names are one machine: its addresses are the same; ports and "
+                             "speeds to it were not tried");
+}
+
+/// Who does not reach whom. What nobody reaches, and who reaches nobody, are one line each.
+class PortJudge {
+public:
+    PortJudge(const Examination& examination, Findings& findings)
+        : examination_(examination), findings_(findings) {
+        for (std::size_t from = 0; from < examination.hosts.size(); ++from) look(from);
+    }
+
+    void judge() {
+        judge_home();
+        const auto& hosts = examination_.hosts;
+        for (std::size_t to = 0; to < hosts.size(); ++to) {
+            const std::vector<std::size_t> callers = callers_of(to);
+            const bool nobody = !callers.empty() && callers.size() == tried_by_[to].size();
+            if (!nobody) continue;
+            const VisitFailure& first = *failures_.at({to, callers.front()});
+            findings_.add(
+                "ports", hosts[to].name,
+                fmt::format("no other host reaches its ports ({} port {}: {}); is there a "
+                            "firewall?",
+                            first.door.address, first.door.port, first.why));
+            for (const std::size_t from : callers) failures_.erase({to, from});
+        }
+        std::map<std::pair<std::size_t, std::string>, std::vector<std::string>> by_reason;
+        for (const auto& [pair, failure] : failures_)
+            by_reason[{pair.second, failure->why}].push_back(
+                fmt::format("{} ({})", hosts[pair.first].name, failure->door.address));
+        for (const auto& [reason, others] : by_reason)
+            findings_.add(
+                "ports", hosts[reason.first].name,
+                fmt::format("it does not reach {}: {}", join_names(others, 8), reason.second));
+    }
+
+private:
+    void look(std::size_t from) {
+        const HostReport& self = examination_.hosts[from];
+        if (!self.visited) return;
+        std::map<std::string_view, std::vector<Door>> doors;  // by host
+        for (Door& door : doors_for(examination_, from)) {
+            std::vector<Door>& of_host = doors[host_named(door.host)];
+            of_host.push_back(std::move(door));
+        }
+        for (std::size_t to = 0; to < examination_.hosts.size(); ++to) {
+            const HostReport& other = examination_.hosts[to];
+            const VisitFailure* failed = nullptr;
+            std::size_t tried = 0, failures = 0;
+            if (!other.is_well()) continue;  // it has a trouble of its own
+            for (const Door& door : doors[other.name]) {
+                ++tried;
+                const auto found = std::ranges::find(*self.visited, door, &VisitFailure::door);
+                if (found == self.visited->end()) continue;
+                ++failures;
+                if (failed == nullptr) failed = &*found;
+            }
+            if (tried == 0) continue;
+            tried_by_[to].push_back(from);
+            const bool bad = have_common_network(self, other) ? failures > 0 : failures == tried;
+            if (bad) failures_[{to, from}] = failed;
+        }
+    }
+
+    /// A host's name, as long as the hosts are there.
+    std::string_view host_named(const std::string& name) const {
+        return std::ranges::find(examination_.hosts, name, &HostReport::name)->name;
+    }
+
+    std::vector<std::size_t> callers_of(std::size_t to) const {
+        std::vector<std::size_t> callers;
+        for (auto at = failures_.lower_bound({to, 0});
+             at != failures_.end() && at->first.first == to; ++at)
+            callers.push_back(at->first.second);
+        return callers;
+    }
+
+    /// An agent connects to dtrun; by which of its addresses is all the same.
+    void judge_home() {
+        for (const HostReport& host : examination_.hosts) {
+            if (!host.visited || examination_.home.empty() || host.here) continue;
+            std::vector<std::string> tried;
+            for (const Door& door : examination_.home) {
+                const auto found = std::ranges::find(*host.visited, door, &VisitFailure::door);
+                if (found != host.visited->end())
+                    tried.push_back(fmt::format("{}: {}", door.address, found->why));
+            }
+            if (tried.size() == examination_.home.size())
+                findings_.add("ports", host.name,
+                              fmt::format("it cannot connect back to this machine ({}); is there a "
+                                          "firewall?",
+                                          join_names(tried, 4)));
+        }
+    }
+
+    const Examination& examination_;
+    Findings& findings_;
+    std::map<std::pair<std::size_t, std::size_t>, const VisitFailure*>
+        failures_;                                              // by target and caller
+    std::map<std::size_t, std::vector<std::size_t>> tried_by_;  // by target
+};
+
+/// In one network all interfaces take packets of the same size.
+void judge_mtus(const Examination& examination, Findings& findings) {
+    std::map<std::string, std::map<std::uint32_t, int>> sizes;  // by network
+    const auto holders = holders_of_addresses(examination);     // several: it leads nowhere
+    const auto each = [&](auto&& visit) {
+        for (const HostReport& host : examination.hosts)
+            if (host.seen)
+                for (const HostAddress& address : host.seen->addresses)
+                    if (address.mtu > 0 && holders.at(address.address) == 1)
+                        visit(host, address, sizes[network_of(address)]);
+    };
+    each(
+        [](const HostReport&, const HostAddress& address, auto& counts) { ++counts[address.mtu]; });
+    each([&](const HostReport& host, const HostAddress& address, auto& counts) {
+        const auto usual = std::ranges::max_element(
+            counts, {}, [](const auto& size) { return std::pair(size.second, size.first); });
+        if (usual->first != address.mtu)
+            findings.add("mtu", host.name,
+                         fmt::format("{} has an MTU of {}, that of others in its network is {}: "
+                                     "large messages may be lost or slow",
+                                     address.interface, address.mtu, usual->first));
+    });
+}
+
+void judge_versions(const Examination& examination, Findings& findings) {
+    std::vector<const HostReport*> known;
+    for (const HostReport& host : examination.hosts)
+        if (!host.facts.empty()) known.push_back(&host);
+    const std::pair<std::string_view, std::string_view> programs[] = {
+        {"python", "Python"}, {"torch", "torch"}, {"nccl", "NCCL"},
+        {"mpi4py", "mpi4py"}, {"mpi", "MPI"},     {"driver", "NVIDIA's driver"}};
+    std::map<std::string_view, std::string> usual;
+    for (const auto& [fact, name] : programs) usual[fact] = usual_value(known, fact);
+    for (const HostReport* host : known) {
+        std::vector<std::string> differences;
+        for (const auto& [fact, name] : programs) {
+            const std::string_view value = host->fact(fact);
+            if (value == usual[fact]) continue;
+            differences.push_back(fmt::format("{} {}, elsewhere {}", name,
+                                              value.empty() ? "is not there" : value,
+                                              usual[fact].empty() ? "there is none" : usual[fact]));
+        }
+        if (differences.empty()) continue;
+        const std::string_view path = host->fact("python_path");
+        findings.add("versions", host->name,
+                     fmt::format("{}{}", fmt::join(differences, "; "),
+                                 path.empty() ? "" : fmt::format(" (Python is {} there)", path)));
+    }
+}
+
+void judge_gpus(const Examination& examination, Findings& findings) {
+    std::vector<const HostReport*> known;
+    for (const HostReport& host : examination.hosts)
+        if (!host.facts.empty()) known.push_back(&host);
+    const std::string usual = usual_value(known, "gpus");
+    for (const HostReport* host : known) {
+        const std::string_view gpus = host->fact("gpus");
+        if (gpus != usual)
+            findings.add("gpus", host->name,
+                         fmt::format("it has {}, elsewhere there {}",
+                                     gpus.empty() ? "no GPU that nvidia-smi shows" : gpus,
+                                     usual.empty() ? "is none" : "are " + usual));
+        if (const std::string_view used = host->fact("gpus_in_use"); !used.empty())
+            findings.add("gpus", host->name,
+                         fmt::format("others compute there: {}; nvidia-smi shows who", used));
+        if (const std::string_view broken = host->fact("gpu_errors"); !broken.empty())
+            findings.add("gpus", host->name,
+                         fmt::format("memory errors that could not be corrected: {}; it is to be "
+                                     "reset or replaced",
+                                     broken));
+    }
+}
+
+void judge_speeds(const Examination& examination, Findings& findings) {
+    const double usual = usual_speed(examination);
+    const auto best = best_speeds(examination);
+    const auto is_slow = [&](std::size_t host) {
+        return best.size() > 2 && best.at(host) * kSlower < usual;
+    };
+    const auto is_certain = [&](std::size_t host) {
+        return std::ranges::any_of(examination.pairs, [&](const PairSpeed& pair) {
+            return (pair.from == host || pair.to == host) && pair.is_certain();
+        });
+    };
+    for (const auto& [host, speed] : best)
+        if (is_slow(host) && is_certain(host) && examination.hosts[host].is_well())
+            findings.add("speed", examination.hosts[host].name,
+                         fmt::format("it exchanges {} with others, who have {} among themselves: "
+                                     "look at its network card, cable and switch port",
+                                     speed_text(speed), speed_text(usual)));
+    for (const PairSpeed& pair : examination.pairs) {
+        if (!examination.hosts[pair.from].is_well() || !examination.hosts[pair.to].is_well())
+            continue;
+        if (is_slow(pair.from) || is_slow(pair.to) || !pair.is_certain()) continue;
+        const std::string& from = examination.hosts[pair.from].name;
+        const std::string& to = examination.hosts[pair.to].name;
+        if (!pair.why.empty())
+            findings.add(
+                "speed", from,
+                fmt::format("with {} {}: packets of some size are lost; compare the MTU of "
+                            "all that lies between",
+                            to, pair.why));
+        else if (best.size() > 2 && pair.bytes_per_second * kSlower < usual)
+            findings.add("speed", from,
+                         fmt::format("with {} it exchanges only {}, with others {}", to,
+                                     speed_text(pair.bytes_per_second), speed_text(usual)));
+    }
+}
+
+}  // namespace
+
+std::vector<PairSpeed> suspicious(const Examination& examination) {
+    const double usual = usual_speed(examination);
+    const auto best = best_speeds(examination);
+    std::vector<PairSpeed> slow;
+    std::set<std::size_t> looked_at;  // of hosts that are slow with everybody one pair is enough
+    for (const PairSpeed& pair : examination.pairs) {
+        if (pair.bytes_per_second * kSlower >= usual && pair.why.empty()) continue;
+        bool known = false;
+        for (const std::size_t host : {pair.from, pair.to})
+            if (best.at(host) * kSlower < usual) known = !looked_at.insert(host).second || known;
+        if (!known) slow.push_back(pair);
+    }
+    return slow;
+}
+
+std::vector<Finding> diagnose(const Examination& examination) {
+    Findings findings;
+    judge_logins(examination, findings);
+    judge_names(examination, findings);
+    judge_clocks(examination, findings);
+    judge_limits(examination, findings);
+    judge_memory(examination, findings);
+    PortJudge(examination, findings).judge();
+    judge_mtus(examination, findings);
+    judge_versions(examination, findings);
+    judge_gpus(examination, findings);
+    judge_speeds(examination, findings);
+    return findings.take();
+}
+
+}  // namespace dtrun::doctor
