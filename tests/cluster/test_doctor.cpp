@@ -54,7 +54,6 @@ TEST_CASE("a doctor finds nothing wrong with hosts that are well", "[cluster][do
     INFO(done.out << done.err);
     CHECK(done.exit_code == 0);
     CHECK_THAT(done.out, Contains("10 of 10 hosts examined") && Contains("all is well"));
-    CHECK(done.wall < milliseconds(10'000));
     CHECK(cluster.wait_all_gone());
 }
 
@@ -80,7 +79,6 @@ TEST_CASE("a doctor names each host that has something wrong, and no other", "[c
     cluster.reset();
     INFO(shown.out << shown.err);
     CHECK(done.exit_code == 1);
-    CHECK(done.wall < milliseconds(10'000));
     std::map<std::string, std::string> found;  // topic by host
     const json::value all = json::parse(done.out);
     for (const json::value& finding : all.at("findings").as_array())
