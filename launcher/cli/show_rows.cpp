@@ -99,7 +99,9 @@ Rows<RunDraft> show_flags() {
           .in = {Taker::join, Taker::fronts},
           .needs_agents = true,
           .common = true,
-          .help = "show the job on a page, at a free port of the loopback alone (default: none)"},
+          .help =
+              "show the job on a page, whose address is printed; --web alone: at a free port of "
+              "the loopback (default: none)"},
          set_listen<&plan::ShowOptions::page>},
         {{.names = "--metrics",
           .metavar = "ADDRESS:PORT",
