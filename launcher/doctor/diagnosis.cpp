@@ -156,8 +156,7 @@ void judge_limits(const Examination& examination, Findings& findings) {
 void judge_memory(const Examination& examination, Findings& findings) {
     constexpr std::string_view kWhy =
         "; NCCL and torch's data loaders need more (mount -o remount,size=8G /dev/shm, or docker "
-        "run "
-        "--shm-size=8g)";
+        "run --shm-size=8g)";
     for (const HostReport& host : examination.hosts) {
         if (host.facts.empty()) continue;
         const auto size = to_int(host.fact("shm"), 0, INT64_MAX);
@@ -233,11 +232,14 @@ private:
     void look(std::size_t from) {
         const HostReport& self = examination_.hosts[from];
         if (!self.visited) return;
-        std::map<std::string_view, std::vector<Door>> doors;  // by host
+        std::map<std::string, std::vector<Door>> doors;  // by host
         for (Door& door : doors_for(examination_, from)) {
-            std::vector<Door>& of_host = doors[host_named(door.host)];
+            std::vector<Door>& of_host = doors[door.host];
             of_host.push_back(std::move(door));
         }
+        std::map<std::pair<std::string, std::string>, const VisitFailure*> failed_at;
+        for (const VisitFailure& failure : *self.visited)
+            failed_at[{failure.door.host, failure.door.address}] = &failure;
         for (std::size_t to = 0; to < examination_.hosts.size(); ++to) {
             const HostReport& other = examination_.hosts[to];
             const VisitFailure* failed = nullptr;
@@ -245,21 +247,16 @@ private:
             if (!other.is_well()) continue;  // it has a trouble of its own
             for (const Door& door : doors[other.name]) {
                 ++tried;
-                const auto found = std::ranges::find(*self.visited, door, &VisitFailure::door);
-                if (found == self.visited->end()) continue;
+                const auto found = failed_at.find({door.host, door.address});
+                if (found == failed_at.end()) continue;
                 ++failures;
-                if (failed == nullptr) failed = &*found;
+                if (failed == nullptr) failed = found->second;
             }
             if (tried == 0) continue;
             tried_by_[to].push_back(from);
             const bool bad = have_common_network(self, other) ? failures > 0 : failures == tried;
             if (bad) failures_[{to, from}] = failed;
         }
-    }
-
-    /// A host's name, as long as the hosts are there.
-    std::string_view host_named(const std::string& name) const {
-        return std::ranges::find(examination_.hosts, name, &HostReport::name)->name;
     }
 
     std::vector<std::size_t> callers_of(std::size_t to) const {
@@ -290,8 +287,8 @@ private:
 
     const Examination& examination_;
     Findings& findings_;
-    std::map<std::pair<std::size_t, std::size_t>, const VisitFailure*>
-        failures_;                                              // by target and caller
+    /// By target and caller.
+    std::map<std::pair<std::size_t, std::size_t>, const VisitFailure*> failures_;
     std::map<std::size_t, std::vector<std::size_t>> tried_by_;  // by target
 };
 

@@ -26,8 +26,8 @@ constexpr milliseconds kVisitLimit{2'000};      // for a connection between two 
 constexpr milliseconds kExchangeLimit{400};     // for one exchange, also where a link is slow
 constexpr milliseconds kExchangesLimit{2'000};  // for all of them
 constexpr milliseconds kSecondLooksLimit{1'600};
-constexpr std::size_t kSlowMax =
-    4;  // pairs; where more are slow than these or a quarter, none is an exception
+/// Pairs; where more are slow than these, and more than a quarter of the hosts, none is an exception.
+constexpr std::size_t kSlowMax = 4;
 constexpr std::size_t kLooksAtOnce = 3;     // of pairs that have nothing to do with each other
 constexpr milliseconds kFactsLimit{4'300};  // for programs to tell their versions
 constexpr milliseconds kEndLimit{1'000};
@@ -249,6 +249,7 @@ asio::awaitable<void> Examiner::look_again(std::size_t from, std::size_t to) {
 }
 
 asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
+    if (!found_.hosts[from].is_well() || !found_.hosts[to].is_well()) co_return;
     auto door = open_door(found_, from, to);
     if (!door) {
         std::swap(from, to);
@@ -271,6 +272,7 @@ asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
         report(host).why = in_one_line("its agent stopped answering: " + answered.error().message);
         co_return;
     }
+    if (!exchanged.reached) co_return;  // the other side has ended meanwhile
     const double seconds =
         static_cast<double>(std::max<std::uint64_t>(exchanged.took_us, 1)) * 1e-6;
     PairSpeed speed{from, to, static_cast<double>(exchanged.bytes) / seconds,

@@ -56,9 +56,8 @@ using Facts = std::vector<HostFact>;
 
 /// What a program has to say of a fact.
 struct Said {
-    std::string text{};  ///< that it prints
-    std::string
-        trouble{};  ///< the fact, where it does not say it; empty also where there is no such program
+    std::string text{};     ///< that it prints
+    std::string trouble{};  ///< why it does not; empty where there is no such program
 };
 
 /// Programs that tell something, all until one moment.
