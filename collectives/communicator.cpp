@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 namespace dtrun::collectives {
@@ -147,21 +148,23 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
     spec.rank = plan.rank;
     spec.size = static_cast<std::uint32_t>(plan.ranks.size());
     for (const Rank& rank : plan.ranks) spec.members.push_back(rank.world);
+    std::map<std::string_view, std::uint32_t> numbers;
+    std::vector<std::uint32_t> hosts;
+    for (const Rank& rank : plan.ranks)
+        hosts.push_back(
+            numbers.emplace(rank.host, static_cast<std::uint32_t>(numbers.size())).first->second);
+    spec.topology = Topology(plan.rank, std::move(hosts));
     spec.prefix = plan.prefix;
     spec.generation = dtrun_generation(worker.get());
     spec.timeout = plan.options.timeout;
-    const bool one_host =
-        std::ranges::all_of(plan.ranks, [&own](const Rank& rank) { return rank.host == own.host; });
-    if (one_host) {
+    if (spec.topology.one_host()) {
         spec.address = "127.0.0.1";
     } else {
         spec.interfaces = plan.options.interfaces;
         spec.address = own.address;
     }
     spec.local_rank = dtrun_local_rank(worker.get());
-    if (spec.local_rank == DTRUN_UNKNOWN)
-        spec.local_rank = static_cast<std::uint32_t>(std::ranges::count(
-            plan.ranks.begin(), plan.ranks.begin() + plan.rank, own.host, &Rank::host));
+    if (spec.local_rank == DTRUN_UNKNOWN) spec.local_rank = spec.topology.place();
     auto communicator =
         std::unique_ptr<Communicator>(new Communicator(std::move(worker), std::move(plan)));
     spec.store = &communicator->store_;
@@ -196,6 +199,12 @@ Result<void> Communicator::join(const GroupSpec& spec) {
         auto group = (*plugin)->connect(spec);
         if (!group) return fail(group.error(), "{}", choice_.backend);
         group_ = std::move(*group);
+        if (!group_->on_device()) {
+            auto arranged = arrange(spec, *group_);
+            if (!arranged) return std::unexpected(arranged.error());
+            arrangement_ = std::move(*arranged);
+            if (auto done = group_->arrange(arrangement_); !done) return done;
+        }
     }
     facts_ = facts_text(choice_.backend, group_->facts());
     Watch::Options watch;

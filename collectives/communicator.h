@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "collectives/adasum.h"
+#include "collectives/arrangement.h"
 #include "collectives/choose.h"
 #include "collectives/compressed.h"
 #include "collectives/group.h"
@@ -122,6 +123,7 @@ private:
     std::vector<Rank> ranks_;
     std::uint32_t rank_;
     std::string facts_;
+    Arrangement arrangement_;
     std::unique_ptr<Group> group_;
     CompressedAllreduce compressed_;
     std::vector<std::byte> fusion_;

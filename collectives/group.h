@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "collectives/compression.h"
 #include "collectives/key_store.h"
+#include "collectives/topology.h"
 #include "collectives/types.h"
 
 #include <chrono>
@@ -14,12 +15,15 @@
 
 namespace dtrun::collectives {
 
+struct Arrangement;
+
 /// What a backend is told to make a group of ranks.
 struct GroupSpec {
     std::uint32_t rank = 0;  ///< of this process in the group
     std::uint32_t size = 1;
     /// Ranks of the job by rank of the group; a group of all is 0, 1, 2, ...
     std::vector<std::uint32_t> members;
+    Topology topology;          ///< which of them are on one host
     KeyStore* store = nullptr;  ///< outlives the group
     /// Begins every key that the group uses. Never the same for two groups of a job.
     std::string prefix;
@@ -84,6 +88,13 @@ struct GroupFacts {
 class Group {
 public:
     virtual ~Group() = default;
+
+    /// Called once, before all operations but barriers and allgathers on the host: which ranks can share
+    /// memory, and the way to do it, both of which outlive the group. A library of its own need not care.
+    virtual Result<void> arrange(const Arrangement& arrangement) {
+        static_cast<void>(arrangement);
+        return {};
+    }
 
     virtual GroupFacts facts() const = 0;
     /// Data are in memory of the GPU, not of the host.
@@ -158,7 +169,7 @@ struct Availability {
 
 /// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
 struct BackendPlugin {
-    static constexpr std::uint32_t kAbi = 2;
+    static constexpr std::uint32_t kAbi = 3;
     std::uint32_t abi = kAbi;
     const char* name = nullptr;
     Availability (*probe)() = nullptr;

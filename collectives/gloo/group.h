@@ -1,17 +1,13 @@
 #pragma once
 
-#include "collectives/gloo/address.h"
-#include "collectives/gloo/mesh.h"
-#include "collectives/gloo/messages.h"
-#include "collectives/gloo/stream.h"
-#include "collectives/gloo/transport.h"
 #include "collectives/group.h"
+#include "collectives/tcp/address.h"
 
-#include <sys/types.h>
+#include <gloo/context.h>
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,30 +16,16 @@ namespace dtrun::collectives::over_gloo {
 
 Result<std::unique_ptr<Group>> connect(const GroupSpec& spec);
 
-/// How elements are combined.
-struct Elements {
-    DType type;
-    Reduce reduce;
-
-    std::size_t bytes(std::size_t count) const { return count * bytes_of(type); }
-    std::size_t count(std::size_t bytes) const { return bytes / bytes_of(type); }
-};
-
-/// A communicator over Gloo's connections, with algorithms of our own.
-///
-/// Gloo's own collectives hand every message to its device thread, with two notices in front of
-/// it. Here the calling thread writes to the sockets and reads from them itself (Gloo's "sync"
-/// pairs), which is several times faster for small messages and no slower for large ones, and a
-/// message that does not fit is an error instead of the end of the process.
+/// A communicator over Gloo's own collective operations, as other frameworks use them: to compare with, and for who
+/// wants Gloo. Gloo has no reduce-scatter of this kind; it is an all-to-all with the sum at the end.
 class GlooGroup final : public Group {
 public:
-    GlooGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<Transport> transport);
+    /// \param context  connected
+    GlooGroup(const GroupSpec& spec, over_tcp::LocalAddress address,
+              std::shared_ptr<::gloo::Context> context);
     ~GlooGroup() override;
     GlooGroup(const GlooGroup&) = delete;
     GlooGroup& operator=(const GlooGroup&) = delete;
-
-    /// Connects to the neighbours.
-    Result<void> open();
 
     GroupFacts facts() const override;
     Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
@@ -62,129 +44,32 @@ public:
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     void abort() noexcept override;
-    std::optional<std::uint32_t> lost() const override { return lost_; }
     void expect(std::uint64_t call) override { expected_ = call; }
 
 private:
-    /// Runs an operation: numbers it and turns its error into the group's.
-    /// \param what  a number that differs for calls that must not be mixed up
-    template <class Body>
-    Result<void> run(std::uint64_t what, Body&& body);
-    Error failed(const Error& error);
-    std::optional<std::uint32_t> who_was_lost();
+    class Messages;
+    struct Numbers {
+        std::uint64_t sent = 0;
+        std::uint64_t received = 0;
+    };
 
-    /// The tag of the present operation's messages. \param part  0 or 1, where two of its flows
-    /// overlap
-    std::uint32_t tag(std::size_t bytes, std::uint32_t part = 0) const;
-    /// The rank at a distance in the ring, to either side.
-    std::uint32_t at(std::int64_t distance) const;
-    /// Distance from the root to this rank, up the ring.
-    std::uint32_t distance_from(std::uint32_t root) const { return (rank_ + size_ - root) % size_; }
-    /// Memory for as long as the operation.
-    std::byte* scratch(std::size_t bytes);
-
-    std::size_t segments_of(std::size_t bytes) const {
-        return (bytes + segment_bytes_ - 1) / segment_bytes_;
-    }
-
-    // group.cpp: whole messages; there are none of 0 bytes
-    Result<void> send(std::uint32_t to, const void* data, std::size_t bytes);
-    Result<void> receive(std::uint32_t from, void* data, std::size_t bytes);
-    Result<void> exchange(std::uint32_t to, const void* out, std::size_t out_bytes,
-                          std::uint32_t from, void* in, std::size_t in_bytes);
-    /// Sends to a peer that calls receive_into().
-    Result<void> send_to_combine(std::uint32_t to, const void* data, std::size_t bytes);
-    /// Sets result = mine op received data.
-    Result<void> receive_into(std::uint32_t from, const void* mine, void* result, std::size_t count,
-                              Elements elements);
-    /// Does send_to_combine() and receive_into() at once.
-    Result<void> exchange_into(std::uint32_t peer, const void* out, std::size_t out_count,
-                               const void* mine, void* result, std::size_t count,
-                               Elements elements);
-
-    // allreduce.cpp
-    Result<void> allreduce_doubling(void* data, std::size_t count, Elements elements);
-    Result<void> allreduce_halving(const void* in, void* out, std::size_t count, Elements elements);
-    Result<void> allreduce_ring(const void* in, void* out, std::size_t count, Elements elements);
-    Result<void> reduce_scatter_ring(const void* in, void* out, std::size_t count,
-                                     Elements elements);
-    Result<void> fold(void* data, std::size_t count, Elements elements, std::uint32_t power);
-    Result<void> unfold(void* data, std::size_t bytes, std::uint32_t power);
-
-    // rooted.cpp
-    Result<void> reduce_chain(const void* in, void* out, std::size_t count, Elements elements,
-                              std::uint32_t root);
-    Result<void> reduce_tree(const void* in, void* out, std::size_t count, Elements elements,
-                             std::uint32_t root);
-    Result<void> broadcast_chain(void* data, std::size_t bytes, std::uint32_t root);
-    Result<void> broadcast_tree(void* data, std::size_t bytes, std::uint32_t root);
-    Result<void> gather_tree(const void* in, void* out, std::size_t bytes, std::uint32_t root);
-    Result<void> scatter_tree(const void* in, void* out, std::size_t bytes, std::uint32_t root);
-    bool chain_is_faster(std::size_t bytes) const;
-
-    // exchange.cpp
-    Result<void> allgather_ring(const void* in, std::byte* out, std::span<const std::size_t> bytes);
-    Result<void> allgather_bruck(const void* in, std::byte* out,
-                                 std::span<const std::size_t> bytes);
-    Result<void> alltoall_pairs(const std::byte* in, std::byte* out, std::size_t bytes);
-    Result<void> alltoall_bruck(const std::byte* in, std::byte* out, std::size_t bytes);
+    /// Runs an operation of Gloo's. \param what  numbers that differ for calls that must not be mixed up
+    Result<void> run(std::initializer_list<std::uint64_t> what, const std::function<void()>& body);
+    Error failed(const std::exception& error);
+    /// Of the present operation: ranks in another one have another tag, and wait.
+    std::uint32_t tag() const { return tag_; }
+    std::uint64_t slot_of(std::uint64_t number, std::size_t bytes) const;
 
     GroupSpec spec_;
-    std::uint32_t rank_;
-    std::uint32_t size_;
-    LocalAddress address_;
-    pid_t pid_;
-    std::unique_ptr<Transport> transport_;
-    std::unique_ptr<Mesh> streams_;
-    std::unique_ptr<Messages> messages_;
-    std::atomic<bool> aborted_ = false;
-    std::optional<Error> error_;  ///< the first one; later operations return it
-    std::optional<std::uint32_t> lost_;
+    over_tcp::LocalAddress address_;
+    std::shared_ptr<::gloo::Context> context_;
     std::uint64_t expected_ = 0;
     std::uint64_t sequence_ = 0;
-    std::uint64_t call_ = 0;
-    std::vector<std::byte> scratch_;
-    std::size_t segment_bytes_ = kSegmentBytesMin;  ///< the same on all ranks
-    std::vector<std::byte> segment_;                ///< what has come and is to be combined
+    std::uint32_t tag_ = 0;
+    std::vector<Numbers> messages_;  ///< by peer
+    std::atomic<bool> aborted_ = false;
+    std::optional<Error> error_;  ///< the first one; later operations return it
+    pid_t pid_;
 };
-
-/// Kinds of operations, with which the numbers of calls begin.
-enum class Operation : std::uint64_t {
-    allreduce = 1,
-    reduce,
-    reduce_scatter,
-    broadcast,
-    allgather,
-    allgatherv,
-    gather,
-    scatter,
-    alltoall,
-    barrier,
-};
-
-/// Scatters the bits of a number, so that sums of such numbers differ if the numbers do.
-constexpr std::uint64_t mixed(std::uint64_t number) {
-    number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    number = (number ^ (number >> 27)) * 0x94d049bb133111ebULL;
-    return number ^ (number >> 31);
-}
-
-template <class... Numbers>
-constexpr std::uint64_t call_of(Operation operation, Numbers... numbers) {
-    std::uint64_t call = mixed(static_cast<std::uint64_t>(operation));
-    ((call = mixed(call + static_cast<std::uint64_t>(numbers))), ...);
-    return call;
-}
-
-template <class Body>
-Result<void> GlooGroup::run(std::uint64_t what, Body&& body) {
-    if (error_) return std::unexpected(*error_);
-    call_ = mixed(mixed(what + expected_) + ++sequence_);
-    NoPipeSignal guard;
-    Result<void> result = body();
-    if (result) return result;
-    guard.failed();
-    return std::unexpected(failed(result.error()));
-}
 
 }  // namespace dtrun::collectives::over_gloo

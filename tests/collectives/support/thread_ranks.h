@@ -21,6 +21,7 @@ inline GroupSpec thread_spec(std::uint32_t rank, std::uint32_t size, KeyStore& s
     spec.size = size;
     spec.members.resize(size);
     std::iota(spec.members.begin(), spec.members.end(), 0u);
+    spec.topology = Topology::apart(rank, size);
     spec.store = &store;
     spec.prefix = std::move(prefix);
     spec.timeout = std::chrono::seconds(30);

@@ -1,0 +1,116 @@
+#pragma once
+
+#include "collectives/arrangement.h"
+#include "collectives/group.h"
+#include "collectives/tcp/group.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace dtrun::collectives::over_dtrun {
+
+Result<std::unique_ptr<Group>> connect(const GroupSpec& spec);
+
+/// The backend `dtrun`: ranks of a host exchange data in memory that they share, hosts over TCP.
+///
+/// What all hosts need is added up on each host first, then between hosts, and then handed out on each; so every
+/// byte leaves a host once, however many ranks it has. Each rail does that for its slice (see Topology).
+class DtrunGroup final : public Group {
+public:
+    DtrunGroup(const GroupSpec& spec, std::unique_ptr<over_tcp::TcpGroup> all);
+
+    Result<void> arrange(const Arrangement& arrangement) override;
+
+    GroupFacts facts() const override;
+    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
+                           Reduce reduce) override;
+    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                        std::uint32_t root) override;
+    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                Reduce reduce) override;
+    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
+    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
+    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
+    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
+    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
+    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
+    Result<void> barrier() override;
+    Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
+                                           std::span<const Receive> receives) override;
+    void abort() noexcept override;
+    std::optional<std::uint32_t> lost() const override { return lost_; }
+    void expect(std::uint64_t call) override { expected_ = call; }
+
+private:
+    enum class Operation : std::uint64_t {
+        allreduce = 1,
+        reduce,
+        reduce_scatter,
+        broadcast,
+        allgather,
+        gather,
+        scatter,
+        alltoall,
+        barrier,
+    };
+    /// How an operation gets where it has to go.
+    enum class Way { memory, tcp, both };
+
+    /// Runs an operation and turns its error into the group's.
+    /// \param what  numbers that differ for calls that must not be mixed up
+    template <class Body>
+    Result<void> run(Operation operation, std::uint64_t a, std::uint64_t b, Body body);
+    Error failed(const Error& error);
+    void end_parts() noexcept;
+    std::optional<std::uint32_t> who_was_lost() const;
+
+    // two_level.cpp
+    Result<void> allreduce_small(const void* in, void* out, std::size_t count, DType type,
+                                 Reduce reduce);
+    Result<void> allreduce_large(const void* in, void* out, std::size_t count, DType type,
+                                 Reduce reduce);
+    Result<void> reduce_scatter_levels(const void* in, void* out, std::size_t count, DType type,
+                                       Reduce reduce);
+    Result<void> reduce_scatter_part(const std::byte* in, std::byte* out, std::size_t count,
+                                     std::size_t at, std::size_t n, DType type, Reduce reduce);
+    Result<void> broadcast_levels(void* data, std::size_t bytes, std::uint32_t root);
+    Result<void> allgather_levels(const void* in, std::byte* out,
+                                  std::span<const std::size_t> bytes);
+    Result<void> barrier_levels();
+    /// Ranks whose parts a rail carries, those of one host behind those of another.
+    std::vector<std::uint32_t> ranks_on_rail(std::uint32_t rail) const;
+    bool on_rail() const { return rail_ != nullptr; }
+
+    GroupSpec spec_;
+    std::unique_ptr<over_tcp::TcpGroup> all_;  ///< all ranks
+    std::unique_ptr<over_tcp::TcpGroup>
+        rail_;  ///< one rank of each host, by host; none for spare ranks
+    Topology topology_;
+    HostGroup* host_ = nullptr;
+    Way way_ = Way::tcp;
+    std::uint64_t expected_ = 0;
+    std::uint64_t sequence_ = 0;
+    std::atomic<bool> aborted_ = false;
+    std::optional<Error> error_;  ///< the first one; later operations return it
+    std::optional<std::uint32_t> lost_;
+    std::vector<std::byte> scratch_;
+};
+
+template <class Body>
+Result<void> DtrunGroup::run(Operation operation, std::uint64_t a, std::uint64_t b, Body body) {
+    if (error_) return std::unexpected(*error_);
+    std::uint64_t call = expected_ + ++sequence_ * 0x9e3779b97f4a7c15ULL;
+    call = (call ^ a * 0xc2b2ae3d27d4eb4fULL ^ b * 0x165667b19e3779f9ULL ^
+            static_cast<std::uint64_t>(operation)) *
+           0xff51afd7ed558ccdULL;
+    if (host_ != nullptr) host_->begin(call);
+    if (rail_ != nullptr) rail_->expect(call);
+    all_->expect(call);
+    Result<void> done = body();
+    if (done) return done;
+    return std::unexpected(failed(done.error()));
+}
+
+}  // namespace dtrun::collectives::over_dtrun

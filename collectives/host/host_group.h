@@ -1,0 +1,139 @@
+#pragma once
+
+#include "collectives/group.h"
+#include "collectives/host/layout.h"
+#include "collectives/host/shared_memory.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// The ranks of one host, which exchange data in memory that they share. Ranks are numbered by their place.
+///
+/// Each rank has two slots in the memory, which it alone writes. Operations are steps: in each, ranks fill
+/// their slot, post its number, and read what others have posted. The steps use the two slots in turn, so a
+/// rank that writes a step's slot has to know that all have finished the step before the last one; where
+/// every rank waits for every other one, that is known without asking.
+///
+/// Whoever waits looks in a loop first, then lets others have the processor, and then sleeps.
+///
+/// Thread: one at a time; abort() from any.
+class HostGroup {
+public:
+    /// All ranks of the host call it. \param spec  of the whole group
+    /// Errc: not_found (they cannot share memory: why), timed_out, closed
+    static Result<std::unique_ptr<HostGroup>> join(const GroupSpec& spec);
+    ~HostGroup();
+    HostGroup(const HostGroup&) = delete;
+    HostGroup& operator=(const HostGroup&) = delete;
+
+    std::uint32_t place() const { return place_; }
+    std::uint32_t places() const { return places_; }
+    /// What one step can move.
+    std::size_t slot_bytes() const { return slot_bytes_; }
+
+    /// An operation begins. Ranks that are in different ones wait, and nothing is mixed up.
+    /// \param call  a number that differs for operations that must not be mixed up
+    void begin(std::uint64_t call) { call_ = static_cast<std::uint32_t>(call ^ (call >> 32)); }
+
+    // The same as those of Group; average divides by `places`. Errc: closed, cancelled
+    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce);
+    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                        std::uint32_t root);
+    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                Reduce reduce);
+    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root);
+    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes);
+    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root);
+    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root);
+    Result<void> alltoall(const void* in, void* out, std::size_t bytes);
+    Result<void> barrier();
+
+    /// A part of an array, which the rank of a place adds up or has; in elements.
+    struct Slice {
+        std::size_t at = 0;
+        std::size_t count = 0;
+    };
+    /// Writes this rank's elements [at, at + n) to `to`.
+    using Fill = std::function<void(std::size_t at, std::size_t n, std::byte* to)>;
+    /// Is given elements [at, at + n), for as long as the call takes.
+    using Take = std::function<void(std::size_t at, std::size_t n, const std::byte* from)>;
+
+    /// Adds up all ranks' elements of each slice, at the rank of the slice's place.
+    /// \param slices  of the first places, at most one for each; places beyond those only give
+    /// \param sums    room for this rank's slice
+    Result<void> sum_slices(std::span<const Slice> slices, DType type, Reduce reduce,
+                            const Fill& fill, void* sums);
+    /// Gives each slice, which the rank of its place has, to all others.
+    /// \param own  this rank's slice
+    Result<void> share_slices(std::span<const Slice> slices, DType type, const void* own,
+                              const Take& take);
+
+    /// This process goes on for the one that joined, which it is a fork of; for tests.
+    void take_over() { tell_who(); }
+    /// Ends what is under way on all ranks of the host.
+    void abort() noexcept { end_for_all(); }
+    /// The place of the rank because of which an operation failed.
+    std::optional<std::uint32_t> lost() const { return lost_; }
+
+private:
+    HostGroup(SharedMemory memory, std::uint32_t place, std::uint32_t places,
+              std::size_t slot_bytes);
+
+    RankPage& page(std::uint32_t place) const;
+    std::byte* slot_of(std::uint32_t place, std::uint32_t step) const;
+    HostPage& host() const { return *reinterpret_cast<HostPage*>(memory_.data()); }
+
+    // A step: claim(), fill the slot, post(), await(), read, and then one of the two ends.
+    Result<void> claim();
+    void post();
+    Result<void> await(std::uint32_t place);
+    Result<void> await_others();
+    void finish_all() { known_ = step_ - 1; }  ///< every rank has waited for every other one
+    void finish();                             ///< some have not
+    std::byte* own_slot() const { return slot_of(place_, step_); }
+    const std::byte* slot(std::uint32_t place) const { return slot_of(place, step_); }
+    std::uint64_t word() const { return std::uint64_t{step_} << 32 | call_; }
+    RankPage& own() const { return page(place_); }
+
+    template <class Ready>
+    Result<void> wait(std::uint32_t place, const Ready& ready);
+    std::optional<Error> look_around(std::uint32_t place);
+    bool has_gone(std::uint32_t place) const;
+    Error give_up_for(std::uint32_t place);
+    void tell(RankPage& page);
+    void end_for_all() noexcept;
+    void ring(RankPage& page) noexcept;
+    void decide_patience();
+    void tell_who();
+
+    Result<void> reduce_tiny(const void* in, void* out, std::size_t count, DType type,
+                             Reduce reduce, std::optional<std::uint32_t> root);
+    Result<void> reduce_small(const void* in, void* out, std::size_t count, DType type,
+                              Reduce reduce, std::optional<std::uint32_t> root);
+    Result<void> reduce_large(const void* in, void* out, std::size_t count, DType type,
+                              Reduce reduce, std::optional<std::uint32_t> root);
+    Result<void> reduce_to(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
+                           std::optional<std::uint32_t> root);
+
+    SharedMemory memory_;
+    const std::uint32_t place_;
+    const std::uint32_t places_;
+    const std::size_t slot_bytes_;
+    std::uint32_t call_ = 0;
+    std::uint32_t step_ = 1;
+    std::uint32_t known_ = 0;  ///< all are known to have finished this step
+    int loops_ = 0;            ///< looks before the processor is given to others
+    std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+    std::optional<std::uint32_t> lost_;
+    std::atomic<bool> aborted_ = false;
+};
+
+}  // namespace dtrun::collectives

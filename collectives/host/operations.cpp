@@ -1,0 +1,343 @@
+#include "collectives/host/host_group.h"
+
+#include "collectives/codec/reduce.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dtrun::collectives {
+namespace {
+
+/// Up to this many bytes, every rank reads all that the others have and adds it up by itself: one step
+/// instead of two, for more to read.
+constexpr std::size_t kOneStepBytesMax = 32UL << 10;
+
+std::byte* at_byte(void* data, std::size_t offset) {
+    return static_cast<std::byte*>(data) + offset;
+}
+const std::byte* at_byte(const void* data, std::size_t offset) {
+    return static_cast<const std::byte*>(data) + offset;
+}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+/// The piece of an array that one of several ranks adds up.
+struct Piece {
+    std::size_t begin, count;
+
+    Piece(std::size_t total, std::uint32_t ranks, std::uint32_t rank)
+        : begin(total * rank / ranks), count(total * (rank + 1) / ranks - begin) {}
+};
+
+}  // namespace
+
+// ---- reductions -----------------------------------------------------------------------------
+
+Result<void> HostGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
+                                  Reduce reduce) {
+    return reduce_to(in, out, count, type, reduce, std::nullopt);
+}
+
+Result<void> HostGroup::reduce(const void* in, void* out, std::size_t count, DType type,
+                               Reduce reduce, std::uint32_t root) {
+    return reduce_to(in, out, count, type, reduce, root);
+}
+
+/// \param root  who gets the result; nothing: all
+Result<void> HostGroup::reduce_to(const void* in, void* out, std::size_t count, DType type,
+                                  Reduce reduce, std::optional<std::uint32_t> root) {
+    const std::size_t bytes = count * bytes_of(type);
+    if (bytes == 0) return {};
+    if (bytes <= Line::kBytes) return reduce_tiny(in, out, count, type, reduce, root);
+    if (bytes <= slot_bytes_ && bytes * (places_ - 1) <= kOneStepBytesMax)
+        return reduce_small(in, out, count, type, reduce, root);
+    return reduce_large(in, out, count, type, reduce, root);
+}
+
+/// All that a rank has to say is in one cache line.
+Result<void> HostGroup::reduce_tiny(const void* in, void* out, std::size_t count, DType type,
+                                    Reduce reduce, std::optional<std::uint32_t> root) {
+    if (auto claimed = claim(); !claimed) return claimed;
+    const std::size_t bytes = count * bytes_of(type);
+    std::memcpy(own().posted[step_ & 1].data.data(), in, bytes);
+    post();
+    if (root && *root != place_) {
+        finish();
+        return {};
+    }
+    alignas(kCacheLine) std::byte sums[Line::kBytes];
+    for (std::uint32_t place = 0; place < places_; ++place) {
+        if (place != place_)
+            if (auto come = await(place); !come) return come;
+        const std::byte* theirs = page(place).posted[step_ & 1].data.data();
+        if (place == 0)
+            std::memcpy(sums, theirs, bytes);
+        else
+            reduce_into(sums, sums, theirs, count, type, reduce);
+    }
+    if (root)
+        finish();
+    else
+        finish_all();
+    if (reduce == Reduce::average) divide(sums, count, type, places_);
+    std::memcpy(out, sums, bytes);
+    return {};
+}
+
+Result<void> HostGroup::reduce_small(const void* in, void* out, std::size_t count, DType type,
+                                     Reduce reduce, std::optional<std::uint32_t> root) {
+    if (auto claimed = claim(); !claimed) return claimed;
+    std::memcpy(own_slot(), in, count * bytes_of(type));
+    post();
+    if (root && *root != place_) {
+        finish();
+        return {};
+    }
+    if (auto come = await_others(); !come) return come;
+    if (places_ == 1)
+        std::memcpy(out, slot(0), count * bytes_of(type));
+    else
+        reduce_into(out, slot(0), slot(1), count, type, reduce);
+    for (std::uint32_t place = 2; place < places_; ++place)
+        reduce_into(out, out, slot(place), count, type, reduce);
+    if (root)
+        finish();
+    else
+        finish_all();
+    if (reduce == Reduce::average) divide(out, count, type, places_);
+    return {};
+}
+
+/// In one step everybody gives, and adds up one piece; in the next one the pieces are handed out.
+Result<void> HostGroup::reduce_large(const void* in, void* out, std::size_t count, DType type,
+                                     Reduce reduce, std::optional<std::uint32_t> root) {
+    const std::size_t element = bytes_of(type);
+    const std::size_t chunk = slot_bytes_ / element;
+    for (std::size_t at = 0; at < count; at += chunk) {
+        const std::size_t n = std::min(chunk, count - at);
+        const std::byte* mine = at_byte(in, at * element);
+        const Piece piece(n, places_, place_);
+        const std::size_t begin = piece.begin * element;
+        const std::size_t end = begin + piece.count * element;
+
+        if (auto claimed = claim(); !claimed) return claimed;
+        std::memcpy(own_slot(), mine, begin);
+        std::memcpy(own_slot() + end, mine + end, n * element - end);
+        post();
+        // The sum goes where the next step will post it; all have finished with that slot once they are here.
+        std::byte* const sums = slot_of(place_, step_ + 1);
+        const auto given = [&](std::uint32_t place) {
+            return (place == place_ ? mine : slot(place)) + begin;
+        };
+        if (auto come = await_others(); !come) return come;
+        finish_all();
+        if (places_ == 1)
+            std::memcpy(sums + begin, given(0), end - begin);
+        else
+            reduce_into(sums + begin, given(0), given(1), piece.count, type, reduce);
+        for (std::uint32_t place = 2; place < places_; ++place)
+            reduce_into(sums + begin, sums + begin, given(place), piece.count, type, reduce);
+        if (reduce == Reduce::average) divide(sums + begin, piece.count, type, places_);
+
+        if (auto claimed = claim(); !claimed) return claimed;
+        post();
+        if (root && *root != place_) {
+            finish();
+            continue;
+        }
+        std::byte* const to = at_byte(out, at * element);
+        std::memcpy(to + begin, sums + begin, end - begin);
+        for (std::uint32_t turn = 1; turn < places_; ++turn) {
+            const std::uint32_t place = (place_ + turn) % places_;
+            if (auto come = await(place); !come) return come;
+            const Piece theirs(n, places_, place);
+            std::memcpy(to + theirs.begin * element, slot(place) + theirs.begin * element,
+                        theirs.count * element);
+        }
+        if (root)
+            finish();
+        else
+            finish_all();
+    }
+    return {};
+}
+
+Result<void> HostGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                       Reduce reduce) {
+    const std::size_t element = bytes_of(type);
+    std::vector<Slice> slices;
+    for (std::uint32_t place = 0; place < places_; ++place)
+        slices.push_back({place * count, count});
+    const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
+        copy_bytes(to, at_byte(in, at * element), n * element);
+    };
+    auto done = sum_slices(slices, type, reduce, fill, out);
+    if (done && reduce == Reduce::average) divide(out, count, type, places_);
+    return done;
+}
+
+Result<void> HostGroup::sum_slices(std::span<const Slice> slices, DType type, Reduce reduce,
+                                   const Fill& fill, void* sums) {
+    const std::size_t element = bytes_of(type);
+    const std::size_t piece = slot_bytes_ / slices.size() / kCacheLine * kCacheLine;
+    const std::size_t step = piece / element;
+    std::size_t longest = 0;
+    for (const Slice& slice : slices) longest = std::max(longest, slice.count);
+    const auto in_step = [&](const Slice& slice, std::size_t at) {
+        return at < slice.count ? std::min(step, slice.count - at) : 0;
+    };
+    for (std::size_t at = 0; at < longest; at += step) {
+        if (auto claimed = claim(); !claimed) return claimed;
+        for (std::uint32_t place = 0; place < slices.size(); ++place) {
+            const std::size_t n = in_step(slices[place], at);
+            if (place != place_ && n > 0)
+                fill(slices[place].at + at, n, own_slot() + place * piece);
+        }
+        post();
+        const std::size_t own = place_ < slices.size() ? in_step(slices[place_], at) : 0;
+        std::byte* const to = own > 0 ? at_byte(sums, at * element) : nullptr;
+        if (own > 0) fill(slices[place_].at + at, own, to);
+        for (std::uint32_t place = 0; place < places_; ++place) {
+            if (place == place_) continue;
+            if (auto come = await(place); !come) return come;
+            if (own > 0) reduce_into(to, to, slot(place) + place_ * piece, own, type, reduce);
+        }
+        finish_all();
+    }
+    return {};
+}
+
+// ---- the others -----------------------------------------------------------------------------
+
+Result<void> HostGroup::share_slices(std::span<const Slice> slices, DType type, const void* own,
+                                     const Take& take) {
+    const std::size_t element = bytes_of(type);
+    const std::size_t step = slot_bytes_ / element;
+    std::size_t longest = 0;
+    for (const Slice& slice : slices) longest = std::max(longest, slice.count);
+    const auto in_step = [&](const Slice& slice, std::size_t at) {
+        return at < slice.count ? std::min(step, slice.count - at) : 0;
+    };
+    for (std::size_t at = 0; at < longest; at += step) {
+        if (auto claimed = claim(); !claimed) return claimed;
+        const std::size_t mine = place_ < slices.size() ? in_step(slices[place_], at) : 0;
+        if (mine > 0) std::memcpy(own_slot(), at_byte(own, at * element), mine * element);
+        post();
+        if (mine > 0) take(slices[place_].at + at, mine, at_byte(own, at * element));
+        for (std::uint32_t turn = 1; turn < places_; ++turn) {
+            const std::uint32_t place = (place_ + turn) % places_;
+            const std::size_t n = place < slices.size() ? in_step(slices[place], at) : 0;
+            // All wait for all, also for those that have nothing: then nobody has to ask who has finished.
+            if (auto come = await(place); !come) return come;
+            if (n > 0) take(slices[place].at + at, n, slot(place));
+        }
+        finish_all();
+    }
+    return {};
+}
+
+Result<void> HostGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
+    for (std::size_t at = 0; at < bytes; at += slot_bytes_) {
+        const std::size_t n = std::min(slot_bytes_, bytes - at);
+        const bool tiny = n <= Line::kBytes;
+        if (auto claimed = claim(); !claimed) return claimed;
+        const Line& line = page(root).posted[step_ & 1];
+        if (place_ == root) {
+            std::memcpy(tiny ? own().posted[step_ & 1].data.data() : own_slot(), at_byte(data, at),
+                        n);
+            post();
+        } else {
+            if (auto come = await(root); !come) return come;
+            std::memcpy(at_byte(data, at), tiny ? line.data.data() : slot(root), n);
+        }
+        finish();
+    }
+    return {};
+}
+
+Result<void> HostGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
+    std::vector<Slice> slices;
+    std::size_t at = 0;
+    for (const std::size_t one : bytes) {
+        slices.push_back({at, one});
+        at += one;
+    }
+    // `in` may be this rank's part of `out`.
+    const auto take = [&](std::size_t to, std::size_t n, const std::byte* from) {
+        copy_bytes(at_byte(out, to), from, n);
+    };
+    return share_slices(slices, DType::u8, in, take);
+}
+
+Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
+    for (std::size_t at = 0; at < bytes; at += slot_bytes_) {
+        const std::size_t n = std::min(slot_bytes_, bytes - at);
+        if (auto claimed = claim(); !claimed) return claimed;
+        if (place_ != root) {
+            std::memcpy(own_slot(), at_byte(in, at), n);
+            post();
+            finish();
+            continue;
+        }
+        copy_bytes(at_byte(out, place_ * bytes + at), at_byte(in, at), n);
+        for (std::uint32_t place = 0; place < places_; ++place) {
+            if (place == root) continue;
+            if (auto come = await(place); !come) return come;
+            std::memcpy(at_byte(out, place * bytes + at), slot(place), n);
+        }
+        finish();
+    }
+    return {};
+}
+
+Result<void> HostGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
+    const std::size_t piece = slot_bytes_ / places_ / kCacheLine * kCacheLine;
+    for (std::size_t at = 0; at < bytes; at += piece) {
+        const std::size_t n = std::min(piece, bytes - at);
+        if (auto claimed = claim(); !claimed) return claimed;
+        if (place_ == root) {
+            for (std::uint32_t place = 0; place < places_; ++place)
+                if (place != root)
+                    std::memcpy(own_slot() + place * piece, at_byte(in, place * bytes + at), n);
+            post();
+            copy_bytes(at_byte(out, at), at_byte(in, root * bytes + at), n);
+        } else {
+            if (auto come = await(root); !come) return come;
+            std::memcpy(at_byte(out, at), slot(root) + place_ * piece, n);
+        }
+        finish();
+    }
+    return {};
+}
+
+Result<void> HostGroup::alltoall(const void* in, void* out, std::size_t bytes) {
+    const std::size_t piece = slot_bytes_ / places_ / kCacheLine * kCacheLine;
+    for (std::size_t at = 0; at < bytes; at += piece) {
+        const std::size_t n = std::min(piece, bytes - at);
+        if (auto claimed = claim(); !claimed) return claimed;
+        for (std::uint32_t place = 0; place < places_; ++place)
+            if (place != place_)
+                std::memcpy(own_slot() + place * piece, at_byte(in, place * bytes + at), n);
+        post();
+        std::memcpy(at_byte(out, place_ * bytes + at), at_byte(in, place_ * bytes + at), n);
+        for (std::uint32_t turn = 1; turn < places_; ++turn) {
+            const std::uint32_t place = (place_ + turn) % places_;
+            if (auto come = await(place); !come) return come;
+            std::memcpy(at_byte(out, place * bytes + at), slot(place) + place_ * piece, n);
+        }
+        finish_all();
+    }
+    return {};
+}
+
+Result<void> HostGroup::barrier() {
+    if (auto claimed = claim(); !claimed) return claimed;
+    post();
+    if (auto come = await_others(); !come) return come;
+    finish_all();
+    return {};
+}
+
+}  // namespace dtrun::collectives

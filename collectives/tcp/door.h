@@ -1,0 +1,61 @@
+#pragma once
+
+#include "collectives/tcp/directory.h"
+#include "collectives/tcp/socket.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives::over_tcp {
+
+/// The first words of a connection, from the rank that asks for it.
+struct Greeting {
+    static constexpr std::array<char, 8> kMagic{'d', 't', 'r', 'u', 'n', 'c', 'c', '1'};
+
+    std::array<char, 8> magic = kMagic;
+    std::uint32_t kind = 0;
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    std::uint32_t zero = 0;
+    Sha256 proof{};
+};
+static_assert(sizeof(Greeting) == 56, "what is on the wire has no gaps");
+
+/// Where the peers of a group come in. A connection stays here until its rank is asked for, since a peer may
+/// come before this rank knows that it needs it.
+///
+/// Thread: one at a time. Nothing waits.
+class Door {
+public:
+    static Result<std::unique_ptr<Door>> open(const std::string& ip);
+
+    sockaddr_storage address() const { return listener_.local_address(); }
+    /// Lets in who has come, and hears what they say.
+    void advance();
+    /// The connection of this kind that `peer` has asked for; none if it has not come. Whoever cannot prove
+    /// to be that rank is turned away.
+    Socket take(const Directory& directory, Kind kind, std::uint32_t peer);
+    /// Adds what advance() waits for.
+    void add_to(std::vector<pollfd>& waits) const;
+
+private:
+    struct Caller {
+        Socket socket;
+        Greeting greeting{};
+        std::size_t heard = 0;  ///< bytes of the greeting
+    };
+
+    explicit Door(Socket listener) : listener_(std::move(listener)) {}
+
+    Socket listener_;
+    std::list<Caller> callers_;
+};
+
+}  // namespace dtrun::collectives::over_tcp

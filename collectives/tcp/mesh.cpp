@@ -1,0 +1,271 @@
+#include "collectives/tcp/mesh.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <utility>
+
+namespace dtrun::collectives::over_tcp {
+namespace {
+
+constexpr std::size_t kAheadBytes = 16UL << 10;
+/// A system call that finds nothing takes a fraction of a microsecond; to be woken up takes ten.
+constexpr int kTries = 30;
+
+}  // namespace
+
+std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
+    std::set<std::uint32_t> found;
+    if (size <= kMeshRanksMax) {
+        for (std::uint32_t peer = 0; peer < size; ++peer) found.insert(peer);
+    } else {
+        for (std::uint32_t distance = 1; distance < size; distance *= 2) {
+            found.insert((rank + distance) % size);
+            found.insert((rank + size - distance) % size);
+        }
+    }
+    found.erase(rank);
+    return {found.begin(), found.end()};
+}
+
+Mesh::Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded)
+    : directory_(directory),
+      door_(door),
+      alarm_(alarm),
+      kind_(kind),
+      tries_(crowded ? 1 : kTries),
+      links_(directory.size()) {}
+
+std::size_t Mesh::connections() const {
+    return static_cast<std::size_t>(std::ranges::count(links_, Link::State::open, &Link::state));
+}
+
+void Mesh::broke(std::uint32_t peer) {
+    if (!broken_) broken_ = peer;
+}
+
+Error Mesh::lost(std::uint32_t peer, const Error& why) {
+    if (alarm_.ended()) return {Errc::cancelled, "aborted"};
+    broke(peer);
+    return why;
+}
+
+// ---- connecting -----------------------------------------------------------------------------
+
+Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
+    std::vector<std::uint32_t> missing;
+    for (const std::uint32_t peer : peers)
+        if (!connected(peer)) missing.push_back(peer);
+    if (missing.empty()) return {};
+    if (auto fetched = directory_.fetch(missing, alarm_.ended()); !fetched) return fetched;
+    for (const std::uint32_t peer : missing)
+        if (auto begun = begin(peer); !begun) return begun;
+    const auto deadline = std::chrono::steady_clock::now() + directory_.timeout();
+    for (std::vector<pollfd> waits;; waits.clear()) {
+        for (const std::uint32_t peer : missing)
+            if (auto done = advance(peer); !done) return done;
+        std::erase_if(missing, [this](std::uint32_t peer) { return connected(peer); });
+        if (missing.empty()) return {};
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+            deadline - std::chrono::steady_clock::now());
+        if (left.count() <= 0)
+            return fail(Errc::timed_out, "rank {} has not connected",
+                        directory_.name_of(missing.front()));
+        for (const std::uint32_t peer : missing) add_to(waits, peer);
+        constexpr std::int64_t kAgainMs = 60'000;
+        const int ms = static_cast<int>(std::min<std::int64_t>(left.count(), kAgainMs));
+        if (auto waited = wait(waits, ms); !waited) return waited;
+    }
+}
+
+Result<void> Mesh::begin(std::uint32_t peer) {
+    if (links_[peer].state != Link::State::none) return {};
+    if (!directory_.knows(peer))
+        if (auto fetched = directory_.fetch({&peer, 1}, alarm_.ended()); !fetched) return fetched;
+    if (peer < directory_.rank()) return keep(peer, {}, Link::State::accepts);
+    auto socket = Socket::connect(directory_.address(peer));
+    if (!socket) return std::unexpected(lost(peer, socket.error()));
+    return keep(peer, std::move(*socket), Link::State::connects);
+}
+
+Result<void> Mesh::keep(std::uint32_t peer, Socket socket, Link::State state) {
+    const std::lock_guard lock(mutex_);
+    if (shut_) return fail(Errc::cancelled, "aborted");
+    links_[peer].socket = std::move(socket);
+    links_[peer].state = state;
+    return {};
+}
+
+Result<void> Mesh::advance(std::uint32_t peer) {
+    switch (links_[peer].state) {
+        case Link::State::connects:
+            return greet(peer);
+        case Link::State::greets:
+            return hear_answer(peer);
+        case Link::State::accepts:
+            return accept(peer);
+        case Link::State::none:
+        case Link::State::open:
+            break;
+    }
+    return {};
+}
+
+Result<void> Mesh::greet(std::uint32_t peer) {
+    Link& link = links_[peer];
+    pollfd writable{link.socket.fd(), POLLOUT, 0};
+    if (::poll(&writable, 1, 0) <= 0) return {};
+    if (auto made = link.socket.connected(); !made)
+        return std::unexpected(lost(peer, made.error()));
+    Greeting greeting;
+    greeting.kind = static_cast<std::uint32_t>(kind_);
+    greeting.from = directory_.rank();
+    greeting.to = peer;
+    greeting.proof = directory_.proof("asks", kind_, directory_.rank(), peer);
+    const iovec part{&greeting, sizeof greeting};
+    const auto sent = link.socket.send({&part, 1});
+    if (!sent) return std::unexpected(lost(peer, sent.error()));
+    link.state = Link::State::greets;
+    return {};
+}
+
+Result<void> Mesh::hear_answer(std::uint32_t peer) {
+    Link& link = links_[peer];
+    const auto come =
+        link.socket.receive(link.answer.data() + link.heard, link.answer.size() - link.heard);
+    if (!come) return std::unexpected(lost(peer, come.error()));
+    link.heard += *come;
+    if (link.heard < link.answer.size()) return {};
+    const Sha256 expected = directory_.proof("answers", kind_, peer, directory_.rank());
+    if (equal_constant_time(link.answer, expected)) return opened(peer);
+    return fail(Errc::closed, "somebody else answers at the address of rank {}",
+                directory_.name_of(peer));
+}
+
+Result<void> Mesh::accept(std::uint32_t peer) {
+    door_.advance();
+    Socket socket = door_.take(directory_, kind_, peer);
+    if (!socket) return {};
+    Sha256 answer = directory_.proof("answers", kind_, directory_.rank(), peer);
+    const iovec part{answer.data(), answer.size()};
+    const auto sent = socket.send({&part, 1});
+    if (!sent) return std::unexpected(lost(peer, sent.error()));
+    if (auto kept = keep(peer, std::move(socket), Link::State::accepts); !kept) return kept;
+    return opened(peer);
+}
+
+Result<void> Mesh::opened(std::uint32_t peer) {
+    Link& link = links_[peer];
+    link.state = Link::State::open;
+    link.socket.prepare();
+    alarm_.watch(link.socket.fd(), peer);
+    return {};
+}
+
+void Mesh::add_to(std::vector<pollfd>& waits, std::uint32_t peer) const {
+    const Link& link = links_[peer];
+    if (link.state == Link::State::accepts) return door_.add_to(waits);
+    const short event = link.state == Link::State::connects ? POLLOUT : POLLIN;
+    waits.push_back({link.socket.fd(), event, 0});
+}
+
+// ---- waiting --------------------------------------------------------------------------------
+
+Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
+    waits.push_back({alarm_.fd(), POLLIN, 0});
+    const int ready = ::poll(waits.data(), waits.size(), ms);
+    if (ready <= 0) return {};
+    const bool rings = waits.back().revents != 0;
+    // What has come is read first: a peer may have ended after it had said everything.
+    if (!rings || ready > 1) return {};
+    if (alarm_.ended()) return fail(Errc::cancelled, "aborted");
+    const auto peer = alarm_.caused_by();
+    if (!peer) return {};
+    return std::unexpected(lost(*peer, {Errc::closed, "it has given up"}));
+}
+
+Result<void> Mesh::wait_to(std::uint32_t peer, short event) {
+    std::vector<pollfd> waits{{links_[peer].socket.fd(), event, 0}};
+    return wait(waits);
+}
+
+Result<Ready> Mesh::wait_for(std::uint32_t send_to, std::uint32_t receive_from) {
+    if (has_ahead(receive_from)) return Ready{.send = false, .receive = true};
+    std::vector<pollfd> waits{{links_[send_to].socket.fd(), POLLOUT, 0},
+                              {links_[receive_from].socket.fd(), POLLIN, 0}};
+    if (auto waited = wait(waits); !waited) return std::unexpected(waited.error());
+    return Ready{.send = waits[0].revents != 0, .receive = waits[1].revents != 0};
+}
+
+Result<void> Mesh::wait_for_end(std::uint32_t peer) {
+    for (;;) {
+        std::vector<pollfd> waits{{links_[peer].socket.fd(), POLLRDHUP, 0}};
+        if (auto waited = wait(waits); !waited) return waited;
+        if (waits.front().revents != 0)
+            return std::unexpected(lost(peer, {Errc::closed, "it was in another call"}));
+    }
+}
+
+// ---- reading and writing --------------------------------------------------------------------
+
+Result<std::size_t> Mesh::receive_some(std::uint32_t peer, void* data, std::size_t bytes) {
+    Link& link = links_[peer];
+    if (bytes >= kAheadBytes && !has_ahead(peer)) return link.socket.receive(data, bytes);
+    if (!has_ahead(peer)) {
+        if (!link.ahead) link.ahead = std::make_unique<std::byte[]>(kAheadBytes);
+        const auto come = link.socket.receive(link.ahead.get(), kAheadBytes);
+        if (!come) return come;
+        link.ahead_begin = 0;
+        link.ahead_end = *come;
+    }
+    const std::size_t taken = std::min(bytes, link.ahead_end - link.ahead_begin);
+    if (taken > 0) std::memcpy(data, link.ahead.get() + link.ahead_begin, taken);
+    link.ahead_begin += taken;
+    return taken;
+}
+
+Result<void> Mesh::read(std::uint32_t peer, void* data, std::size_t bytes) {
+    auto* to = static_cast<std::byte*>(data);
+    for (int tries = 0; bytes > 0;) {
+        const auto come = receive_some(peer, to, bytes);
+        if (!come) return std::unexpected(lost(peer, come.error()));
+        to += *come;
+        bytes -= *come;
+        tries = *come > 0 ? 0 : tries + 1;
+        if (tries < tries_) continue;
+        if (auto waited = wait_to(peer, POLLIN); !waited) return waited;
+        tries = 0;
+    }
+    return {};
+}
+
+Result<void> Mesh::write(std::uint32_t peer, std::span<const iovec> parts) {
+    std::array<iovec, 2> left{};
+    std::ranges::copy(parts, left.begin());
+    std::size_t first = 0;
+    while (first < parts.size()) {
+        const auto sent =
+            links_[peer].socket.send(std::span(left).subspan(first, parts.size() - first));
+        if (!sent) return std::unexpected(lost(peer, sent.error()));
+        std::size_t gone = *sent;
+        while (first < parts.size() && gone >= left[first].iov_len) gone -= left[first++].iov_len;
+        if (first == parts.size()) return {};
+        left[first].iov_base = static_cast<std::byte*>(left[first].iov_base) + gone;
+        left[first].iov_len -= gone;
+        if (*sent > 0) continue;
+        if (auto waited = wait_to(peer, POLLOUT); !waited) return waited;
+    }
+    return {};
+}
+
+void Mesh::shut() noexcept {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
+    for (const Link& link : links_) link.socket.shut();
+}
+
+}  // namespace dtrun::collectives::over_tcp
